@@ -1,1 +1,1 @@
-"""Learning: math, networks, packs and algorithms. Of the project it imports only errors, registry and options."""
+"""Learning: maths, networks, packs and algorithms. It imports only errors, registry and options of the project."""

@@ -1,6 +1,6 @@
 """A3C: the n-step actor-critic of Mnih et al. 2016, in the batched form of GA3C (Babaeizadeh et al. 2017).
 
-RMSProp's squares are one vector per policy, whatever unit a rollout came from: the paper's *shared* RMSProp.
+RMSProp keeps one vector of squares per policy for rollouts of all vector envs: the paper's *shared* RMSProp.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from .returns import Trajectories, gae
 
 
 def a3c_loss(s: LossInputs, *, value_coef: Scalar, entropy_coef: Scalar) -> tuple[Tensor, Stats]:
-    """Advantage actor-critic (Mnih et al. 2016, section 4): (loss, stats), all 0-d float32.
+    """Advantage actor-critic loss (Mnih et al. 2016, section 4): (loss, stats), all 0-d float32.
 
         policy_loss = -mean(log_prob * A)
         value_loss = 0.5 * mean((value - target)^2)
         loss = policy_loss + value_coef * value_loss - entropy_coef * mean(entropy)
 
-    A mean, although the paper and GA3C sum over the steps: the learning rate then does not depend on how many steps
-    a batch has. Coefficients are floats or 0-d tensors. Stats are detached; see `A3C.statistics`.
+    The paper and GA3C sum over steps. This is a mean, because the learning rate then does not depend on the batch size.
+    Coefficients are floats or 0-d tensors. Stats are detached; see `A3C.statistics`.
     """
     advantage, target = masked(s.advantage, s.valid), masked(s.target, s.valid)
     value = masked(s.value, s.valid)
@@ -45,7 +45,10 @@ def a3c_loss(s: LossInputs, *, value_coef: Scalar, entropy_coef: Scalar) -> tupl
 def n_step_targets(
     s: Samples, hypers: Hypers, present: Present, _settings: UpdateSettings
 ) -> tuple[Tensor, Tensor]:
-    """n-step returns by the present values (the last bootstrap by that of acting time), advantages in their scale."""
+    """Compute n-step returns from present values, and advantages in normalised units.
+
+    The last bootstrap is `last_value`, which is not recomputed for each minibatch.
+    """
     gamma = hypers["gamma"]
     value_T1 = torch.cat([present.value, s.last_value.unsqueeze(1)], dim=1)
     of = Trajectories(s.reward, value_T1, s.terminated, s.truncated, present.valid)
@@ -54,15 +57,16 @@ def n_step_targets(
 
 
 RATE_FACTOR = 3.0
-"""RMSProp's learning rate over the one that a recipe has for appo's Adam. On CartPole 3e-3 beats 1e-3
-(docs/lab/agents.md); on Breakout 1.5e-3 beats 7.5e-4, about that of A2C's reference implementation, after a million
-frames (docs/lab/games.md)."""
+"""RMSProp's learning rate divided by the recipe's rate for appo's Adam. On CartPole 3e-3 beats 1e-3
+(docs/lab/agents.md). On Breakout, after a million frames, 1.5e-3 beats 7.5e-4, which is about the rate of A2C's
+reference implementation (docs/lab/games.md)."""
 
 
 def short_rollouts(env_recipe: Mapping[str, object]) -> Mapping[str, object]:
-    """Learn once from each rollout, of the paper's t_max; of 20 steps if a recurrent core has to remember something.
+    """Return options for one update per rollout, as in the paper.
 
-    With RATE_FACTOR times the learning rate, if the recipe has one.
+    A rollout has the paper's t_max = 5 steps, or 20 with a recurrent core, which needs longer sequences. A learning
+    rate in the recipe is multiplied by RATE_FACTOR.
     """
     steps = 5 if env_recipe.get("model.core", "none") == "none" else 20
     rate = env_recipe.get("hypers.learning_rate")

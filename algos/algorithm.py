@@ -1,8 +1,8 @@
-"""An algorithm: everything by which one way to learn differs from another, as one object.
+"""Definition of an algorithm: everything that distinguishes it, as one object.
 
-`update` and the plan of a run read it; nothing branches on an algorithm's name. A new one is a file like `appo.py`:
-define an `Algorithm` (or `dataclasses.replace` one) and pass `--algo module:OBJECT`, or give it an entry in the table
-of `pbt_rl/registry.py`.
+`update` and the plan of a run read this object, and no code branches on an algorithm's name. To add one, write a file
+like `appo.py` that defines an `Algorithm` (or uses `dataclasses.replace`). Select it by `--algo module:OBJECT`, or add
+an entry to the table in `pbt_rl/registry.py`.
 
 Axes: G policies of a group, T steps, B rows of a policy, N = T * B samples of one policy.
 """
@@ -25,30 +25,30 @@ from .weights import Group
 
 OF_VTRACE = ("vtrace_rho", "vtrace_c")
 Hypers = Mapping[str, Tensor]
-"""Name of a hyper -> its values, [G] (in a loss: of one policy, 0-d)."""
+"""Hyperparameter name -> values [G]; in a loss, of one policy, 0-d."""
 
 
 class Present(NamedTuple):
-    """The present policies on a minibatch, without gradients."""
+    """Outputs of the present policies on a minibatch, without gradients."""
 
     log_prob: Tensor
-    """[G, T, B] of the actions taken."""
+    """[G, T, B] of the actions taken"""
     value: Tensor
-    """[G, T, B] in reward units."""
+    """[G, T, B] in reward units"""
     valid: Tensor
     """[G, T, B]"""
     return_scale: Tensor
-    """[G] root mean square of returns; 1 unless returns are normalised."""
+    """[G] root mean square of returns; 1 if returns are not normalised"""
 
 
 class LossInputs(NamedTuple):
-    """Samples [N] of one policy. Values and targets are in one, normalised, unit.
+    """Samples [N] of one policy; values and targets are in normalised units.
 
-    The `old` ones are of acting time, or of the begin of the batch if `UpdateSettings.proximal`.
+    The `old` fields come from the behaviour policy, or from the start of the batch if `UpdateSettings.proximal`.
     """
 
     log_prob: Tensor
-    """With gradients, as are entropy and value."""
+    """Carries gradients, like entropy and value."""
     entropy: Tensor
     value: Tensor
     advantage: Tensor
@@ -57,12 +57,12 @@ class LossInputs(NamedTuple):
     old_value: Tensor
     acting_log_prob: Tensor
     valid: Tensor
-    """bool: the others change neither loss nor gradients, whatever they hold."""
+    """bool. Invalid samples affect neither loss nor gradients."""
 
 
 @dataclass(frozen=True)
 class UpdateSettings:
-    """Settings of an update that all policies of a run share."""
+    """Update settings shared by all policies of a run."""
 
     algorithm: Algorithm
     epochs: int
@@ -70,48 +70,51 @@ class UpdateSettings:
     use_vtrace: bool
     normalize_advantage: bool
     lr_schedule_kl: float | None
-    """Adapt `state["lr_factor"]` to this divergence after each batch; None: keep it."""
+    """KL divergence to which `state["lr_factor"]` is adapted after each batch; None: not adapted."""
     target_kl: float | None
-    """A policy learns no more from a batch once a minibatch's divergence is above 1.5 times this; None: from all."""
+    """A policy stops learning from a batch once a minibatch's KL divergence exceeds 1.5 times this; None: never."""
     distribution: Distribution
     proximal: bool = False
-    """What a loss calls old is of the policy at the begin of the batch, which costs a forward, not of acting time."""
+    """The `old` fields of a loss come from the policy at the start of the batch, which costs one forward pass."""
     off_policy: bool = False
-    """Rollouts may be of older weights, so that the last value is computed anew for each batch."""
+    """Rollouts may come from older weights, so the last value is recomputed for each batch."""
 
 
 class OwnStep(NamedTuple):
-    """A minibatch for `Algorithm.backward`, in its order in time."""
+    """Input of `Algorithm.backward`: a minibatch in time order."""
 
     group: Group
-    """What computes its policies."""
+    """The group that computes these policies."""
     samples: Samples
-    """Observations as the network sees them but for their normalising; only valid steps may be learned from."""
+    """Observations as the network receives them, before normalisation. Learn from valid steps only."""
     cut: Tensor
-    """[G, T, B] an unroll begins: see models.py."""
+    """[G, T, B] the step starts an unroll: see models.py"""
     hypers: Hypers
-    """`Algorithm.loss_hypers`."""
+    """`Algorithm.loss_hypers`"""
     return_scale: Tensor
     """[G]"""
     observe_returns: Callable[[Tensor], None]
-    """Takes the value targets of the first steps, [G, T', B] in reward units, for the statistics of returns, which are
-    updated after the optimiser's step."""
+    """Takes the value targets of the first steps, [G, T', B] in reward units. They update the statistics of returns
+    after the optimiser step."""
     settings: UpdateSettings
 
 
 @dataclass(frozen=True)
 class Auxiliary:
-    """What an algorithm learns besides, in the same optimiser steps, from a replay of what its policies did."""
+    """Auxiliary loss on replayed segments.
+
+    It is optimised in the same steps as the main loss.
+    """
 
     loss: Callable[[PolicyNet, tuple[Segments, ...], Hypers, Tensor], tuple[Tensor, Stats]]
-    """(network, segments of each draw, hypers, return scale) of one policy -> loss, 0-d, and statistics. It is added to
-    `Algorithm.loss`, and must run under torch.func.vmap. Without the axis of policies: fields [L, S, ...]."""
+    """(network, segments of each draw, hyperparameters, return scale) of one policy -> 0-d loss and statistics. The
+    loss is added to `Algorithm.loss` and must run under torch.func.vmap. Fields have no policy axis: [L, S, ...]."""
     hypers: tuple[str, ...]
-    """Hypers that `loss` reads."""
+    """Hyperparameters that `loss` reads."""
     replay: ReplaySpec
-    """What is kept of what the policies did, and what is drawn from it."""
+    """Steps kept and segments drawn."""
     reads_pixels: bool = True
-    """Whether `loss` is of the pixels themselves, which are then not normalised."""
+    """`loss` uses raw pixels, so images are not normalised."""
 
 
 @dataclass(frozen=True)
@@ -119,52 +122,52 @@ class Algorithm:
     """One way to learn. Its functions are pure; `loss` must run under torch.func.vmap."""
 
     loss: Callable[[LossInputs, Hypers, UpdateSettings], tuple[Tensor, Stats]]
-    """Loss of one policy, 0-d, and its statistics. Every statistic is reported under its name."""
+    """Returns the 0-d loss of one policy and its statistics. Each statistic is reported under its name."""
     targets: Callable[[Samples, Hypers, Present, UpdateSettings], tuple[Tensor, Tensor]]
-    """Value targets (reward units) and advantages of a minibatch, [G, T, B]."""
+    """Returns value targets (reward units) and advantages of a minibatch, [G, T, B]."""
     optimizer: Optimizer
     loss_hypers: tuple[str, ...]
-    """Hypers that `loss` reads."""
+    """Hyperparameters that `loss` reads."""
     statistics: Mapping[str, str]
-    """Statistics that `loss` returns: name -> one line that explains it."""
+    """Name of each statistic that `loss` returns -> one line that explains it."""
     hypers: type | None = None
-    """Dataclass of hypers of its own, besides those that all share (`hypers.py`)."""
+    """Dataclass of hyperparameters that only this algorithm has, in addition to the shared ones (`hypers.py`)."""
     target_hypers: tuple[str, ...] = ("gamma", "gae_lambda", *OF_VTRACE, "unroll")
-    """Hypers that `targets` and `fixed_advantage` read. Others do not reach them; those in OF_VTRACE do only if a run
-    uses V-trace or there are no fixed advantages."""
+    """Hyperparameters passed to `targets` and `fixed_advantage`. Those in OF_VTRACE are passed only if a run uses
+    V-trace or there are no fixed advantages."""
     fixed_advantage: Callable[[Samples, Hypers, UpdateSettings], Tensor | None] | None = None
-    """Advantages [G, T, B] that hold for all passes over a batch; None: `targets` is called for each minibatch."""
+    """Returns advantages [G, T, B] for all epochs over a batch. If it is None or returns None, `targets` runs for each
+    minibatch."""
     recipe: Callable[[Mapping[str, object]], Mapping[str, object]] = lambda _: {}
-    """The recipe of an environment (dotted option -> value), which is written for appo -> values that lie over it."""
+    """Maps an environment's recipe (dotted option -> value, written for appo) to the options that override it."""
     network: Callable[[PolicyNet, NetInputs], PolicyNet] = lambda net, _: net
-    """The network as the options describe it -> with what the algorithm needs besides: `net.heads.auxiliary` is a place
-    for heads of its own. Raises ValueError, whose text is for the user, if it cannot learn from these observations and
-    actions."""
+    """Extends the network that the options describe; `net.heads.auxiliary` is reserved for additional heads. Raises
+    ValueError with a message for the user if the algorithm does not support these observations or actions."""
     auxiliary: Auxiliary | None = None
-    """What is learned from a replay."""
+    """Auxiliary loss on a replay, if any."""
     backward: Callable[[OwnStep], Stats] | None = None
-    """Goes backward through a loss of its own, and returns its statistics, [G] each. It stands for `loss`, `targets`
-    and `fixed_advantage` if a policy's outputs at one step do not suffice, and needs a recurrent core."""
+    """Custom backward pass that returns statistics, [G] each. It replaces `loss`, `targets` and `fixed_advantage` if a
+    loss needs more than a policy's outputs at one step. It requires a recurrent core."""
     learns_single_steps: bool = False
-    """A minibatch may be of single steps, if the network has no memory and returns are those of acting time."""
+    """Minibatches may consist of single steps if the network has no memory and returns use behaviour values."""
     proximal: bool = False
-    """`loss` weighs a sample by how likely its action was at the begin of the batch (`old_log_prob`) over when it was
-    taken (`acting_log_prob`). So rollouts of older weights do not move the centre of its trust region."""
+    """`loss` weights a sample by the ratio of its probability at the start of the batch (`old_log_prob`) to that under
+    the behaviour policy (`acting_log_prob`). Therefore older rollouts do not move the centre of its trust region."""
     learns_per_unit: bool = False
-    """Learn once from each full rollout of a unit, without waiting for a batch of several. If units are many, from
-    as few together as keep rollouts young enough (pbt_rl/plan/sizes.py)."""
+    """Update once per full rollout of a vector env instead of collecting a batch. With many vector envs, a batch has as
+    few of them as keep rollouts young enough (pbt_rl/plan/sizes.py)."""
 
     @property
     def needs_final_steps(self) -> str | None:
-        """Why it cannot learn from episodes that end and begin in one step; None if it can."""
+        """Reason why same-step resets are unsupported; None if they are supported."""
         if self.auxiliary is not None:
-            return "it keeps a replay of whole episodes, with their last observations"
+            return "its replay needs the last observation of each episode"
         if self.backward is not None:
-            return "it values the last observation of an episode by itself"
+            return "it computes the value of each episode's last observation"
         return None
 
     def reads(self, *, use_vtrace: bool) -> set[str]:
-        """Return the names of all hypers that change what is learned, and of those that it declares itself."""
+        """Return the names of all hyperparameters that are read or declared."""
         auxiliary = () if self.auxiliary is None else self.auxiliary.hypers
         unused = () if use_vtrace or self.fixed_advantage is None else OF_VTRACE
         of_targets = {*self.target_hypers}.difference(unused)
@@ -173,5 +176,5 @@ class Algorithm:
 
     @property
     def measures_kl(self) -> bool:
-        """Whether a learning rate can be adapted to how far the policy moved."""
+        """True if the learning rate can be adapted to the KL divergence."""
         return "kl" in self.statistics

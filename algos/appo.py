@@ -1,9 +1,11 @@
-"""APPO: PPO on rollouts of older weights.
+"""APPO: PPO on asynchronous rollouts of older weights.
 
-Clipped ratio and value (Schulman et al. 2017), advantages by GAE or corrected by V-trace (Espeholt et al. 2018), as
-Sample Factory combines them (Petrenko et al. 2020). The clip is around the policy at the begin of the batch, and the
-policy that acted is the denominator of importance alone (Hilton, Cobbe and Schulman 2022, "Batch size-invariance for
-policy optimization", section 3): else several batches of old rollouts would share one trust region.
+The ratio and the value are clipped (Schulman et al. 2017). Advantages come from GAE or are corrected by V-trace
+(Espeholt et al. 2018), as in Sample Factory (Petrenko et al. 2020).
+
+The clip is around the policy at the start of the batch. The behaviour policy is used only for the importance weight
+(Hilton, Cobbe and Schulman 2022, "Batch size-invariance for policy optimization", section 3). Otherwise several batches
+of old rollouts would share one trust region.
 """
 
 from __future__ import annotations
@@ -35,12 +37,13 @@ from .optim import ADAM
 from .returns import Trajectories, gae, vtrace
 
 _MAX_LOG_RATIO = 20.0
-"""exp() of more overflows after a few products, and one overflow turns a masked gradient into NaN."""
+"""Larger values overflow exp() after a few products, and one overflow turns a masked gradient into NaN."""
 MAX_IMPORTANCE = 2.0
-"""Limit on the weight of a sample, as that of V-trace on its ratios: without one a few samples decide a step."""
+"""Limit of a sample's importance weight, like V-trace's limit of its ratios. Without it a few samples dominate a
+step."""
 _MAX_LOG_IMPORTANCE = math.log(MAX_IMPORTANCE)
 STATISTICS = ("policy_loss", "value_loss", "entropy", "kl", "clip_fraction", "explained_variance")
-"""What `ppo_loss` reports, in this order; see `APPO.statistics`."""
+"""Statistics of `ppo_loss`, in this order; see `APPO.statistics`."""
 
 
 def ppo_loss(
@@ -52,7 +55,7 @@ def ppo_loss(
     entropy_coef: Scalar,
     kl_coef: Scalar,
 ) -> tuple[Tensor, Stats]:
-    """PPO with clipped ratio and clipped value: (loss, stats), all 0-d float32.
+    """PPO loss with clipped ratio and clipped value: (loss, stats), all 0-d float32.
 
         importance = min(exp(old_log_prob - acting_log_prob), MAX_IMPORTANCE)
         ratio = exp(log_prob - old_log_prob)
@@ -62,15 +65,16 @@ def ppo_loss(
         kl = mean(ratio - 1 - log(ratio))
         loss = policy_loss + value_coef * value_loss - entropy_coef * mean(entropy) + kl_coef * kl
 
-    (Schulman et al. 2017, Eq. 7 and 9; the value is clipped as in its reference implementation. The importance is
-    pi_prox / pi_behav of Hilton et al. 2022, Eq. 3; 1 where `old` means acting time.) Coefficients are floats or 0-d
-    tensors. Stats are detached; see `APPO.statistics`.
+    Sources: Schulman et al. 2017, Eq. 7 and 9; value clipping as in its reference implementation. The importance weight
+    is pi_prox / pi_behav of Hilton et al. 2022, Eq. 3. It is 1 if the `old` inputs come from the behaviour policy.
+    Coefficients are floats or 0-d tensors. Stats are detached; see `APPO.statistics`.
 
-    `kl` is KL(old || new) by the actions taken (Schulman's k3): never negative, and as an average over actions of the
-    old policy it has the divergence's value and its gradient. So nothing of the old policy is kept but log_prob.
-    By expm1, because ratio - 1 has lost the digits that matter where the policy has hardly moved.
+    `kl` estimates KL(old || new) from the actions taken (Schulman's k3) and is never negative. Averaged over actions of
+    the old policy, its value and gradient are unbiased. Therefore log_prob is all that must be stored of the old
+    policy. It is computed with expm1, because ratio - 1 loses significant digits when the policy has barely changed.
 
-    It is written twice: `_by_tensors`, and `_ppo` for a CPU. Change both; tests/algos/test_losses.py holds for both.
+    There are two implementations: `_by_tensors`, and `_ppo` for a CPU. Change both; tests/algos/test_losses.py checks
+    both.
     """
     coefs = (clip_ratio, clip_value, value_coef, entropy_coef, kl_coef)
     if has_kernels(s.log_prob):
@@ -90,7 +94,7 @@ def _by_tensors(
     entropy_coef: Scalar,
     kl_coef: Scalar,
 ) -> tuple[Tensor, Tensor]:
-    """Return `ppo_loss`, 0-d, and STATISTICS on any device."""
+    """Compute `ppo_loss`, 0-d, and STATISTICS on any device."""
     numbers = (
         s.log_prob,
         s.entropy,
@@ -106,7 +110,7 @@ def _by_tensors(
     )
     log_ratio = (log_prob - old_log_prob).clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO)
     moved = log_ratio.expm1()
-    # min(ratio A, clip(ratio) A): what makes A larger is limited above, what makes it smaller below.
+    # min(ratio A, clip(ratio) A): the ratio is limited above where A >= 0, and below where A < 0.
     with torch.no_grad():
         importance = (old_log_prob - acting_log_prob).clamp(max=_MAX_LOG_IMPORTANCE).exp()
         least = torch.where(advantage < 0, -clip_ratio, -1.0)
@@ -114,7 +118,7 @@ def _by_tensors(
     surrogate = (moved.clamp(least, most) + 1) * (importance * advantage)
     kl = moved - log_ratio
 
-    # Where the clipped value is further off, the error does not depend on the value.
+    # Where the clipped value has the larger error, the gradient of the value is 0.
     change, wanted = value - old_value, target - old_value
     with torch.no_grad():
         clipped = clamp(change, -clip_value, clip_value) - wanted
@@ -131,10 +135,10 @@ def _by_tensors(
 
 
 class _ByKernel(torch.autograd.Function):
-    """The same on a CPU, with its gradients, in one pass instead of a hundred calls.
+    """`ppo_loss` and its gradients in one pass on a CPU.
 
-    Inputs [..., N], of what is fixed [5, ..., N], of coefficients [5, ...]; returns loss [...], STATISTICS [6, ...] and
-    the gradients [3, ..., N].
+    It replaces a hundred tensor operations. Inputs: [..., N]; `fixed` [5, ..., N]; coefficients [5, ...]. Returns loss
+    [...], STATISTICS [6, ...] and gradients [3, ..., N].
     """
 
     @staticmethod
@@ -168,7 +172,7 @@ class _ByKernel(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor) -> tuple[Any, tuple[int, int, int]]:
-        """Put the axis of policies in front of N, or behind the coefficients."""
+        """Put the policy axis before N; for coefficients, last."""
         behind = (0, 0, 0, 1, 0, 1)
         size = info.batch_size
         moved = [
@@ -188,7 +192,7 @@ def _ppo(
     means: NDArray[np.float32],
     slopes: NDArray[np.float32],
 ) -> None:
-    """See `_ByKernel`. valid: [P, N]; sums are float64."""
+    """Compute the loss, statistics and gradients of `_ByKernel`. valid: [P, N]; sums are float64."""
     for p in range(valid.shape[0]):
         log_prob, entropy, value = learned[0, p], learned[1, p], learned[2, p]
         old_log_prob, old_value, acting_log_prob = fixed[0, p], fixed[1, p], fixed[2, p]
@@ -241,14 +245,14 @@ def _ppo(
 
 
 def appo_loss(s: LossInputs, hypers: Hypers, settings: UpdateSettings) -> tuple[Tensor, Stats]:
-    """`ppo_loss` of advantages that are normalised per minibatch if the run is set so."""
+    """Compute `ppo_loss`, with advantages normalised per minibatch if the settings enable it."""
     if settings.normalize_advantage:
         s = s._replace(advantage=normalize_advantage(s.advantage, s.valid))
     return ppo_loss(s, **hypers)
 
 
 def gae_of_batch(s: Samples, hypers: Hypers, settings: UpdateSettings) -> Tensor | None:
-    """Advantages by the old values, [G, T, B]; None if V-trace needs the present policy."""
+    """Compute GAE from the old values, [G, T, B]; None with V-trace, which needs the present policy."""
     if settings.use_vtrace:
         return None
     value_T1 = torch.cat([s.value, s.last_value.unsqueeze(1)], dim=1)
@@ -259,14 +263,17 @@ def gae_of_batch(s: Samples, hypers: Hypers, settings: UpdateSettings) -> Tensor
 def vtrace_targets(
     s: Samples, hypers: Hypers, present: Present, _settings: UpdateSettings
 ) -> tuple[Tensor, Tensor]:
-    """V-trace by the present values, but for the last bootstrap, which is of the begin of the batch."""
+    """Compute V-trace targets and advantages from present values.
+
+    The last bootstrap value is `last_value`, computed before the first minibatch.
+    """
     names = ("gamma", "gae_lambda", "vtrace_rho", "vtrace_c", "unroll")
     gamma, lam, rho_limit, c_limit, unroll = (hypers[name] for name in names)
     value_T1 = torch.cat([present.value, s.last_value.unsqueeze(1)], dim=1)
     of = Trajectories(s.reward, value_T1, s.terminated, s.truncated, present.valid)
     log_ratio = torch.where(present.valid, present.log_prob - s.log_prob, 0.0)
     target, advantage = vtrace(of, log_ratio, gamma, lam, rho_limit, c_limit, unroll)
-    # The surrogate multiplies by the ratio itself; V-trace's advantage already holds it, clipped: take it out.
+    # The surrogate contains the ratio, and V-trace's advantage contains it clipped. Divide it out.
     rho = torch.minimum(log_ratio.exp(), rho_limit[:, None, None])
     return target, advantage / rho.clamp(min=1e-6)
 
@@ -282,7 +289,7 @@ APPO = Algorithm(
     statistics=COMMON_STATISTICS
     | {
         "kl": "KL(old || new) estimated as mean(ratio - 1 - log ratio), never negative (Schulman's k3)",
-        "clip_fraction": "share of samples whose ratio is outside the clip",
-        "explained_variance": "share of the targets' variance that the old values explain",
+        "clip_fraction": "fraction of samples with a ratio outside the clip range",
+        "explained_variance": "fraction of the targets' variance explained by the old values",
     },
 )

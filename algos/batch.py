@@ -1,7 +1,7 @@
-"""Batches: rollouts side by side on the device, and the samples that a group of policies learns from.
+"""Batches: concatenated rollouts on the device, and the samples from which a group of policies learns.
 
-Axes: P policies, G policies of one group, T steps, k rollouts of b rows per policy, B rows of a policy (B = k * b),
-S recurrent state.
+Axes: P policies, G policies of one group, T steps, k rollouts of b rows per policy, B rows of a policy (B = k * b), S
+recurrent state.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from .rollout import FIELDS, Rollout, Span, Transitions
 
 
 class Segments(NamedTuple):
-    """Pieces of what policies did before (replay.py), L steps each: fields of [P, L, S, ...], on the device.
+    """Replayed segments of L steps (replay.py): fields of [P, L, S, ...], on the device.
 
-    A piece begins in an episode and may reach beyond its end: from there on it is not valid.
+    A segment starts within an episode and may extend past its end. Steps after the end are invalid.
     """
 
     obs: dict[str, Tensor]
-    """Name -> [P, L+1, S, ...], as stored in a batch; as the network sees it in an auxiliary loss."""
+    """Name -> [P, L+1, S, ...], as stored in a batch; in an auxiliary loss, as the network receives it."""
     action: Tensor
     reward: Tensor
     terminated: Tensor
@@ -35,40 +35,43 @@ class Segments(NamedTuple):
     first: Tensor
     """[P, L+1, S]"""
     valid: Tensor
-    """No reset has come since the piece began."""
+    """True until the first reset after the segment's start."""
 
     def each(self, change: Callable[[Tensor], Tensor]) -> Segments:
         """Apply a function to every tensor."""
         return Segments({name: change(x) for name, x in self.obs.items()}, *(change(x) for x in self[1:]))
 
     def tensors(self) -> list[Tensor]:
-        """Return all tensors, in one order."""
+        """Return all tensors, in a fixed order."""
         return [*self.obs.values(), *self[1:]]
 
 
 @dataclass(frozen=True, eq=False)
 class Batch(Transitions[Tensor]):
-    """Fields of [P, T(+1), B, ...] (`state`: [P, B, S]), on the device. Observations stay where they are."""
+    """Fields of [P, T(+1), B, ...] (`state`: [P, B, S]), on the device. Observations stay in the rollouts."""
 
     rollouts: Sequence[Rollout]
-    """What holds the observations."""
+    """Rollouts that store the observations."""
     envs: int
-    """b: rows of each policy in one rollout."""
+    """b: rows of each policy in one rollout"""
     valid: Tensor
-    """[P, T, B]: no reset, and no outdated rollout of that policy."""
+    """[P, T, B]: the transition is not a reset, and its rollout is not outdated for that policy"""
     final_value: Tensor | None = None
-    """[P, T, B], read where `truncated`: value of the observation that a limit was reached with, in reward units, if
-    the next one here is of another episode. None: the next one is it."""
+    """[P, T, B], read where `truncated`: value of the final observation of a truncated episode, in reward units. Used
+    if the next observation here is from another episode. None: the next observation is the final one."""
     replayed: tuple[Segments, ...] = ()
-    """What the algorithm draws from the replay, if it has one."""
+    """Segments drawn from the algorithm's replay, if any."""
 
     @property
     def layouts(self) -> Mapping[str, ObsLayout]:
-        """Storage of the observations."""
+        """Storage layouts of the observations."""
         return self.rollouts[0].layouts
 
     def obs(self, span: slice, into: dict[str, Tensor] | None = None) -> dict[str, Tensor]:
-        """Observations of these slots, [G, T, B, ...], as stored. into: where to put them; made if it is empty."""
+        """Return observations of these slots, [G, T, B, ...], as stored.
+
+        into: destination tensors by name; missing ones are allocated and added.
+        """
         places = {} if into is None else into
         for name, layout in self.layouts.items():
             if name not in places:
@@ -78,7 +81,7 @@ class Batch(Transitions[Tensor]):
         return places
 
     def last_obs(self, span: slice) -> dict[str, Tensor]:
-        """Return the observations after the last step of these slots, [G, 1, B, ...], as stored."""
+        """Return observations [G, 1, B, ...] after the last step of these slots, as stored."""
         found = {}
         for name, layout in self.layouts.items():
             parts = []
@@ -98,7 +101,7 @@ class Batch(Transitions[Tensor]):
         return torch.cat([r.last_state.unflatten(0, (-1, self.envs))[span] for r in self.rollouts], 1)
 
     def _place(self, layout: ObsLayout, span: slice, *, in_turns: bool) -> Tensor:
-        """Make memory for an observation, [G, T, B, ...]. in_turns: it lies as [T, G, B, ...]."""
+        """Allocate an observation array [G, T, B, ...]. in_turns: with memory order [T, G, B, ...]."""
         dtype, shape = layout.stored
         policies, steps = self.valid[span].shape[:2]
         rows = self.envs * len(self.rollouts)
@@ -107,7 +110,7 @@ class Batch(Transitions[Tensor]):
         return place.transpose(0, 1) if in_turns else place
 
     def _put(self, rollout: Rollout, name: str, span: slice, k: int, place_GTB: Tensor) -> None:
-        """Write what rollout k has of these slots to its columns."""
+        """Write the observations of rollout k for these slots to its columns."""
         kept_SPb = rollout.obs[name].unflatten(1, (-1, self.envs))
         steps, columns = place_GTB.shape[1], slice(k * self.envs, (k + 1) * self.envs)
         here_TGb = place_GTB.transpose(0, 1)[:, :, columns]
@@ -131,7 +134,7 @@ class Batch(Transitions[Tensor]):
 def make_batch(
     rollouts: Sequence[Rollout], policies: int, usable_PK: NDArray[np.bool_], device: torch.device
 ) -> Batch:
-    """Put k rollouts side by side. usable_PK: whether rollout k counts for policy p."""
+    """Concatenate k rollouts into a batch. usable_PK: rollout k is valid for policy p."""
     envs = rollouts[0].rows // policies
 
     def from_device(parts: list[Tensor], span: Span) -> Tensor:
@@ -163,25 +166,27 @@ def make_batch(
 
 @dataclass(frozen=True, eq=False)
 class Samples(Transitions[Tensor]):
-    """One group's part of a batch, or a minibatch of it: fields of [G, T, B, ...] (`state`: [G, B, S])."""
+    """A group's part of a batch, or a minibatch of it: fields of [G, T, B, ...] (`state`: [G, B, S])."""
 
     obs: dict[str, Tensor]
-    """As stored."""
+    """As stored in the rollouts."""
     valid: Tensor
     last_value: Tensor
-    """[G, B] of the observation after the last step: of acting time, or of the begin of the batch as `proximal`."""
+    """[G, B] value of the observation after the last step: under the acting weights, or recomputed at the start of the
+    batch."""
     final_value: Tensor | None = None
-    """[G, T, B], see `Batch`."""
+    """[G, T, B], see `Batch`"""
     proximal: Tensor | None = None
-    """[G, T, B] log probability of the action at the begin of the batch, as is `value` then; None: of acting time."""
+    """[G, T, B] log probability of the action at the start of the batch, from which `value` is then too. None: both are
+    from acting time."""
     advantage: Tensor | None = None
-    """[G, T, B] if it does not depend on the present policy: the same for all passes over the batch."""
+    """[G, T, B], if it does not depend on the present policy: the same for all epochs over the batch."""
     replayed: tuple[Segments, ...] = ()
-    """Of these policies; every minibatch has all of it."""
+    """Segments of these policies; every minibatch contains all of them."""
 
     @classmethod
     def of(cls, batch: Batch, span: slice, obs_into: dict[str, Tensor] | None = None) -> Samples:
-        """Cut out the part of a group's slots. obs_into: see `Batch.obs`."""
+        """Slice a group's slots out of a batch. obs_into: see `Batch.obs`."""
         parts = {}
         for name, spec in FIELDS.items():
             part = getattr(batch, name)[span]
@@ -196,10 +201,10 @@ class Samples(Transitions[Tensor]):
         )
 
     def with_final_values(self, gamma_G: Tensor) -> Samples:
-        """Make limits ends whose reward holds what follows, if final values are apart: r + gamma * V(final).
+        """Turn truncations into terminations with reward r + gamma * V(final).
 
-        So whatever is computed of rewards and ends needs to know nothing of it. The values are those of acting time;
-        gamma is the present one.
+        Does nothing without separate final values. Therefore code that computes returns needs no special case. The
+        values are from acting time; gamma is the present one.
         """
         if self.final_value is None:
             return self
@@ -210,11 +215,14 @@ class Samples(Transitions[Tensor]):
 
     @property
     def old_log_prob(self) -> Tensor:
-        """Log probability of the action under the policy that a trust region is around."""
+        """Log probability under the policy at the centre of the trust region."""
         return self.log_prob if self.proximal is None else self.proximal
 
     def parts(self, number: int) -> list[Samples]:
-        """Return the rows of every policy in so many parts, or one part a row, in order; they share its memory."""
+        """Split each policy's rows into up to `number` parts without copying.
+
+        The parts are in order and have at least one row.
+        """
         rows = self.valid.shape[2]
         return [
             self._rows(slice(int(part[0]), int(part[-1]) + 1))
@@ -229,14 +237,17 @@ class Samples(Transitions[Tensor]):
         return self._each(lambda x: x.index_select(2, index), lambda x: x.index_select(1, index))
 
     def single_steps(self) -> Samples:
-        """Make every step a rollout of its own: [G, 1, T * B]. Only without memory, once advantages are known."""
+        """Make every step a separate rollout: [G, 1, T * B].
+
+        Requires a network without memory and precomputed advantages.
+        """
         steps = self.valid.shape[1]
         return self._each(
             lambda x: x.flatten(1, 2).unsqueeze(1), lambda x: x.repeat(1, steps, *(1,) * (x.dim() - 2))
         )
 
     def tensors(self) -> list[tuple[str, Tensor]]:
-        """Return all but the observations and what is replayed, by name."""
+        """Return all tensors by name, except observations and replayed segments."""
         return [(name, x) for name, x in vars(self).items() if isinstance(x, Tensor)]
 
     def _each(self, of_steps: Callable[[Tensor], Tensor], of_rows: Callable[[Tensor], Tensor]) -> Samples:

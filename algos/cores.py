@@ -1,11 +1,11 @@
-"""Recurrent cores: GRU, LSTM, and several of them one above another.
+"""Recurrent cores: GRU, LSTM and stacks of them.
+
+All recurrent cores take `cut_TB`: backpropagation through time is truncated before these steps, while the state
+continues. None: gradients flow back to the first step. The gate that keeps the state (GRU's update gate, LSTM's forget
+gate) has an initial bias of 1 (Jozefowicz et al. 2015). With 0 the state halves at every step, so almost no gradient
+survives 64 steps.
 
 Axes: T time, B rows, F features, S recurrent state.
-
-All recurrent cores take `cut_TB`: no gradient goes from these steps on back to the steps before (backpropagation
-through time is truncated there); the state itself goes on. None: the gradient goes back to the first step. The gate
-that keeps the state (GRU's update, LSTM's forget gate) begins with a bias of 1 (Jozefowicz et al. 2015): with 0 a state
-halves at every step, and a gradient hardly comes back over 64 of them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .encoders import orthogonal
 
 
 class Core(nn.Module):
-    """Maps features of steps and a state to other features: see `GruCore.forward`. `size`: width of what it returns."""
+    """Recurrent core: maps features and a state to new features; see `GruCore.forward`. `size`: output width."""
 
     state_size: int
     size: int
@@ -28,9 +28,9 @@ class Core(nn.Module):
 class GruCore(Core):
     """Gated recurrent unit (Cho et al. 2014) in cuDNN's form: the reset gate acts after the matrix product.
 
-    Plain matrix products in place of nn.GRU: that one works neither under vmap nor with resets inside a
-    rollout. The inputs of all steps are projected in one product; the elementwise part, state included, is
-    float32, because bf16 loses increments below 1/256 of the state.
+    It uses plain matrix products, because nn.GRU supports neither vmap nor resets within a rollout. The inputs of all
+    steps are projected in one product. The elementwise part, including the state, is float32, because bf16 loses
+    increments below 1/256 of the state.
     """
 
     def __init__(self, size: int, core_size: int) -> None:
@@ -58,7 +58,7 @@ class GruCore(Core):
 
 
 class LstmCore(Core):
-    """Long short-term memory (Hochreiter and Schmidhuber 1997, with forget gates); see `GruCore`.
+    """Long short-term memory with forget gates (Hochreiter and Schmidhuber 1997); see `GruCore`.
 
     A state row is the hidden state, then the cell: S = 2 * core_size. Gates: input, forget, cell, output.
     """
@@ -96,7 +96,7 @@ def _truncated(state_BS: Tensor, cut_B: Tensor | None) -> Tensor:
 
 
 class StackedCore(Core):
-    """Cores one above another: each reads what the one below returns. The state holds theirs, the lowest first."""
+    """Stack of cores; each reads the output of the one below. The state concatenates theirs, lowest first."""
 
     def __init__(self, make: Callable[[int, int], Core], size: int, core_size: int, layers: int) -> None:
         super().__init__()

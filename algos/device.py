@@ -1,14 +1,14 @@
-"""What depends on the device: kernels for a CPU, and order on a GPU.
+"""Device-specific parts: numba kernels for CPUs, and stream order on GPUs.
 
-Kernels are compiled by numba without the interpreter lock, and cached on disk if that can be written.
+numba compiles kernels without the interpreter lock and caches them on disk if the cache folder is writable.
 
-A GPU works through streams: what one stream was given runs in order, and beside what other streams were given. So a
-call that returned has been asked for, not done. Whoever hands memory from one stream to another hands a mark along:
-the other stream goes on after it. Marks are waited for on the device; no thread stops. Acting and learning may have a
-stream each (pbt_rl/learner/cuda).
+Work on one GPU stream runs in order, and concurrently with work on other streams. Kernel launches are asynchronous: a
+call that has returned may not have run yet. Code that passes memory to another stream passes a mark with it, and the
+other stream waits for that mark on the device; no host thread blocks. Acting and learning may each have a stream
+(pbt_rl/learner/cuda).
 
-    rollouts   acting -> learning    the mark that the last value is written; back, that the batch was read
-    weights    learning -> acting    the mark that the published copy is whole; back, that it was taken
+    rollouts   acting -> learning    mark: the last value is written; back: the batch was read
+    weights    learning -> acting    mark: the published copy is complete; back: it was taken
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch import Tensor
 
 Kernel = Callable[..., Any]
 STRICT = frozenset({"contract", "arcp", "nsz"})
-"""Fused multiply-add, reciprocals and signed zeros may differ in the last bit; NaN and order may not."""
+"""Fused multiply-add, reciprocals and signed zeros may change the last bit. NaN and operation order stay exact."""
 
 
 def processor_is(vendor: str) -> bool:
@@ -35,17 +35,17 @@ def processor_is(vendor: str) -> bool:
 
 
 def kernel(function: Callable[..., None]) -> Kernel:
-    """Compile at the first call; a later process finds the result in numba's cache."""
+    """Compile a function at its first call, or load it from numba's cache."""
     return _compiled(function, set(STRICT))
 
 
 def finite_kernel(function: Callable[..., None]) -> Kernel:
-    """Do the same for kernels that only ever see finite numbers: the compiler may then use vector units fully."""
+    """Compile a kernel whose inputs are always finite; full fast-math allows wider vectorisation."""
     return _compiled(function, True)
 
 
 def has_kernels(x: Tensor) -> bool:
-    """Whether a kernel is worth it: with few rows on a CPU, a dozen tensor operations take ten times as long."""
+    """True if kernels apply: float32 on a CPU. For few rows a dozen tensor operations take ten times as long."""
     return x.device.type == "cpu" and x.dtype == torch.float32
 
 
@@ -54,26 +54,27 @@ def _compiled(function: Callable[..., None], fastmath: set[str] | bool) -> Kerne
     compiled: Kernel
     try:
         compiled = numba.njit(cache=True, **options)(function)
-    except RuntimeError:  # neither the package's folder nor the user's cache folder can be written
+    except RuntimeError:  # neither the package folder nor the user's cache folder is writable
         compiled = numba.njit(**options)(function)
     return compiled
 
 
 class Mark(Protocol):
-    """A point in the work of a stream."""
+    """Marker of a position in a stream, like a CUDA event."""
 
     def query(self) -> bool:
-        """Whether the device has come to it."""
+        """True if the device has reached this mark."""
 
 
 LOCKED: dict[str, Callable[[Tensor], Tensor]] = {"cuda": Tensor.pin_memory}
-"""Type of a device -> what copies a tensor of the host to memory that the device may read at any time."""
+"""Device type -> function that copies a host tensor to page-locked memory, which the device may read at any time."""
 
 
 def for_upload(host: Tensor, device: torch.device) -> Tensor:
-    """Return a tensor of the host that may be let go or changed before a device has read it.
+    """Return a host tensor that is safe to free after the call.
 
-    A copy that nobody waits for is read later. torch keeps page-locked memory until then, but no other.
+    It may also be changed before the device has read it. A non-blocking copy reads its source later. torch keeps
+    page-locked memory alive until then, but not other memory.
     """
     lock = LOCKED.get(device.type)
     return host if lock is None else lock(host)

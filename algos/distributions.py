@@ -1,9 +1,8 @@
-"""Action distributions over flat parameters `params [..., D]`, which the heads of a network return.
+"""Action distributions over flat parameters `params [..., D]`, the output of a network's heads.
 
-Each is a small frozen object without tensors of its own. Actions have a last axis of A components: int32
-for discrete components, float32 if any is continuous, as in the environment's mailbox. They are kept as they were
-drawn; what the environment receives is `delivered`. `log_prob` and `entropy` are summed over the components
-(they are independent) and work under torch.func.vmap.
+Each distribution is a small frozen object without tensors. Actions have a last axis of A components: int32 if all are
+discrete, float32 otherwise, as in the environment's mailbox. They are stored as sampled; `delivered` converts them for
+the environment. `log_prob` and `entropy` sum over the independent components and work under torch.func.vmap.
 """
 
 from __future__ import annotations
@@ -45,11 +44,11 @@ def _draw_normals(
 
 @dataclass(frozen=True)
 class DiagonalGaussian:
-    """Independent normals; params are means, then log deviations.
+    """Independent normals; params are means, then log stds.
 
-    low, high: bounds at which draws are cut off on their way to the environment; infinite: not on that side; empty:
-    none. centre, half: what becomes of a draw u before that, centre + half * u; empty: nothing. The policy learns from
-    the draw itself.
+    low, high: bounds that clip samples for the environment; infinite on a side without a bound; empty: no clipping.
+    centre, half: affine map of a sample u before clipping, centre + half * u; empty: identity. The policy learns from
+    the unclipped sample u.
     """
 
     components: int
@@ -89,7 +88,7 @@ class DiagonalGaussian:
         return _normal_log_prob((action - mean) * (-log_std).exp(), log_std)
 
     def entropy(self, params: Tensor) -> Tensor:
-        """Sum 0.5 log(2 pi e) + log deviation."""
+        """Return the sum of 0.5 log(2 pi e) + log std."""
         return (params.chunk(2, -1)[1] + 0.5 * math.log(2 * math.pi * math.e)).sum(-1)
 
     def delivered(self, action: NDArray[Any]) -> NDArray[Any]:
@@ -104,7 +103,7 @@ class DiagonalGaussian:
         return self._bounded(action, partial(constant, like=action))
 
     def greedy(self, params: Tensor) -> Tensor:
-        """Without constants that are kept, for exports."""
+        """Return greedy actions without cached constants, as exports need."""
         mean = params.chunk(2, -1)[0]
         return self._bounded(mean, mean.new_tensor)
 
@@ -115,15 +114,16 @@ class DiagonalGaussian:
 
 
 def constant(values: tuple[float, ...], like: Tensor) -> Tensor:
-    """Return numbers in the dtype and on the device of a tensor."""
+    """Return a tensor of these values with the dtype and device of `like`."""
     return _constant_on(values, like.dtype, like.device)
 
 
 @cache
 def _constant_on(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Make them once: to bring them to a device waits for it, and no recorded call may.
+    """Create each constant once and keep it.
 
-    None is let go: recordings read them where they lie.
+    An upload waits for the device, which a CUDA graph capture forbids. The cache keeps all entries, because captured
+    graphs read them in place.
     """
     return torch.tensor(values, dtype=dtype, device=device)
 
@@ -133,14 +133,14 @@ def _normal_log_prob(standardized: Tensor, log_std: Tensor) -> Tensor:
 
 
 class Distribution(Protocol):
-    """Interpretation of a policy's parameters."""
+    """Interface of an action distribution over network outputs."""
 
     @property
     def param_size(self) -> int:
-        """Size of the last axis of `params`: D."""
+        """Size D of the last axis of `params`."""
 
     def sample(self, params: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
-        """Draw (action [..., A], log_prob [...]) without gradients; the same generator state, the same result."""
+        """Sample (action [..., A], log_prob [...]) without gradients, reproducibly for a given generator state."""
 
     def log_prob(self, params: Tensor, action: Tensor) -> Tensor:
         """Return the log probability (density) [...] of action [..., A]; integer actions of any width."""
@@ -149,13 +149,13 @@ class Distribution(Protocol):
         """Return the entropy [...] in nats."""
 
     def delivered(self, action: NDArray[Any]) -> NDArray[Any]:
-        """Return what the environment receives of actions [..., A] as drawn: within its bounds."""
+        """Convert sampled actions [..., A] to those that the environment receives, within its bounds."""
 
     def delivered_here(self, action: Tensor) -> Tensor:
-        """Compute `delivered` where the actions lie, without a wait for a device."""
+        """Compute `delivered` on the actions' device, without synchronisation."""
 
     def greedy(self, params: Tensor) -> Tensor:
-        """Return what the environment receives of greedy play: the most probable indices, the normals' centres."""
+        """Return the environment's actions for greedy play: most probable indices, means of normals."""
 
 
 @kernel
@@ -192,7 +192,7 @@ def _draw_categories(
 
 @dataclass(frozen=True)
 class Categorical:
-    """One categorical per component; params are the logits of all components, concatenated: D = sum(nvec)."""
+    """Independent categoricals; params are the concatenated logits of all components: D = sum(nvec)."""
 
     nvec: tuple[int, ...]
 
@@ -204,8 +204,8 @@ class Categorical:
     def sample(self, params: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
         """Invert the cumulative distribution at one uniform number per component.
 
-        The uniform number is scaled by the last cumulative sum, which rounding keeps from being exactly 1:
-        an action of probability 0 is never drawn.
+        The uniform number is scaled by the last cumulative sum, because rounding may move that sum away from 1.
+        Therefore an action of probability 0 is never sampled.
         """
         shape = (*params.shape[:-1], len(self.nvec))
         uniform = torch.rand(shape, generator=generator, device=params.device, dtype=torch.float32)
@@ -263,14 +263,16 @@ class Categorical:
 
 @dataclass(frozen=True)
 class TanhGaussian:
-    """Normals that a tanh bends into bounds (Haarnoja et al. 2018, appendix C); params as of `DiagonalGaussian`.
+    """Normals squashed into bounds by tanh (Haarnoja et al. 2018, appendix C).
 
-        a = (low + high) / 2 + (high - low) / 2 * tanh(u),   u ~ N(mean, deviation)
+        a = (low + high) / 2 + (high - low) / 2 * tanh(u),   u ~ N(mean, std)
 
-    Actions are kept as u, from which everything is computed without the loss of digits near the bounds; densities are
-    those of a. The entropy has no closed form: the mean of log |da / du| is an integral over one normal per
-    component, computed at NODES points (Gauss and Hermite). Its error is below 0.0001 nats per component for deviations
-    up to 1, 0.002 up to 1.5 and 0.01 up to 2; the entropy itself is largest at a deviation of about 0.9.
+    params: as in `DiagonalGaussian`. Actions are stored as u, because recovering u from a loses digits near the bounds.
+    Densities are those of a.
+
+    The entropy has no closed form. The mean of log |da / du| is one integral per component over a normal, computed by
+    Gauss-Hermite quadrature with NODES points. Its error per component is below 0.0001 nats for stds up to 1, 0.002 up
+    to 1.5 and 0.01 up to 2. The entropy itself is largest at a std of about 0.9.
     """
 
     low: tuple[float, ...]
@@ -288,7 +290,7 @@ class TanhGaussian:
 
     @torch.no_grad()
     def sample(self, params: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
-        """Draw u, with the log density of a."""
+        """Sample u, with the log density of a."""
         drawn, log_prob = self._normals.sample(params, generator)
         return drawn, log_prob - self._log_slope(drawn).sum(-1)
 
@@ -296,7 +298,7 @@ class TanhGaussian:
         return self._normals.log_prob(params, action) - self._log_slope(action).sum(-1)
 
     def entropy(self, params: Tensor) -> Tensor:
-        """Add the mean of log |da / du| to the entropy of the normals."""
+        """Return the entropy of the normals plus the mean of log |da / du|."""
         points, weights = np.polynomial.hermite_e.hermegauss(self.NODES)
         mean, log_std = params.chunk(2, -1)
         u = mean.unsqueeze(-1) + log_std.exp().unsqueeze(-1) * constant(tuple(points), params)
@@ -321,8 +323,8 @@ class TanhGaussian:
         return torch.clamp((low + high) / 2 + (high - low) / 2 * u.tanh(), low, high)
 
     def _log_slope(self, u: Tensor) -> Tensor:
-        """Log |da / du| of each component; log(1 - tanh(u)^2) in a form that keeps its digits for large u."""
-        # A component whose bounds are one number has no density: any constant does.
+        """Return log |da / du| per component; log(1 - tanh(u)^2) in a form that is accurate for large u."""
+        # A component with equal bounds has no density, so any constant works.
         bounds = zip(self.low, self.high, strict=True)
         halves = tuple(math.log((high - low) / 2) if high > low else 0.0 for low, high in bounds)
         return constant(halves, u) + 2 * (math.log(2) - u - softplus(-2 * u))
@@ -330,7 +332,7 @@ class TanhGaussian:
 
 @dataclass(frozen=True)
 class Hybrid:
-    """Discrete components, then continuous ones; params are those of the one, then those of the other."""
+    """Discrete components, then continuous ones; params are concatenated in the same order."""
 
     discrete: Categorical
     continuous: Distribution
@@ -341,7 +343,7 @@ class Hybrid:
 
     @torch.no_grad()
     def sample(self, params: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
-        """Draw indices, then numbers, all float32."""
+        """Sample indices, then continuous values, all float32."""
         logits, rest = self._params(params)
         index, log_prob = self.discrete.sample(logits, generator)
         number, density = self.continuous.sample(rest, generator)
@@ -381,14 +383,14 @@ class Hybrid:
 ACTION_MASK = "action_mask"
 """Name of the observation that lists the allowed discrete actions."""
 _IMPOSSIBLE = -1e9
-"""Logit of a masked action: its probability is exactly 0 in float32, and 0 times it is not NaN."""
+"""Logit of a masked action. Its probability is exactly 0 in float32, and 0 times this value is not NaN."""
 
 
 def mask_logits(logits: Tensor, mask: Tensor, nvec: tuple[int, ...]) -> Tensor:
-    """Remove masked actions from the logits: probability 0, gradient 0.
+    """Mask logits so that masked actions have probability 0 and gradient 0.
 
-    logits: [..., D] float32, one component after the other, D = sum(nvec). mask: [..., D], 0 = masked. If all of a
-    component is masked, only its action 0 is left, at probability 1: log_prob 0, entropy 0, gradients 0.
+    logits: [..., D] float32, components concatenated, D = sum(nvec). mask: [..., D], 0 = masked. If a component is
+    fully masked, its action 0 remains with probability 1: log_prob 0, entropy 0, gradients 0.
     """
     parts = []
     for allowed in torch.split(mask != 0, list(nvec), -1):
@@ -406,24 +408,24 @@ def make_distribution(
     units: tuple[tuple[float, ...], tuple[float, ...]] = ((), ()),
     tanh: bool = False,
 ) -> Distribution:
-    """Return the distribution of discrete components (`nvec`), continuous ones, or both.
+    """Build the distribution of discrete components (`nvec`), continuous ones, or both.
 
-    low, high: bounds of the continuous ones, infinite on a side without one; empty: none. units: centre and half width
-    to which normals are scaled; empty: they are not. tanh: bend normals into the bounds instead, which else cut them
-    off.
+    low, high: bounds of the continuous components; infinite on a side without a bound; empty: unbounded.
+    units: centre and half width by which normals are scaled; empty: unscaled.
+    tanh: squash normals into the bounds instead of clipping them.
     """
     assert nvec or n_continuous, "an action has at least one component"
     assert len(low) == len(high)
     assert not tanh or (len(low) == n_continuous and all(map(math.isfinite, (*low, *high)))), (
-        "a tanh needs bounds"
+        "tanh needs finite bounds for every continuous component"
     )
     if not n_continuous:
         return Categorical(nvec)
     centre, half = units
     if not any(centre) and all(width == 1 for width in half):
-        centre, half = (), ()  # nothing to scale
+        centre, half = (), ()  # identity
     if all(map(math.isinf, (*low, *high))):
-        low, high = (), ()  # nothing to cut off
+        low, high = (), ()  # no bounds
     normals = DiagonalGaussian(n_continuous, low, high, centre, half)
     continuous: Distribution = TanhGaussian(low, high) if tanh else normals
     return Hybrid(Categorical(nvec), continuous) if nvec else continuous

@@ -1,4 +1,4 @@
-"""Encoders, observations to features: the layers that they are made of.
+"""Encoders from observations to features, and the layers that they consist of.
 
 Axes: N samples, C channels, H, W pixels, L words, F features.
 """
@@ -18,18 +18,21 @@ from .normalizers import SMALLEST_PICTURE
 
 
 class NetworkError(ValueError):
-    """A user's part of a network raised, or returned what cannot be used. The message names part, place and shapes."""
+    """Error in a user's network module: it raised, or its result is unusable.
+
+    The message names part, place and shapes.
+    """
 
 
 Layer = TypeVar("Layer", bound=nn.Linear | nn.Conv2d)
 RELU_GAIN = sqrt(2)
 NATURE_GAIN = 1.0
-"""Of NatureCnn. The gain that keeps the variance, sqrt(2), was chosen for pixels of 0 to 1 (PPO's reference
-implementation); with normalised images Breakout was learned later with it (docs/lab/games.md)."""
+"""Gain of NatureCnn. The variance-preserving sqrt(2) was chosen for pixels in [0, 1] (PPO's reference implementation).
+With normalised images it makes Breakout learn later (docs/lab/games.md)."""
 
 
 def orthogonal(layer: Layer, gain: float) -> Layer:
-    """Draw orthogonal weights and zero the bias, in place."""
+    """Initialise orthogonal weights and zero biases, in place."""
     nn.init.orthogonal_(layer.weight, gain)
     assert layer.bias is not None
     nn.init.zeros_(layer.bias)
@@ -38,14 +41,15 @@ def orthogonal(layer: Layer, gain: float) -> Layer:
 
 _MINUS_1 = torch.tensor(-1.0)
 _SLOW_TANH = processor_is("AuthenticAMD")
-"""torch.tanh is MKL's, which is slow on these CPUs."""
+"""torch.tanh uses MKL, which is slow on these CPUs."""
 
 
 def tanh(x: Tensor) -> Tensor:
-    """Return torch.tanh(x); of float32 on a CPU of AMD within 2e-7 of it, at a third of the cost.
+    """Compute torch.tanh(x), three times as fast for float32 on AMD CPUs.
 
-    There it is most of what a small network takes to act: for 1,024 x 64 numbers torch.tanh takes 167 us on a Zen 4,
-    its logistic function 30; on a Xeon they take 23 and 51 (torch 2.13 with MKL). Exported networks have torch's.
+    There the result differs by at most 2e-7. tanh takes most of the time of acting with a small network. For 1,024 x 64
+    numbers on a Zen 4, torch.tanh takes 167 us and its logistic function 30; on a Xeon they take 23 and 51 (torch 2.13
+    with MKL). Exported networks use torch.tanh.
     """
     exported = torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call] # torch's
     if not _SLOW_TANH or x.device.type != "cpu" or x.dtype != torch.float32 or exported:
@@ -57,12 +61,12 @@ def tanh(x: Tensor) -> Tensor:
 
 
 def _by_logistic(twice: Tensor) -> Tensor:
-    """tanh(x) = 2 / (1 + exp(-2x)) - 1, by 2x, whose memory is used up."""
+    """Compute tanh(x) = 2 / (1 + exp(-2x)) - 1 from 2x, whose memory is overwritten."""
     return torch.add(_MINUS_1, twice.sigmoid_(), alpha=2)
 
 
 class _Tanh(torch.autograd.Function):
-    """`_by_logistic` with the derivative 1 - y^2 of its result."""
+    """`_by_logistic` with derivative 1 - y^2, computed from its result y."""
 
     generate_vmap_rule = True
 
@@ -86,13 +90,14 @@ ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "elu": nn.functional.elu,
     "relu": nn.functional.relu,
 }
-"""Of an MLP: tanh as in PPO's reference implementation, ELU as usual for robots, ReLU for grids of codes."""
+"""Activations of an MLP: tanh as in PPO's reference implementation, ELU as common in robotics, ReLU for grids of
+codes."""
 
 
 class Mlp(nn.Module):
-    """Layers with orthogonal weights, and an activation behind each.
+    """Multi-layer perceptron with orthogonal weights and an activation after each layer.
 
-    Pixels (uint8) are divided by 255; those that are not uint8 any more were normalised before (normalizers.py).
+    Pixels (uint8) are divided by 255. Images of another dtype are already normalised (normalizers.py).
     """
 
     def __init__(self, size: int, hidden: int, layers: int, activation: str = "tanh") -> None:
@@ -115,11 +120,11 @@ class Mlp(nn.Module):
 
 
 class Conv(nn.Conv2d):
-    """A convolution that can be computed as one matrix product over all patches (`products`), by the same parameters.
+    """Convolution that can run as one matrix product over all patches.
 
-    Under vmap that is one batched product for all policies: any number of rows, nothing to choose, the same sums every
-    time. A grouped convolution, what vmap makes of one otherwise, has a kernel for few shapes, and slow ones for the
-    others.
+    `products` selects this; the parameters are the same. Under vmap that is one batched product for all policies. It
+    works for any number of rows, needs no algorithm selection and always sums in the same order. Otherwise vmap makes
+    it a grouped convolution, which has fast kernels only for a few shapes.
     """
 
     products = False
@@ -129,9 +134,10 @@ class Conv(nn.Conv2d):
         return self._convolve(image, self.weight) if self.products else super().forward(image)
 
     def of_pixels(self, image: Tensor) -> Tensor:
-        """Convolve pixels / 255 by scaling the few weights, not the many pixels; bf16 holds 0..255 exactly.
+        """Convolve pixels / 255, by scaling the weights instead of the larger image.
 
-        Pixels that are not uint8 were normalised before (normalizers.py): they are convolved as they are.
+        bf16 represents 0..255 exactly. Images of another dtype are already normalised (normalizers.py) and used
+        unchanged.
         """
         weight = self.weight / 255 if image.dtype == torch.uint8 else self.weight
         if self.products:
@@ -153,10 +159,10 @@ class Conv(nn.Conv2d):
 
 
 class _Products(torch.autograd.Function):
-    """The convolutions of P policies as one batched product.
+    """Convolutions of P policies as one batched matrix product.
 
     Maps images [P, N, H, W, C], weights [P, O, kernel rows, kernel columns, C] and biases [P, O], all of one dtype, to
-    [P, N, h, w, O], and its patches.
+    [P, N, h, w, O] and the patches.
     """
 
     @staticmethod
@@ -198,15 +204,16 @@ class _Products(torch.autograd.Function):
 
 
 SUMS = 16
-"""Most parts of the sum over all patches: a few weights alone would keep a few of a GPU's processors busy."""
+"""Maximum number of partial sums over patches, because a few weights alone would occupy few of a GPU's processors."""
 WIDTHS = (torch.complex128, torch.complex64, torch.int32, torch.int16)
-"""Numbers of 16 to 2 bytes."""
+"""Dtypes of 16 to 2 bytes for copies."""
 
 
 def _patches(x: Tensor, kernel: tuple[int, int], stride: tuple[int, int]) -> Tensor:
-    """Copy what the kernel sees at every place: [..., H, W, C] to [..., h, w, kernel rows * kernel columns * C].
+    """Extract kernel patches: [..., H, W, C] to [..., h, w, kernel rows * kernel columns * C].
 
-    It is copied in pieces as wide as all offsets allow, since a GPU's copy of an unusual layout takes as long for any.
+    It copies the widest elements that all offsets allow, because a GPU's strided copy takes the same time per element
+    of any width.
     """
     *leading, rows, columns, channels = x.shape
     heights, widths = ((n - k) // s + 1 for n, k, s in zip((rows, columns), kernel, stride, strict=True))
@@ -222,10 +229,10 @@ def _patches(x: Tensor, kernel: tuple[int, int], stride: tuple[int, int]) -> Ten
 
 
 def _image_gradient(grad: Tensor, weight: Tensor, stride: tuple[int, int], size: tuple[int, int]) -> Tensor:
-    """Return the gradient of the images, of `size`, from that of the outputs, [P, N, h, w, O].
+    """Compute the gradient of the images, of `size`, from that of the outputs, [P, N, h, w, O].
 
-    It is a convolution itself, of stride 1 and by the weights turned round: those of all places within a stride are as
-    many outputs, which are put side by side. So nothing is added up in memory.
+    It is a convolution of stride 1 with the flipped weights. The positions within a stride become separate output
+    channels, which are interleaved afterwards. Therefore no accumulation in memory is needed.
     """
     policies, samples = grad.shape[:2]
     out, *kernel, channels = weight.shape[1:]
@@ -247,20 +254,23 @@ def _image_gradient(grad: Tensor, weight: Tensor, stride: tuple[int, int], size:
 
 
 def compute_by_products(net: nn.Module) -> None:
-    """Let the convolutions of a network be computed as matrix products."""
+    """Compute the convolutions of a network as matrix products."""
     for module in net.modules():
         if isinstance(module, Conv):
             module.products = True
 
 
 class ImageLinear(nn.Linear):
-    """The layer behind the convolutions, most of a network's weights."""
+    """Linear layer after the convolutions; it holds most of a network's weights."""
 
     TRANSPOSED_ROWS = frozenset({16, 32, 48, 64})
-    """So many rows take 9-20 % less time as `weight @ x.T`, others do not (3136 to 512, one thread, AVX-512)."""
+    """For these row counts `weight @ x.T` is 9-20 % faster, for others not (3136 to 512, one thread, AVX-512)."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map [N, in] to [N, out]. Acting on a CPU computes the transposed product where that is faster; same bits."""
+        """Map [N, in] to [N, out].
+
+        Acting on a CPU computes the transposed product where that is faster; results are bit-identical.
+        """
         acting = x.dtype == torch.bfloat16 and x.device.type == "cpu" and not torch.is_grad_enabled()
         if not acting or x.shape[0] not in self.TRANSPOSED_ROWS or torch.get_num_threads() > 1:
             return super().forward(x)
@@ -275,7 +285,8 @@ class NatureCnn(nn.Module):
         channels, height, width = shape
         if min(height, width) < 36:
             raise ValueError(
-                f"encoder 'nature' needs images of 36x36 or more, not {height}x{width}: use 'impala' or 'mlp'"
+                f"encoder 'nature' needs images of at least 36x36, not {height}x{width}: "
+                "use --model.encoder impala or mlp"
             )
         rows, columns = ((((x - 8) // 4 + 1) - 4) // 2 - 1 for x in (height, width))
         self.conv1 = orthogonal(Conv(channels, 32, 8, 4), NATURE_GAIN)
@@ -292,14 +303,15 @@ class NatureCnn(nn.Module):
 
 
 class A3cCnn(nn.Module):
-    """Network of Mnih et al. 2016 (A3C), as of Mnih et al. 2013: convolutions 16 of 8/4, 32 of 4/2, a linear layer."""
+    """Network of Mnih et al. 2016 (A3C) and 2013: convolutions 16 of 8/4, 32 of 4/2, a linear layer."""
 
     def __init__(self, shape: tuple[int, ...], hidden: int) -> None:
         super().__init__()
         channels, height, width = shape
         if min(height, width) < 20:
             raise ValueError(
-                f"encoder 'a3c' needs images of 20x20 or more, not {height}x{width}: use 'impala' or 'mlp'"
+                f"encoder 'a3c' needs images of at least 20x20, not {height}x{width}: "
+                "use --model.encoder impala or mlp"
             )
         rows, columns = (((x - 8) // 4 + 1 - 4) // 2 + 1 for x in (height, width))
         self.conv1 = orthogonal(Conv(channels, 16, 8, 4), RELU_GAIN)
@@ -354,12 +366,12 @@ class ImpalaStage(nn.Module):
 
 
 class WordEncoder(nn.Module):
-    """Encode a sentence of hashed words: an embedding of 20 for each, side by side in order, and a layer of 64.
+    """Encoder of sentences of hashed words: concatenated embeddings of size 20 and a linear layer of 64.
 
-    A word is a number above 0, taken modulo the number of embeddings as in IMPALA; 0 stands for none. IMPALA reads
-    the embeddings with an LSTM of 64. That is 16 steps one after the other: acting for 8 rows took 9.4 ms with it and
-    7.6 with this (ResNet, bf16, one core), learning 2 % longer; under vmap it is 1,500 operations, all else of
-    the network 800, each of them a launch on a GPU.
+    A word is a positive integer, taken modulo the number of embeddings as in IMPALA; 0 means no word. IMPALA reads the
+    embeddings with an LSTM of 64, which takes 16 sequential steps. Acting for 8 rows took 9.4 ms with it and 7.6 ms
+    with this encoder (ResNet, bf16, one core), and learning 2 % longer. Under vmap the LSTM takes 1,500 operations,
+    each a kernel launch on a GPU; the rest of the network takes 800.
     """
 
     BUCKETS, WIDTH, SIZE = 1000, 20, 64
@@ -376,35 +388,41 @@ class WordEncoder(nn.Module):
 
 
 def channels_last(image: Tensor) -> Tensor:
-    """Lay [N, C, H, W] out with C innermost; written with permute because vmap supports no memory formats."""
+    """Arrange [N, C, H, W] with C innermost.
+
+    It uses permute, because vmap does not support memory formats.
+    """
     return image.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
 
 
 def flatten_image(x: Tensor) -> Tensor:
-    """Flatten [N, C, H, W] to [N, H * W * C]: in this order a channels-last image needs no copy."""
+    """Flatten [N, C, H, W] to [N, H * W * C]; this order needs no copy of a channels-last image."""
     return x.permute(0, 2, 3, 1).flatten(1)
 
 
 ObsShapes = Mapping[str, tuple[tuple[int, ...], str]]
-"""Name of an observation -> shape of one row (frames stacked) and dtype name."""
+"""Name of an observation -> row shape (frames stacked) and dtype name."""
 LAST = "last_action_reward"
-"""Reserved name of an observation: the last action and reward, which no encoder needs to read."""
+"""Reserved observation name of the last action and reward; encoders may ignore it."""
 CNNS: Mapping[str, Callable[[tuple[int, ...], int], nn.Module]] = {
     "nature": NatureCnn,
     "impala": ImpalaCnn,
     "a3c": A3cCnn,
 }
-"""Kind of encoder -> what it makes of an image: (shape [C, H, W], width of its output)."""
+"""Encoder kind -> constructor from image shape [C, H, W] and output width."""
 
 
 class Encoder(nn.Module):
-    """Maps observations, name -> [N, ...] as the environment gives them, to features [N, size]."""
+    """Module that maps observations, name -> [N, ...] as the environment returns them, to features [N, size]."""
 
     size: int
 
 
 class ObsEncoder(Encoder):
-    """One encoder per observation; several are concatenated and mixed by a linear layer. LAST joins after that."""
+    """One encoder per observation; several are concatenated and mixed by a linear layer.
+
+    LAST is appended after that.
+    """
 
     def __init__(
         self, obs_shapes: ObsShapes, kind: str, hidden: int, layers: int, activation: str = "tanh"
@@ -414,13 +432,14 @@ class ObsEncoder(Encoder):
         images = [name for name, spec in obs_shapes.items() if is_image(*spec)]
         if kind in CNNS and not images:
             raise ValueError(
-                f"encoder {kind!r} needs an image (uint8, 3-D), and none is in {dict(obs_shapes)}: use 'mlp'"
+                f"encoder {kind!r} needs an image (uint8, 3-D), but there is none in {dict(obs_shapes)}: "
+                "use --model.encoder mlp"
             )
         if kind == "auto":
             _refuse_unbounded_pictures(obs_shapes)
         numbers = (
             LAST in obs_shapes and obs_shapes[LAST][1] == "float32"
-        )  # else an environment's own of that name
+        )  # otherwise the environment uses this name for another observation
         self.last = numbers and len(obs_shapes) > 1
         self.size = hidden + (prod(obs_shapes[LAST][0]) if self.last else 0)
         self.names = tuple(name for name in obs_shapes if name != LAST or not self.last)
@@ -449,12 +468,12 @@ class ObsEncoder(Encoder):
 
 
 def is_image(shape: tuple[int, ...], dtype: str) -> bool:
-    """Whether an observation is an image (C, H, W)."""
+    """True if an observation is an image (C, H, W)."""
     return dtype == "uint8" and len(shape) == 3
 
 
 def is_grid(shape: tuple[int, ...], dtype: str) -> bool:
-    """Whether an observation is an image too small for most convolutions: a grid of codes, mostly."""
+    """True if an image is too small for most convolutions; it is usually a grid of codes."""
     return is_image(shape, dtype) and min(shape[1:]) < SMALLEST_PICTURE
 
 
@@ -462,12 +481,11 @@ def _refuse_unbounded_pictures(obs_shapes: ObsShapes) -> None:
     for name, (shape, dtype) in obs_shapes.items():
         if dtype == "float32" and len(shape) > 2 and sorted(shape)[-2] >= SMALLEST_PICTURE:
             raise ValueError(
-                f"observation {name!r} has the axes of a picture, {shape}, but no bounds of pixels: give its space "
-                "some (such as Box(0, 1, ...)), or read it as numbers (mlp), or by an encoder of your own "
-                "(module:factory)"
+                f"observation {name!r} has the shape of an image, {shape}, but no pixel bounds: bound its space "
+                "(such as Box(0, 1, ...)), or use --model.encoder mlp or a custom encoder (module:factory)"
             )
 
 
 def is_text(shape: tuple[int, ...], dtype: str) -> bool:
-    """Whether an observation is a sequence of hashed words."""
+    """True if an observation is a sequence of hashed words."""
     return dtype == "int32" and len(shape) == 1

@@ -1,34 +1,35 @@
-"""FuN: a manager sets goals, a worker is rewarded for following them (Vezhnevets et al. 2017, "FeUdal Networks for
-Hierarchical Reinforcement Learning").
+"""FuN: a manager sets goals for a worker (Vezhnevets et al. 2017).
 
-    policy      U_t phi(g_{t-c} + ... + g_t): U is a matrix of the worker's memory, phi linear without bias
-    worker      A3C of R + alpha * r^I, r^I_t = 1/c sum_{i=1..c} cos(s_t - s_{t-i}, g_{t-i}), discount worker_gamma
+"FeUdal Networks for Hierarchical Reinforcement Learning":
+
+    policy      U_t phi(g_{t-c} + ... + g_t): U is a matrix from the worker's memory, phi is linear without bias
+    worker      A3C on R + alpha * r^I, r^I_t = 1/c sum_{i=1..c} cos(s_t - s_{t-i}, g_{t-i}), discount worker_gamma
     manager     -A_t cos(s_{t+c} - s_t, g_t), A_t = R_t - V^M_t of the reward alone, discount gamma
 
-alpha is `intrinsic_coef`; r^I counts in units of reward. Goals have gradients by the manager's loss alone, and latent
-states have none by the cosines. V^M reads the latent state, and the manager's memory without gradients.
+alpha is `intrinsic_coef`, and r^I has the unit of rewards. Goals receive gradients only from the manager's loss, and
+the cosines pass no gradients to latent states. V^M reads the latent state, and the manager's memory without gradients.
 
-The last observation of a rollout is what the step before it leads to, for the state and both values; it is no step that
-is learned from. A step's s_{t+c} may lie beyond the rollout as well: its goal then has no loss. So of T steps the
-manager's policy learns from T - c, and its value from T - 1; the paper's rollouts of 400 steps lose 3 in 100.
-(Overlapping rollouts would lose nothing, but every buffer would be c steps longer, and kept until the next was full.)
-Where an episode ends before, its last state stands for s_{t+c}: what the last goals of an episode led to is known.
+The last observation of a rollout only provides the next state and both bootstrap values; it is not learned from.
+s_{t+c} may lie beyond the rollout, and then the goal has no loss. So of T steps the manager's policy learns from T - c
+and its value from T - 1. With the paper's rollouts of 400 steps that loses 3 %. Overlapping rollouts would lose
+nothing, but every buffer would be c steps longer and held until the next one is full. If the episode ends earlier, its
+last state replaces s_{t+c}, because the outcome of its last goals is known.
 
-The body is an encoder, a manager that sets goals every step, and the memory of a worker that follows them.
+The body consists of an encoder, a manager that sets a goal every step, and the worker's memory.
 
     z = encoder(obs)                      shared
     s = relu(space(z))                    the manager's latent state; goals are directions in its space
     m = sum of the last c outputs of a dilated LSTM on s (r = c memories, one of which is written in each step)
-    g = m / |m|                           the goal; a random one with probability EXPLORATION
-    features = LSTM(z), g_{t-c} + ... + g_t     what the worker's policy and value read
+    g = m / |m|                           the goal; random with probability EXPLORATION
+    features = LSTM(z), g_{t-c} + ... + g_t     input of the worker's policy and value
 
-The recurrent state holds the last c outputs and cells of the dilated LSTM, the last c latent states and goals (so that
-goals are followed and rewarded across the borders of rollouts), the worker's LSTM, and a number that random goals are
-drawn by. Where an episode begins all but that number is forgotten.
+The recurrent state contains the last c outputs and cells of the dilated LSTM, the last c latent states and goals, the
+worker's LSTM state, and a number that generates random goals. Storing latent states and goals lets goals cross rollout
+boundaries. At the start of an episode everything except that number is reset.
 
-Learning computes the steps of a rollout again and needs the very goals that acting had, so a random goal cannot come
-from a generator: it is a function of the observations since the row began, whose pixels are the same bits both times.
-(Vectors that are normalised by running statistics are not: there learning may miss a random goal.)
+Learning recomputes the steps of a rollout and must reproduce the goals of acting. A generator cannot provide that, so a
+random goal is a function of all observations of the row so far, whose pixels are bit-identical both times. Vectors
+normalised by running statistics are not identical, so learning may miss a random goal there.
 
 Axes: T steps, B rows, F features, W width of latent states, goals and memories, c the horizon; of one policy.
 """
@@ -57,33 +58,34 @@ from .returns import Trajectories, gae_torch
 HORIZON = 10
 """c, and the dilation r (Vezhnevets et al. 2017, section 5)."""
 EXPLORATION = 0.01
-"""Probability of a random goal. The paper says "small"; a worker's sum of 11 goals has one in a tenth of the steps."""
+"""Probability of a random goal; the paper only calls it small. A worker sums 11 goals, so a tenth of its steps contain
+one."""
 NUMBERS = 2**24
-"""Random numbers are whole numbers below this, which float32 holds exactly."""
+"""Random numbers are integers below this, which float32 represents exactly."""
 
 
 class Unrolled(NamedTuple):
-    """What the body makes of T steps. Of `latent` and `goal` the first c are from before them, 0 if there were none."""
+    """Outputs of the body for T steps. `latent` and `goal` start with the c previous steps (0 if there were none)."""
 
     features: Tensor
-    """[T, B, 2W] float32: the worker's memory, and the sum of goals, which has no gradients."""
+    """[T, B, 2W] float32: the worker's memory and the sum of goals, which carries no gradients"""
     memory: Tensor
-    """[T, B, W]: the manager's, before it is made a goal."""
+    """[T, B, W]: the manager's memory, before normalisation to a goal"""
     latent: Tensor
     """[c+T, B, W]"""
     goal: Tensor
-    """[c+T, B, W] of length 1, or 0 where there was none."""
+    """[c+T, B, W] of length 1, or 0 where there was none"""
     episode: Tensor
-    """[c+T, B] int64: steps with one number are of one episode."""
+    """[c+T, B] int64: steps with the same number are in the same episode"""
     state: Tensor
-    """[B, S] after the last step."""
+    """[B, S] after the last step"""
 
 
 class DilatedLstm(nn.Module):
-    """`count` memories with the same weights that take turns, so that each is written every `count` steps.
+    """`count` LSTM memories with shared weights, written in turn: each one every `count` steps.
 
-    The gate that keeps a memory begins with a bias of 1, as in `models.py`.
-    All that run side by side between two turns are computed at once: T steps are T / count products.
+    The forget gate's bias starts at 1, as in `models.py`. `count` consecutive steps are computed at once, so T steps
+    take T / count matrix products.
     """
 
     def __init__(self, width: int, count: int) -> None:
@@ -96,10 +98,11 @@ class DilatedLstm(nn.Module):
     def forward(
         self, x_TBF: Tensor, hidden_cBW: Tensor, cell_cBW: Tensor, kept_TB: Tensor, whole_TB: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """Return (outputs of the last `count` steps and of these [count+T, B, W], last cells [count, B, W]), float32.
+        """Compute outputs [count+T, B, W] and last cells [count, B, W], float32.
 
-        hidden, cell: of the last `count` steps, the oldest first. kept, whole: whether what was written `count` steps
-        before is of the same episode, and whether gradients go back to it (None: always).
+        The outputs start with those of the previous `count` steps.
+        hidden, cell: of the previous `count` steps, oldest first. kept: the memory written `count` steps before is of
+        the same episode. whole: gradients flow back to it (None: always).
         """
         dtype = self.recurrent.weight.dtype
         projected, out = self.input(x_TBF.to(dtype)).float(), [hidden_cBW]
@@ -120,7 +123,7 @@ class DilatedLstm(nn.Module):
 
 
 class FunBody(Body):
-    """See the head of this file. exploration: probability of a random goal."""
+    """Body of manager and worker; see the module docstring. exploration: probability of a random goal."""
 
     factors: Tensor
 
@@ -141,14 +144,14 @@ class FunBody(Body):
     def forward(
         self, obs: Mapping[str, Tensor], state: Tensor, first: Tensor, cut: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """See `Body.forward`; the features are float32."""
+        """Compute float32 features and the next state; see `Body.forward`."""
         unrolled = self.unroll(obs, state, first, cut)
         return unrolled.features, unrolled.state
 
     def unroll(
         self, obs: Mapping[str, Tensor], state: Tensor, first: Tensor, cut: Tensor | None = None
     ) -> Unrolled:
-        """Compute T steps; arguments as in `PolicyNet.forward`."""
+        """Compute T steps; arguments: see `PolicyNet.forward`."""
         c = self.horizon
         of_manager, of_worker, drawn = state.split(self._sizes, -1)
         past_cBW = of_manager.unflatten(-1, (c, 4 * self.width)).transpose(0, 1)
@@ -162,7 +165,7 @@ class FunBody(Body):
         kept_TB = episode[c:] == episode[:-c]
         whole_TB = None if unroll is None else unroll[c:] == unroll[:-c]
 
-        # In float32: a difference of two latent states is much smaller than they are.
+        # In float32, because the difference of two latent states is much smaller than the states.
         latent_TBW = torch.relu(
             linear(features_TBF.float(), self.space.weight.float(), self.space.bias.float())
         )
@@ -186,7 +189,7 @@ class FunBody(Body):
         )
 
     def _explored(self, goal_TBW: Tensor, number_TB: Tensor) -> Tensor:
-        """Put a random direction, made of a step's number, in place of some goals."""
+        """Replace some goals by random directions, generated from the step's number."""
         random_TB = scrambled(number_TB)
         uniform = ((random_TB.unsqueeze(-1) + 1) * self.factors % NUMBERS).float() / (NUMBERS / 2) - 1
         chosen = random_TB < self.exploration * NUMBERS
@@ -194,15 +197,18 @@ class FunBody(Body):
 
 
 def _remembered(x: Tensor, kept: Tensor, whole: Tensor | None) -> Tensor:
-    """Forget another episode's, and stop gradients where an unroll began since (None: nowhere)."""
+    """Zero the memory of other episodes and stop gradients between unrolls.
+
+    whole: None stops no gradients.
+    """
     back = x if whole is None else torch.where(whole, x, x.detach())
     return torch.where(kept, back, 0.0)
 
 
 def sum_of_past(x: Tensor, episode: Tensor, unroll: Tensor | None, reach: int, c: int) -> Tensor:
-    """Sum x_{t-reach} + ... + x_t of each step, of its own episode: [T, B, W] of [c+T, B, W].
+    """Sum x_{t-reach} + ... + x_t within each step's episode: [T, B, W] from [c+T, B, W].
 
-    Gradients go back within the unroll; None: to the first step.
+    Gradients flow back within the unroll; None: to the first step.
     """
 
     def same(of: Tensor) -> Tensor:
@@ -213,15 +219,16 @@ def sum_of_past(x: Tensor, episode: Tensor, unroll: Tensor | None, reach: int, c
 
 
 def _windows(x: Tensor, reach: int, c: int) -> Tensor:
-    """View the steps t - reach..t of each step side by side: [T, B, ..., reach + 1] of [c+T, B, ...]."""
+    """View the steps t - reach..t of each step as a last axis: [T, B, ..., reach + 1] from [c+T, B, ...]."""
     return x[c - reach :].unfold(0, reach + 1, 1)
 
 
 @torch.no_grad()
 def fingerprint(obs: Mapping[str, Tensor]) -> Tensor:
-    """Return a whole number of each observation, [T, B] int64: of its bytes alone if it has any, else of its numbers.
+    """Hash each observation to an integer, [T, B] int64.
 
-    Every eighth row and column of an image will do: numbers are summed over steps.
+    It reads only uint8 arrays if there are any, otherwise all arrays. Every eighth row and column of an image is
+    enough, because the hashes are summed over steps.
     """
     bytes_only = {name: x for name, x in obs.items() if x.dtype == torch.uint8}
     total: Tensor | int = 0
@@ -231,27 +238,30 @@ def fingerprint(obs: Mapping[str, Tensor]) -> Tensor:
         numbers = numbers.flatten(2).long() if numbers.dim() > 2 else numbers.unsqueeze(-1).long()
         weight = 2 * torch.arange(numbers.shape[-1], device=numbers.device) + 1
         total = total + (numbers * (weight * 40503 % NUMBERS)).sum(-1)
-    assert isinstance(total, Tensor), "there is an observation"
+    assert isinstance(total, Tensor), "at least one observation is required"
     return total % NUMBERS
 
 
 def scrambled(number: Tensor) -> Tensor:
-    """Map whole numbers below NUMBERS one to one to others that look random."""
+    """Permute the integers below NUMBERS pseudo-randomly (a bijection)."""
     half = 2**12
     for odd in (0x9E3779, 0x85EBCB, 0xC2B2AF):
-        number = number * (2 * number + 1) % NUMBERS  # the lower half moves the upper one
+        number = number * (2 * number + 1) % NUMBERS  # the lower half changes the upper half
         number = (number % half * half + number // half) * odd % NUMBERS
     return number
 
 
 EMBEDDING = 16
-"""k, the width of a goal's embedding."""
+"""k, the width of a goal embedding."""
 TINY = 1e-6
-"""A shorter difference of latent states has no direction."""
+"""Shorter differences of latent states have no direction."""
 
 
 class GoalHead(nn.Module):
-    """The parameters of the actions, from the worker's memory and the sum of goals, each of `width` numbers."""
+    """Policy head from the worker's memory and the sum of goals.
+
+    Both have `width` numbers.
+    """
 
     def __init__(self, width: int, outputs: int) -> None:
         super().__init__()
@@ -269,18 +279,20 @@ class GoalHead(nn.Module):
 
 
 def fun_network(net: PolicyNet, inputs: NetInputs) -> PolicyNet:
-    """Put the manager and the worker behind the encoder. Raises ValueError for parts that leave no place for them."""
+    """Add manager and worker behind the encoder. Raises ValueError for network options that conflict with them."""
     body, heads = net.body, net.heads
     if isinstance(body, TwinBody):
         raise ValueError(  # noqa: TRY004 - the user's option is wrong, not our call
-            "fun has values of its own for manager and worker: leave --model.critic shared, and "
-            "no observation to it alone"
+            "algorithm 'fun' has separate values for manager and worker: set --model.critic shared and "
+            "use no observation for the critic alone"
         )
     if body.core is not None:
-        raise ValueError("fun has memories of its own, of --model.core-size each: leave --model.core none")
+        raise ValueError(
+            "algorithm 'fun' has built-in memories of --model.core-size each: set --model.core none"
+        )
     if not (isinstance(heads.policy, nn.Linear) and isinstance(heads.value, nn.Linear)):
         raise ValueError(  # noqa: TRY004 - the user's option is wrong, not our call
-            "fun has heads of its own: leave --model.policy-head and --model.value-head linear"
+            "algorithm 'fun' has built-in heads: set --model.policy-head linear and --model.value-head linear"
         )
     net.body = made = FunBody(body.encoder, inputs.core_size)
     net.state_size = made.state_size
@@ -291,16 +303,16 @@ def fun_network(net: PolicyNet, inputs: NetInputs) -> PolicyNet:
 
 
 class Sequences(NamedTuple):
-    """A minibatch in its order in time; for `fun_loss` of one policy, without the axis G."""
+    """Minibatch in time order; without the axis G in `fun_loss`, which computes one policy."""
 
     obs: dict[str, Tensor]
-    """Name -> [G, T, B, ...], as the network sees it."""
+    """Name -> [G, T, B, ...], as the network receives them"""
     state: Tensor
-    """[G, B, S] before the first step."""
+    """[G, B, S] before the first step"""
     first: Tensor
-    """[G, T, B], as are the others."""
+    """[G, T, B], like the others"""
     cut: Tensor
-    """An unroll begins: see models.py."""
+    """The step starts an unroll: see models.py."""
     action: Tensor
     """[G, T, B, A]"""
     reward: Tensor
@@ -310,7 +322,7 @@ class Sequences(NamedTuple):
 
 
 def backward(step: OwnStep) -> Stats:
-    """See `Algorithm.backward`."""
+    """Compute losses and gradients; see `Algorithm.backward`."""
     s = step.samples
     ends = (s.reward, s.terminated, s.truncated, s.valid)
     sequences = Sequences(step.group.normalized(s.obs), s.state, s.first, step.cut, s.action, *ends)
@@ -379,9 +391,9 @@ def fun_loss(
 
 
 def intrinsic_reward(latent: Tensor, goal: Tensor, episode: Tensor, c: int) -> Tensor:
-    """Mean over i = 1..c of cos(s_t - s_{t-i}, g_{t-i}), [T, B]; 0 for a step before the episode.
+    """Compute the mean over i = 1..c of cos(s_t - s_{t-i}, g_{t-i}), [T, B]; 0 for steps before the episode.
 
-    latent, goal, episode: as in `Unrolled`.
+    latent, goal, episode: see `Unrolled`.
     """
     now = latent[c:]
     steps = now.shape[0]
@@ -396,14 +408,16 @@ def intrinsic_reward(latent: Tensor, goal: Tensor, episode: Tensor, c: int) -> T
 def reached(
     latent: Tensor, goal: Tensor, terminated: Tensor, truncated: Tensor, valid: Tensor, c: int
 ) -> tuple[Tensor, Tensor]:
-    """Return cos(s_{t+c} - s_t, g_t) with gradients of the goals alone, and where s_{t+c} is known, both [T-1, B].
+    """Return cos(s_{t+c} - s_t, g_t) and a mask of known s_{t+c}, both [T-1, B].
 
-    latent, goal: [T, B, W]; the others [T-1, B]. The last state of an episode stands for those that it does not reach.
+    latent, goal: [T, B, W]; the others [T-1, B]. Gradients flow to the goals only. The last state of an episode
+    replaces later ones.
     """
     steps = terminated.shape[0]
     step_T1 = torch.arange(steps, device=latent.device).unsqueeze(-1)
     never = torch.full_like(step_T1, steps + c)
-    # Without an end a step is invalid, too, if an actor was replaced: then the state before the reset is the last.
+    # A replaced actor also makes a step invalid, without an end: then the last state is the one before the
+    # reset.
     last = torch.where(terminated | truncated, step_T1 + 1, torch.where(valid, never, step_T1))
     following = last.flip(0).cummin(0).values.flip(0)
     aim = torch.minimum(step_T1 + c, following)
@@ -420,9 +434,10 @@ def _body(net: PolicyNet) -> FunBody:
 
 
 def of_the_paper(env_recipe: Mapping[str, object]) -> Mapping[str, object]:
-    """The paper's network, of 256 everywhere, and rollouts of many horizons, of which little is lost at their ends.
+    """Return the paper's network options (width 256) and long rollouts.
 
-    All else, RMSProp's rate too, is a3c's.
+    Rollouts of many horizons lose few steps at their ends. All other options are a3c's, including RMSProp's learning
+    rate.
     """
     return {
         **short_rollouts(env_recipe),
@@ -446,9 +461,9 @@ FUN = replace(
     statistics=COMMON_STATISTICS
     | {
         "intrinsic_reward": "mean reward of the worker for following goals, -1 to 1",
-        "goal_cosine": "mean cosine of a goal and what the next steps changed",
-        "manager_policy_loss": "loss of the goals",
-        "manager_value_loss": "loss of the manager's value, in the network's unit",
-        "manager_explained_variance": "share of the variance of the manager's targets that its values explain",
+        "goal_cosine": "mean cosine of a goal and the change of the latent state over the next steps",
+        "manager_policy_loss": "policy loss of the manager (goals)",
+        "manager_value_loss": "value loss of the manager, in normalised units",
+        "manager_explained_variance": "fraction of the variance of the manager's targets explained by its values",
     },
 )

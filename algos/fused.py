@@ -1,10 +1,11 @@
-"""Adam as one kernel for a GPU: every number of the state is read and written once.
+"""Adam as one fused GPU kernel.
 
-The same formulas as `optim.adam_torch`, which reads and writes the state about 50 times and is used where this cannot
-be: without Triton (torch's builds for CUDA bring it), without the C compiler that Triton needs, or where it computes
-anything else. All that belongs to a policy is data, so nothing is compiled anew for another member or other rates.
+It reads and writes each element of the state once. It computes the formulas of `optim.adam_torch`, which reads and
+writes the state about 50 times. `adam_torch` is the fallback if Triton (bundled with torch's CUDA builds) or the C
+compiler that Triton needs is missing, or if the results differ. Everything about a policy is data, so exchanging
+members or changing rates triggers no recompilation.
 
-Axes: G policies, N parameters of a policy.
+Axes: G policies, N parameters.
 """
 
 from __future__ import annotations
@@ -16,30 +17,35 @@ import torch
 from torch import Tensor
 
 tl: Any = None
-"""`triton.language` once a kernel is made: Triton looks names up in the globals of the kernel's module."""
+"""`triton.language`, set when a kernel is built, because Triton resolves names in the globals of the kernel's
+module."""
 
 BLOCK = 1024
-"""Parameters of one program."""
+"""Parameters per program instance."""
 AdamKernel = Callable[..., None]
-"""Takes what `adam_torch` takes, and the number that is added to the root."""
+"""Function with the arguments of `adam_torch`."""
 
 
 def adam_kernel(device: torch.device, plain: AdamKernel, eps: float) -> AdamKernel | str:
-    """Return the kernel for a device, or why it cannot be used. plain: what it must equal.
+    """Return the kernel for a device, or why it is unavailable.
 
-    It is compiled and tried on a few numbers: whoever calls it first must not be recording.
+    plain: reference implementation that the result must equal. The kernel is compiled and tested on a few numbers, so
+    the first call must not happen while a CUDA graph is captured.
     """
     if device.type != "cuda":
-        return "one kernel is made for CUDA alone"
+        return "the fused kernel needs a CUDA device"
     try:
         step = make_adam(eps)
-        return step if same(step, plain, device) else "one kernel computes something else than it should"
-    except Exception as error:  # noqa: BLE001 - a compiler and a driver may raise anything, and there is another way
+        return step if same(step, plain, device) else "the fused kernel returned wrong results"
+    except Exception as error:  # noqa: BLE001 - a compiler or driver may raise anything, and there is a fallback
         return (str(error) or type(error).__name__).splitlines()[0]
 
 
 def same(step: AdamKernel, plain: AdamKernel, device: torch.device) -> bool:
-    """Whether both give the same, on made-up numbers of three policies; the second is left untouched."""
+    """True if both functions compute the same on random state.
+
+    The state is of three policies, one of them inactive.
+    """
     policies, numbers = 3, BLOCK + 7
     generator = torch.Generator().manual_seed(0)
     state = [torch.randn(policies, numbers, generator=generator) for _ in range(4)]
@@ -54,8 +60,8 @@ def same(step: AdamKernel, plain: AdamKernel, device: torch.device) -> bool:
 
 
 def make_adam(eps: float) -> AdamKernel:
-    """Make it. Raises ImportError without Triton."""
-    import triton  # noqa: PLC0415 - not everywhere, and nothing but this needs it
+    """Build the kernel. Raises ImportError without Triton."""
+    import triton  # noqa: PLC0415 - optional dependency, needed only here
     from triton import language  # noqa: PLC0415
 
     globals()["tl"] = language
@@ -69,7 +75,7 @@ def make_adam(eps: float) -> AdamKernel:
         *of_policy_G: Tensor,
     ) -> None:
         state = (param_GN, grad_GN, mean_GN, square_GN)
-        assert all(x.stride(1) == 1 for x in state), "a policy's numbers lie side by side"
+        assert all(x.stride(1) == 1 for x in state), "the parameters of a policy must be contiguous"
         policies, numbers = param_GN.shape
         grid = (triton.cdiv(numbers, BLOCK), policies)
         rows = (x.stride(0) for x in state)
@@ -96,7 +102,7 @@ def _adam(  # type: ignore[no-untyped-def] # Triton reads annotations as types o
     eps: tl.constexpr,
     block: tl.constexpr,
 ) -> None:
-    """Step `block` parameters of one policy."""
+    """Update `block` parameters of one policy."""
     policy = tl.program_id(1)
     own_scale = tl.load(scale + policy)
     if own_scale > 0:

@@ -1,10 +1,10 @@
-"""What is known of an algorithm before it is imported, without torch: its line in the registry, and its hypers.
+"""Registry entries and hyperparameters of algorithms, readable without importing torch.
 
-Hypers are the values of an algorithm that a controller may change while it learns.
+Hyperparameters (hypers) are the values of an algorithm that a controller may change during training.
 
-`hyper` declares one as a field of a frozen dataclass; the docstring below it is its help. It is then an option,
-`--hypers.NAME`, a value of every member, and `hypers["NAME"]` in the losses. An algorithm declares those that only it
-reads in a dataclass of its own:
+`hyper` declares one as a field of a frozen dataclass; the docstring below it is its help. The field becomes an option
+`--hypers.NAME`, a value of every member, and `hypers["NAME"]` in the losses. An algorithm declares hyperparameters that
+only it reads in a separate dataclass:
 
     @dataclass(frozen=True)
     class PenaltyHypers:
@@ -24,7 +24,7 @@ from pbt_rl.registry import Recipe
 Scale = Literal["linear", "log", "one_minus", "integer"]
 
 OFF = 1e9
-"""A limit that nothing reaches: `--hypers.clip-value off`. Finite, so that JSON can hold it."""
+"""Value of a disabled limit: `--hypers.clip-value off`. Finite, because JSON has no infinity."""
 
 
 def hyper(
@@ -36,11 +36,12 @@ def hyper(
     tuned: bool = False,
     common: bool = False,
 ) -> Any:
-    """Declare a field that is a hyper.
+    """Declare a dataclass field that is a hyperparameter.
 
-    bounds: what mutations of a tuned value keep to, and where it starts. legal: what the algorithm can bear.
-    scale: what a factor acts on: the value, or 1 - value (gamma, betas); integer: it moves by one at least.
-    tuned: whether a controller changes it if the user names no values. common: shown by plain `--help`.
+    bounds: range of initial values and of mutations. legal: range that the algorithm accepts.
+    scale: the quantity that a factor multiplies: the value, or 1 - value (gamma, betas). `integer`: changes by at least
+    1.
+    tuned: a controller changes it if the user names no values. common: shown by plain `--help`.
     """
     low, high = legal
     declared: Declared = {"at_least": low, "at_most": high, "bounds": bounds, "scale": scale, "tuned": tuned}
@@ -53,9 +54,9 @@ def hyper(
 
 @dataclass(frozen=True)
 class LearnerHypers:
-    """Hypers of the losses, returns and optimisers that all algorithms share. An algorithm names those that it reads.
+    """Hyperparameters of losses, returns and optimisers, shared by all algorithms.
 
-    Their order is that in which controllers draw.
+    Each algorithm lists those that it reads. Controllers sample them in this order.
     """
 
     learning_rate: float = hyper(
@@ -73,25 +74,25 @@ class LearnerHypers:
     clip_value: float = hyper(1.0, bounds=(0.01, 10.0), legal=(0, OFF), scale="log", tuned=True)
     """PPO: clip the change of the (normalised) value to +- this."""
     max_grad_norm: float = hyper(0.5, bounds=(0.01, 100.0), legal=(1e-6, OFF), scale="log", tuned=True)
-    """Limit of the gradient's norm."""
+    """Maximum norm of the gradient."""
     gamma: float = hyper(0.99, bounds=(0.8, 0.9999), legal=(0, 1), scale="one_minus", common=True)
     """Discount per step."""
     gae_lambda: float = hyper(0.95, bounds=(0.5, 0.9999), legal=(0, 1), scale="one_minus")
     """Lambda of GAE and of V-trace."""
     kl_coef: float = hyper(0.0, bounds=(1e-3, 10.0), legal=(0, 1000), scale="log")
-    """PPO: weight of KL(old || new), by which a policy is held near the one that acted, beside the clip."""
+    """PPO: weight of KL(old || new), a penalty on the distance from the old policy, in addition to the clip."""
     adam_beta1: float = hyper(0.9, bounds=(0.5, 0.99), legal=(0, 0.99999), scale="one_minus")
-    """Adam: decay of the mean."""
+    """Adam: decay rate of the mean."""
     adam_beta2: float = hyper(0.999, bounds=(0.9, 0.99999), legal=(0, 0.999999), scale="one_minus")
-    """Adam: decay of the square."""
+    """Adam: decay rate of the mean square."""
     rmsprop_alpha: float = hyper(0.99, bounds=(0.8, 0.9999), legal=(0, 0.999999), scale="one_minus")
-    """RMSProp (a3c): decay of the square."""
+    """RMSProp (a3c): decay rate of the mean square."""
     vtrace_rho: float = hyper(1.0, bounds=(0.1, 10.0), legal=(1e-3, OFF), scale="linear")
-    """V-trace: limit of the importance weight of the error."""
+    """V-trace: upper limit of the importance weight of the TD error (rho)."""
     vtrace_c: float = hyper(1.0, bounds=(0.1, 10.0), legal=(0, OFF), scale="linear")
-    """V-trace: limit of the weight of the trace."""
+    """V-trace: upper limit of the importance weight of the trace (c)."""
     unroll: int = hyper(32, bounds=(2, 1024), legal=(1, 1_000_000), scale="integer", common=True)
-    """Steps that a return looks ahead and that gradients of a recurrent core go back, at most --learner.rollout."""
+    """Length of n-step returns and of backpropagation through time, at most --learner.rollout."""
 
 
 JADERBERG_PBT: Mapping[str, object] = {
@@ -106,25 +107,25 @@ JADERBERG_PBT: Mapping[str, object] = {
     "pbt.factors": (1.2, 0.8),
     "pbt.objective_episodes": 10,
 }
-"""How the recipes of Jaderberg et al. 2017, section 4.1, compare and change members."""
+"""Comparison and mutation options of the recipes of Jaderberg et al. 2017, section 4.1."""
 
 
 @dataclass(frozen=True)
 class AlgorithmEntry:
-    """What is known of an algorithm before it is imported."""
+    """Registry entry of an algorithm, readable before the algorithm is imported."""
 
     module: str
     """`module:OBJECT`"""
     help: str = ""
     """One sentence."""
     hypers: type | None = None
-    """Dataclass of hypers that only it reads (`hypers.py`)."""
+    """Dataclass of hyperparameters that only it reads (`hypers.py`)."""
     options: Mapping[str, type] = field(default_factory=dict)
-    """Group of the config -> dataclass of options that only it reads."""
+    """Config group -> dataclass of options that only it reads."""
     recipes: Mapping[str, Recipe] = field(default_factory=dict)
     """Published command lines by name."""
     recipes_are_for_it: bool = False
-    """Whether the recipes of environments are written for it: its own adds nothing to them."""
+    """The recipes of environments are written for this algorithm, so its own recipe adds nothing."""
 
 
 APPO = AlgorithmEntry(
@@ -135,18 +136,19 @@ A3C = AlgorithmEntry("pbt_rl.algos.a3c:A3C", "n-step actor-critic with RMSProp, 
 
 @dataclass(frozen=True)
 class FunHypers:
-    """Hypers of the worker."""
+    """Hyperparameters of the FuN worker."""
 
     intrinsic_coef: float = hyper(0.5, bounds=(0.25, 1.0), legal=(0, 100), scale="linear")
-    """FuN: weight of the worker's reward for following goals (alpha)."""
+    """FuN: weight of the worker's intrinsic reward for following goals (alpha)."""
     worker_gamma: float = hyper(0.95, bounds=(0.8, 0.9999), legal=(0, 1), scale="one_minus")
-    """FuN: the worker's discount per step; --hypers.gamma is the manager's."""
+    """FuN: discount per step of the worker; --hypers.gamma is the manager's."""
 
 
 FUN_RECIPES = {
-    # FuN under PBT on Atari (Jaderberg et al. 2017, section 4.1 and appendix A.2): alpha from 0.25 to 1 there, learning
-    # rate and entropy cost around the FuN paper's, from memory: its appendix was not at hand. The paper's populations
-    # are of 10 to 80 members, its games Amidar, Gravitar, Ms. Pacman and Enduro. Steps are 4 frames.
+    # FuN under PBT on Atari (Jaderberg et al. 2017, section 4.1 and appendix A.2): alpha from 0.25 to 1.
+    # Learning rate and entropy cost are near the FuN paper's, from memory, because its appendix was not
+    # available. The paper uses populations of 10 to 80 members on Amidar, Gravitar, Ms. Pacman and Enduro.
+    # Steps are 4 frames.
     "fun-atari": Recipe(
         "FuN under PBT, Jaderberg et al. 2017.",
         {
@@ -172,26 +174,29 @@ FUN_RECIPES = {
     ),
 }
 FUN = AlgorithmEntry(
-    "pbt_rl.algos.fun:FUN", "a manager sets goals for an a3c worker.", hypers=FunHypers, recipes=FUN_RECIPES
+    "pbt_rl.algos.fun:FUN",
+    "hierarchical a3c: a manager sets goals for a worker.",
+    hypers=FunHypers,
+    recipes=FUN_RECIPES,
 )
 
 
 @dataclass(frozen=True)
 class UnrealHypers:
-    """Weights of the auxiliary tasks."""
+    """Weights of UNREAL's auxiliary tasks."""
 
     pixel_control_coef: float = hyper(0.05, bounds=(1e-4, 1.0), legal=(0, 100), scale="log")
     """UNREAL: weight of pixel control."""
     reward_prediction_coef: float = hyper(1.0, bounds=(0.01, 10.0), legal=(0, 100), scale="log")
     """UNREAL: weight of reward prediction."""
     value_replay_coef: float = hyper(1.0, bounds=(0.01, 10.0), legal=(0, 100), scale="log")
-    """UNREAL: weight of the value's loss on replayed steps."""
+    """UNREAL: weight of the value loss on replayed steps."""
 
 
 UNREAL_RECIPES = {
-    # UNREAL under PBT on DMLab (Jaderberg et al. 2017, section 4.1 and appendix A.2): 40 members that choose by
-    # truncation, each at its own times, and perturb learning rate, entropy cost and unroll. Steps are 4 frames. The
-    # paper's limit of the gradient, 40, is of losses summed over 20 steps; ours are means.
+    # UNREAL under PBT on DMLab (Jaderberg et al. 2017, section 4.1 and appendix A.2): 40 members with
+    # asynchronous truncation selection, which perturb learning rate, entropy cost and unroll. Steps are 4
+    # frames. The paper's gradient limit of 40 is for losses summed over 20 steps. Our losses are means.
     "unreal-dmlab": Recipe(
         "UNREAL under PBT, Jaderberg et al. 2017.",
         {
@@ -213,7 +218,7 @@ UNREAL_RECIPES = {
 }
 UNREAL = AlgorithmEntry(
     "pbt_rl.algos.unreal.unreal:UNREAL",
-    "a3c with auxiliary tasks from a replay, for images.",
+    "a3c with auxiliary tasks on a replay, for image observations.",
     hypers=UnrealHypers,
     recipes=UNREAL_RECIPES,
 )

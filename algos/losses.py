@@ -1,8 +1,7 @@
 """Means of losses over the valid samples [N] of one policy. The pack loops or vmaps over policies.
 
-Nothing branches on a value or leaves the device, so all of it runs under torch.func.vmap and in a captured graph.
-Invalid samples change neither a loss nor its gradients, whatever they hold, NaN included. Without any valid sample
-all is 0.
+No function branches on a value or copies data to the host, so each runs under torch.func.vmap and in a CUDA graph.
+Invalid samples affect neither a loss nor its gradients, even if they are NaN. If no sample is valid, results are 0.
 """
 
 from __future__ import annotations
@@ -14,23 +13,23 @@ Scalar = float | Tensor
 Stats = dict[str, Tensor]
 
 COMMON_STATISTICS = {
-    "policy_loss": "loss of the policy",
-    "value_loss": "loss of the value, in the network's unit",
+    "policy_loss": "policy loss",
+    "value_loss": "value loss, in normalised units",
     "entropy": "entropy of the policy, in nats",
-    "explained_variance": "share of the targets' variance that the values explain",
+    "explained_variance": "fraction of the targets' variance explained by the values",
 }
-"""Statistics that an actor-critic loss reports."""
+"""Statistics that every actor-critic loss returns."""
 VARIANCE_MIN = 1e-8
-"""Of targets that vary."""
+"""Targets with a lower variance count as constant."""
 
 
 def masked(x: Tensor, valid: Tensor) -> Tensor:
-    """Put 0 in place of invalid samples. A select, not a product: 0 * NaN is NaN, in the gradient too."""
+    """Replace invalid samples by 0. `where` instead of a product, because 0 * NaN is NaN, also in the gradient."""
     return torch.where(valid, x, 0.0)
 
 
 def shares(valid: Tensor) -> Tensor:
-    """Weights of a mean over the valid samples, [N] float32: equal, their sum is 1; all are 0 if none is valid."""
+    """Return equal weights [N] of the valid samples, float32, with sum 1; all 0 if none is valid."""
     return valid / valid.sum().clamp_min(1)
 
 
@@ -40,24 +39,24 @@ def mean(x: Tensor, valid: Tensor) -> Tensor:
 
 
 def clamp(x: Tensor, low: Scalar, high: Scalar) -> Tensor:
-    """Limit x to low..high, which are both floats or both tensors."""
+    """Clamp x to [low, high]; both limits are floats or both are tensors."""
     return torch.clamp(x, low, high)  # type: ignore[arg-type]  # torch types the two cases apart
 
 
 def normalize_advantage(advantage: Tensor, valid: Tensor) -> Tensor:
-    """Shift and scale to mean 0 and deviation 1 over all valid samples of one policy; the others become 0."""
+    """Normalise the valid samples of one policy to mean 0 and std 1; the others become 0."""
     apart, variance = _moments(masked(advantage, valid), valid)
     return masked(apart, valid) / (variance.sqrt() + 1e-8)
 
 
 def explained_variance(value: Tensor, target: Tensor, valid: Tensor) -> Tensor:
-    """1 - Var[target - value] / Var[target] over valid samples, 0-d; 0 if the targets do not vary."""
+    """1 - Var[target - value] / Var[target] over valid samples, 0-d; 0 if the targets are constant."""
     _, (of_target, of_error) = _moments(masked(torch.stack((target, target - value)), valid), valid)
     return torch.where(of_target > VARIANCE_MIN, 1 - of_error / of_target.clamp_min(VARIANCE_MIN), 0.0)
 
 
 def _moments(x: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the distances from the mean [..., N] and the variance [...] of numbers that are 0 where not valid."""
+    """Return the deviations from the mean [..., N] and the variance [...]. Invalid entries of x must be 0."""
     share = shares(valid)
     apart = x - (x * share).sum(-1, keepdim=True)
     return apart, (apart.square() * share).sum(-1)

@@ -21,7 +21,12 @@ class ModelConfig:
     """`auto` (Nature CNN for images, MLP for vectors), `nature`, `impala`, `a3c` (a small CNN), `mlp`, or your own
     `module:factory`, which is called with the observation's spec and returns an nn.Module
     (docs/reference/network.md)."""
-    hidden: int = option(512, at_least=1, common=True)
+    hidden: int = option(
+        512,
+        at_least=1,
+        single="--model.hidden is one width, --model.layers the number of layers",
+        common=True,
+    )
     """Width of the encoder's output."""
     layers: int = option(2, at_least=1)
     """Hidden layers of an MLP encoder."""

@@ -1,14 +1,14 @@
-"""The network of a policy: encoder -> optional recurrent core (together the *body*) -> heads.
+"""Network of a policy: encoder -> optional recurrent core (together the *body*) -> heads.
 
     net = make_model({"obs": ((4, 84, 84), "uint8")}, 6, ModelConfig(core="gru"))
     params_TBD, value_TB, state_BS = net(obs, state_BS, first_TB)
 
 Axes: T time, B rows, N = T * B, C channels, F features, S recurrent state, D distribution parameters.
 
-The body computes in the dtype of its weights, so `net.body.to(torch.bfloat16)` is all that a faster
-precision takes; the heads and the recurrent state stay float32. All state is in parameters, and nothing is
-changed in place: it works under torch.func.functional_call and under vmap over stacked parameters.
-Initial weights are drawn from torch's global generator.
+The body computes in the dtype of its weights, so `net.body.to(torch.bfloat16)` enables bf16. The heads and the
+recurrent state stay float32. Parameters are the only state and nothing is modified in place, so networks work under
+torch.func.functional_call and under vmap over stacked parameters. Weights are initialised from torch's global
+generator.
 """
 
 from __future__ import annotations
@@ -28,19 +28,21 @@ from .own_parts import UserCore, UserEncoder, UserHead
 
 Deviation = Literal["free", "state"]
 LOG_STD_RANGE = (-5.0, 2.0)
-"""Log deviations that are computed from the state are kept within it, so that no observation makes them explode."""
+"""Limits of log stds computed from the state, so that no observation makes them explode."""
 FREE_LOG_STD_RANGE = (math.log(1e-4), math.log(1e4))
-"""Those that are parameters may suit actions of any size (the range is Sample Factory's). Beyond it a bonus for
-entropy, whose slope never ends, leads to infinite actions; below it draws are too close to their mean for float32."""
+"""Limits of log stds that are parameters, suitable for actions of any scale (Sample Factory's range). Without the upper
+limit an entropy bonus, whose gradient never vanishes, drives actions to infinity. Below the lower limit, samples are
+too close to the mean for float32."""
 
 
 class Heads(nn.Module):
-    """Policy and value as linear functions of the features, or by modules of the user's own.
+    """Policy and value heads: linear, or custom modules.
 
-    size, critic_size: of the policy's features, and of the critic's. continuous: of the D
-    parameters, so many at the end are log deviations. deviation: `free`: they are parameters and depend on nothing;
-    `state`: they are functions of the features too. initial_deviation: what they begin with, but for `state` with a
-    policy of the user's own. policy, value: `linear`, or `module:factory` (see encoders.py).
+    size, critic_size: feature sizes of the policy and of the critic.
+    continuous: the last `continuous` of the D parameters are log stds.
+    deviation: `free`: log stds are parameters independent of the features; `state`: they are functions of the features.
+    initial_deviation: initial std; it has no effect for `state` with a custom policy head.
+    policy, value: `linear`, or `module:factory` (see own_parts.py).
     """
 
     def __init__(
@@ -56,7 +58,7 @@ class Heads(nn.Module):
         value: str = "linear",
     ) -> None:
         super().__init__()
-        assert param_size >= 2 * continuous, "a normal has a mean and a deviation for each component"
+        assert param_size >= 2 * continuous, "each continuous component needs a mean and a log std"
         self.param_size = param_size
         free = continuous if deviation == "free" else 0
         self._limited = continuous - free
@@ -67,10 +69,10 @@ class Heads(nn.Module):
         if self._limited and isinstance(self.policy, nn.Linear):
             nn.init.constant_(self.policy.bias[-self._limited :], start)
         self.auxiliary: nn.Module | None = None
-        """Heads of an algorithm's own, for what it learns besides; acting does not use them."""
+        """Additional heads of an algorithm, for auxiliary losses; acting does not use them."""
 
     def forward(self, features: Tensor, of_critic: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Map [..., F] float32 to params [..., D], value [...]. of_critic: features of its own, if it has some."""
+        """Map [..., F] float32 to params [..., D], value [...]. of_critic: the critic's separate features, if any."""
         params = self.params(features)
         return params, self.value(features if of_critic is None else of_critic).squeeze(-1)
 
@@ -93,7 +95,7 @@ def _head(part: str, kind: str, size: int, outputs: int, gain: float) -> nn.Modu
 
 
 def make_core(kind: str, size: int, core_size: int, layers: int) -> Core | None:
-    """Return the core of this kind on features of this size; None for "none"."""
+    """Build a core of this kind for features of this size; None for "none"."""
     if ":" in kind:
         return UserCore(kind, size)
     if kind == "none":
@@ -103,18 +105,18 @@ def make_core(kind: str, size: int, core_size: int, layers: int) -> Core | None:
 
 
 class NetInputs(NamedTuple):
-    """What a network is made for."""
+    """Inputs and action sizes that a network is built for."""
 
     obs: ObsShapes
-    """As the network sees them."""
+    """Shapes and dtypes as the network receives them."""
     stacks: Mapping[str, int]
-    """Name of an observation -> frames stacked in it, 1 for none. The newest is the last channel."""
+    """Name of an observation -> number of stacked frames, 1 for none. The newest frame is the last channel."""
     nvec: tuple[int, ...]
     """Sizes of the discrete components of an action."""
     continuous: int = 0
     """Number of its continuous components."""
     core_size: int = 256
-    """Width of a recurrent core, as the options have it."""
+    """Width of a recurrent core, from the options."""
 
 
 def make_model(
@@ -128,15 +130,13 @@ def make_model(
 ) -> PolicyNet:
     """Build a policy with initialised weights, float32, convolutions channels-last.
 
-    param_size: D, the logits, then the means and the log deviations of so many `continuous` components.
-    An image is uint8 of shape (C, H, W), a text is int32 of shape (L,) (see `WordEncoder`); other observations are
-    flattened. The encoder is for images, an MLP reads the others. One named LAST joins the features as it is
-    (Espeholt et al. 2018, Figure 3). Of the initial deviations the first is used.
-    critic_only: names of observations that the policy does not see; they give the critic a body of its own.
-    nvec: sizes of the action's components, needed if an observation is named ACTION_MASK: the encoder does not
-    receive that one, it masks the logits (see `mask_logits`).
-    Raises ValueError for an encoder that cannot be used with these observations, and for a part of the user's own that
-    cannot be used.
+    param_size: D, the logits, then the means and the log stds of `continuous` components. An image is uint8 of shape
+    (C, H, W). A text is int32 of shape (L,), see `WordEncoder`. Other observations are flattened. The encoder reads
+    images, an MLP the others. An observation named LAST is appended to the features (Espeholt et al. 2018, Figure 3).
+    Only the first initial std is used. critic_only: names of observations hidden from the policy; the critic then has a
+    separate body. nvec: sizes of the discrete action components, required if an observation is named ACTION_MASK. The
+    encoder does not receive that observation; it masks the logits (see `mask_logits`).
+    Raises ValueError if the encoder does not support these observations, or if a custom module is unusable.
     """
     masked = ACTION_MASK in obs_shapes
     assert not masked or sum(nvec) == param_size - 2 * continuous, "a mask has one number for each logit"
@@ -165,15 +165,15 @@ def make_model(
     )
     net = PolicyNet(body, heads, nvec if masked else ())
     for parameter in net.parameters():
-        if parameter.dim() == 4:  # `net.to` fails for weights of five axes, which a user's part may have
+        if parameter.dim() == 4:  # `net.to` fails for 5-D weights, which a custom module may have
             parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
     return net
 
 
 class PolicyNet(nn.Module):
-    """Body in its own dtype, heads in float32. `state_size` is S, 0 without a recurrent core.
+    """Body in a configurable dtype, heads in float32. `state_size` is S, 0 without a recurrent core.
 
-    masked: sizes of the action's components if an action mask comes with the observations, else ().
+    masked: sizes of the discrete action components if the observations include an action mask, else ().
     """
 
     def __init__(self, body: Body | TwinBody, heads: Heads, masked: tuple[int, ...] = ()) -> None:
@@ -189,8 +189,9 @@ class PolicyNet(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return (params [T, B, D], value [T, B], state after the last step [B, S]), all float32.
 
-        obs: name -> [T, B, ...] as the environment delivers it. state: [B, S] float32 before the first step.
-        first: [T, B] bool, the step begins an episode: the state is zeroed before it. cut: [T, B] bool, see cores.py.
+        obs: name -> [T, B, ...] as the environment returns it. state: [B, S] float32 before the first step.
+        first: [T, B] bool, the step starts an episode, so the state is zeroed before it. cut: [T, B] bool, see
+        cores.py.
         """
         seen = {name: x for name, x in obs.items() if name != ACTION_MASK}
         features, state = self.body(seen, state, first, cut)
@@ -199,18 +200,24 @@ class PolicyNet(nn.Module):
         return self.mask(params_TBD, obs), value_TB, state
 
     def act(self, obs: Mapping[str, Tensor], state: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
-        """Return params and the policy's own state [B, S'], without what only the critic sees; else as `forward`."""
+        """Return params and state [B, S'] of the policy, without the critic.
+
+        Arguments: see `forward`.
+        """
         seen = {name: x for name, x in obs.items() if name != ACTION_MASK}
         features_TBF, state = self.acting_body(seen, state, first)
         return self.mask(self.heads.params(features_TBF.float()), obs), state
 
     @property
     def acting_body(self) -> Body:
-        """The body that actions depend on."""
+        """Body on which actions depend."""
         return self.body.policy if isinstance(self.body, TwinBody) else self.body
 
     def mask(self, params: Tensor, obs: Mapping[str, Tensor]) -> Tensor:
-        """Remove the actions that the observations forbid from params [..., D], if there is a mask."""
+        """Mask the logits of forbidden actions in params [..., D].
+
+        Does nothing if the observations include no mask.
+        """
         if not self.masked:
             return params
         logits = sum(self.masked)
@@ -219,7 +226,7 @@ class PolicyNet(nn.Module):
 
 
 class Body(nn.Module):
-    """Encoder and, if any, recurrent core: the part that may be cast to bf16."""
+    """Encoder and optional recurrent core: the part that may be cast to bf16."""
 
     def __init__(self, encoder: Encoder, core: Core | None) -> None:
         super().__init__()
@@ -231,7 +238,7 @@ class Body(nn.Module):
     def forward(
         self, obs: Mapping[str, Tensor], state: Tensor, first: Tensor, cut: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return (features [T, B, F] in the weights' dtype, state [B, S]); arguments as in `PolicyNet.forward`."""
+        """Return (features [T, B, F] in the weights' dtype, state [B, S]); arguments: see `PolicyNet.forward`."""
         features_NF = self.encoder({name: x.flatten(0, 1) for name, x in obs.items()})
         features_TBF = features_NF.unflatten(0, first.shape)
         if self.core is None:
@@ -241,9 +248,9 @@ class Body(nn.Module):
 
 
 class TwinBody(nn.Module):
-    """A body for the policy and one for the critic, which learn nothing from each other.
+    """Separate bodies of policy and critic, without shared weights.
 
-    The state is that of the policy, then that of the critic.
+    The state is the policy's, then the critic's.
     """
 
     def __init__(self, policy: Body, critic: Body) -> None:

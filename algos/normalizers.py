@@ -1,7 +1,7 @@
 """Running statistics of observations and returns, one set per policy.
 
-The numbers lie in a mapping name -> [P, ...] that the caller owns (a pack's state, or its copy for acting), so that
-they move with the policy. Axes: P policies, G policies of a group, T time, B rows.
+The statistics are a mapping name -> [P, ...] owned by the caller: a pack's state, or its copy for acting. Therefore
+they are copied with the policy. Axes: P policies, G policies of a group, T time, B rows.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from torch import Tensor
 
 OBS_CLIP = 5.0
 SMALLEST_PICTURE = 36
-"""Images of fewer pixels a side are normalised as numbers: mostly they are grids of codes, of which a few appear."""
+"""Images with a shorter side below this are normalised as numbers, because most are grids with a few distinct codes."""
 PIXEL_VARIANCE_MIN = 1e-3
-"""Added to the variance of a pixel (of 0 to 1), so that one that hardly ever changes is not noise made large."""
+"""Added to the variance of a pixel in [0, 1], because dividing by the variance of a constant pixel would amplify
+noise."""
 PIXEL_SHARE = 61
-"""Of so many images of a batch one is looked at, the first one always: the statistics of 28,000 numbers cost more than
-they are worth. A prime, so that those of a large batch are of different rows, unless its rows are a multiple of it."""
+"""Use every 61st image of a batch, starting with the first, because exact statistics of 28,000 pixels are too slow. A
+prime number: the images come from different rows unless the number of rows is a multiple of it."""
 PIECE = {"cpu": 2**18}
-"""Numbers that are looked at together: on a CPU as many as its cache holds. All at once and in float64 cost 25
-times as much (65,536 rows of 48 numbers: 72 ms a step of a rollout, against 2.8), and several times their memory."""
+"""Numbers processed at once; on a CPU, as many as fit its cache. All at once in float64 takes several times the memory
+and 25 times as long (65,536 rows of 48 numbers: 72 ms per rollout step instead of 2.8)."""
 DEVICE_PIECE = 2**24
 RETURN_STATS_RATE = 0.01
 RETURN_SCALE_MIN = 0.01
@@ -31,9 +32,9 @@ RETURN_SCALE_MIN = 0.01
 
 @dataclass(frozen=True)
 class Normalizers:
-    """Which statistics a run keeps.
+    """Selection of the statistics that a run keeps.
 
-    obs_sizes: name of a normalised observation -> numbers in a row (float, or a grid) or pixels of an image (uint8).
+    obs_sizes: name of a normalised observation -> numbers per row (float or grid) or pixels of an image (uint8).
     pixels: dtype of normalised images.
     """
 
@@ -42,7 +43,7 @@ class Normalizers:
     pixels: torch.dtype = torch.float32
 
     def empty(self, zeros: Callable[..., Tensor]) -> dict[str, Tensor]:
-        """Statistics that have seen nothing; `zeros` makes [policies, ...] tensors."""
+        """Return initial statistics. `zeros` makes [policies, ...] tensors."""
         stats = {"return_square": zeros() + 1}
         for name, size in self.obs_sizes.items():
             stats[f"obs_mean.{name}"] = zeros(size)
@@ -54,11 +55,11 @@ class Normalizers:
     def observe_returns(
         self, stats: Mapping[str, Tensor], span: slice, target_GTB: Tensor, valid_GTB: Tensor
     ) -> None:
-        """Update the running mean square of returns: exponential, valid steps only.
+        """Update the exponential running mean square of returns over valid steps.
 
-        It begins at 1: returns that are really larger are found at once, smaller ones slowly. Trusting the first
-        batches instead can divide by the scale of a few silent steps, and the huge targets that follow kill the
-        network's units for good (seen on Pong).
+        It starts at 1, so it adapts fast to larger returns and slowly to smaller ones. Estimating it from the first
+        batches can divide by a scale near zero. The huge targets that follow kill the network's units permanently (seen
+        on Pong).
         """
         if not self.returns:
             return
@@ -71,9 +72,10 @@ class Normalizers:
     def observe_obs(
         self, stats: Mapping[str, Tensor], span: slice, obs_GTB: Mapping[str, Tensor], valid_GTB: Tensor
     ) -> None:
-        """Update the running mean and variance of observations (Chan et al. 1979, parallel form), piece by piece.
+        """Update the running mean and variance of observations, piece by piece.
 
-        Images count as numbers from 0 to 1, and only some of them (PIXEL_SHARE); grids as the numbers that they hold.
+        Parallel form of Chan et al. (1979). Pixels of images are scaled to [0, 1] and subsampled (PIXEL_SHARE). Grids
+        count as plain numbers.
         """
         for name in self.obs_sizes:
             mean, var, count = (stats[f"obs_{part}.{name}"][span] for part in ("mean", "var", "count"))
@@ -98,7 +100,7 @@ class Normalizers:
     def normalize_obs(
         self, stats: Mapping[str, Tensor], span: slice, obs_GTB: Mapping[str, Tensor]
     ) -> dict[str, Tensor]:
-        """Shift, scale and clip the observations that are normalised; the others stay. Images become `pixels`."""
+        """Shift, scale and clip the normalised observations; images become `pixels`."""
         out = dict(obs_GTB)
         for name in self.obs_sizes:
             mean, var = stats[f"obs_mean.{name}"][span], stats[f"obs_var.{name}"][span]
@@ -112,7 +114,10 @@ class Normalizers:
         return out
 
     def _normalize_images(self, image_GTBCHW: Tensor, mean_GN: Tensor, var_GN: Tensor) -> Tensor:
-        """C lies innermost in all, as convolutions want it; over arrays that lie differently a pass is slow."""
+        """Normalise images, with C innermost as convolutions expect.
+
+        All arrays get this layout, because mixed memory layouts make the pass slow.
+        """
 
         def laid_out(x: Tensor) -> Tensor:
             return x.to(self.pixels).movedim(-3, -1).contiguous().movedim(-1, -3)
@@ -126,7 +131,10 @@ class Normalizers:
 
 
 def _pieces(x_GTBN: Tensor, valid_GTB: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Cut observations into pieces, [G, M, N] and [G, M]: views, each of a time or of a share of its rows."""
+    """Yield pieces [G, M, N] and [G, M] as views.
+
+    A piece covers part of one time step, or everything if that is small enough.
+    """
     policies, steps, rows, size = x_GTBN.shape
     most = max(1, PIECE.get(x_GTBN.device.type, DEVICE_PIECE) // (policies * size))
     if steps * rows <= most:
@@ -137,9 +145,9 @@ def _pieces(x_GTBN: Tensor, valid_GTB: Tensor) -> Iterator[tuple[Tensor, Tensor]
 
 
 def _moments(x_GMN: Tensor, valid_GM: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return of the valid ones, float64: how many, [G, 1], their mean, the sum of their squared distances from it."""
+    """Return count [G, 1], mean and sum of squared deviations of the valid rows, float64."""
     counts = valid_GM.unsqueeze(-1)
-    whole = x_GMN.device.type == "cpu" and bool(valid_GM.all())  # no device may be waited for
+    whole = x_GMN.device.type == "cpu" and bool(valid_GM.all())  # a GPU must not be synchronised
     n = counts.sum(1).double()
     at_least_1 = n.clamp(min=1).float()
     x_GMN = x_GMN.float() if whole else torch.where(counts, x_GMN.float(), 0.0)
@@ -147,7 +155,7 @@ def _moments(x_GMN: Tensor, valid_GM: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     apart = x_GMN - mean.unsqueeze(1)
     if not whole:
         apart *= counts
-    rest = apart.sum(1) / at_least_1  # what rounding has left of the mean
+    rest = apart.sum(1) / at_least_1  # rounding error of the mean
     square = apart.square_().sum(1).double() - n * rest.double().square()
     return n, mean.double() + rest.double(), square
 
@@ -157,10 +165,10 @@ def _is_picture(x: Tensor) -> bool:
 
 
 def of_normalizers(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Select the statistics in a policy's or a pack's state."""
+    """Select the statistics in the state of a policy or a pack."""
     return {name: value for name, value in state.items() if name.startswith(("return", "obs"))}
 
 
 def return_scale(stats: Mapping[str, Tensor], span: slice) -> Tensor:
-    """Running root mean square of returns, [G]; 1 unless returns are normalised."""
+    """Running root mean square of returns, [G]; 1 if returns are not normalised."""
     return stats["return_square"][span].clamp(min=RETURN_SCALE_MIN**2).sqrt()

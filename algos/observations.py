@@ -1,13 +1,15 @@
-"""How observations are stored on the device of a pack, and how frames are stacked there.
+"""Storage of observations on a pack's device, and frame stacking there.
 
-An observation crosses from host to device once, when it arrives. Where frames are stacked, a rollout keeps single
-frames: a quarter of the memory, which is most of what a learner of many policies has. A stack is one 32-bit number per
-pixel (the newest frame in the highest byte). Acting pushes each frame onto the stack of its unit; learning builds the
-stacks of a batch from the frames (`restack`). Viewed as bytes a stack is a channels-last image of 4 channels without a
-copy. An episode begins with copies of its first frame: black ones before it would be far from anything else that the
-network sees, once images are normalised, and the gradient of such a step is ten times that of another.
+An observation is copied from host to device once, when it arrives. With frame stacking a rollout stores single frames,
+which takes a quarter of the memory, usually most of what a learner of many policies needs. A stack is one int32 per
+pixel, with the newest frame in the highest byte. Acting pushes each frame onto the stacks of its vector env. Learning
+builds a batch's stacks from the frames (`restack`). Viewed as bytes, a stack is a channels-last image of 4 channels
+without a copy.
 
-Axes: T steps, R rows of a unit, G policies, b rows of each policy in the unit, B rows of a policy in a batch, N pixels.
+The first stack of an episode repeats its first frame. Black padding frames would be far from all other inputs once
+images are normalised, and the gradient of such a step would be ten times larger.
+
+Axes: T steps, R rows of a vector env, G policies, b rows per policy in it, B rows of a policy in a batch, N pixels.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ MAX_STACK = 4
 
 @dataclass(frozen=True)
 class ObsLayout:
-    """Storage of one observation array: numpy dtype name, shape of one row, number of frames stacked."""
+    """Storage of one observation array: numpy dtype name, shape of a row, number of stacked frames."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -34,22 +36,22 @@ class ObsLayout:
 
     @property
     def stored(self) -> tuple[torch.dtype, tuple[int, ...]]:
-        """Dtype and row shape of what a network is given to see, in a turn or in samples."""
+        """Dtype and row shape of an observation (stacked) in batches."""
         return (torch.int32 if self.stack > 1 else getattr(torch, self.dtype)), self.shape
 
     @property
     def kept(self) -> tuple[torch.dtype, tuple[int, ...]]:
-        """Dtype and row shape of the rollout's array: of frames that are stacked the newest alone."""
+        """Dtype and row shape in a rollout, which stores only newest frames."""
         return getattr(torch, self.dtype), self.shape
 
     @property
     def history(self) -> int:
-        """Frames that a rollout keeps from before its first step."""
+        """Number of frames that a rollout stores from before its first step."""
         return MAX_STACK - 1 if self.stack > 1 else 0
 
     @property
     def seen(self) -> tuple[tuple[int, ...], str]:
-        """Shape and dtype name of the network's input: stacked frames, or a single one, are channels in front."""
+        """Shape and dtype name of the network's input; (stacked) frames are leading channels."""
         return ((self.stack, *self.shape) if self._grey else self.shape), self.dtype
 
     @property
@@ -69,21 +71,24 @@ class ObsLayout:
 
 @kernel
 def _push(stack_N: NDArray[np.uint32], frame_N: NDArray[np.uint8]) -> None:
-    """Push a frame onto a stack in place: a function of two arrays that are one would be compiled without vectors."""
+    """Push a frame onto a stack in place.
+
+    Separate from `_pushed`, because numba does not vectorise a function whose two array arguments alias.
+    """
     for i in range(stack_N.shape[0]):
         stack_N[i] = (stack_N[i] >> np.uint32(8)) | (np.uint32(frame_N[i]) << np.uint32(24))
 
 
 @kernel
 def _pushed(out_N: NDArray[np.uint32], before_N: NDArray[np.uint32], frame_N: NDArray[np.uint8]) -> None:
-    """Write the stack that follows another one elsewhere."""
+    """Write the stack that follows `before_N` to another array."""
     for i in range(out_N.shape[0]):
         out_N[i] = (before_N[i] >> np.uint32(8)) | (np.uint32(frame_N[i]) << np.uint32(24))
 
 
 @kernel
 def _fill_stack(out_N: NDArray[np.uint32], frame_N: NDArray[np.uint8]) -> None:
-    """Begin a stack: its frames are copies of the newest."""
+    """Start a stack with copies of the newest frame."""
     for i in range(out_N.shape[0]):
         out_N[i] = np.uint32(frame_N[i]) * np.uint32(0x01010101)
 
@@ -108,7 +113,7 @@ def _restack(
     column: int,
     envs: int,
 ) -> None:
-    for t in range(out_TGBN.shape[0]):  # outermost: the stacks are written in the order in which they lie
+    for t in range(out_TGBN.shape[0]):  # outermost, so that the stacks are written in memory order
         for g in range(out_TGBN.shape[1]):
             for b in range(envs):
                 r, out_N = row + g * envs + b, out_TGBN[t, g, column + b]
@@ -124,11 +129,13 @@ def _restack(
 def restack(
     out_TGB: Tensor, frame_SR: Tensor, first_TR: NDArray[np.bool_], policy: int, column: int, envs: int
 ) -> None:
-    """Build the stacks of a rollout's steps on the CPU, for the policies from `policy` on.
+    """Build the stacks of a rollout's steps on the CPU.
 
-    out_TGB: int32 [T, G, B, H, W] in one piece, of which `envs` columns from `column` on are written. frame_SR: uint8
-    [T + 3 or more, R, H, W]: the frame of step t is frame t + 3, and those before step 0 are copies of the episode's
-    first where they would belong to an earlier one. first_TR: [T or more, R].
+    policy: index of the first policy.
+    out_TGB: contiguous int32 [T, G, B, H, W]; only the `envs` columns from `column` on are written.
+    frame_SR: uint8 [T + 3 or more, R, H, W]; frame t + 3 belongs to step t. Frames before step 0 that would belong to
+    an earlier episode are copies of this episode's first frame.
+    first_TR: [T or more, R].
     """
     steps, policies, rows = out_TGB.shape[:3]
     _restack(
@@ -142,13 +149,13 @@ def restack(
 
 
 def restack_torch(out_TGb: Tensor, frame_SGb: Tensor, first_TGb: Tensor) -> None:
-    """Compute the same on any device, for one rollout: the frames and columns of these policies alone."""
+    """Compute the same on any device, from these policies' frames alone."""
     steps, newest = out_TGb.shape[0], MAX_STACK - 1
     frame = frame_SGb[newest : newest + steps].to(torch.int32)
     stacks = frame << (8 * newest)
     within_TGb = torch.ones_like(first_TGb)
     for age in range(1, MAX_STACK):
-        # The frame of this age is of the same episode unless that began after it. Before step 0 it always is.
+        # A frame is in the same episode unless the episode started after it. Before step 0 it always is.
         began = first_TGb.roll(age - 1, 0)
         began[: age - 1] = False
         within_TGb = within_TGb & ~began
@@ -159,11 +166,11 @@ def restack_torch(out_TGb: Tensor, frame_SGb: Tensor, first_TGb: Tensor) -> None
 
 
 def last_stack(frame_SGb: Tensor, first_TGb: Tensor) -> Tensor:
-    """Return the stacks after the last step of one rollout, [G, b, H, W].
+    """Return the stacks [G, b, H, W] after the last step of one rollout.
 
     frame_SGb: [T + 4, G, b, H, W]. first_TGb: [T + 1, G, b].
     """
-    newest = min(first_TGb.shape[0], MAX_STACK)  # a stack depends on no earlier step
+    newest = min(first_TGb.shape[0], MAX_STACK)  # earlier steps do not affect the stack
     frames = frame_SGb[-(newest + MAX_STACK - 1) :]
     out_TGb = torch.empty((newest, *frames.shape[1:]), dtype=torch.int32, device=frames.device)
     restack_torch(out_TGb, frames, first_TGb[-newest:])
@@ -171,12 +178,12 @@ def last_stack(frame_SGb: Tensor, first_TGb: Tensor) -> Tensor:
 
 
 def bytes_of(stack: Tensor) -> Tensor:
-    """View stacks [R, H, W] as frames [MAX_STACK, R, H, W], the oldest first."""
+    """View stacks [R, H, W] as frames [MAX_STACK, R, H, W], oldest first."""
     return stack.view(torch.uint8).view(*stack.shape, MAX_STACK).movedim(-1, 0)
 
 
 def push_frames(stack: Tensor, frame: Tensor, first: NDArray[np.bool_]) -> None:
-    """Push `frame` onto `stack` as its newest; rows that are `first` begin a stack of copies of it.
+    """Push `frame` onto `stack`; rows that are `first` start a stack of copies.
 
     stack: int32 [R, H, W]; frame: uint8 [R, H, W]; both on one device. first: [R], on the host.
     """
@@ -188,7 +195,7 @@ def push_frames(stack: Tensor, frame: Tensor, first: NDArray[np.bool_]) -> None:
 
 
 def push_frames_torch(stack: Tensor, frame: Tensor, first: Tensor) -> None:
-    """Compute the same as the kernel, for all rows at once."""
+    """Compute the same as the kernel for all rows at once."""
     newest = frame.to(torch.int32)
     older = torch.where(first[:, None, None], newest * 0x00010101, (stack >> 8) & 0x00FFFFFF)
     torch.bitwise_or(older, newest << 24, out=stack)

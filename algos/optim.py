@@ -1,7 +1,7 @@
-"""Adam and RMSProp on stacked state: one vector of parameters and one value of each hyper per policy.
+"""Adam and RMSProp on stacked state: one parameter vector and one value of each hyperparameter per policy.
 
-On a CPU each policy is one numba kernel (a single pass over the memory, without the GIL); elsewhere the same
-formulas in torch over all policies at once. Axes: G policies to update, N parameters of a policy.
+On a CPU one numba kernel per policy makes a single pass over memory without the GIL. On other devices torch operations
+step all policies at once. Axes: G policies to update, N parameters of a policy.
 """
 
 from __future__ import annotations
@@ -20,38 +20,38 @@ from .device import finite_kernel
 from .fused import adam_kernel
 
 ADAM_EPS = 1e-5
-"""That of PPO's reference implementations. With 1e-6 Breakout is learned later (docs/lab/games.md)."""
+"""As in PPO's reference implementations. With 1e-6 Breakout is learned later (docs/lab/games.md)."""
 RMSPROP_EPS = 1e-5
-"""Inside the root's sum, as A3C and GA3C have it. They use 0.1 for losses that are sums over steps; the gradients of
-our mean are so small that 0.01 leaves hardly any step (toy/identity then stays at chance)."""
+"""Added inside the square root, as in A3C and GA3C. They use 0.1 for losses summed over steps. Gradients of a mean loss
+are so small that even 0.01 makes steps tiny (toy/identity then stays at chance)."""
 
 
 @dataclass(frozen=True)
 class Gradients:
-    """One optimiser step of G policies."""
+    """Inputs of one optimiser step of G policies."""
 
     param_GN: Tensor
     """Changed in place."""
     grad_GN: Tensor
     scale_G: Tensor
-    """Multiplies the gradient; a policy whose scale is 0 is left untouched, moments included."""
+    """Factor of the gradient. A policy with factor 0 is left unchanged, moments included."""
     learning_rate_G: Tensor
     steps_G: Tensor
     """float64, number of updates including this one, at least 1."""
 
 
 OF_ALL_OPTIMIZERS = ("learning_rate", "max_grad_norm")
-"""Hypers that every optimiser reads."""
+"""Hyperparameters that every optimiser reads."""
 
 
 @dataclass(frozen=True)
 class Optimizer:
-    """A rule that turns gradients into steps."""
+    """Update rule from gradients to parameter steps."""
 
     moments: tuple[str, ...]
-    """Names of its state: one number per parameter each, 0 at the start."""
+    """Names of its state: per name one number per parameter, initially 0."""
     hypers: tuple[str, ...]
-    """Hypers that it reads beside those of all."""
+    """Hyperparameters that it reads in addition to OF_ALL_OPTIMIZERS."""
     step: Callable[[Gradients, list[Tensor], Mapping[str, Tensor]], None]
     """Change parameters and moments ([G, N], in the order of `moments`) in place."""
 
@@ -98,9 +98,9 @@ def _rmsprop_policy(
 
 
 def grad_scale(grad_GN: Tensor, max_norm_G: Tensor) -> tuple[Tensor, Tensor]:
-    """Norm of each policy's gradient and the factor that limits it: (norm_G, scale_G), float32.
+    """Return each policy's gradient norm and clipping factor: (norm_G, scale_G), float32.
 
-    A norm that is not finite gives the factor 0: the caller must skip that policy.
+    The factor is 0 if the norm is not finite: the caller must skip that policy.
     """
     norm_G = torch.linalg.vector_norm(grad_GN, dim=1)
     scale_G = torch.clamp(max_norm_G / (norm_G + 1e-6), max=1.0)
@@ -111,7 +111,7 @@ def _adam(g: Gradients, moments: list[Tensor], hypers: Mapping[str, Tensor]) -> 
     """Step every policy by Adam, in place (Kingma & Ba 2015, Algorithm 1, with bias correction)."""
     mean_GN, square_GN = moments
     beta1_G, beta2_G = hypers["adam_beta1"], hypers["adam_beta2"]
-    # With a mutated beta the correction 1 - beta^t is that of the present beta: exact for a constant one.
+    # The correction 1 - beta^t uses the present beta, which is exact only if beta was never mutated.
     correction1_G, correction2_G = 1 - torch.stack((beta1_G, beta2_G)).double() ** g.steps_G
     step_G = (g.learning_rate_G.double() / correction1_G).float()
     root_G = correction2_G.rsqrt().float()
@@ -122,13 +122,13 @@ def _adam(g: Gradients, moments: list[Tensor], hypers: Mapping[str, Tensor]) -> 
 
 @cache
 def adam_on(device: torch.device) -> tuple[Callable[..., None], str]:
-    """Return what steps policies on a device, and what to say of it: on a GPU one kernel, if it can be used."""
+    """Return the Adam step for a device and a log line. On a GPU: one fused kernel, if available."""
     if device.type == "cpu":
         return _adam_by_kernel, ""
     made = adam_kernel(device, adam_torch, ADAM_EPS)
     if isinstance(made, str):
-        return adam_torch, f"Adam is many kernels, which costs speed: {made}"
-    return made, "Adam is one kernel"
+        return adam_torch, f"Adam runs as many small kernels, which is slower: {made}"
+    return made, "Adam runs as one fused kernel"
 
 
 def _adam_by_kernel(
@@ -151,7 +151,7 @@ def adam_torch(
     beta2_G: Tensor,
     root_G: Tensor,
 ) -> None:
-    """Compute the same as the kernel for all policies at once; `step_G` and `root_G` hold the bias corrections."""
+    """Compute the same as the kernel for all policies; `step_G` and `root_G` contain the bias corrections."""
     active_G1 = (scale_G > 0).unsqueeze(1)
     g_GN = torch.where(active_G1, grad_GN, torch.zeros_like(grad_GN)) * scale_G.unsqueeze(1)
     b1_G1, b2_G1 = beta1_G.unsqueeze(1), beta2_G.unsqueeze(1)

@@ -1,4 +1,4 @@
-"""Parts of a network that a user wrote: making and calling them, and errors that name them.
+"""Custom network modules: construction, calls, and error messages that name them.
 
 Axes: T time, B rows, N samples, F features, S recurrent state.
 """
@@ -27,7 +27,7 @@ _TORCH = Path(torch.__file__).parent
 
 
 def make_own(part: str, path: str, *arguments: object) -> nn.Module:
-    """Return what the factory makes of these arguments. part: such as "encoder". Raises ValueError."""
+    """Build a module by a user's factory. part: such as "encoder". Raises ValueError."""
     name = f"{part} {path!r}"
     try:
         factory = load_object(path, "factory")
@@ -36,27 +36,33 @@ def make_own(part: str, path: str, *arguments: object) -> nn.Module:
     try:
         module = factory(*arguments) if callable(factory) else factory
     except Exception as error:
-        raise ValueError(f"{name} raised {type(error).__name__} when it was made: {error}") from error
+        raise ValueError(f"{name} raised {type(error).__name__} when constructed: {error}") from error
     if isinstance(module, nn.Module):
         return module
-    raise ValueError(f"{name} gave {type(module).__name__}: its factory must return a torch.nn.Module")
+    raise ValueError(f"{name} returned {type(module).__name__}: its factory must return a torch.nn.Module")
 
 
 @contextmanager
 def constant_buffers(name: str, module: nn.Module) -> Iterator[None]:
-    """Raise ValueError if what runs inside changes a buffer of the module: policies share them."""
+    """Raise ValueError if code in this context changes a module's buffer.
+
+    Policies share buffers, so a forward must not change them.
+    """
     before = {key: buffer.clone() for key, buffer in module.named_buffers()}
     yield
     changed = [key for key, buffer in module.named_buffers() if not torch.equal(buffer, before[key])]
     if changed:
         raise ValueError(
-            f"{name} changes its buffers {', '.join(changed)} in a forward; policies would "
-            "share them: use a normalisation without running statistics, such as GroupNorm or LayerNorm"
+            f"{name} changes its buffers {', '.join(changed)} in forward, but all policies share them: "
+            "use a normalisation without running statistics, such as GroupNorm or LayerNorm"
         )
 
 
 class _MixedNorms(TorchFunctionMode):
-    """Compute normalisations of float32 numbers by bfloat16 weights in float32, which autocast does on a GPU only."""
+    """Run norms with bfloat16 weights on float32 inputs in float32.
+
+    autocast does this only on a GPU.
+    """
 
     NORMS = frozenset({functional.layer_norm, functional.group_norm, torch.layer_norm, torch.group_norm})
 
@@ -71,16 +77,16 @@ class _MixedNorms(TorchFunctionMode):
 
 
 def weights_dtype(module: nn.Module) -> torch.dtype:
-    """Dtype of a module's weights; float32 if it has none."""
+    """Return the dtype of a module's weights; float32 if it has none."""
     weight = next(module.parameters(), None)
     return torch.float32 if weight is None else weight.dtype
 
 
 def call_own(name: str, module: nn.Module, *inputs: Any) -> Any:
-    """Call a user's module. name: such as "encoder 'my_net:small'".
+    """Call a custom module. name: such as "encoder 'my_net:small'".
 
-    If its weights are bfloat16, matrix products, convolutions and normalisations take inputs of any float dtype
-    (torch.autocast): some inputs are float32. Raises NetworkError for whatever it raises.
+    If its weights are bfloat16, torch.autocast lets matrix products, convolutions and normalisations accept any float
+    dtype, because some inputs are float32. Raises NetworkError for any exception of the module except OutOfMemoryError.
     """
     dtype = weights_dtype(module)
     try:
@@ -91,17 +97,17 @@ def call_own(name: str, module: nn.Module, *inputs: Any) -> Any:
             return module(*inputs)
     except torch.OutOfMemoryError:
         raise
-    except Exception as error:  # the user's module may raise anything
+    except Exception as error:  # a custom module may raise anything
         text = str(error).splitlines()
-        half = "" if dtype == torch.float32 else "; --learner.precision float32 keeps its weights float32"
+        half = "" if dtype == torch.float32 else "; for float32 weights use --learner.precision float32"
         raise NetworkError(
-            f"{name} raised {type(error).__name__}{place_of(error)}: {text[0] if text else 'nothing said'}. "
+            f"{name} raised {type(error).__name__}{place_of(error)}: {text[0] if text else 'no message'}. "
             f"It got {described(inputs)}{half}"
         ) from error
 
 
 def described(value: Any) -> str:
-    """Return shapes and dtypes of tensors, however they are nested."""
+    """Describe shapes and dtypes of arbitrarily nested tensors."""
     if isinstance(value, Tensor):
         return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
     if isinstance(value, dict):
@@ -112,12 +118,12 @@ def described(value: Any) -> str:
 
 
 def refuse(name: str, returned: Any, given: Any, wanted: str) -> NoReturn:
-    """Raise NetworkError for what a user's module returned."""
+    """Raise NetworkError for an invalid result of a custom module."""
     raise NetworkError(f"{name} returned {described(returned)} for {described(given)}: return {wanted}")
 
 
 def place_of(error: Exception) -> str:
-    """Return where in the user's code an error was raised, in parentheses; "" if that is not known."""
+    """Return the file and line of the user's code that raised, in parentheses; "" if unknown."""
     frames = traceback.extract_tb(error.__traceback__)[1:]
     files = [(Path(frame.filename), frame.lineno) for frame in frames]
     own = [(file, line) for file, line in files if _TORCH not in file.parents and file != Path(__file__)]
@@ -125,12 +131,12 @@ def place_of(error: Exception) -> str:
 
 
 class UserEncoder(Encoder):
-    """A user's own encoder, named by `module:factory` (docs/reference/network.md).
+    """Custom encoder, named by `module:factory` (docs/reference/network.md).
 
-    factory(obs_shapes) returns an nn.Module that maps name -> [N, ...] to [N, F]. Images arrive scaled to 0..1 in the
-    dtype of its weights, or as they are (uint8) if the module has a true attribute `raw_pixels`; texts as they are
-    (int32); all else as float32. It may hold constant buffers, but none that a forward changes, as batch normalisation
-    does: all policies would share them. F is found by a dry run.
+    factory(obs_shapes) returns an nn.Module that maps name -> [N, ...] to [N, F]. Images arrive scaled to [0, 1] in the
+    dtype of its weights, or as uint8 if the module has a true attribute `raw_pixels`. Texts arrive as int32, everything
+    else as float32. The module may have constant buffers. A forward must not change them, as batch normalisation does,
+    because all policies share them. F is found by a dry run.
     """
 
     def __init__(self, path: str, obs_shapes: ObsShapes) -> None:
@@ -146,7 +152,7 @@ class UserEncoder(Encoder):
 
     @torch.no_grad()
     def _try(self, obs_shapes: ObsShapes) -> int:
-        """Return F, from what the user's module makes of two observations. Raises NetworkError."""
+        """Return F, found by a dry run on two observations. Raises NetworkError."""
         obs = {n: torch.zeros((2, *shape), dtype=getattr(torch, d)) for n, (shape, d) in obs_shapes.items()}
         out = self._features(obs)
         if not (isinstance(out, Tensor) and out.ndim == 2 and len(out) == 2 and out.is_floating_point()):
@@ -171,13 +177,15 @@ class UserEncoder(Encoder):
 
 
 class UserCore(Core):
-    """A user's own core, named by `module:factory` (docs/reference/network.md).
+    """Custom recurrent core, named by `module:factory` (docs/reference/network.md).
 
-    factory(features) returns an nn.Module with the attribute `state_size`, the numbers S of its state (0: none), whose
-    forward(x [T, B, F], state [B, S] float32, first [T, B] bool) returns (features [T, B, G], state [B, S]). It zeroes
-    the state where a step is `first`. If its forward has a fourth parameter, `cut`, it gets `cut_TB` and obeys it; else
-    gradients go back to the first step. A dry run checks that it forgets at `first` and that several steps at once give
-    what they give one by one, and finds G.
+    factory(features) returns an nn.Module with the attribute `state_size`, the size S of its state (0: none). Its
+    forward(x [T, B, F], state [B, S] float32, first [T, B] bool) returns (features [T, B, G], state [B, S]). It must
+    zero the state where a step is `first`. If forward has a fourth parameter `cut`, it receives `cut_TB` and must
+    truncate gradients there. Otherwise gradients flow back to the first step.
+
+    A dry run finds G. It also checks that the state is reset at `first`, and that several steps at once give the same
+    results as one by one.
     """
 
     def __init__(self, path: str, size: int) -> None:
@@ -187,7 +195,7 @@ class UserCore(Core):
         width = getattr(self.module, "state_size", None)
         if not isinstance(width, int) or isinstance(width, bool) or width < 0:
             raise ValueError(
-                f"{self._name} has the state_size {width!r}: set it to the numbers of its state, 0 for none"
+                f"{self._name} has state_size {width!r}: set it to the size of its state, 0 for none"
             )
         self.state_size = width
         self._cuts = "cut" in inspect.signature(self.module.forward).parameters
@@ -197,7 +205,7 @@ class UserCore(Core):
     def forward(
         self, x_TBF: Tensor, state_BS: Tensor, first_TB: Tensor, cut_TB: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Raises NetworkError."""
+        """Compute features and the next state. Raises NetworkError."""
         more = (cut_TB,) if self._cuts else ()
         given = (x_TBF, state_BS, first_TB)
         answer = call_own(self._name, self.module, *given, *more)
@@ -212,13 +220,13 @@ class UserCore(Core):
 
     @torch.no_grad()
     def _try(self, size: int) -> int:
-        """Return G, once the core has shown that it does as a core must. Raises ValueError."""
+        """Return G after checking the core by a dry run. Raises ValueError."""
         random = torch.Generator().manual_seed(0)
         x = torch.randn(4, 2, size, generator=random)
         state, other = torch.randn(2, 2, self.state_size, generator=random)
         first = torch.zeros(4, 2, dtype=torch.bool)
         first[2] = True
-        self(x, state, first)  # in training, where buffers may change
+        self(x, state, first)  # in training mode, in which buffers may change
         tried = copy.deepcopy(self).eval()
         out, last = tried(x, state, first)
         steps = []
@@ -227,13 +235,13 @@ class UserCore(Core):
             steps.append(one)
         if not _close((out, last), (torch.cat(steps), state)):
             raise ValueError(
-                f"{self._name} gives other features for 4 steps at once than one by one: a step may depend on the "
-                "state and on steps before it, on no other"
+                f"{self._name} computes different features for 4 steps at once than one by one: a step may depend "
+                "only on the state and on earlier steps"
             )
         again, last_again = tried(x, other, first)
         if not _close((out[2:], last), (again[2:], last_again)):
             raise ValueError(
-                f"{self._name} remembers what was before a step that is `first`: zero the state there, by "
+                f"{self._name} keeps its state at a step that is `first`: zero the state there, with "
                 "torch.where(first[t].unsqueeze(-1), 0.0, state)"
             )
         return int(out.shape[-1])
@@ -244,7 +252,7 @@ def _close(some: tuple[Tensor, Tensor], others: tuple[Tensor, Tensor]) -> bool:
 
 
 class UserHead(nn.Module):
-    """A user's own head, named by `module:factory` (docs/reference/network.md).
+    """Custom head, named by `module:factory` (docs/reference/network.md).
 
     factory(features, outputs) returns an nn.Module that maps [N, features] to [N, outputs], both float32.
     """

@@ -1,11 +1,11 @@
-"""A pack: the policies of one device, their parameters and all other state stacked `[P, ...]`.
+"""Pack: the policies of one device, with parameters and all other state stacked as `[P, ...]`.
 
-A policy's parameters are one flat float32 vector; every weight tensor is a view into it. So a policy is copied,
-moved, optimised and measured with a handful of operations, whatever the network is, and replacing a member is copying
-vectors. A user's own `nn.Module` needs no change: its parameters are pointed at the views (see weights.py).
+A policy's parameters are one flat float32 vector, and every weight tensor is a view of it. Therefore copying, moving,
+optimising and measuring a policy takes a few operations for any network, and replacing a member is a vector copy. A
+user's `nn.Module` works unchanged, because its parameters are pointed at these views (see weights.py).
 
-Axes: P policies, G policies of one group (computed together), T time, B rows, D distribution parameters,
-S recurrent state. A slot is an index of the P axis.
+Axes: P policies, G policies of one group (computed together), T time, B rows, D distribution parameters, S recurrent
+state. A slot is an index of the P axis.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ from .optim import Gradients, Optimizer, grad_scale
 from .weights import Group, NetLayout, Streams, Weights
 
 Packing = Literal["loop", "vmap", "bmm"]
-"""How policies are computed: one by one; all at once by vmap; the same with convolutions as matrix products."""
+"""How policies are computed: one at a time; together by vmap; by vmap with convolutions as matrix products."""
 
 
 class Pack:
     """The policies of one device.
 
-    state: name -> [P, ...] tensor; all that makes a policy but its hypers. A copy of a member copies every entry.
+    state: name -> [P, ...] tensor; the complete state of a policy except its hyperparameters. Copying a member copies
+    each entry.
     hypers: name -> [P] float32 tensor on the device, read by loss and optimiser at every update.
-    streams: those that act and learn on the device.
-    idle: slots held by no member; a pack that computes its policies one by one leaves them out when it acts.
+    streams: device streams of acting and learning.
+    idle: slots without a member; a pack that computes policies one at a time skips them when acting.
     """
 
     def __init__(
@@ -86,11 +87,13 @@ class Pack:
             "lr_factor": zeros() + 1,
             **self._normalizers.empty(zeros),
         }
-        assert not moments.keys() & {"param", *rest}, "a moment of the optimiser has the name of another part"
+        assert not moments.keys() & {"param", *rest}, (
+            "an optimiser moment has the name of another state entry"
+        )
         return {"param": zeros(self._layout.size), **moments, **rest}
 
     def groups(self) -> list[Group]:
-        """Sets of policies that are computed together: each alone (loop), or all at once (vmap, bmm)."""
+        """Groups of policies that are computed together: one policy each (loop), or all (vmap, bmm)."""
         return self._groups
 
     # -- acting ---------------------------------------------------------------------------------------------
@@ -103,15 +106,15 @@ class Pack:
         first_PB: Tensor,
         before_each: Callable[[], object] = lambda: None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Serve one step: (params_PBD float32, value_PB float32 in reward units, state_PBS).
+        """Run inference for one step: (params_PBD float32, value_PB float32 in reward units, state_PBS).
 
-        before_each: called before each group is computed; it may edit slots, and no group is half of one state.
+        before_each: called before each group and may edit slots, so that a group never mixes two states.
         """
         self.take_published()
         return self.serve(obs_PB, state_PBS, first_PB, before_each)
 
     def take_published(self) -> None:
-        """Bring what was published since the last turn to `serve`."""
+        """Make weights published since the last inference batch available to `serve`."""
         self._serving.take()
 
     @torch.no_grad()
@@ -122,7 +125,7 @@ class Pack:
         first_PB: Tensor,
         before_each: Callable[[], object] = lambda: None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Do the same with what was taken: calls on the device alone, in the same memory every time."""
+        """Compute `act` with the weights already taken: device calls only, always in the same memory."""
         params, values, states = [], [], []
         for group in self._groups:
             before_each()
@@ -147,17 +150,17 @@ class Pack:
 
     @torch.no_grad()
     def publish(self, slots: tuple[int, ...]) -> None:
-        """Bring the present weights and normalisers of these slots to acting; waits for nothing."""
+        """Publish the present weights and normalisers of these slots to acting, without waiting."""
         self._serving.publish(slots, exchanged=False)
 
     # -- learning -------------------------------------------------------------------------------------------
 
     def step(self, group: Group, factor_P: Tensor, active_G: Tensor) -> tuple[Tensor, Tensor]:
-        """Apply the gradients of one group and refresh its working weights; returns their norms and the rates, [G].
+        """Apply a group's gradients and refresh its working weights; return gradient norms and learning rates, [G].
 
-        The learning rate in use is the member's own value times the schedule's factors, one of which is given.
-        A policy that is not active is skipped whole: momentum would move it without any sample. So is one whose
-        gradient is not finite: one bad batch must not destroy a member.
+        The learning rate is the member's value times the schedule's factors, one of which is `factor_P`. A policy that
+        is not active is skipped entirely, because momentum would move it without samples. A policy with a non-finite
+        gradient is skipped too, because one bad batch must not destroy a member.
         """
         span, state, hypers = group.span, self.state, self.hypers_of(group.span)
         grad = self.weights.collect_gradients(span)
@@ -175,27 +178,27 @@ class Pack:
         return norm_G, rate_G
 
     def hypers_of(self, span: slice) -> Mapping[str, Tensor]:
-        """Hypers of these slots, [G]: views, so that a change of a value shows at once."""
+        """Return hyperparameters of these slots, [G], as views that reflect later changes."""
         key = span.start, span.stop
         if key not in self._hypers_of:
             self._hypers_of[key] = {name: column[span] for name, column in self.hypers.items()}
         return self._hypers_of[key]
 
     def normalize_value(self, value_GTB: Tensor, span: slice) -> Tensor:
-        """Convert reward units to the network's: divide by the running root mean square of returns.
+        """Divide reward units by the running root mean square of returns.
 
-        Not by their deviation: that shrinks to nothing if a policy earns the same every time, and every value
-        learned before is then wrong by the factor that it shrank (measured on CartPole: members at 500 fell to 20).
-        Nor is the mean taken out: if it drifts, the network chases its own target.
+        The std is not used, because it approaches 0 if a policy always earns the same return. All values learned before
+        are then wrong by that factor (measured on CartPole: members at 500 fell to 20). The mean is not subtracted,
+        because the network would chase its own target when the mean drifts.
         """
         return value_GTB / self.return_scale(span)[:, None, None]
 
     def denormalize_value(self, value_GTB: Tensor, span: slice) -> Tensor:
-        """Convert the network's unit to reward units, by the present statistics."""
+        """Convert normalised values to reward units, by the present statistics."""
         return value_GTB * self.return_scale(span)[:, None, None]
 
     def return_scale(self, span: slice) -> Tensor:
-        """Running root mean square of returns, [G]; 1 unless returns are normalised."""
+        """Running root mean square of returns, [G]; 1 if returns are not normalised."""
         return return_scale(self.state, span)
 
     def observe_returns(self, span: slice, target_GTB: Tensor, valid_GTB: Tensor) -> None:
@@ -210,14 +213,14 @@ class Pack:
 
     @torch.no_grad()
     def copy_member(self, source: int, target: int) -> None:
-        """Make the target slot's whole state the source's. Hypers are not state: set them."""
+        """Copy the whole state of slot `source` to slot `target`. Hyperparameters are not included: set them."""
         for stacked in self.state.values():
             stacked[target].copy_(stacked[source])
         self._refresh(target)
 
     @torch.no_grad()
     def export_member(self, slot: int) -> dict[str, Tensor]:
-        """Return the whole state of a slot's policy, on the CPU; from a device in one transfer."""
+        """Copy the state of a slot's policy to the CPU in one transfer."""
         parts = {name: stacked[slot] for name, stacked in self.state.items()}
         if self.device.type == "cpu":
             return {name: part.clone() for name, part in parts.items()}
@@ -225,47 +228,50 @@ class Pack:
 
     @torch.no_grad()
     def import_member(self, slot: int, state: Mapping[str, Tensor]) -> None:
-        """Load a state that `export_member` returned, here or in another pack."""
+        """Load a state returned by `export_member` of this or another pack."""
         assert state.keys() == self.state.keys()
         for name, stacked in self.state.items():
             stacked[slot].copy_(for_upload(state[name], self.device), non_blocking=True)
         self._refresh(slot)
 
     def set_fresh(self, slot: int, net: PolicyNet | None = None) -> None:
-        """Give a slot new weights (drawn from torch's global generator), empty moments and statistics."""
+        """Give a slot initialised weights (from torch's global generator), empty moments and statistics."""
         self.import_member(slot, self.fresh_state(net))
 
     @torch.no_grad()
     def fresh_state(self, net: PolicyNet | None = None) -> dict[str, Tensor]:
-        """Return the state of a policy that never learned, of these weights or of drawn ones, on the CPU."""
+        """Return the CPU state of an untrained policy.
+
+        net: its weights; None: newly initialised ones.
+        """
         fresh = self._empty_state(1, torch.device("cpu"))
         self._layout.write(self._make_net() if net is None else net, fresh["param"][0])
         return {name: stacked[0] for name, stacked in fresh.items()}
 
     def set_hypers(self, slot: int, values: Mapping[str, float]) -> None:
-        """Write one member's hypers; nothing is rebuilt, and nobody waits.
+        """Write one member's hyperparameters in place, without waiting for the device.
 
-        By a slice: to bring a number to a single element waits for all that a GPU was asked for before.
+        Assigning a number to a single element would wait for all queued GPU work; filling a slice does not.
         """
         for name, column in self.hypers.items():
             column[slot : slot + 1].fill_(values[name])
 
     def hypers_in_force(self, slot: int) -> dict[str, float]:
-        """Read one member's hypers back from where loss and optimiser read them."""
+        """Read one member's hyperparameters back from the tensors used by loss and optimiser."""
         values = torch.stack([column[slot] for column in self.hypers.values()]).cpu().tolist()
         return dict(zip(self.hypers, values, strict=True))
 
     @torch.no_grad()
     def bit_sums(self, slot: int) -> list[int]:
-        """Sum the bits of every part of a slot's state: numbers that change with any single bit."""
+        """Sum the bits of each part of a slot's state; a change of any single bit changes the sum."""
         return bit_sums([stacked[slot] for stacked in self.state.values()])
 
     def named_weights(self, slot: int) -> dict[str, Tensor]:
-        """float32 weights by the names of the network's `state_dict`, on the CPU."""
+        """Return float32 weights on the CPU, named as in the network's `state_dict`."""
         return self.weights_of({"param": self.state["param"][slot].to("cpu")})
 
     def weights_of(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Weights by name of a state that `export_member` returned."""
+        """Return the named weights in a state from `export_member`."""
         return dict(self._layout.named(state["param"]))
 
     def _refresh(self, slot: int) -> None:
@@ -274,8 +280,8 @@ class Pack:
 
 
 def downloaded(parts: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Bring tensors of a device to the CPU in one transfer."""
-    # Sorted so that each part begins at its alignment.
+    """Copy device tensors to the CPU in one transfer."""
+    # Sorted by element size so that each part is aligned.
     names = sorted(parts, key=lambda name: -parts[name].element_size())
     flat = [parts[name].reshape(-1).view(torch.uint8) for name in names]
     pieces = torch.cat(flat).cpu().split([part.numel() for part in flat])
@@ -284,7 +290,7 @@ def downloaded(parts: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def bit_sums(tensors: Iterable[Tensor]) -> list[int]:
-    """Sum the memory of each tensor as integers. The host waits once for all of them."""
+    """Sum the memory of each tensor as integers, with one synchronisation."""
     sums = []
     for tensor in tensors:
         data = tensor.reshape(-1).view(torch.uint8)

@@ -1,6 +1,7 @@
-"""The algorithms that there are. Imports no torch: options are parsed and checked without it.
+"""Lookup of algorithms by name, without importing torch.
 
-An algorithm is a module with an `Algorithm`, and an `AlgorithmEntry` in the table of `pbt_rl/registry.py`.
+Options are parsed and checked without it. An algorithm is a module with an `Algorithm`, and an `AlgorithmEntry` in the
+table of `pbt_rl/registry.py`.
 """
 
 from __future__ import annotations
@@ -20,23 +21,23 @@ __all__ = ["ALGORITHMS", "is_known", "load", "names", "texts"]
 
 
 def names() -> tuple[str, ...]:
-    """Names of the algorithms that come with the project."""
+    """Names of the built-in algorithms."""
     return tuple(ALGORITHMS)
 
 
 def texts() -> dict[str, str]:
-    """Return name -> help."""
+    """Return the help text of each algorithm by name."""
     return {name: entry.help for name, entry in ALGORITHMS.items()}
 
 
 def is_known(name: str) -> bool:
-    """Whether a name is registered, or has the form of a user's own, `module:OBJECT`."""
+    """True if a name is registered or has the form `module:OBJECT`."""
     return name in ALGORITHMS or ":" in name
 
 
 def load(name: str) -> Algorithm:
-    """Import an algorithm: a registered one, or `module:OBJECT` from the import path. Raises ValueError."""
-    from .algorithm import Algorithm  # noqa: PLC0415 - torch comes with it
+    """Import an algorithm by registered name or `module:OBJECT`. Raises ValueError."""
+    from .algorithm import Algorithm  # noqa: PLC0415 - it imports torch
 
     if not is_known(name):
         raise ValueError(f"algorithm {name!r} is unknown: use one of {', '.join(names())}, or module:OBJECT")
@@ -46,6 +47,6 @@ def load(name: str) -> Algorithm:
         raise ValueError(f"algorithm {name!r} {error}") from error
     if not isinstance(found, Algorithm):
         raise ValueError(  # noqa: TRY004 - the user's option is wrong, not our call
-            f"algorithm {name!r} is a {type(found).__name__}: give a pbt_rl.algos.algorithm.Algorithm"
+            f"algorithm {name!r} has type {type(found).__name__}: it must be a pbt_rl.algos.algorithm.Algorithm"
         )
     return found

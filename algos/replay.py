@@ -1,13 +1,14 @@
-"""A replay: the last steps of some streams of every policy, from which an algorithm draws pieces to learn from again.
+"""Replay memory: the last steps of some streams of every policy, from which an algorithm draws segments.
 
-A stream is one row of a unit. Observations and actions lie on the device of the pack, everything else on the host,
-where pieces are chosen; so nobody waits for the device. Of stacked frames only the newest is kept; stacks are made
-again when pieces are drawn.
+A stream is one row of a vector env. Observations and actions are on the pack's device, and everything else is on the
+host. Segments are chosen on the host, so drawing never waits for the device. Only the newest of stacked frames is kept,
+and stacks are rebuilt when segments are drawn.
 
-What other weights have sampled is forgotten: a slot whose weights were exchanged begins with an empty replay, and so
-does a run that is resumed.
+Steps sampled by other weights are dropped: when a slot's weights are exchanged, its replay is cleared. A resumed run
+starts with an empty replay.
 
-Axes: U units, P policies, K streams of a unit and policy, C steps that a stream keeps, L steps of a piece, S pieces.
+Axes: U vector envs, P policies, K streams per vector env and policy, C steps kept per stream, L steps of a segment, S
+segments.
 """
 
 from __future__ import annotations
@@ -30,50 +31,51 @@ from .rollout import Rollout, RolloutShape
 
 @dataclass(frozen=True)
 class Draw:
-    """One kind of pieces. times: pieces for each of `ReplaySpec.per_steps`."""
+    """Specification of one kind of segment. times: segments drawn per `ReplaySpec.per_steps`."""
 
     steps: int
     """L"""
     times: int = 1
     rewarded_half: bool = False
-    """Whole pieces only, each with probability 1/2 one whose last step has a reward (if there is such a one)."""
+    """Draw only segments within an episode, half of them with a reward at the last step (if both kinds exist)."""
 
 
 @dataclass(frozen=True)
 class ReplaySpec:
-    """What an algorithm keeps and what it draws."""
+    """Specification of the steps kept and the segments drawn."""
 
     draws: tuple[Draw, ...]
     steps: int = 2000
-    """That each stream keeps."""
+    """Steps kept per stream."""
     streams: int = 16
-    """Of a policy, shared evenly by its units: one per unit at least, and not more than a unit has rows."""
+    """Streams per policy, divided evenly over the vector envs. Each vector env has at least one and at most its
+    rows."""
     per_steps: int = 20
-    """A batch draws `times` pieces for this many of its steps, and once at least."""
+    """A batch draws `times` segments per this many of its steps, at least once."""
 
     def streams_per_unit(self, units: int, rows: int) -> int:
-        """Return K. rows: of a policy in one unit."""
+        """Return K. rows: rows of a policy in one vector env."""
         return min(rows, max(1, self.streams // units))
 
     def pieces(self, draw: Draw, steps: int) -> int:
-        """Return S for a batch of so many steps of a policy."""
+        """Return S for a batch of `steps` steps per policy."""
         return draw.times * max(1, steps // self.per_steps)
 
     def device_bytes(
         self, layouts: Mapping[str, ObsLayout], units: int, policies: int, rows: int, columns: int
     ) -> int:
-        """Return the memory that it takes on the device, but for what is too small to count."""
+        """Return the replay's main memory on the device, in bytes; small arrays are not counted."""
         streams = units * policies * self.streams_per_unit(units, rows)
         kept = [layout.kept for layout in layouts.values()]
         return streams * self.steps * (4 * columns + sum(dtype.itemsize * math.prod(s) for dtype, s in kept))
 
     def drawn_steps(self, steps: int) -> int:
-        """Return the observations of a policy that are drawn with a batch of so many steps."""
+        """Return the observations per policy drawn with a batch of `steps` steps."""
         return sum(self.pieces(draw, steps) * (draw.steps + 1) for draw in self.draws)
 
 
 class Replay:
-    """The replay of a pack. Used by the thread that learns alone. of: the rollouts. units: U."""
+    """Replay memory of a pack, used only by the learning thread. of: shape of the rollouts. units: U."""
 
     def __init__(self, spec: ReplaySpec, of: RolloutShape, units: int) -> None:
         self._spec, self._layouts, self._rows, self._device = spec, of.layouts, of.envs, of.device
@@ -83,12 +85,12 @@ class Replay:
         self._action = self._ring(of.action[1], of.action[0])
         self._reward = np.zeros(self._shape, np.float32)
         self._terminated, self._truncated, self._first, self._real = np.zeros((4, *self._shape), np.bool_)
-        """`real`: the transition is none of a reset."""
+        """`real`: the transition is not a reset."""
         self._written = np.zeros(units, np.int64)
-        """Steps of each unit so far."""
+        """Steps of each vector env so far."""
         self._begin = np.zeros((policies, units), np.int64)
-        """Step from which on a unit's are of the slot's present weights."""
-        self._epoch = np.zeros(policies, np.int64)
+        """First step of a vector env that the slot's present weights sampled."""
+        self._lineage_version = np.zeros(policies, np.int64)
 
     def _ring(self, dtype: torch.dtype, *shape: int) -> Tensor:
         return torch.zeros((*self._shape, *shape), dtype=dtype, device=self._device)
@@ -96,13 +98,16 @@ class Replay:
     # -- writing --------------------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def add(self, rollouts: Iterable[Rollout], weights_epoch: NDArray[np.int64]) -> None:
-        """Keep full rollouts, in the order in which they were filled. weights_epoch: [P], of the slots now."""
-        self._begin[weights_epoch != self._epoch] = self._written
-        self._epoch[:] = weights_epoch
+    def add(self, rollouts: Iterable[Rollout], lineage_version: NDArray[np.int64]) -> None:
+        """Store full rollouts in the order in which they were filled.
+
+        lineage_version: [P], present value of each slot.
+        """
+        self._begin[lineage_version != self._lineage_version] = self._written
+        self._lineage_version[:] = lineage_version
         for rollout in rollouts:
             self._add(rollout)
-            outdated = rollout.weights_epoch != weights_epoch
+            outdated = rollout.lineage_version != lineage_version
             self._begin[outdated, rollout.unit] = self._written[rollout.unit]
 
     def _add(self, rollout: Rollout) -> None:
@@ -130,7 +135,7 @@ class Replay:
         self._written[unit] += steps
 
     def _pieces(self, start: int, steps: int) -> Iterator[tuple[slice, slice]]:
-        """Yield where steps from `start` on lie in the ring, and which of the new ones these are."""
+        """Yield pairs of slices: places in the ring and the new steps stored there."""
         at, done = start % self._capacity, 0
         while done < steps:
             size = min(steps - done, self._capacity - at)
@@ -141,7 +146,10 @@ class Replay:
 
     @torch.no_grad()
     def draw(self, batch: Batch, generator: torch.Generator) -> tuple[Segments, ...]:
-        """Draw the pieces that belong to a batch; none of a policy is valid while its replay holds too little."""
+        """Draw the segments that belong to a batch.
+
+        If a policy's replay holds too few steps, all its segments are invalid.
+        """
         _, steps, rows = batch.valid.shape
         rng = np.random.default_rng(int(torch.randint(2**62, (1,), generator=generator)))
         return tuple(
@@ -152,7 +160,7 @@ class Replay:
     def _chosen(
         self, draw: Draw, pieces: int, rng: np.random.Generator
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return (places of the first steps [P, S] in a ring as flat memory, whether there were any [P])."""
+        """Return start places [P, S] in the flattened ring, and whether a policy has any [P]."""
         policies = self._shape[1]
         start_PS, any_P = np.zeros((policies, pieces), np.int64), np.zeros(policies, np.bool_)
         for p in range(policies):
@@ -176,7 +184,7 @@ class Replay:
         return start_PS, any_P
 
     def _can_begin(self, policy: int, draw: Draw) -> NDArray[np.bool_]:
-        """Return where pieces of a policy may begin, [U, K, C]."""
+        """Return the places where a policy's segments may start, [U, K, C]."""
         written_U1 = self._written[:, None]
         newest = written_U1 - 1
         # Number of the step at each place.
@@ -192,10 +200,10 @@ class Replay:
         return result
 
     def _segments(self, steps: int, start_PS: NDArray[np.int64], any_P: NDArray[np.bool_]) -> Segments:
-        """Cut out pieces of `steps` steps."""
+        """Gather segments of `steps` steps."""
 
         def places(first: int, last: int) -> NDArray[np.int64]:
-            """[P, L', S]: of the steps first..last, counted from the beginning of each piece."""
+            """[P, L', S]: places of the steps first..last, relative to each segment's start."""
             stream, at = np.divmod(start_PS, self._capacity)
             at_PLS = (at[:, None] + np.arange(first, last + 1)[:, None]) % self._capacity
             result: NDArray[np.int64] = stream[:, None] * self._capacity + at_PLS
@@ -217,7 +225,7 @@ class Replay:
         )
 
     def _observed(self, name: str, places: Any, steps: int) -> Tensor:
-        """Observations of pieces, [P, L+1, S, ...], as stored in a batch."""
+        """Return observations of segments, [P, L+1, S, ...], as stored in a batch."""
         stack = self._layouts[name].stack
         frames = self._gathered(self._obs[name], places(1 - stack, steps))
         if stack == 1:
@@ -235,9 +243,9 @@ class Replay:
 
 
 def _restacked(frames: Tensor, begins: Tensor, stack: int) -> Tensor:
-    """Stack frames [P, L', S, H, W] as `push_frames` does; [P, L' - stack + 1, S, H, W] int32.
+    """Stack frames [P, L', S, H, W] as `push_frames` does, to int32 [P, L' - stack + 1, S, H, W].
 
-    begins: [P, L', S] the frame is the first of an episode, whose copies stand for those before it.
+    begins: [P, L', S], true if the frame is the first of an episode; its copies replace earlier frames.
     """
     steps = frames.shape[1] - stack + 1
     frame = frames[:, stack - 1 :].to(torch.int32)

@@ -1,23 +1,22 @@
 """Advantages and value targets of rollouts: GAE and V-trace, for all policies of a pack at once.
 
-Axes: P policies, T steps of a rollout, B rows. Row b of policy p went through T transitions; `value` has one
-step more, so that the last transition bootstraps from the value of the observation that follows it.
+Axes: P policies, T steps of a rollout, B rows. Row b of policy p contains T transitions. `value` has one more step, so
+that the last transition bootstraps from the value of the next observation.
 
-A trace (the sum over later errors) ends at transition t if it is
+A trace (the sum over later errors) ends at transition t in these cases:
 
-    terminated      the next value counts as 0
+    terminated      the next value is 0
     truncated       the next value is that of the final observation, which the environment delivers with it
-    invalid         not a transition but a reset: its advantage is 0, its target is its own value
-    unroll          (t + 1) % unroll == 0: the next value bootstraps. A policy's unroll length is thus data, a
-                    mask over the fixed T
+    invalid         a reset, not a transition: its advantage is 0 and its target is its own value
+    unroll          (t + 1) % unroll == 0: bootstrap from the next value. The unroll length is a mask over the
+                    fixed T, so it is data of each policy
 
-n-step returns (Mnih et al. 2016, Algorithm S3, with n running down to 1 at the end of an unroll) are
-`gae(lam=1) + value[:, :-1]`, so they need no function of their own.
+n-step returns (Mnih et al. 2016, Algorithm S3, with n decreasing to 1 at the end of an unroll) are `gae(lam=1) +
+value[:, :-1]`, so they need no separate function.
 
-`gae` and `vtrace` take tensors and choose: numba kernels on a CPU, vector operations on any other device. Each
-stands twice, since neither form serves both. A trace runs backward over time, step by step: on a CPU a kernel does
-that in one pass over the data, without the interpreter lock, where the vector form makes T passes with many
-temporary arrays; on a GPU the data would have to leave it for the kernel. The tests hold both to each other.
+`gae` and `vtrace` use numba kernels on a CPU and vector operations on other devices. A trace runs backward over time.
+On a CPU a kernel does that in one pass without the interpreter lock, while the vector form makes T passes with many
+temporary arrays. On a GPU the kernel would need a copy to the host. Tests compare both implementations.
 """
 
 from __future__ import annotations
@@ -36,14 +35,14 @@ Bools = NDArray[np.bool_]
 
 
 class Trajectories(NamedTuple):
-    """What returns are computed of, without gradients. But for the kernels P may be any leading axes, or none."""
+    """Inputs of returns, without gradients. Except in the kernels, P may be any number of leading axes."""
 
     reward_PTB: Tensor
     """float32"""
     value_PT1B: Tensor
     """float32 [P, T+1, B]"""
     terminated_PTB: Tensor
-    """bool, as are the next two."""
+    """bool, like the next two"""
     truncated_PTB: Tensor
     valid_PTB: Tensor
 
@@ -52,7 +51,7 @@ def gae(of: Trajectories, gamma_P: Tensor, lam_P: Tensor, unroll_P: Tensor) -> T
     """Generalised advantage estimation (Schulman et al. 2016, Eq. 16): advantage [P, T, B], float32.
 
         delta_t = r_t + gamma * (1 - terminated_t) * V_{t+1} - V_t
-        A_t = delta_t + gamma * lam * A_{t+1}        (the second term only if the trace goes on)
+        A_t = delta_t + gamma * lam * A_{t+1}        (second term only if the trace continues)
 
     gamma, lam, unroll: [P] on the same device.
     """
@@ -76,11 +75,11 @@ def vtrace(
 
         rho_t = min(rho, exp(log_ratio_t))           c_t = lam * min(c, exp(log_ratio_t))     (Remark 2)
         delta_t = rho_t * (r_t + gamma * (1 - terminated_t) * V_{t+1} - V_t)
-        v_t = V_t + delta_t + gamma * c_t * (v_{t+1} - V_{t+1})     (last term only if the trace goes on)
+        v_t = V_t + delta_t + gamma * c_t * (v_{t+1} - V_{t+1})     (last term only if the trace continues)
         advantage_t = rho_t * (r_t + gamma * (1 - terminated_t) * v_{t+1} - V_t)       (section 4.2)
 
-    where v_{t+1} in the advantage is V_{t+1} if the trace does not go on. log_ratio [P, T, B] is log pi(a)
-    of the learner's policy minus that of the policy that acted; other arguments as in `gae`.
+    If the trace ends at t, v_{t+1} in the advantage is V_{t+1}. log_ratio [P, T, B] is log pi(a) of the learner's
+    policy minus that of the behaviour policy. Other arguments: see `gae`.
     """
     hypers = (gamma_P, lam_P, rho_P, c_P)
     if of.reward_PTB.device.type != "cpu":
@@ -125,7 +124,7 @@ def vtrace_torch(
 
 
 def _parts(of: Trajectories, unroll_P: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return values, those that follow, and whether the trace goes on, [P, T, B] each."""
+    """Return values, next values, and a mask of traces that continue, [P, T, B] each."""
     following_PTB = torch.where(of.terminated_PTB, 0.0, of.value_PT1B[..., 1:, :])
     ended_PTB = of.terminated_PTB | of.truncated_PTB
     step_T1 = torch.arange(1, ended_PTB.shape[-2] + 1, device=ended_PTB.device)[:, None]
@@ -134,7 +133,7 @@ def _parts(of: Trajectories, unroll_P: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _backward_sum(delta_PTB: Tensor, decay_PTB: Tensor) -> Tensor:
-    """Compute x_t = delta_t + decay_t * x_{t+1} along T, from 0."""
+    """Compute x_t = delta_t + decay_t * x_{t+1} backward along T, starting from 0."""
     carry = torch.zeros_like(delta_PTB[..., 0, :])
     out = []
     for delta, decay in zip(reversed(delta_PTB.unbind(-2)), reversed(decay_PTB.unbind(-2)), strict=True):
@@ -144,7 +143,10 @@ def _backward_sum(delta_PTB: Tensor, decay_PTB: Tensor) -> Tensor:
 
 
 def _floats(*tensors: Tensor) -> tuple[Floats, ...]:
-    """Bring tensors to one layout and dtype, so that each kernel is compiled once. Copies only what does not fit."""
+    """Convert tensors to contiguous float32 arrays, so that each kernel is compiled once.
+
+    Arrays that already fit are not copied.
+    """
     return tuple(np.ascontiguousarray(x.numpy(), np.float32) for x in tensors)
 
 
@@ -213,7 +215,7 @@ def _vtrace_loop(
                 target[p, t, b] = value[p, t, b] + carry[b]
 
 
-# Not cached on disk: compiling takes one to two seconds in the one process of a device that needs it, and a
-# cache needs a place that can be written, which an installed package does not promise.
+# Not cached on disk: compilation takes only one to two seconds per device, and the cache folder of an
+# installed package may not be writable.
 _gae_kernel = kernel(_gae_loop)
 _vtrace_kernel = kernel(_vtrace_loop)

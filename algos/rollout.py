@@ -1,15 +1,16 @@
-"""Rollouts: T steps of one unit, kept on the device of its pack; and the fields of a transition on the learner's side.
+"""Rollouts: T steps of one vector env on its pack's device, and the table of transition fields of the learner.
 
-There is one table of fields, and one name per field from environment to loss:
+Each field has one name from environment to loss:
 
     StepArrays (mailbox) -> Rollout [T, R] -> Batch [P, T, B] -> Samples [G, T, B] -> loss [N]
 
-`Transitions` is that table: rollouts, batches and samples are classes of it, and their arrays are made, placed side by
-side, cut and uploaded by the specs in it. A field that the environment produces has the same name in
-`envs.base.StepArrays`. Observations travel beside it, because an environment may have several (see observations.py).
+`Transitions` is the table of fields. Rollouts, batches and samples are subclasses of it, and its specs determine how
+their arrays are allocated, concatenated, sliced and uploaded. Fields produced by the environment have the same name in
+`envs.base.StepArrays`. Observations are stored separately, because an environment may have several (see
+observations.py).
 
-Axes: T steps, R rows of a unit (R = P * b, policy-major), P policies, B rows of a policy in a batch (of one rollout:
-b), G policies of a group, A action components, S recurrent state, N samples.
+Axes: T steps, R rows of a vector env (R = P * b, policy-major), P policies, B rows of a policy in a batch (in one
+rollout: b), G policies of a group, A action components, S recurrent state, N samples.
 """
 
 from __future__ import annotations
@@ -28,64 +29,64 @@ from .device import Mark
 from .observations import MAX_STACK, ObsLayout, bytes_of, push_frames
 
 HostArray = TypeVar("HostArray", Tensor, NDArray[Any])
-"""Where rewards arrive: a numpy array in a rollout, a tensor on the device in a batch."""
+"""Type of environment fields: a numpy array in a rollout, a device tensor in a batch."""
 
 
 class Span(Enum):
-    """The steps of a rollout that a field has values for."""
+    """Range of steps for which a field has values."""
 
     STEPS = auto()
-    """[T, R, ...]: every step."""
+    """[T, R, ...]: every step"""
     STEPS_AND_NEXT = auto()
-    """[T+1, R, ...]: every step, and the observation after the last one."""
+    """[T+1, R, ...]: every step and the observation after the last one"""
     START = auto()
-    """[R, ...]: before the first step."""
+    """[R, ...]: before the first step"""
 
 
 @dataclass(frozen=True)
 class FieldSpec:
-    """One field. From the environment: on the host, float32 or bool. From the policy: on the device."""
+    """Specification of one field. Source environment: float32 or bool on the host; source policy: on the device."""
 
     source: Literal["environment", "policy"]
     span: Span
     dtype: Literal["float32", "bool", "action"] = "float32"
-    """`action`: that of the environment's actions."""
+    """`action`: the dtype of the environment's actions."""
     width: Literal["action", "state"] | None = None
-    """Name of the size of the last axis; None: one number per row."""
+    """Name of the size of the last axis; None: one value per row."""
     poison: bool = True
-    """Value of a bool that was never written."""
+    """Initial value of a bool."""
 
     def shape(self, steps: int, rows: int, sizes: dict[str, int]) -> tuple[int, ...]:
-        """Shape of the array in a rollout."""
+        """Return the shape of the array in a rollout."""
         leading = {Span.STEPS: (steps,), Span.STEPS_AND_NEXT: (steps + 1,), Span.START: ()}[self.span]
         return (*leading, rows, *((sizes[self.width],) if self.width else ()))
 
     def on_host(self, shape: tuple[int, ...]) -> NDArray[Any]:
-        """Make poisoned memory on the host."""
+        """Allocate poisoned memory on the host."""
         return np.full(shape, self.poison if self.dtype == "bool" else np.nan, self.dtype)
 
 
 @dataclass(frozen=True, eq=False)
 class Transitions(Generic[HostArray]):
-    """T steps of some rows: the table of fields."""
+    """Table of the fields of T steps."""
 
     action: Annotated[Tensor, FieldSpec("policy", Span.STEPS, "action", width="action")]
-    """Drawn at each step, before an environment clips it."""
+    """Sampled at each step, before clipping by an environment."""
     log_prob: Annotated[Tensor, FieldSpec("policy", Span.STEPS)]
-    """Log probability of the action under the weights that drew it."""
+    """Log probability of the action under the weights that sampled it."""
     value: Annotated[Tensor, FieldSpec("policy", Span.STEPS_AND_NEXT)]
-    """Value of the observation under the weights that acted, in reward units."""
+    """Value of the observation under the acting weights, in reward units."""
     state: Annotated[Tensor, FieldSpec("policy", Span.START, width="state")]
     """Recurrent state before the first step."""
     reward: Annotated[HostArray, FieldSpec("environment", Span.STEPS)]
     """Reward for learning."""
     terminated: Annotated[HostArray, FieldSpec("environment", Span.STEPS, "bool")]
-    """The transition ended in a terminal state: no bootstrap."""
+    """The transition reached a terminal state: no bootstrap."""
     truncated: Annotated[HostArray, FieldSpec("environment", Span.STEPS, "bool")]
-    """The transition reached a limit: bootstrap from the observation that came with it."""
+    """The transition reached a time limit: bootstrap from the observation that came with it."""
     first: Annotated[HostArray, FieldSpec("environment", Span.STEPS_AND_NEXT, "bool", poison=False)]
-    """The observation begins an episode; the transition to it was a reset. Poison: a step that was never written
-    counts, so that its NaN reaches the loss."""
+    """The observation starts an episode; the transition to it was a reset. The poison is False, so that NaN of
+    unwritten steps reaches the loss."""
 
 
 FIELDS: dict[str, FieldSpec] = {
@@ -94,32 +95,32 @@ FIELDS: dict[str, FieldSpec] = {
 OUTCOMES = tuple(
     name for name, spec in FIELDS.items() if spec.source == "environment" and spec.span is Span.STEPS
 )
-"""Fields by which the environment answers an action."""
+"""Fields that the environment returns for an action."""
 
 
 def poisoned(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Make memory on a device that shows if it is read before it is written."""
+    """Allocate device memory filled with poison, which exposes reads of unwritten memory."""
     return torch.full(shape, poison(dtype), dtype=dtype, device=device)
 
 
 def poison(dtype: torch.dtype) -> float:
-    """Return what memory holds that was never written."""
+    """Return the fill value of unwritten memory."""
     if dtype.is_floating_point:
         return torch.nan
     return 0xA5 if dtype == torch.uint8 else -0x5A5A5A5B
 
 
 def native(tensor: Tensor) -> Any:
-    """Return a CPU tensor as numpy, whose small writes cost a tenth; a tensor of another device as it is."""
+    """Convert a CPU tensor to numpy, whose small writes cost a tenth; keep other tensors."""
     return tensor.numpy() if tensor.device.type == "cpu" else tensor
 
 
 Stacks = Mapping[str, Tensor]
-"""Newest stack of each observation whose frames are stacked, [R, H, W]; a unit has one, whatever rollout it fills."""
+"""Newest stack of each observation with frame stacking, [R, H, W]; one per vector env, shared by its rollouts."""
 
 
 def make_stacks(layouts: Mapping[str, ObsLayout], rows: int, device: torch.device) -> dict[str, Tensor]:
-    """Make the stacks of a unit, poisoned."""
+    """Allocate the stacks of a vector env, poisoned."""
     return {
         name: poisoned((rows, *layout.stored[1]), layout.stored[0], device)
         for name, layout in layouts.items()
@@ -128,19 +129,19 @@ def make_stacks(layouts: Mapping[str, ObsLayout], rows: int, device: torch.devic
 
 
 OBS = "obs."
-"""Begins the names of observations among those of other arrays."""
+"""Prefix of observation names among the names of other arrays."""
 LAST_STATE = "last_state"
 
 
 @dataclass(frozen=True)
 class RolloutShape:
-    """What the rollouts of a pack's units are made for."""
+    """Sizes and dtypes of the rollouts of a pack's vector envs."""
 
     layouts: Mapping[str, ObsLayout]
     steps: int
     """T"""
     rows: int
-    """R: of all policies in one unit."""
+    """R, over all policies in one vector env"""
     policies: int
     action: tuple[int, torch.dtype]
     """Columns and dtype."""
@@ -149,16 +150,19 @@ class RolloutShape:
 
     @property
     def envs(self) -> int:
-        """Rows of each policy."""
+        """Rows per policy."""
         return self.rows // self.policies
 
     def array(self, spec: FieldSpec, rows: int) -> tuple[tuple[int, ...], torch.dtype]:
-        """Return shape and dtype of a field's array, of so many rows."""
+        """Return shape and dtype of a field's array with `rows` rows."""
         dtype = self.action[1] if spec.dtype == "action" else getattr(torch, spec.dtype)
         return spec.shape(self.steps, rows, {"action": self.action[0], "state": self.state_size}), dtype
 
     def on_device(self) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
-        """Return name -> (shape, dtype) of a rollout's arrays on the device: of the policies, LAST_STATE and `OBS`."""
+        """Return name -> (shape, dtype) of a rollout's device arrays.
+
+        Names: the fields of the policy, LAST_STATE, and observations with prefix OBS.
+        """
         shapes = {
             name: self.array(spec, self.rows) for name, spec in FIELDS.items() if spec.source == "policy"
         }
@@ -171,18 +175,18 @@ class RolloutShape:
 
 @dataclass(frozen=True)
 class Memory:
-    """All that the units of a sampler have on the device, of one kind in one piece."""
+    """Device memory of all vector envs of a sampler, one tensor per kind."""
 
     rollouts: dict[str, Tensor]
     """Name as in `RolloutShape.on_device` -> [rollouts, ...]."""
     stacks: dict[str, Tensor]
     """Name -> [units, R, H, W]."""
     states: Tensor
-    """[units, R, S] recurrent state before the newest observation."""
+    """[units, R, S] recurrent state before the newest observation"""
 
     @classmethod
     def make(cls, of: RolloutShape, rollouts: int, units: int) -> Memory:
-        """Make it, poisoned but for the states."""
+        """Allocate the memory: states are zero, the rest is poisoned."""
         device = of.device
         stacks = make_stacks(of.layouts, units * of.rows, device)
         return cls(
@@ -196,24 +200,24 @@ class Memory:
 
 
 class Rollout(Transitions[NDArray[Any]]):
-    """Buffers of T steps of a unit, made once and used again and again. Fresh memory is poisoned.
+    """Reusable buffers of T steps of a vector env, initially poisoned.
 
-    Beside the fields of `Transitions`:
+    Fields in addition to those of `Transitions`:
 
-    obs: name -> [T+1, R, ...] on the device, as kept; of stacked frames [3+T+1, R, ...], three from before step 0.
+    obs: name -> [T+1, R, ...] on the device, as stored; with frame stacking [3+T+1, R, ...], three from before step 0.
     last_state: [R, S] recurrent state before the observation after the last step.
-    weights_version[t, p]: optimiser steps that the weights which acted at step t had taken.
-    weights_epoch[p]: that of the slot when the rollout began; exchanged weights make the rollout outdated.
-    unit: number of the unit that fills it, among those of the pack.
-    number: among those of a sampler, whose `memory` they share; it is given and stays.
-    on_device: all memory that it has there.
-    ready: set by whoever hands the rollout on; the next one uses it after this mark (device.py).
+    weights_version[t, p]: number of optimiser steps of the weights that acted at step t.
+    lineage_version[p]: the slot's value when the rollout started; exchanged weights make the rollout outdated.
+    unit: number of the vector env that fills it, within the pack.
+    number: fixed index of this rollout in the sampler's `memory`.
+    on_device: all its device memory.
+    ready: mark set by the previous user; the next user waits for it (device.py).
 
-    The same memory prepared for writing, so that a step costs no look-up of shapes:
+    Views of the same memory, precomputed so that a step needs no shape look-ups:
 
-    by_policy: name -> [T(+1), P, B, ...] of every field that the policy writes at each step, as `native` gives it.
+    by_policy: name -> [T(+1), P, B, ...] of every field that the policy writes at each step, as `native` returns it.
     outcomes: the arrays of OUTCOMES, in that order.
-    unstacked[t]: name -> [P, B, ...] of every observation without stacked frames.
+    unstacked[t]: name -> [P, B, ...] of every observation without frame stacking.
     """
 
     def __init__(self, of: RolloutShape, number: int = 0, memory: Mapping[str, Tensor] | None = None) -> None:
@@ -234,7 +238,7 @@ class Rollout(Transitions[NDArray[Any]]):
         self.obs = {name: of_device[OBS + name] for name in of.layouts}
         self.last_state = of_device[LAST_STATE]
         self.weights_version = np.full((of.steps, of.policies), -1, np.int64)
-        self.weights_epoch = np.full(of.policies, -1, np.int64)
+        self.lineage_version = np.full(of.policies, -1, np.int64)
         self.unit = -1
         self.ready: Mark | None = None
 
@@ -256,9 +260,9 @@ class Rollout(Transitions[NDArray[Any]]):
     def write_obs(
         self, t: int, obs: Mapping[str, NDArray[Any]], first: NDArray[np.bool_], stacks: Stacks
     ) -> None:
-        """Copy the observation of step t from the host, and push frames onto the unit's stacks.
+        """Copy the observation of step t from the host, and push frames.
 
-        t = 0 only for a unit's very first: all rows are `first`.
+        t = 0 only for the very first observation of a vector env: all rows are `first`.
         """
         self.first[t] = first
         for name, layout in self.layouts.items():
@@ -273,7 +277,7 @@ class Rollout(Transitions[NDArray[Any]]):
                     self._begin_with(name, stacks[name])
 
     def follow(self, before: Rollout, stacks: Stacks) -> None:
-        """Begin where `before` ended: its last observation, of which `stacks` are, is this one's first."""
+        """Start with the last observation of `before`, which has these stacks."""
         for name, obs in self._obs.items():
             if name in stacks:
                 self._begin_with(name, stacks[name])
@@ -282,5 +286,5 @@ class Rollout(Transitions[NDArray[Any]]):
         self.first[0] = before.first[-1]
 
     def _begin_with(self, name: str, stack: Tensor) -> None:
-        """Keep a stack as the frame of step 0 and those before it."""
+        """Store a stack's frames as step 0 and the steps before it."""
         self._obs[name][:MAX_STACK] = native(bytes_of(stack))

@@ -1,11 +1,11 @@
-"""One update: every policy of a pack learns from one batch, as its algorithm prescribes.
+"""One update: every policy of a pack learns from one batch, as its algorithm specifies.
 
 `Updater.update` is a generator that pauses after every optimiser step, so that its caller may edit the population
-between any two; it holds nothing that such an edit makes invalid but the slots that may learn (`CurrentSlots`).
+there. The only state that such an edit invalidates is the set of slots that may learn (`CurrentSlots`).
 
-What changes from one optimiser step to the next is data that lies in place: hypers, learning rates and the slots that
-may learn are tensors, statistics go to a row of the log, which may be named by a counter on the device. So steps can be
-repeated as they were asked for once (`Stepping`). Nothing in a step waits for the device.
+Everything that changes between optimiser steps is tensor data at fixed addresses: hyperparameters, learning rates and
+active slots. Statistics go to a row of the log, whose index may be a counter on the device. Therefore steps can be
+captured once and replayed (`Stepping`). A step never waits for the device.
 
 Axes: P policies, G policies of one group, T steps, B rows of a policy, N = T * B samples, S optimiser steps of a batch,
 V statistics.
@@ -34,11 +34,11 @@ from .weights import Group
 Program = Callable[[Samples], Stats]
 """One optimiser step on these samples; returns its statistics, [G] each."""
 Orders = Sequence[Tensor | None]
-"""Rows of each step, on the CPU; None: all of them."""
+"""Row indices of each step, on the CPU; None: all rows."""
 
 
 class StepLog:
-    """Statistics of all steps of a batch, [S, P, V] on the device, until somebody asks for them."""
+    """Statistics of all steps of a batch, [S, P, V], on the device."""
 
     def __init__(self, steps: int, policies: int, device: torch.device) -> None:
         self._shape, self._device = (steps, policies), device
@@ -47,7 +47,7 @@ class StepLog:
 
     @torch.no_grad()
     def write(self, step: int | Tensor, span: slice, stats: Mapping[str, Tensor]) -> None:
-        """Note the statistics of a step. step: its number, or [1] on the device."""
+        """Write the statistics of a step. step: its number, or a [1] tensor on the device."""
         if not self.names:
             self.names = tuple(stats)
             self._values_SPV = torch.zeros((*self._shape, len(self.names)), device=self._device)
@@ -62,12 +62,12 @@ class StepLog:
         return self._values_SPV[:steps, span, self.names.index(name)].contiguous()
 
     def fetch(self) -> NDArray[np.float32]:
-        """Return everything, [S, P, V], on the host, which waits for the device."""
+        """Copy all statistics to the host, [S, P, V]. Waits for the device."""
         return self._values_SPV.cpu().numpy()
 
 
 class Steps:
-    """The optimiser steps of one group, call by call."""
+    """Optimiser steps of one group, run by direct calls."""
 
     def __init__(self, span: slice, program: Program, log: StepLog) -> None:
         self._span, self._program, self._log = span, program, log
@@ -75,66 +75,70 @@ class Steps:
         self._orders: Orders = ()
 
     def load_batch(self, samples: Samples, orders: Orders) -> None:
-        """Take up a batch."""
+        """Set the batch to learn from."""
         self._samples, self._orders = samples, orders
 
     def run(self, step: int) -> None:
-        """Carry out one step of it."""
+        """Run one optimiser step."""
         samples, order = self._samples, self._orders[step]
-        assert samples is not None, "no batch was begun"
+        assert samples is not None, "load a batch first"
         part = samples if order is None else samples.columns(order.to(samples.valid.device))
         self._log.write(step, self._span, self._program(part))
 
     def end(self) -> None:
-        """Let go of the batch: each group's part of it takes as much memory as a member's whole state, or more."""
+        """Release the batch. A group's part of it takes at least as much memory as a member's whole state."""
         self._samples, self._orders = None, ()
 
 
 class Stepping:
-    """How optimiser steps are carried out: call by call. On a device it may be done otherwise (pbt_rl/learner/cuda)."""
+    """Factory of optimiser steps that run by direct calls. On a GPU, pbt_rl/learner/cuda replaces it."""
 
     obs: dict[str, Tensor] | None = None
-    """Where the observations of a group's batch lie, if in one place: name -> [G, T, B, ...], made with the first."""
+    """Fixed buffers for the observations of a group's batch, if any: name -> [G, T, B, ...], allocated with the first
+    batch."""
 
-    def steps(self, span: slice, program: Program, log: StepLog, number: int) -> Steps:  # noqa: ARG002 - for those who do otherwise
-        """Return the steps of a group. number: of steps of a batch."""
+    def steps(self, span: slice, program: Program, log: StepLog, number: int) -> Steps:  # noqa: ARG002 - for subclasses
+        """Create the steps of a group. number: optimiser steps per batch."""
         return Steps(span, program, log)
 
 
 LR_FACTOR_RANGE = (0.01, 100.0)
 STOP_AT = 1.5
-"""Times `target_kl`: where Stable-Baselines3's PPO.train stops a batch (`approx_kl_div > 1.5 * self.target_kl`)."""
+"""Stop a batch at this multiple of `target_kl`, as Stable-Baselines3's PPO.train does."""
 KL_STEP = 1.5
 ACTIVE = "active"
-"""Statistic of a step: 1 if the policy had anything to learn from, else 0."""
+"""Statistic of a step: 1 if the policy had valid samples and was active, else 0."""
 
 
 class CurrentSlots:
-    """Slots that may learn from the present batch: not those whose holder or weights changed during it."""
+    """Slots that may learn from the present batch; excludes those whose member or weights changed during it."""
 
     def __init__(self, policies: int, device: torch.device) -> None:
         self.host: NDArray[np.bool_] = np.ones(policies, np.bool_)
-        """[P]; the same numbers on the host, which nobody has to wait for."""
+        """[P] host copy, which is read without waiting for the device."""
         self.tensor = torch.from_numpy(self.host)
         if device.type != "cpu":
             self.tensor = self.tensor.to(device)
 
     def begin_batch(self, usable_P: NDArray[np.bool_]) -> None:
-        """Take up a batch."""
+        """Set the usable slots of a new batch."""
         self.host[:] = usable_P
         if self.tensor.device.type != "cpu":
             here = for_upload(torch.from_numpy(self.host), self.tensor.device)
             self.tensor.copy_(here, non_blocking=True)
 
     def drop(self, slot: int) -> None:
-        """Let a slot learn no more from it; nobody waits, see `Pack.set_hypers`."""
+        """Exclude a slot from the rest of the batch, without waiting.
+
+        See `Pack.set_hypers`.
+        """
         self.host[slot] = False
         self.tensor[slot : slot + 1].fill_(False)
 
 
 @dataclass(frozen=True)
 class StepsTaken:
-    """Statistics of optimiser steps that the same slots took together, on the host."""
+    """Statistics of optimiser steps taken by the same slots together, on the host."""
 
     slots: tuple[int, ...]
     values_SGV: NDArray[np.float32]
@@ -142,11 +146,11 @@ class StepsTaken:
 
 
 class Updater:
-    """Learns from batches, policy by policy or all at once as the pack does. Made once for a pack.
+    """Learner of a pack: it updates from batches, one policy at a time or all together. One per pack.
 
-    current: slots that may learn. stepping: how steps are carried out.
-    changing: held while the state of a policy is written. Whoever holds it may edit the population, also from another
-    thread in the midst of a step; a slot that is dropped from `current` then is not changed by that step any more.
+    current: slots that may learn. stepping: implementation of optimiser steps.
+    changing: lock held while a policy's state is written. Its holder may edit the population, also from another thread
+    during a step. A slot dropped from `current` under this lock is not changed by the running step.
     """
 
     def __init__(
@@ -167,11 +171,11 @@ class Updater:
         ]
 
     def rehearse(self, batch: Batch, generator: torch.Generator, times: int) -> None:
-        """Take optimiser steps of every size so many times, and change not one bit of any state.
+        """Run optimiser steps of every size `times` times without changing any state.
 
-        batch: as those to come, with nothing in it to learn from; `current` has no slot.
+        batch: like the later ones, but without valid samples; `current` must be empty.
         """
-        assert not self.current.host.any(), "a slot may learn from what is made up"
+        assert not self.current.host.any(), "no slot may learn from a rehearsal batch"
         self._factor_P.fill_(1.0)
         self._layouts = batch.layouts
         for group, steps in zip(self._pack.groups(), self._steps, strict=True):
@@ -187,7 +191,7 @@ class Updater:
     def update(
         self, batch: Batch, *, generator: torch.Generator, learning_rate_factor: float | Tensor
     ) -> Iterator[tuple[int, ...]]:
-        """Learn from a batch, as far as the slots are current; pauses after each optimiser step of the slots yielded.
+        """Learn from a batch with the current slots; yield the slots after each optimiser step.
 
         learning_rate_factor: the schedule's factor, one for all or [P] on the device.
         """
@@ -216,7 +220,7 @@ class Updater:
         while done < len(orders) and self.current.host[span].any() and not self._all_stopped(span):
             steps.run(done)
             with self.changing:
-                if self.current.host[span].any():  # else its weights were exchanged meanwhile
+                if self.current.host[span].any():  # otherwise its weights were exchanged during the step
                     self._taken.append((done, group.slots))
             done += 1
             yield group.slots
@@ -226,9 +230,9 @@ class Updater:
 
     @torch.no_grad()
     def _adapt_learning_rates(self, span: slice, done: int, usual: float) -> None:
-        """Divide the factor of policies that moved too far in so many steps, multiply it if they hardly moved."""
+        """Adapt the learning rate factors to the measured KL divergence."""
         kl_SG, active_SG = (self._log.read(done, span, name) for name in ("kl", ACTIVE))
-        steps_G = active_SG.sum(0)  # a step without samples has a divergence of 0
+        steps_G = active_SG.sum(0)  # steps without samples have a KL divergence of 0
         kl_G = kl_SG.sum(0) / steps_G.clamp_min(1)
         change = torch.where(kl_G > 2 * usual, 1 / KL_STEP, torch.where(kl_G < usual / 2, KL_STEP, 1.0))
         with self.changing:
@@ -238,7 +242,7 @@ class Updater:
 
     @torch.no_grad()
     def _samples(self, group: Group, batch: Batch) -> Samples:
-        """Cut out a group's part of the batch, with all that holds for every pass over it."""
+        """Select a group's part of the batch, with everything fixed over epochs."""
         pack, settings, span = self._pack, self._settings, group.span
         samples = Samples.of(batch, span, self._stepping.obs)
         with self.changing:
@@ -254,7 +258,7 @@ class Updater:
         return self._with_advantages(samples, pack.hypers_of(span))
 
     def _with_advantages(self, samples: Samples, hypers: Hypers) -> Samples:
-        """Add the advantages that hold for all passes over a batch, if any do."""
+        """Add the advantages that stay fixed over all epochs, if any."""
         algorithm, settings = self._settings.algorithm, self._settings
         if samples.final_value is not None:
             assert algorithm.needs_final_steps is None, algorithm.needs_final_steps
@@ -267,16 +271,16 @@ class Updater:
         return samples.single_steps() if settings.minibatches > 1 and not self._pack.state_size else samples
 
     def _present(self, group: Group, s: Samples) -> tuple[Tensor, Tensor]:
-        """Return what the present policy says of a batch: log probabilities and values in reward units, [G, T, B]."""
+        """Compute the present policy's log probabilities and values (reward units) on a batch, [G, T, B]."""
         params, value, _ = self._forward(group, s, s.valid)
         log_prob = self._settings.distribution.log_prob(params, s.action)
         return log_prob.float(), self._pack.denormalize_value(value.float(), group.span)
 
     def _last_value(self, group: Group, batch: Batch) -> Tensor:
-        """Return the present values of the observations after the last steps, [G, B], in reward units.
+        """Compute present values of the observations after the last steps.
 
-        Those of acting time are older than the values beside them by the age of the rollout: as values rise, they
-        would lower the advantages of the last steps.
+        Shape [G, B], in reward units. The values of acting time are older than the recomputed ones by the age of the
+        rollout. While values rise, they would lower the advantages of the last steps.
         """
         span = group.span
         first = batch.first[span, -1:]
@@ -287,7 +291,10 @@ class Updater:
         return self._pack.denormalize_value(value.float(), span).squeeze(1)
 
     def take_statistics(self) -> Sequence[StepsTaken]:
-        """Return the statistics of all steps since the last call. Waits for the device; call it during a batch."""
+        """Return the statistics of all steps since the last call.
+
+        It waits for the device. Call it during a batch.
+        """
         with self.changing:
             taken, self._taken = self._taken, []
             if not taken:
@@ -302,32 +309,32 @@ class Updater:
             ]
 
     def _step(self, group: Group, part: Samples) -> Stats:
-        """Carry out one optimiser step of a group."""
+        """Run one optimiser step of a group."""
         pack, current_G = self._pack, self.current.tensor[group.span]
         stopped_G, settings = self._stopped_P[group.span], self._settings
         valid = part.valid & (current_G & ~stopped_G)[:, None, None]
         stats = self._backward(group, part, valid)
         if settings.target_kl is not None:
             stopped_G |= stats["kl"] > STOP_AT * settings.target_kl
-        with self.changing:  # a slot may have been dropped meanwhile
+        with self.changing:  # a slot may have been dropped during the step
             active_G = valid.any(2).any(1) & current_G & ~stopped_G
             stats["grad_norm"], stats["learning_rate_in_use"] = pack.step(group, self._factor_P, active_G)
             stats[ACTIVE] = active_G
         return stats
 
     def _all_stopped(self, span: slice) -> bool:
-        """Whether nobody learns from the rest of the batch, on a CPU, where a look costs nothing."""
+        """True if all policies have stopped learning; checked only on a CPU, where it needs no synchronisation."""
         off = self._settings.target_kl is None or self._stopped_P.device.type != "cpu"
         return not off and bool((self._stopped_P | ~self.current.tensor)[span].all())
 
     def _backward(self, group: Group, s: Samples, valid: Tensor) -> Stats:
-        """Forward, loss and backward of the valid steps of a minibatch; leaves the gradients in the pack."""
+        """Compute forward, loss and backward of a minibatch's valid steps; the gradients stay in the pack."""
         pack, settings, span, dist = self._pack, self._settings, group.span, self._settings.distribution
         hypers = _read(pack, span, settings.algorithm.loss_hypers)
         observe_returns = partial(self._observe_returns, span, valid)
         if settings.algorithm.backward is not None:
             obs, state, cut = self._inputs(group, s, valid)
-            assert cut is not None, "an algorithm that goes backward itself is of a network with memory"
+            assert cut is not None, "a custom backward pass needs a network with memory"
             seen, scale = replace(s, obs=obs, state=state, valid=valid), pack.return_scale(span)
             return settings.algorithm.backward(
                 OwnStep(group, seen, cut, hypers, scale, observe_returns, settings)
@@ -354,7 +361,7 @@ class Updater:
     def _targets(
         self, span: slice, s: Samples, valid: Tensor, value: Tensor, log_prob: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Return value targets (reward units) and advantages, [G, T, B]."""
+        """Compute value targets (reward units) and advantages, [G, T, B]."""
         if s.advantage is not None:
             return s.value + s.advantage, s.advantage
         pack, hypers = self._pack, self._pack.hypers_of(span)
@@ -363,33 +370,33 @@ class Updater:
         return self._settings.algorithm.targets(steps, hypers, present, self._settings)
 
     def _observe_returns(self, span: slice, valid_GTB: Tensor, target_GTB: Tensor) -> None:
-        """Update the statistics of returns by targets, which may be of the first steps alone."""
+        """Update the statistics of returns from targets of the first steps."""
         valid_GTB = (valid_GTB & self.current.tensor[span, None, None])[:, : target_GTB.shape[1]]
         with self.changing:
             self._pack.observe_returns(span, target_GTB, valid_GTB)
 
     def _forward(self, group: Group, s: Samples, valid: Tensor) -> tuple[Tensor, ...]:
-        """Compute the outputs of every step: see `Group.forward`."""
+        """Compute the outputs of every step; see `Group.forward`."""
         obs, state, cut = self._inputs(group, s, valid)
         return group.forward(obs, state, s.first, cut)
 
     def _inputs(
         self, group: Group, s: Samples, valid: Tensor
     ) -> tuple[dict[str, Tensor], Tensor, Tensor | None]:
-        """Return observations, recurrent state, and where an unroll begins, if there is memory."""
+        """Return observations, recurrent state, and the starts of unrolls (None without memory)."""
         if not self._pack.state_size:
             return self._seen(s.obs), s.state, None
-        # Outdated rows may begin with the state of weights that had diverged; 0 * NaN would reach the gradient.
+        # Outdated rows may start with a state of diverged weights, and 0 * NaN would reach the gradient.
         state = torch.where(valid.any(1).unsqueeze(-1), s.state, 0.0)
         cut = unroll_begins(self._pack.hypers_of(group.span)["unroll"], s.first)
         return self._seen(s.obs), state, cut
 
     def _seen(self, obs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return stored observations as the network sees them, but for their normalising."""
+        """View stored observations as the network receives them, before normalisation."""
         return {name: layout.as_seen(obs[name]) for name, layout in self._layouts.items()}
 
     def _auxiliary(self, group: Group, s: Samples) -> Stats:
-        """Go backward through what the algorithm learns from its replay; adds to the gradients."""
+        """Run the auxiliary loss on replayed segments and add its gradients."""
         auxiliary = self._settings.algorithm.auxiliary
         if auxiliary is None:
             return {}
@@ -401,23 +408,24 @@ class Updater:
 
 
 def _read(pack: Pack, span: slice, names: tuple[str, ...]) -> dict[str, Tensor]:
-    """Copy hypers, [G]: what backward still needs must not be written meanwhile."""
+    """Copy hyperparameters, [G], because the backward pass still reads them after an edit."""
     hypers = pack.hypers_of(span)
     return {name: hypers[name].clone() for name in names}
 
 
 def unroll_begins(unroll_G: Tensor, like_GTB: Tensor) -> Tensor:
-    """Return where an unroll begins, [G, T, B] bool: there returns were cut off, and so is backpropagation.
+    """Return a mask of the starts of unrolls, [G, T, B] bool.
 
-    One number for both, as in Jaderberg et al. (2017), section 4.1: "the number of steps the agent is unrolled before
-    performing N-step policy gradient and backpropagation through time".
+    Returns and backpropagation are truncated there. Both use one length, as in Jaderberg et al. (2017), section 4.1:
+    "the number of steps the agent is unrolled before performing N-step policy gradient and backpropagation through
+    time".
     """
     step_T1 = torch.arange(like_GTB.shape[1], device=like_GTB.device)[:, None]
     return (step_T1 % unroll_G[:, None, None] == 0).expand(like_GTB.shape)
 
 
 def _loss(group: Group, inputs: LossInputs, hypers: dict[str, Tensor], settings: UpdateSettings) -> Stats:
-    """Compute the loss of every policy and go backward; returns the statistics, [G]."""
+    """Run loss and backward for every policy; return the statistics, [G]."""
 
     def loss_of_one(inputs: LossInputs, hypers: dict[str, Tensor]) -> tuple[Tensor, Stats]:
         return settings.algorithm.loss(LossInputs(*(x.flatten() for x in inputs)), hypers, settings)

@@ -1,17 +1,17 @@
-"""The three copies of a pack's weights, and the networks that are pointed at them, group by group.
+"""Three copies of a pack's weights, and networks that view them.
 
     masters     float32                  written by the optimiser
-    working     compute dtype (bf16)     refreshed from the masters after each update; learning reads it
-    serving     compute dtype            published from the masters; acting reads it (`Serving`)
+    working     compute dtype (bf16)     refreshed from the masters after each update; read by learning
+    serving     compute dtype            published from the masters; read by acting (`Serving`)
 
-The parameters of a network lie in one flat vector, the body first and the heads behind it, each beginning at a cache
-line; convolution weights lie channels-last (`NetLayout`).
+A network's parameters form one flat vector, the body first and the heads after it. Convolution weights are stored
+channels-last (`NetLayout`).
 
-A forward must never see half of a publication, neither layers of two updates nor of two members. A lock per slot sees
-to that: a device with one stream does what it was asked for in this order.
+A forward pass must never read a partial publication, with layers of two updates or two members. One lock per slot
+prevents that, also on a device, because a single stream runs its work in order.
 
-Axes: P policies, G policies of one group (computed together), T time, B rows, D distribution parameters,
-S recurrent state, N parameters of one policy (body first, heads behind).
+Axes: P policies, G policies of one group (computed together), T time, B rows, D distribution parameters, S recurrent
+state, N parameters of one policy (body first, then heads).
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ ALIGNMENT = 32
 
 @dataclass(frozen=True)
 class Segment:
-    """Where one parameter lies in a flat vector. Convolution weights are stored channels-last."""
+    """Position of one parameter in a flat vector. Convolution weights are stored channels-last."""
 
     name: str
     start: int
     shape: tuple[int, ...]
     learned: bool = True
-    """Whether it has a gradient."""
+    """The parameter has a gradient."""
 
     @property
     def stop(self) -> int:
-        """Index behind the last number."""
+        """Index after the last element."""
         return self.start + math.prod(self.shape)
 
     def view(self, flat: Tensor) -> Tensor:
         """View flat [..., N] as [..., *shape]."""
         part = flat[..., self.start : self.stop]
         if len(self.shape) != 4:
-            return part.view((*flat.shape[:-1], *self.shape))  # one tuple: a single number has no axes
+            return part.view((*flat.shape[:-1], *self.shape))  # one tuple, because a scalar has no axes
         out_channels, in_channels, height, width = self.shape
         part = part.view(*flat.shape[:-1], out_channels, height, width, in_channels)
         return part.movedim(-1, -3)
@@ -63,19 +63,19 @@ class Segment:
 
 @dataclass(frozen=True)
 class NetLayout:
-    """Segments of a whole network in one vector of `size` numbers."""
+    """Segments of a whole network in one vector of `size` elements."""
 
     body: list[Segment]
     heads: list[Segment]
     body_size: int
-    """Size of the body, which is also the start of the heads."""
+    """Size of the body and start of the heads."""
     size: int
 
     @classmethod
     def of(cls, net: PolicyNet) -> NetLayout:
-        """Lay out a network like this one."""
+        """Compute the layout of a network."""
         body = lay_out(net.body)
-        body_size = aligned(max((s.stop for s in body), default=0))  # a user's encoder may have no parameters
+        body_size = aligned(max((s.stop for s in body), default=0))  # a custom encoder may have no parameters
         heads = lay_out(net.heads, body_size)
         return cls(body, heads, body_size, aligned(max((s.stop for s in heads), default=body_size)))
 
@@ -87,16 +87,16 @@ class NetLayout:
                 segment.view(flat).copy_(parameter)
 
     def places(self) -> dict[str, Segment]:
-        """Return name in the network's `state_dict` -> where the parameter lies."""
+        """Return the position of each parameter by its name in the network's `state_dict`."""
         return {f"body.{s.name}": s for s in self.body} | {f"heads.{s.name}": s for s in self.heads}
 
     def named(self, flat: Tensor) -> Mapping[str, Tensor]:
-        """Views of a vector by the names of the network's `state_dict`."""
+        """Return views of a vector by the names in the network's `state_dict`."""
         return {name: segment.view(flat) for name, segment in self.places().items()}
 
 
 def lay_out(module: nn.Module, start: int = 0) -> list[Segment]:
-    """Lay the module's parameters one after the other, in their order."""
+    """Assign consecutive positions to the module's parameters."""
     segments = []
     for name, parameter in module.named_parameters():
         segments.append(Segment(name, start, tuple(parameter.shape), parameter.requires_grad))
@@ -105,17 +105,17 @@ def lay_out(module: nn.Module, start: int = 0) -> list[Segment]:
 
 
 def aligned(size: int) -> int:
-    """Round up so that every vector begins at a cache line; the numbers between stay 0."""
+    """Round a size up to a multiple of a cache line; the padding stays 0."""
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
 def moved(segments: list[Segment], by: int) -> list[Segment]:
-    """Return the same segments, `by` further on."""
+    """Shift segments by an offset."""
     return [replace(s, start=s.start + by) for s in segments]
 
 
 def point(module: nn.Module, segments: list[Segment], flat: Tensor, grad: Tensor) -> None:
-    """Make the module's parameters views of one flat vector, and their gradients views of another (if any)."""
+    """Make the module's parameters views of `flat`, and their gradients views of `grad` (unless empty)."""
     for segment, parameter in zip(segments, module.parameters(), strict=True):
         parameter.data = segment.view(flat)
         if grad.numel():
@@ -125,7 +125,7 @@ def point(module: nn.Module, segments: list[Segment], flat: Tensor, grad: Tensor
 
 
 def stacked(prefix: str, segments: list[Segment], flat: Tensor, grad: Tensor) -> dict[str, Tensor]:
-    """Prefixed name -> parameter [P, ...] that is a view of flat [P, N], its gradient one of `grad` (if any)."""
+    """Return prefixed name -> parameter view [P, ...] of flat [P, N], with gradients in `grad` (unless empty)."""
     views = {}
     for segment in segments:
         view = segment.view(flat).detach()
@@ -136,14 +136,15 @@ def stacked(prefix: str, segments: list[Segment], flat: Tensor, grad: Tensor) ->
     return views
 
 
-# The stacked views of a parameter matrix are never dense; autograd advises against that, at the price of a copy.
+# Stacked views of a parameter matrix are never dense. autograd warns about that; following its advice would
+# cost a copy.
 warnings.filterwarnings("ignore", message="grad and param do not obey the gradient layout contract")
 
 
 class Weights:
-    """Parameters and gradients of all policies of a pack, [P, N]. `masters` is memory of the pack's state.
+    """Parameters and gradients of all policies of a pack, [P, N]. `masters` belongs to the pack's state.
 
-    one_by_one: slots learn one after the other, so that one vector of gradients serves all of them.
+    one_by_one: slots learn sequentially, so all share one gradient vector.
     """
 
     def __init__(
@@ -162,7 +163,7 @@ class Weights:
         self.serving_heads = torch.zeros(heads, dtype=torch.float32, device=device)
 
     def collect_gradients(self, span: slice) -> Tensor:
-        """Return the float32 gradients of these slots, [G, N], with what the working copy received."""
+        """Return the float32 gradients of these slots, [G, N], including those of the working copy."""
         of_working, grad = self.gradients(span)
         if self._separate:
             grad[:, : self.layout.body_size].copy_(of_working)
@@ -170,35 +171,35 @@ class Weights:
         return grad
 
     def gradients(self, span: slice) -> tuple[Tensor, Tensor]:
-        """Where the gradients of these slots arrive, [G, N]: those of the working copy, and float32."""
+        """Return the gradient buffers of these slots, [G, N]: of the working copy, and float32."""
         mine = slice(None) if self._one_by_one else span
         return self.working_grad[mine], self.grad[mine]
 
     def refresh_working(self, span: slice) -> None:
-        """Bring the masters of these slots to learning."""
+        """Copy the masters of these slots to the working copy."""
         if self._separate:
             self.working[span].copy_(self.masters[span, : self.layout.body_size])
 
     @property
     def served(self) -> tuple[Tensor, Tensor]:
-        """What acting reads: body and heads, [P, ...]."""
+        """Weights that acting reads: body and heads, [P, ...]."""
         return self.serving, self.serving_heads
 
     def to_serve(self, slots: int | slice) -> tuple[Tensor, Tensor]:
-        """Return the masters of one or more slots in the same two parts."""
+        """Split the masters of one or more slots into body and heads."""
         return self.masters[slots, : self.layout.body_size], self.masters[slots, self.layout.body_size :]
 
     def publish(self, slot: int) -> None:
-        """Bring the masters of a slot to acting."""
+        """Copy the masters of a slot to the serving copy."""
         for served, source in zip(self.served, self.to_serve(slot), strict=True):
             served[slot].copy_(source)
 
 
 class Group:
-    """Policies that are computed in one forward: those of `slots`, `span` of every [P, ...] tensor.
+    """Policies computed in one forward pass: those of `slots`, at `span` of every [P, ...] tensor.
 
-    A group of several is computed by vmap over stacked parameters; one of a single policy as it is if `alone`.
-    stats, serving_stats: statistics of the normalisers, for learning and for acting.
+    A group of several is computed by vmap over stacked parameters; with `alone` its single policy is called directly.
+    stats, serving_stats: normaliser statistics for learning and for acting.
     """
 
     def __init__(
@@ -220,7 +221,7 @@ class Group:
         serving_heads = moved(heads, -weights.layout.body_size)
         none = torch.empty(0)
         working_grad, grad = weights.gradients(self.span)
-        # Two networks, because two threads use them, and a user's may drop numbers in learning.
+        # Two networks, because two threads use them and custom modules may apply dropout in training.
         self._learning, self._acting = copy.deepcopy(template), copy.deepcopy(template).eval()
         if alone:
             (slot,) = slots
@@ -247,9 +248,9 @@ class Group:
         first_GTB: Tensor,
         cut_GTB: Tensor | None = None,
     ) -> tuple[Tensor, ...]:
-        """(params_GTBD, value_GTB normalised, state_GBS) with gradients, by the working weights.
+        """Compute (params_GTBD, value_GTB normalised, state_GBS) with gradients, by the working weights.
 
-        cut: where gradients of a recurrent core end, see models.py; None: at the first step.
+        cut: steps where gradients of a recurrent core stop, see models.py; None: at the first step.
         """
         rows = (state_GBS, first_GTB) if cut_GTB is None else (state_GBS, first_GTB, cut_GTB)
         learned: tuple[Tensor, ...] = self.of_each(_outputs, self.normalized(obs_GTB), *rows)
@@ -258,7 +259,7 @@ class Group:
     def serve(
         self, obs_GTB: Mapping[str, Tensor], state_GBS: Tensor, first_GTB: Tensor
     ) -> tuple[Tensor, ...]:
-        """Compute the same by the published weights, without gradients."""
+        """Run inference with the published weights, without gradients."""
         obs = self._normalizers.normalize_obs(self._serving_stats, self.span, obs_GTB)
         if self._alone:
             of_one = {k: v[0] for k, v in obs.items()}
@@ -272,9 +273,9 @@ class Group:
         return self._normalizers.normalize_obs(self._stats, self.span, obs_GTB)
 
     def of_each(self, function: Callable[..., Any], *inputs: Any) -> Any:
-        """Return function(network, *inputs) of every policy, with gradients, by the working weights.
+        """Call function(network, *inputs) for every policy, with gradients, by the working weights.
 
-        inputs, results: [G, ...], also in dicts and tuples; the function is called without that axis.
+        inputs, results: [G, ...], also in dicts and tuples; the function receives and returns them without that axis.
         """
         if not self._alone:
             return self._learning_of_each(function, *inputs)
@@ -283,10 +284,11 @@ class Group:
 
 
 class _Stacked:
-    """A network computed for all policies at once, by vmap over stacked parameters that are put into it for each call.
+    """Network of all policies, computed by vmap over stacked parameters.
 
-    functional_call does the same, but looks for tied parameters in every call and puts the network's own ones back,
-    which takes a seventh of the time of a small network. Nobody else uses this network.
+    The parameters are inserted at each call. functional_call also searches for tied parameters and restores the
+    original ones at each call. That takes a seventh of the time of a small network. Here nothing is restored, because
+    only this class uses the network.
     params: name in the network -> [G, ...].
     """
 
@@ -300,7 +302,7 @@ class _Stacked:
         self._places = [places[id(named[name])] for name in params]
 
     def __call__(self, function: Callable[..., Any], *inputs: Any) -> Any:
-        """Return function(network, *inputs) of every policy. inputs: [G, ...], also in dicts and tuples."""
+        """Call function(network, *inputs) for every policy. inputs: [G, ...], also in dicts and tuples."""
 
         def of_one(params: tuple[Tensor, ...], *inputs: Any) -> Any:
             for places, parameter in zip(self._places, params, strict=True):
@@ -326,9 +328,9 @@ def _mapped(change: Callable[[Tensor], Tensor], tree: Any) -> Any:
 
 
 class Serving:
-    """Published weights and `stats` (normalisers), [P, ...]; `state` is the pack's, from which they are published.
+    """Published weights and normaliser statistics (`stats`), [P, ...], copied from the pack's `state`.
 
-    locks: one per slot; acting and publishing exclude each other.
+    One lock per slot makes acting and publishing mutually exclusive.
     """
 
     def __init__(self, weights: Weights, state: Mapping[str, Tensor]) -> None:
@@ -337,20 +339,21 @@ class Serving:
         self._locks = [threading.Lock() for _ in range(weights.masters.shape[0])]
 
     def take(self) -> None:
-        """Acting, before a turn: bring what was published since the last one."""
+        """Take new publications (called by acting before an inference batch)."""
 
     @contextmanager
     def held(self, slots: tuple[int, ...]) -> Iterator[None]:
-        """Acting: these slots do not change inside."""
+        """Keep these slots unchanged within the context (acting)."""
         with ExitStack() as stack:
             for p in slots:
                 stack.enter_context(self._locks[p])
             yield
 
-    def publish(self, slots: tuple[int, ...], *, exchanged: bool) -> None:  # noqa: ARG002 - here it is there at once
-        """Learning: bring the present weights and normalisers of these slots to acting.
+    def publish(self, slots: tuple[int, ...], *, exchanged: bool) -> None:  # noqa: ARG002 - immediate here
+        """Publish the present weights and normalisers of these slots (learning).
 
-        exchanged: they are not those of before, a little older or newer; no turn that begins from now on may use those.
+        exchanged: the weights were replaced by those of another member, so no later inference batch may use the old
+        ones.
         """
         for p in slots:
             with self._locks[p]:
@@ -360,30 +363,33 @@ class Serving:
 
 
 class Streams:
-    """One stream for all. What was asked for first is done first, so nothing ever waits."""
+    """Single-stream implementation: work runs in order, so nothing has to wait."""
 
     def serving(self, weights: Weights, state: Mapping[str, Tensor]) -> Serving:
-        """Return what brings published weights to acting. state: of the pack, from which they are published."""
+        """Create the publisher of weights to acting. state: the pack's, from which they are published."""
         return Serving(weights, state)
 
     def acting(self) -> AbstractContextManager[object]:
-        """Whatever is asked for inside goes to the stream that acts."""
+        """Context whose work goes to the acting stream."""
         return nullcontext()
 
     def learning(self) -> AbstractContextManager[object]:
-        """Whatever is asked for inside goes to the stream that learns."""
+        """Context whose work goes to the learning stream."""
         return nullcontext()
 
     def mark(self) -> Mark | None:
-        """Return the point which the present stream has been given work up to; None: all that is asked for is done."""
+        """Return a mark after the work queued on the current stream; None: all work is done."""
         return None
 
     def after(self, mark: Mark | None) -> None:
-        """Let the present stream go on after a mark."""
+        """Make the current stream wait for a mark."""
 
     def fetch(self, source: Tensor, into: Tensor) -> None:
-        """Bring a tensor of the present stream to the host, and wait until it is there."""
+        """Copy a tensor of the current stream to the host and wait."""
         into.copy_(source)
 
     def wait_for_work(self) -> None:
-        """Wait for all that was asked for before the streams are used: it was given to none of them."""
+        """Wait for work queued before the streams are first used.
+
+        That work is on neither stream.
+        """

@@ -243,6 +243,23 @@ INFORMS = 'info["episode_extra_stats"]'
 """A remark that begins with this is about what decides nothing."""
 
 
+SHADED = 200
+STRETCHED = "stretched to 0..255"
+"""Stands in `ArraySpec.given` of a picture of other bounds."""
+FEWEST_SHADES = 8
+"""Of 0 to 255, in a picture of which something can be seen."""
+
+
+def few_shades(name: str, darkest: int, brightest: int) -> str:
+    """Return what to say of a picture with these shades; nothing if something can be seen."""
+    if brightest - darkest >= FEWEST_SHADES:
+        return ""
+    return (
+        f"picture {name!r} has shades from {darkest} to {brightest} only, where the bounds of its space are 0 and 255: "
+        "give its space the bounds that its numbers have, or infinite ones, with which it is read as float32 numbers"
+    )
+
+
 class Remarks:
     """Tells what an environment does wrong though nothing breaks, each thing once.
 
@@ -394,11 +411,16 @@ class Watch:
     Axes: R rows.
     """
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
+    def __init__(self, tell: Callable[[str], None], spec: EnvSpec | None = None) -> None:
+        """spec: with it, pictures are looked at whose bounds were stretched to 0..255, in the first SHADED steps."""
         self._say = once(tell)
+        stretched = () if spec is None else (n for n, a in spec.obs.items() if STRETCHED in a.given)
+        self._shades = dict.fromkeys(stretched, (255, 0))
         self._due = 10
         """Episodes that are to have begun when it judges next."""
         self._began = self._cut = 0
+        self._done_R: NDArray[np.bool_] | None = None
+        """Rows whose episode ended with the last step. Rows that wait deliver `first` too, and begin nothing."""
         self._steps, self._seconds = [0, 0], [0.0, 0.0]
         """Of steps without and with a reset."""
         self._ends = dict[int, tuple[bytes, bool]]()
@@ -410,12 +432,15 @@ class Watch:
 
     def note(self, out: StepArrays, seconds: float) -> None:
         """Note a step and the time that it took."""
-        began = out.first.tobytes().count(1)
+        if self._shades:
+            self._note_shades(out)
+        began = 0 if self._done_R is None else (out.first & self._done_R).tobytes().count(1)
+        self._done_R = out.episode_done.copy()
         self._steps[began > 0] += 1
         self._seconds[began > 0] += seconds
         if not self._allowed:
             self._allowed = ACTION_MASK not in out.obs or bool(out.obs[ACTION_MASK][~out.episode_done].any())
-        if not (began or self._firsts or out.truncated.tobytes().count(1)):
+        if not (began or self._ends or self._firsts or out.truncated.tobytes().count(1)):
             return
         self._began += began
         for row in [*self._firsts]:
@@ -432,6 +457,16 @@ class Watch:
         if self._began >= self._due:
             self._due *= 10
             self.judge()
+
+    def _note_shades(self, out: StepArrays) -> None:
+        for name, (darkest, brightest) in self._shades.items():
+            array = out.obs[name]
+            self._shades[name] = min(darkest, int(array.min())), max(brightest, int(array.max()))
+        if sum(self._steps) >= SHADED:
+            for name, shades in self._shades.items():
+                if text := few_shades(name, *shades):
+                    self._say(text)
+            self._shades = {}
 
     def judge(self) -> None:
         """Tell what is wrong so far."""

@@ -21,11 +21,9 @@ from .custom import find_factory, kind_of, make, resident_backend, takes, unit_o
 from .episodes import all_at_once, pulse_of
 from .family import Backend, EnvOptions
 from .gym import GymUnit, maker
+from .pictures import Frames, Picture
 from .registry import backend_of, family_of, seeing
 from .values import metadata_of
-
-Picture = NDArray[np.uint8]
-"""[H, W, 3]"""
 
 
 class Camera(Protocol):
@@ -66,6 +64,7 @@ class RenderCamera:
 
     def __init__(self, env: Any, row: int | None = None, remedy: str = "") -> None:
         self._env, self._row, self._remedy = env, row, remedy
+        self._frames = Frames()
         fps = metadata_of(env).get("render_fps")
         self.frames_per_second = (
             float(fps) if isinstance(fps, int | float | np.number) and 0 < fps < MOST_FPS else USUAL_FPS
@@ -80,11 +79,12 @@ class RenderCamera:
         except Exception as error:  # the environment's own code
             why = str(error).rstrip(".") or type(error).__name__
             raise EnvSetupError(f"--video: the environment cannot be drawn: {why}{self._remedy}") from error
-        if not isinstance(picture, np.ndarray) or picture.ndim != 3:
+        try:
+            return self._frames.picture(picture)
+        except ValueError as error:
             raise EnvSetupError(
-                f"--video: render() returned {type(picture).__name__}, not a picture [H, W, 3]{self._remedy}"
-            )
-        return picture[..., :3].astype(np.uint8, copy=False)
+                f"--video: render() returned {error}, not a picture [H, W, 3]{self._remedy}"
+            ) from None
 
     def close(self) -> None:
         """The unit closes its environments."""

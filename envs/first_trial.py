@@ -17,6 +17,7 @@ import gc
 import importlib
 import os
 import pickle
+import re
 import signal
 import socket
 import sys
@@ -51,7 +52,17 @@ def environment_traceback(error: BaseException) -> str:
         inside = list(dropwhile(lambda frame: frame.filename.startswith(not_theirs), one.stack))
         one.stack[:] = inside if isinstance(error, SyntaxError) else inside or one.stack
         one = one.__cause__ or one.__context__
-    return "".join(shown.format()).rstrip()
+    text = "".join(shown.format()).rstrip()
+    return f"{text}\n{FLOATS}" if isinstance(error, TypeError) and _NO_INTEGER.search(str(error)) else text
+
+
+FLOATS = (
+    "(Values of the reward shaping are floats, also where the default is a whole number, because PBT multiplies them: "
+    "write int(...) where one is needed.)"
+)
+_NO_INTEGER = re.compile(
+    r"'float' object cannot be interpreted as an integer|non-int of type 'float'|got float|indices must be integers"
+)
 
 
 def environment_output(text: str) -> str:

@@ -108,7 +108,7 @@ def measure_stage(
     def step_learning() -> int:
         for rollout in rollouts:
             rollout.weights_version[:] = shared.pack.weights_version
-            rollout.weights_epoch[:] = shared.pack.weights_epoch
+            rollout.lineage_version[:] = shared.pack.lineage_version
             shared.full.append(rollout)
         trainer.learn()
         for _ in rollouts:

@@ -6,6 +6,7 @@ Prints one line per check, and the reasons of each that fails; then the exit cod
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,23 @@ ROOT = Path(__file__).resolve().parent.parent
 PATIENCE_SECONDS = 600.0
 MAX_LINES, MAX_TOP_MODULES = 600, 5
 """Of a file of the product; of modules directly in `pbt_rl`."""
+PROSE = {
+    r"(?<![Tt]here )\bis no (?!longer)": "is not a ...",
+    r"\b[Nn]obody\b": "name the subject: no member, no process",
+    r"\bfor ever\b(?!y)": "forever",
+    r"\bso many\b": "a number, or `n`",
+    r"\bin turns\b": "round-robin, in turn",
+    r"\b(?:module|table|page|file|rule|option|line|name)s? says?\b": "contains, lists, states",
+    r"\bis (?:told|asked) ": "receives, is passed",
+    r'"""What ': "a noun phrase, or an imperative verb",
+    r'"""Whether ': "True if ..., or Check whether ...",
+    r'"""Return (?:what|how|which|whether) ': "Return the ...",
+    r"\bas such\b": "leave it out",
+    r"\bknows (?:nothing|what|of|how)\b": "contains, receives",
+    r"\b(?:random play|fresh games?)\b": "random policy, evaluation episodes",
+    r"\bof (?:the user's|its|their) own\b": "custom, or your",
+}
+"""Pattern -> what to write instead (CONTRIBUTING.md, Style), in code, documents and messages."""
 LOAD_AN_ACTOR = """
 import sys
 import pbt_rl.actors.actor
@@ -42,6 +60,7 @@ def main() -> int:
         "mypy --strict scripts": lambda: tool("mypy", *scripts),
         "layers (import-linter)": layers,
         "sizes": lambda: sizes(ROOT),
+        "prose": lambda: prose(ROOT),
         "actors import no torch": actor_imports,
         "a run leaves nothing behind": leftovers,
     }
@@ -93,6 +112,21 @@ def sizes(root: Path) -> list[str]:
     return reasons + [f"pbt_rl/ holds {len(top)} modules: give each idea a room"] * (
         len(top) > MAX_TOP_MODULES
     )
+
+
+def prose(root: Path) -> list[str]:
+    """Return the lines of code and documents with a phrase that a reader of the field stumbles over."""
+    folders = ("algos", "envs", "pbt_rl", "docs")
+    files = [p for folder in folders for kind in ("*.py", "*.md", "*.js") for p in (root / folder).rglob(kind)]
+    reasons = []
+    for path in sorted({p.resolve() for p in [*files, root / "README.md", root / "CONTRIBUTING.md"]}):
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+            reasons += [
+                f"{path.relative_to(root)}:{number}: write {instead} instead of {found[0].strip()!r}"
+                for pattern, instead in PROSE.items()
+                if (found := re.search(pattern, line))
+            ]
+    return reasons
 
 
 def actor_imports() -> list[str]:

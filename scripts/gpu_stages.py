@@ -161,6 +161,12 @@ class Stand:
         with self.pack.streams.learning():
             self.trainer.learn()
 
+    def acted(self) -> dict[str, torch.Tensor]:
+        """Values of the first observations of a batch, on the CPU: later ones depend on the actions."""
+        self.finish()
+        full = [one for one in self.learner.shared.full if isinstance(one, Rollout)]
+        return {"value": torch.cat([one.value[0].cpu().float() for one in full])}
+
     def state(self) -> dict[str, torch.Tensor]:
         """State of all policies, on the CPU."""
         self.finish()
@@ -291,19 +297,23 @@ def math(job: Job) -> dict[str, Any]:
     cases = (("loop", ()), ("vmap", ("--model.core=gru",)), ("bmm", ()))
     for precision, (packing, more) in itertools.product(NEAR, cases):
         words = (f"--learner.packing={packing}", f"--learner.precision={precision}", *more)
-        actions, states = [], []
+        actions, acted, states = [], [], []
         for device in (CPU, job.torch_device):
             with (
                 one_source_of_chance(),
                 stand(job, 2, *words, *SMALL, "--learner.minibatches=2", device=device) as at,
             ):
                 actions.append(np.concatenate(at.fill()))
+                acted.append(at.acted())
                 at.learn()
                 states.append(at.state())
                 found["passed"] &= steps_are_replayed(at)
         same = float(np.mean(actions[0] == actions[1])) if len(actions[0]) == len(actions[1]) else 0.0
         compared = states[0] if precision == "float32" else {"param"}
-        error = max(_distance(states[1][name], states[0][name]) for name in compared)
+        error = max(
+            *(_distance(acted[1][name], acted[0][name]) for name in acted[0]),
+            *(_distance(states[1][name], states[0][name]) for name in compared),
+        )
         name = f"{packing} {precision}"
         found[f"{name} error"], found[f"{name} same actions"] = error, same
         found["passed"] &= error < NEAR[precision] and same > (0.999 if precision == "float32" else 0.9)

@@ -315,14 +315,14 @@ def copy_from(event, donor):
 EVENTS = {
     "text for frames": ("round", lambda e: e.update(frames="many"), r"at `\$\.frames`"),
     "nobody": ("round", lambda e: e["decisions"][0].update(member=77), "member 77"),
-    "twice": ("round", lambda e: e["decisions"].append(e["decisions"][0]), "twice about one member"),
+    "twice": ("round", lambda e: e["decisions"].append(e["decisions"][0]), "two decisions on one member"),
     "no such decision": (
         "round",
         lambda e: e["decisions"][0].update(decision="eat"),
         r"decisions\[0\]\.decision`",
     ),
-    "other names": ("initial", lambda e: e["values"][1].pop("gamma"), "values of different names"),
-    "unknown donor": ("round", lambda e: copy_from(e, 9), "copies from member 9"),
+    "other names": ("initial", lambda e: e["values"][1].pop("gamma"), "event `initial`"),
+    "unknown donor": ("round", lambda e: copy_from(e, 9), "copies member 9"),
 }
 
 
@@ -349,7 +349,7 @@ def test_numbers_from_which_nothing_can_be_decided_are_one_clear_error(run, erro
         def observe(self, report):
             raise error
 
-    with pytest.raises(ConfigError, match=f"line [0-9]+ of the journal holds numbers .*: {error}"):
+    with pytest.raises(ConfigError, match=f"line [0-9]+ of the journal .*: {error}"):
         audit_decisions(read_events(records), Dividing())
 
 

@@ -1,6 +1,6 @@
-"""Pixel control: learn how much each part of the image can be made to change (Jaderberg et al. 2016, section 3.1).
+"""Pixel control: learn by how much each part of the image can be changed (Jaderberg et al. 2016, section 3.1).
 
-Axes: T steps, B pieces, F features, h, w cells of the image, A the choices of all components of an action.
+Axes: T steps, B segments, F features, h, w cells of the image, A choices over all components of an action.
 """
 
 from __future__ import annotations
@@ -16,12 +16,15 @@ from ..returns import Trajectories, gae_torch
 GAMMA = 0.9
 """Discount of pixel changes."""
 PIXELS = 4
-"""Of a cell's side, in images of up to 100 pixels; larger ones have 20 cells along their shorter side."""
+"""Side of a cell in images of up to 100 pixels; larger images have 20 cells along their shorter side."""
 CHANNELS = 32
 
 
 class Cells(NamedTuple):
-    """How an image is divided: the central `rows * side` x `columns * side` pixels of it."""
+    """Division of an image into cells.
+
+    It covers the central `rows * side` x `columns * side` pixels.
+    """
 
     rows: int
     columns: int
@@ -29,17 +32,17 @@ class Cells(NamedTuple):
 
     @classmethod
     def of(cls, height: int, width: int) -> Cells:
-        """Divide an image: 84 x 84 into 20 x 20 cells of 4 x 4 pixels, as the paper does."""
+        """Divide an image: 84 x 84 into 20 x 20 cells of 4 x 4 pixels, as in the paper."""
         side = max(PIXELS, min(height, width) // 20)
-        # The paper leaves a border of 2 of 84 pixels out on each side.
+        # The paper omits a border of 2 of 84 pixels on each side.
         rows, columns = (max(1, (size - side) // side) for size in (height, width))
         return cls(rows, columns, side)
 
 
 def pixel_change(image_TBCHW: Tensor, cells: Cells) -> Tensor:
-    """Mean absolute change of each cell's pixels and channels from one step to the next, 0..1: [T-1, B, h, w].
+    """Compute the mean absolute change per cell between steps, [T-1, B, h, w].
 
-    image: uint8.
+    Values are in [0, 1]. The mean is over a cell's pixels and channels. image: uint8.
     """
     height, width = cells.rows * cells.side, cells.columns * cells.side
     top, left = (image_TBCHW.shape[3] - height) // 2, (image_TBCHW.shape[4] - width) // 2
@@ -51,12 +54,12 @@ def pixel_change(image_TBCHW: Tensor, cells: Cells) -> Tensor:
 
 
 class PixelQ(nn.Module):
-    """Q of every cell and choice from the features, dueling (Wang et al. 2016): V plus the centred advantages.
+    """Dueling Q of every cell and choice (Wang et al. 2016).
 
-    A linear layer makes a small map of 32 channels, and a transposed convolution of 4x4 with stride 2 the cells'.
-    That is computed as a product of matrices and a sum of overlapping blocks: under vmap a convolution would be a
-    grouped one. Values and advantages are linear: rectified ones that are negative everywhere never learn. Several
-    components of an action have advantages of their own, which add up.
+    Q is V plus centred advantages. A linear layer produces a small map of 32 channels. A transposed convolution (4x4,
+    stride 2) expands it to the cells. It is computed as a matrix product and a sum of overlapping blocks, because under
+    vmap it would be a grouped convolution. Values and advantages are linear, because rectified outputs that are
+    negative everywhere never learn. Several action components have separate advantages, which are added.
     """
 
     def __init__(self, size: int, nvec: tuple[int, ...], cells: Cells) -> None:
@@ -74,7 +77,7 @@ class PixelQ(nn.Module):
         """Map [..., F] to V [..., h, w] and the advantages [..., A, h, w]."""
         leading, (rows, columns) = features.shape[:-1], self._grid
         small = torch.relu(self.map(features)).reshape(-1, rows, columns, CHANNELS)
-        # Each number of the small map gives 4x4 cells: 2x2 blocks of 2x2, which overlap by a block.
+        # Each element of the small map produces 4x4 cells: 2x2 blocks of 2x2 that overlap by one block.
         blocks = self.up(small).view(
             -1, rows, columns, 2, 2, 2, 2, self._maps
         )  # ..., block i, j, within i, j, map
@@ -90,7 +93,7 @@ class PixelQ(nn.Module):
         return maps.select(-3, 0), maps[..., 1:, :, :]
 
     def of_action(self, value: Tensor, advantage: Tensor, action: Tensor) -> Tensor:
-        """Q of the actions taken, [..., h, w]. action: [..., components]."""
+        """Return Q of the actions taken, [..., h, w]. action: [..., components]."""
         q = value
         for part, chosen in zip(advantage.split(self.nvec, -3), action.unbind(-1), strict=True):
             index = chosen.long()[..., None, None, None].expand(*part.shape[:-3], 1, *part.shape[-2:])
@@ -98,7 +101,7 @@ class PixelQ(nn.Module):
         return q
 
     def of_best(self, value: Tensor, advantage: Tensor) -> Tensor:
-        """Q of the best action of each cell, [..., h, w]."""
+        """Return Q of the best action per cell, [..., h, w]."""
         q = value
         for part in advantage.split(self.nvec, -3):
             q = q + part.amax(-3) - part.mean(-3)
@@ -108,7 +111,10 @@ class PixelQ(nn.Module):
 def q_returns(
     change_TBhw: Tensor, best_T1Bhw: Tensor, terminated_TB: Tensor, truncated_TB: Tensor, valid_TB: Tensor
 ) -> Tensor:
-    """n-step returns of pixel changes, n running down to 1: sum of gamma^k change, then max_a Q; [T, B, h, w]."""
+    """Compute n-step returns of pixel changes, [T, B, h, w]: sum of gamma^k change, then max_a Q.
+
+    n decreases to 1 at the end.
+    """
     cells = change_TBhw.shape[-2:]
 
     def flat(x: Tensor) -> Tensor:

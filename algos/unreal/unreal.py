@@ -1,18 +1,19 @@
-"""UNREAL: A3C with auxiliary tasks, learned from a replay (Jaderberg et al. 2016, "Reinforcement Learning with
-Unsupervised Auxiliary Tasks").
+"""UNREAL: A3C with auxiliary tasks learned from a replay (Jaderberg et al. 2016).
+
+"Reinforcement Learning with Unsupervised Auxiliary Tasks":
 
     loss = A3C's + pixel_control_coef * L_PC + value_replay_coef * L_VR + reward_prediction_coef * L_RP / 20
 
-    pixel control      Q-learning of how much each cell of the image changes, from the features that act
-    value replay       the value's n-step loss on other pieces of the replay
-    reward prediction  is the next reward 0, above or below? From the encoder's features of 3 frames, without memory
+    pixel control      Q-learning of how much each cell of the image changes, from the features used for acting
+    value replay       the value's n-step loss on other segments of the replay
+    reward prediction  class of the next reward (0, positive, negative) from encoder features of 3 frames, memoryless
 
-Terms are means over steps, as in `a3c.py`, where the paper sums over 20 steps; so the reward prediction, one sample for
-each 20 steps, counts 1/20. A batch draws as many steps of both kinds of sequences as it has itself. Recurrent state is
-zero where a sequence begins. Rewards are the environment's, clipped where that clips them. The auxiliary tasks begin as
-soon as the replay holds a sequence, not when it is full.
+Terms are means over steps, as in `a3c.py`, where the paper sums over 20 steps. Reward prediction has one sample per 20
+steps, so it counts 1/20. A batch draws as many steps of each kind of sequence as it contains itself. The recurrent
+state is zero at the start of a sequence. Rewards are the environment's, including its clipping. The auxiliary tasks
+start as soon as the replay contains one sequence, not when it is full.
 
-Axes: L steps, S pieces of a draw, F features.
+Axes: L steps, S segments of a draw, F features.
 """
 
 from __future__ import annotations
@@ -37,12 +38,15 @@ from .pixel_control import Cells, PixelQ, pixel_change, q_returns
 
 SEQUENCE = 20
 FRAMES = 3
-"""From which a reward is predicted."""
+"""Frames from which a reward is predicted."""
 PREDICTION_SIZE = 128
 
 
 class UnrealHeads(nn.Module):
-    """Heads of the auxiliary tasks. image, newest: the observation whose change is controlled, and its channels."""
+    """Heads of the auxiliary tasks.
+
+    image, newest: the observation whose change is controlled, and the channels of its newest frame.
+    """
 
     def __init__(self, body: Body, image: str, newest: slice, cells: Cells, nvec: tuple[int, ...]) -> None:
         super().__init__()
@@ -56,14 +60,14 @@ class UnrealHeads(nn.Module):
 
 
 def unreal_network(net: PolicyNet, inputs: NetInputs) -> PolicyNet:
-    """Add the heads. Raises ValueError without an image or without discrete actions."""
+    """Add the auxiliary heads. Raises ValueError without an image or without discrete actions."""
     images = [name for name, spec in inputs.obs.items() if name != ACTION_MASK and is_image(*spec)]
     if not images:
-        raise ValueError("unreal controls the pixels of an image (uint8, 3-D), and it shows none: use a3c")
-    if not inputs.nvec or inputs.continuous:
         raise ValueError(
-            "unreal controls pixels by discrete actions, and its actions are continuous: use a3c"
+            "algorithm 'unreal' needs an image observation (uint8, 3-D), but there is none: use --algo a3c"
         )
+    if not inputs.nvec or inputs.continuous:
+        raise ValueError("algorithm 'unreal' needs discrete actions, but some are continuous: use --algo a3c")
     (channels, height, width), _ = inputs.obs[images[0]]
     newest = slice(channels - 1, None) if inputs.stacks.get(images[0], 1) > 1 else slice(None)
     cells = Cells.of(height, width)
@@ -98,7 +102,7 @@ def auxiliary_loss(
 
 
 def _features(net: PolicyNet, s: Segments) -> Tensor:
-    """Features of sequences as in acting, from a recurrent state of zeros: [L+1, S, F] float32."""
+    """Compute features of sequences as in acting, from a zero recurrent state: [L+1, S, F] float32."""
     seen = {name: x for name, x in s.obs.items() if name != ACTION_MASK}
     state = torch.zeros((s.valid.shape[1], net.state_size), device=s.valid.device)
     features: Tensor = net.body(seen, state, s.first)[0]
@@ -106,7 +110,7 @@ def _features(net: PolicyNet, s: Segments) -> Tensor:
 
 
 def pixel_control_loss(net: PolicyNet, s: Segments, features: Tensor) -> Tensor:
-    """Mean over steps of the sum over cells of 0.5 * (R - Q(s, a))^2, where R is `q_returns`."""
+    """Compute the mean over steps of the sum over cells of 0.5 * (R - Q(s, a))^2; R: `q_returns`."""
     heads = _heads(net)
     value, advantage = heads.pixels(features)
     with torch.no_grad():
@@ -120,7 +124,10 @@ def pixel_control_loss(net: PolicyNet, s: Segments, features: Tensor) -> Tensor:
 def value_replay_loss(
     net: PolicyNet, s: Segments, features: Tensor, gamma: Tensor, return_scale: Tensor
 ) -> Tensor:
-    """Mean of 0.5 * (R - V)^2, R the n-step return that bootstraps from the present value; in the network's unit."""
+    """Compute the mean of 0.5 * (R - V)^2 in normalised units.
+
+    R is the n-step return that bootstraps from the present value.
+    """
     value = net.heads.value(features).squeeze(-1)
     with torch.no_grad():
         never = torch.full((), s.valid.shape[0] + 1, device=value.device)
@@ -133,7 +140,10 @@ def value_replay_loss(
 
 
 def reward_prediction_loss(net: PolicyNet, s: Segments) -> tuple[Tensor, Tensor]:
-    """Cross-entropy of the class of the reward after the last of the frames, and the share of right guesses."""
+    """Compute the cross-entropy of the class of the reward, and the accuracy.
+
+    The reward is that after the last frame.
+    """
     seen = {
         name: torch.zeros_like(x[:FRAMES]) if name == LAST else x[:FRAMES]
         for name, x in s.obs.items()
@@ -152,8 +162,8 @@ def _body(net: PolicyNet) -> Body:
     if isinstance(net.body, Body):
         return net.body
     raise ValueError(
-        "unreal's tasks share the features of policy and value: leave --model.critic shared, and "
-        "no observation to it alone"
+        "algorithm 'unreal' needs features shared by policy and value: set --model.critic shared and "
+        "use no observation for the critic alone"
     )
 
 
@@ -164,9 +174,12 @@ def _heads(net: PolicyNet) -> UnrealHeads:
 
 
 def of_the_paper(env_recipe: Mapping[str, object]) -> Mapping[str, object]:
-    """The paper's network and unroll: a small CNN, an LSTM of 256 that sees the last action and reward, 20 steps."""
+    """Return options of the paper's network and unroll.
+
+    A small CNN, an LSTM of 256 that reads the last action and reward, 20 steps.
+    """
     network = {
-        # An environment whose recipe reads numbers has no image, which `unreal_network` says.
+        # If the recipe selects an MLP, there is no image, and `unreal_network` raises the error.
         "model.encoder": "mlp" if env_recipe.get("model.encoder") == "mlp" else "a3c",
         "model.hidden": 256,
         "model.critic": "shared",
@@ -191,9 +204,9 @@ UNREAL = replace(
     ),
     statistics=COMMON_STATISTICS
     | {
-        "pixel_control_loss": "loss of pixel control, a sum over cells",
-        "value_replay_loss": "loss of the value on the replay, in the network's unit",
+        "pixel_control_loss": "pixel control loss, summed over cells",
+        "value_replay_loss": "value loss on the replay, in normalised units",
         "reward_prediction_loss": "cross-entropy of the predicted class of reward, in nats",
-        "reward_prediction_accuracy": "share of the replayed rewards whose class is predicted",
+        "reward_prediction_accuracy": "fraction of replayed rewards whose class is predicted correctly",
     },
 )

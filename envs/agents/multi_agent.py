@@ -5,7 +5,8 @@ decides which policies play each other, while every policy has all its rows in e
 
 An agent that leaves before the others (dead, finished) has its transition marked `terminated` or `truncated`
 once. From then on its row waits: it delivers `first` in every step, which learners mask, until the environment is
-reset for all seats together. Its episode is reported with the game's end, with those of the others.
+reset for all seats together. Its episode is reported with the game's end, with those of the others. A table whose
+agents are paid after they have left keeps them active until the game ends, because a row that waits learns nothing.
 
 When the version of the matchup changes, the step that sees it is the last one of all running episodes: they are
 truncated (they bootstrap from the last observation, so learning loses nothing), and no episode is reported, because
@@ -38,7 +39,8 @@ class Scene:
 
     obs: seat -> name -> array, for every seat that was active before the step or is now.
     active: [S] seats that act next, whose next transition is a real one.
-    reward, terminated, truncated: [S] of the transition just made; 0 and False for seats that were not active.
+    reward, terminated, truncated: [S] of the transition just made; False for seats that were not active, whose reward
+    counts for their return alone.
     objective: seat -> `true_objective`, if the environment gave one.
     stats: seat -> `episode_extra_stats`, likewise.
     info: of any agent, for the names in it.
@@ -202,12 +204,11 @@ class MultiAgentUnit:
         for seat, arrays in scene.obs.items():
             for name, array in arrays.items():
                 out.obs[name][rows[seat]] = array
-        reward_S = scene.reward * was
         out.first[rows] = ~was
-        out.reward[rows] = reward_S
+        out.reward[rows] = scene.reward * was
         out.terminated[rows] = scene.terminated & was
         out.truncated[rows] = scene.truncated & was & ~scene.terminated
-        self._book.add(reward_S, reward_S, was, rows)
+        self._book.add(scene.reward, scene.reward, was, rows)
         for seat, objective in scene.objective.items():
             self._objective_R[rows[seat]] = objective
         self._stats_R |= {int(rows[seat]): stats for seat, stats in scene.stats.items()}

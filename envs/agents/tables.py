@@ -39,7 +39,10 @@ class _AgentTable:
         self._env = env
         self._agents = Agents(env_id, env, turns=turns)
         self._nobody = np.zeros(len(self._agents.names), np.bool_)
-        self._active = self._nobody
+        self._acting = self._active = self._known = self._nobody
+        """Seats that act next; with them those that have left and stay; all that have acted in this game."""
+        self._pays_late = self._stays = False
+        """A seat that had left was paid in any game; so seats that leave stay, in this game."""
 
     def describe(self) -> EnvSpec:
         return self._agents.spec(self._env)
@@ -47,6 +50,29 @@ class _AgentTable:
     def shape(self, seat: int, values: Mapping[str, Any]) -> None:
         if self._agents.shaper is not None:
             self._agents.shaper.set_reward_shaping(dict(values), seat)
+
+    def _begin(self) -> None:
+        self._acting = self._active = self._known = self._nobody
+        self._stays = self._pays_late
+
+    def _paid(self, given: Mapping[Any, Any]) -> NDArray[np.float64]:
+        """Return the rewards of all seats of this game, and note whether one is paid that is no longer active."""
+        reward = self._agents.rewards(given) * self._known
+        self._pays_late |= bool(reward[~self._active].any())
+        return reward
+
+    def _go_on(
+        self, acting: NDArray[np.bool_], terminated: NDArray[np.bool_], truncated: NDArray[np.bool_]
+    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Note who acts next; return the ends, of which a seat that stays has none before the game's.
+
+        terminated, truncated: of the seats that have just acted.
+        """
+        stayed = self._active & ~self._acting & ~acting
+        stays = self._active & ~acting if self._stays and acting.any() else self._nobody
+        cut, over = bool(truncated.any()), stayed & ~stays
+        self._acting, self._active, self._known = acting, acting | stays, self._known | acting
+        return terminated & ~stays | over & (not cut), truncated & ~stays | over & cut
 
     def close(self) -> None:
         if callable(closing := attribute(self._env, "close")):
@@ -60,13 +86,14 @@ class ParallelTable(_AgentTable):
         super().__init__(env_id, env, turns=False)
 
     def reset(self, seed: int | None) -> Scene:
+        self._begin()
         answer = self._env.reset(seed=seed)
         if not isinstance(answer, tuple) or len(answer) != 2 or not isinstance(answer[0], Mapping):
             raise self._agents.breach("reset() must return (observations, infos), dicts by agent", answer)
         return self._scene(answer[0], {}, {}, {}, answer[1], self._nobody)
 
     def advance(self, action: NDArray[Any]) -> Scene:
-        agents, was = self._agents, self._active
+        agents, was = self._agents, self._acting
         acts = {agents.names[seat]: agents.decode(action[seat]) for seat in np.flatnonzero(was).tolist()}
         answer = self._env.step(acts)
         if not isinstance(answer, tuple) or len(answer) != 5 or not isinstance(answer[0], Mapping):
@@ -84,22 +111,22 @@ class ParallelTable(_AgentTable):
         if unknown:
             raise agents.breach("agents must be among possible_agents", sorted(map(str, unknown)))
         left = [flag_of(terminations.get(n)) or flag_of(truncations.get(n)) for n in agents.names]
-        active = np.array([n in here and not gone for n, gone in zip(agents.names, left, strict=True)])
+        acting = np.array([n in here and not gone for n, gone in zip(agents.names, left, strict=True)])
         seen = {}
-        for seat in np.flatnonzero(was | active).tolist():
+        for seat in np.flatnonzero(was | acting).tolist():
             name = agents.names[seat]
             if name not in obs:
-                if active[seat] or not left[seat]:
+                if acting[seat] or not left[seat]:
                     raise agents.breach(f"an observation of {name} is missing", sorted(map(str, obs)))
                 continue  # its last observation stays: no value is needed after a termination
-            seen[seat] = agents.read(obs[name], infos.get(name), moves=True)
+            seen[seat] = agents.read(obs[name], infos.get(name), moves=bool(acting[seat]) or not self._stays)
         terminated = np.array([flag_of(terminations.get(n)) for n in agents.names]) & was
         # An agent that left without a flag was cut off: its value is still needed.
-        truncated = was & ~active & ~terminated
-        self._active = active
-        objectives, stats = agents.reported(infos, was)
-        reward = agents.rewards(rewards) * was
-        return Scene(seen, active, reward, terminated, truncated, objectives, stats, one_of(infos))
+        truncated = was & ~acting & ~terminated
+        reward = self._paid(rewards)
+        terminated, truncated = self._go_on(acting, terminated, truncated)
+        objectives, stats = agents.reported(infos, self._known if was.any() else was)
+        return Scene(seen, self._active, reward, terminated, truncated, objectives, stats, one_of(infos))
 
 
 class TurnTable(_AgentTable):
@@ -109,31 +136,31 @@ class TurnTable(_AgentTable):
         super().__init__(env_id, env, turns=True)
 
     def reset(self, seed: int | None) -> Scene:
+        self._begin()
         self._env.reset(seed=seed)
         nobody = self._nobody
-        self._active = self._alive()
-        return self._scene(self._active, nobody, np.zeros(len(nobody)), nobody, nobody, ({}, {}))
+        self._go_on(self._alive(), nobody, nobody)
+        return self._scene(nobody, np.zeros(len(nobody)), nobody, nobody, ({}, {}))
 
     def advance(self, action: NDArray[Any]) -> Scene:
-        env, agents, was = self._env, self._agents, self._active
+        env, agents, was = self._env, self._agents, self._acting
         env.step(agents.decode(action[agents.names.index(env.agent_selection)]))
         ended, infos = env.terminations, env.infos
-        reward = agents.rewards(env.rewards) * was
+        reward = self._paid(env.rewards)
         terminated = np.array([bool(ended.get(name, False)) for name in agents.names]) & was
         alive = self._alive()
         truncated = was & ~alive & ~terminated
-        reported = agents.reported(infos, was)
+        reported = agents.reported(infos, self._known)
         left = was & ~alive
         last = {seat: self._see(seat, infos, moves=False) for seat in np.flatnonzero(left).tolist()}
         while alive.any() and not alive[agents.names.index(env.agent_selection)]:
             env.step(None)  # an agent that has left passes its turns
             alive = self._alive()
-        self._active = alive
-        return self._scene(alive, was & ~left, reward, terminated, truncated, reported, last)
+        terminated, truncated = self._go_on(alive, terminated, truncated)
+        return self._scene(was & ~left, reward, terminated, truncated, reported, last)
 
     def _scene(
         self,
-        active: NDArray[np.bool_],
         was: NDArray[np.bool_],
         reward: NDArray[np.float64],
         terminated: NDArray[np.bool_],
@@ -143,11 +170,11 @@ class TurnTable(_AgentTable):
     ) -> Scene:
         """reported: objectives and extra statistics. last: final observations of agents that have just left."""
         obs = dict(last or {})
-        moves = self._agents.names.index(self._env.agent_selection) if active.any() else -1
+        moves = self._agents.names.index(self._env.agent_selection) if self._acting.any() else -1
         infos = self._env.infos
-        for seat in np.flatnonzero(active | was).tolist():
+        for seat in np.flatnonzero(self._acting | was).tolist():
             obs[seat] = self._see(seat, infos, moves=seat == moves)
-        return Scene(obs, active, reward, terminated, truncated, *reported, one_of(infos))
+        return Scene(obs, self._active, reward, terminated, truncated, *reported, one_of(infos))
 
     def _see(self, seat: int, infos: Mapping[Any, Any], *, moves: bool) -> dict[str, NDArray[Any]]:
         name = self._agents.names[seat]

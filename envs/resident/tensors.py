@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from difflib import get_close_matches
 from typing import Any
 
 from pbt_rl.errors import EnvSetupError
@@ -58,7 +59,9 @@ OWN: dict[str, dict[str, object]] = {
 def probe(name: str, options: EnvOptions) -> EnvSpec:
     """Return the spec. Raises EnvSetupError for a name that is not there."""
     if name not in SPECS:
-        raise EnvSetupError(f"tensors/{name} does not exist: there are {', '.join(SPECS)}")
+        close = get_close_matches(name, SPECS, n=1)
+        hint = f"did you mean tensors/{close[0]}? There are" if close else "there are"
+        raise EnvSetupError(f"tensors/{name} does not exist: {hint} {', '.join(SPECS)}")
     limit = options.keywords.get("limit")
     return replace(SPECS[name], time_limit=limit) if isinstance(limit, int) else SPECS[name]
 

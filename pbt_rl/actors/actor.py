@@ -122,7 +122,7 @@ class UnitRunner:
     ) -> None:
         self._box = Mailbox(setup.spec, setup.rows, setup.mailbox_fds[number])
         speaks = once(tell) if setup.first_row == 0 and number == 0 else None
-        self._watch = None if speaks is None else Watch(speaks)
+        self._watch = None if speaks is None else Watch(speaks, setup.spec)
         self._source = EpisodeSource(
             table,
             setup.envs_per_policy,

@@ -85,7 +85,7 @@ NOTHING = Counts()
 
 @dataclass(frozen=True)
 class Load:
-    """Load a member's state and values into a slot. Answered by Applied if `member` is set.
+    """Load a member's state and values into a slot. Answered by Acknowledgement if `member` is set.
 
     The state has one of three sources. `entry`: an entry of the pool, which must not be written until the answer.
     `of_slot`: another slot, copied on the device. `drawn`: initialised weights for (member, generation).
@@ -126,7 +126,7 @@ class SaveLearner:
 
 @dataclass(frozen=True)
 class SetValues:
-    """Set new values for a slotted member. It keeps its weights. Answered by Applied.
+    """Set new values for a slotted member. It keeps its weights. Answered by Acknowledgement.
 
     donor: member that the values are from, if a decision copied them.
     """
@@ -207,7 +207,7 @@ class LearnerReport:
 
 
 @dataclass(frozen=True)
-class Applied:
+class Acknowledgement:
     """Acknowledgement of a decision: values read back from optimiser, loss and environments.
 
     parked: the member holds no slot, so no learner was involved. Its state has changed, but its values are not in use
@@ -246,7 +246,7 @@ class LearnerSaved:
     learner: dict[str, Any]
 
 
-FromLearner = LearnerReady | LearnerReport | Applied | Saved | LearnerSaved
+FromLearner = LearnerReady | LearnerReport | Acknowledgement | Saved | LearnerSaved
 
 
 # -- from an actor ---------------------------------------------------------------------------------------------

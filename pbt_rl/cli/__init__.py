@@ -15,6 +15,8 @@ import sys
 import textwrap
 import threading
 import time
+import traceback
+from collections.abc import Collection
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -81,7 +83,7 @@ COMMANDS = (
 OTHERS: Registry[Command] = Registry("pbt_rl.commands", "pbt_rl.registry:Command", {})
 """Those of other packages: entry points, each a `Command`."""
 EXIT_USER_ERROR, EXIT_FAILED, EXIT_INTERRUPTED = 2, 1, 130
-EXIT_SECONDS = 5.0
+EXIT_SECONDS, EXIT_SECONDS_AT_MOST, CHILD_SECONDS = 5.0, 60.0, 2.0
 
 
 def main() -> None:
@@ -119,6 +121,11 @@ def main() -> None:
         _fail(str(error), EXIT_FAILED)
     except KeyboardInterrupt:
         _fail("interrupted", EXIT_INTERRUPTED)
+    except SystemExit as error:  # of an environment, or of the parser
+        _end(error.code)
+    except Exception:  # noqa: BLE001 - our bug, but what an environment has started must not keep the process
+        traceback.print_exc()
+        _end(EXIT_FAILED)
     _end(code)
 
 
@@ -161,6 +168,8 @@ def _command(arguments: list[str]) -> tuple[Command, list[str]]:
         return there[" ".join(arguments[:2])], arguments[2:]
     if name not in there:
         close = ["eval"] if name == "enjoy" else difflib.get_close_matches(name, there, n=1)
+        if name.startswith("-"):
+            raise ConfigError(f"{name!r} is not a command: write pbt-rl train {' '.join(arguments):.200}")
         hint = f"did you mean {close[0]}? The commands are" if close else "use"
         if name in OTHERS.unusable:
             raise OTHERS.unusable[name]
@@ -173,24 +182,28 @@ def _fail(message: str, code: int) -> None:
     _end(code)
 
 
-def _end(code: int) -> NoReturn:
-    """Exit; after EXIT_SECONDS also if threads or processes of an environment that ran here do not end."""
+def _end(code: int | str | None) -> NoReturn:
+    """Exit, whatever an environment that ran here has started.
+
+    After EXIT_SECONDS, threads and processes that do not end are named and left; after EXIT_SECONDS_AT_MOST, too, if
+    nothing is known of what the exit waits for.
+    """
 
     def insist() -> None:
         time.sleep(EXIT_SECONDS)
-        if threading.main_thread().is_alive():  # somebody called us, and goes on
+        if not _is_ending():  # somebody called us, and goes on
             return
         names = {one.name for one in threading.enumerate() if not one.daemon} - {"MainThread"}
-        for child in multiprocessing.active_children():
-            names.add(child.name)
-            child.kill()
-        if not names:  # what runs at exit takes long
-            return
+        names |= {child.name for child in multiprocessing.active_children()}
+        if not names:  # what runs at exit may take long
+            time.sleep(EXIT_SECONDS_AT_MOST - EXIT_SECONDS)
+            names = {"what it registered with atexit"}
         print(
             f"pbt-rl: what an environment started does not end: {', '.join(sorted(names)[:5])}",
             file=sys.stderr,
         )
-        os._exit(code)
+        _kill_children()
+        os._exit(code if isinstance(code, int) else code is not None)
 
     threading.Thread(target=insist, daemon=True).start()
     sys.exit(code)
@@ -201,10 +214,32 @@ def _end_children() -> None:
     import psutil  # `pbt-rl --help` needs none
 
     waited_for = {child.pid for child in multiprocessing.active_children()}
-    for child in psutil.Process().children():
-        if child.pid not in waited_for:
-            with suppress(psutil.Error):
-                child.terminate()
+    children = [child for child in psutil.Process().children(recursive=True) if child.pid not in waited_for]
+    for child in children:
+        with suppress(psutil.Error):
+            child.terminate()
+    psutil.wait_procs(children, CHILD_SECONDS)
+    _kill_children(waited_for)
+
+
+def _kill_children(but: Collection[int | None] = ()) -> None:
+    """Kill all children, and theirs. but: ids of processes that are left."""
+    import psutil
+
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            if child.pid not in but:
+                child.kill()
+
+
+def _is_ending() -> bool:
+    """Whether the main thread has ended, or waits for other threads to end, so runs no code of its own any more."""
+    main = threading.main_thread()
+    frame = sys._current_frames().get(main.ident or 0)  # noqa: SLF001 - there is no other way to see it
+    while frame is not None and frame.f_back is not None:
+        frame = frame.f_back
+    waits = frame is not None and frame.f_code.co_filename == threading.__file__
+    return waits or not main.is_alive()
 
 
 def _open_closed_streams() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from pbt_rl.cli.dry_run import DryRun, Played
 from pbt_rl.envs import registry
 from pbt_rl.envs.base import EnvSpec
-from pbt_rl.envs.conventions import INFORMS
+from pbt_rl.envs.conventions import INFORMS, few_shades
 from pbt_rl.envs.time_limits import time_limit
 
 SHORT_STEPS = 500
@@ -22,8 +22,6 @@ ADVICE_ON_SEEDS = (
     "; draw all randomness from self.np_random, which super().reset(seed=seed) seeds, or from a generator of your own, "
     "with which a reset without a seed goes on"
 )
-FEWEST_SHADES = 8
-"""Of 0 to 255, in a picture of which something can be seen."""
 
 
 @dataclass
@@ -84,12 +82,8 @@ def check(
     _report_episodes(report, main, dry_run)
     _report_objective(report, main)
     _report_mask(report, main)
-    report.notes += [
-        f"picture {name!r} has shades from {darkest} to {brightest} only, where the bounds of its space are 0 and 255: "
-        "give its space the bounds that its numbers have"
-        for name, (darkest, brightest) in main.shades.items()
-        if brightest - darkest < FEWEST_SHADES
-    ]
+    shown = (few_shades(name, *shades) for name, shades in main.shades.items())
+    report.notes += filter(None, shown)
     some = main.ledger is not None and main.ledger.objectives > 0  # at other ends it is missing: said, too
     for text in main.remarks:
         if not (some and text.startswith("there is reward shaping")):

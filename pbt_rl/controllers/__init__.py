@@ -1,7 +1,7 @@
-"""The part that decides: pure, seeded Python. No torch, no processes, no I/O.
+"""Controllers, their rules and searches, and the table of values. Pure, seeded Python: no torch, no processes, no I/O.
 
-Controllers, rules, searches, and the table of values: `from pbt_rl.controllers import PbtController, ...`. Each name is
-imported when it is first used.
+Import by name: `from pbt_rl.controllers import PbtController, ...`. Each module is loaded when one of its names is
+first used.
 """
 
 from __future__ import annotations

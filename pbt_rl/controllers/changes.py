@@ -1,9 +1,9 @@
-"""The meaning of decisions: what each one does to its member, and what a search says by it of the member's way.
+"""Effect of each decision on its member.
 
-No other module asks which kind a decision is: it asks for its change.
+Every other module reads a `Change` instead of matching on the kind of a decision.
 
-All decisions of a comparison hold at once: a donor gives the state that it had before any of them, even if the same
-comparison changes or stops it.
+All decisions of a comparison take effect at once. A donor gives the state that it had before the comparison, even if
+the same comparison changes or stops it.
 
     decision             weights  values    generation  source
     Continue             keep     -         same        -
@@ -39,57 +39,56 @@ DecisionName = Literal["continue", "replace", "mutate", "restart", "stop", "eval
 
 @dataclass(frozen=True)
 class Change:
-    """One decision, interpreted.
+    """Effect of one decision on its member.
 
-    A decision also ends the wait of its member and begins the next interval of `MemberReport.best`, whatever else it
-    does.
+    Each decision also ends the wait of its member and starts the next interval of `MemberReport.best`.
     """
 
     member: int
     decision: DecisionName
     generation: int
-    """The member's generation after the decision."""
+    """Generation of the member after the decision."""
     weights: Weights = "keep"
-    """`copy`: the weights, optimiser state and normalisers of `source`."""
+    """`copy`: weights, optimiser state and normalisers of `source`. `fresh`: initialised weights."""
     source: StateKey | None = None
-    """The state that the decision takes weights or values from; with `keep`, values only."""
+    """State that weights or values are taken from. With `keep`: values only."""
     remembered: bool = False
-    """`source` is a state that the controller had remembered; else it is the donor's present state."""
+    """True: `source` is a state that the controller remembers. False: the donor's present state."""
     values: Values | None = None
-    """The values from now on; None if they, and the generation, stay as they are."""
+    """New values. None: values and generation stay the same."""
     until_frames: int | None = None
-    """With this many frames the member waits for its next decision; None for no limit."""
+    """Frames of the member at which it waits for its next decision. None: no limit."""
     stopped: bool = False
-    """The member trains no more."""
+    """The member stops training for good."""
     evaluates: int = 0
-    """Until its next decision the member learns nothing and plays so many whole episodes; 0: it learns."""
+    """Evaluation episodes until the next decision, without learning. 0: the member learns."""
     phase: int | None = None
-    """Of a search: the phase or rung that the member is in from now on."""
+    """Search only: the phase or rung that the member enters."""
     completed: bool = False
-    """With `stopped`: a search has trained the member to its end."""
+    """With `stopped`: the search trained the member to its end."""
     score: float | None = None
-    """With `stopped`: what a search judged the member by."""
+    """With `stopped`: score by which the search ranked the member."""
     place: tuple[int, int] | None = None
-    """With `stopped`: the place of the score, and of how many."""
+    """With `stopped`: (rank of the score, number of ranked scores)."""
 
     @property
     def weights_from(self) -> StateKey | None:
-        """The state whose weights are copied; None if none are."""
+        """State whose weights are copied, or None."""
         return self.source if self.weights == "copy" else None
 
 
 def changes(decisions: Sequence[Decision], generations: Mapping[int, int]) -> list[Change]:
-    """Return one change per decision, in their order.
+    """Return one change per decision, in the same order.
 
-    generations: before the comparison, of every member that a decision names as its member or as a present donor.
+    generations: before the comparison, of each member that a decision names as its member or as a present donor.
     """
     return [_change(decision, generations) for decision in decisions]
 
 
 def given(values: Values, members: Iterable[tuple[int, int, Values]]) -> list[Change]:
-    """Return the changes by which the user gives members some values by hand. members: id, generation, all values.
+    """Return the changes that set values by hand. members: (id, generation, all values).
 
-    No controller has decided them: they count as no mutation.
+    They do not count as mutations, because no controller decided them.
     """
     return [
         Change(member, "continue", generation + 1, values={**own, **values})

@@ -1,9 +1,9 @@
-"""Population-based training, and its absence.
+"""Population-based training, and the controller without it.
 
     report -> Broken (who cannot go on?) -> Ready (is it time, and for whom?) -> Exploit (who copies whom?)
            -> Explore (with which values?) -> decisions
 
-Each is a small object behind a protocol; `PbtController` owns the generator and joins them.
+Each stage is a small object behind a protocol. `PbtController` owns the random generator and runs the stages.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pbt_rl.controllers.decisions import (
     Replace,
     StateKey,
 )
-from pbt_rl.controllers.entry import ControllerEntry, Ingredients
+from pbt_rl.controllers.entry import ControllerContext, ControllerEntry
 from pbt_rl.controllers.evaluation import Evaluation, build_evaluation
 from pbt_rl.controllers.exploit import Exploit, Remembering, Selection, decides
 from pbt_rl.controllers.explore import Explore, Learning, Pairing, changed_copy, mutated
@@ -38,47 +38,47 @@ from pbt_rl.errors import require
 
 
 @dataclass(eq=False)
-class Around:
-    """A controller around another one, which decides."""
+class ControllerWrapper:
+    """Wrapper of a controller."""
 
     controller: Controller
 
     def seen(self, report: PopulationReport) -> PopulationReport:
-        """Return what the other one is shown of a report."""
+        """Return the report that is passed to the wrapped controller."""
         return report
 
     def initial(self, num_members: int) -> list[Values]:
-        """Leave it to the other one."""
+        """Delegate to the wrapped controller."""
         return self.controller.initial(num_members)
 
     def observe(self, report: PopulationReport) -> list[Decision]:
-        """Leave it to the other one."""
+        """Delegate to the wrapped controller."""
         return self.controller.observe(self.seen(report))
 
     def remembers(self) -> frozenset[StateKey]:
-        """Leave it to the other one."""
+        """Delegate to the wrapped controller."""
         return self.controller.remembers()
 
 
 def innermost(controller: Controller, report: PopulationReport) -> tuple[Controller, PopulationReport]:
-    """Return the controller that decides, inside those around it, and what it is shown of a report."""
-    while isinstance(controller, Around):
+    """Return the controller inside all wrappers, and the report that reaches it."""
+    while isinstance(controller, ControllerWrapper):
         report, controller = controller.seen(report), controller.controller
     return controller, report
 
 
 @dataclass(eq=False)
 class StaticController:
-    """Independent members that all keep the defaults: population-based training switched off."""
+    """Independent members that keep the defaults: no population-based training."""
 
     table: Mapping[str, HyperSpec]
 
     def initial(self, num_members: int) -> list[Values]:
-        """Return the defaults, for every member."""
+        """Return the defaults for each member."""
         return [defaults(self.table) for _ in range(num_members)]
 
     def observe(self, report: PopulationReport) -> list[Decision]:  # noqa: ARG002 - the protocol's signature
-        """Decide nothing."""
+        """Return no decision."""
         return []
 
     def remembers(self) -> frozenset[StateKey]:
@@ -90,17 +90,18 @@ class StaticController:
 class PbtController:
     """Population-based training (Jaderberg et al. 2017, algorithm 1) with exchangeable rules.
 
-    table: every value of a member, tuned or not; its defaults are member 0's values at the start.
-    copy: what a member takes from its donor (the paper's ablation, section 4.4.3). `both` leaves it to the rule of
-    selection. With `weights` values are neither copied nor explored: each member keeps those that it began with. With
-    `hypers` it goes on from its own weights.
+    table: all values of a member, tuned or not. Its defaults are the first values of member 0.
+    copy: parts that a member copies from its donor (ablation of the paper, section 4.4.3). `both`: the exploit rule
+    chooses. `weights`: values are neither copied nor explored, so each member keeps its first ones. `hypers`: the
+    member keeps its own weights.
+    evaluation: evaluation episodes before each comparison. None: none.
 
-    At a comparison every member that takes part gets exactly one decision, in the order of the report. A
-    report without a comparison gets no decision, except for members that are broken (`Broken`). Without a decision
-    no state changes, so a run can be decided again from the reports that had decisions. A comparison in which the
-    rule of selection cannot judge anyone yet is not held: it stays due. evaluation: what comes before a comparison.
+    In a comparison each participating member gets exactly one decision, in the order of the report. A report without a
+    comparison leads to decisions for broken members only (`Broken`). Without a decision no state changes. So an audit
+    can replay a run from the reports that had decisions. If the exploit rule cannot judge any member yet, the
+    comparison is postponed.
 
-    Raises TypeError for a rule that has attributes and is no dataclass: its state could not be saved.
+    Raises TypeError for a rule with attributes that is not a dataclass, because its state could not be saved.
     """
 
     table: Mapping[str, HyperSpec]
@@ -116,15 +117,15 @@ class PbtController:
     def __post_init__(self) -> None:
         self._rng = Random(self.seed)
         self._broken = Broken(self._first_values)
-        save_state(self)  # raises now, and not when a run is to be saved
+        save_state(self)  # raises now instead of at the first checkpoint
 
     def _first_values(self, rng: Random) -> Values:
         return self.explore.initial(defaults(self.table), rng)
 
     def initial(self, num_members: int) -> list[Values]:
-        """Return the defaults for member 0, and values that the rule of exploration draws for the others.
+        """Return the defaults for member 0 and drawn values for the others.
 
-        A tuned value whose default lies outside of its bounds is drawn for member 0 too.
+        A tuned value whose default is out of bounds is drawn for member 0 too.
         """
         first = {
             name: sample_prior(spec, self._rng) if spec.starts_outside else spec.default
@@ -133,7 +134,7 @@ class PbtController:
         return [first, *(self.explore.initial(first, self._rng) for _ in range(num_members - 1))]
 
     def observe(self, report: PopulationReport) -> list[Decision]:
-        """Repair what can be repaired at once, and hold a comparison if one is due."""
+        """Repair broken members and hold a comparison if one is due."""
         broken = [m for m in report.members if m.broken]
         decisions: dict[int, Decision] = {d.member: d for d in self._broken.repairs(broken, self._rng)}
         rest = replace(report, members=tuple(m for m in report.members if m.member not in decisions))
@@ -157,11 +158,11 @@ class PbtController:
         return made
 
     def frames_left(self, report: PopulationReport) -> int:
-        """Return the frames of each member until the next comparison is due; 0 if it waits for episodes."""
+        """Return the frames per member until the next comparison; 0 while it waits for episodes."""
         return self.ready.frames_left(report)
 
     def _compare(self, report: PopulationReport) -> list[Decision]:
-        """Hold a comparison if one is due. If nobody can be judged yet nothing is changed: it stays due."""
+        """Hold a comparison if one is due. Restore all state if no member can be judged yet."""
         ready = save_state(self.ready)
         comparison = self.ready.next_round(report)
         if comparison is None:
@@ -208,11 +209,14 @@ class PbtController:
             )
         if moved or selection.renew:
             return Mutate(selection.member, values, reason)
-        # A mutation that drew no value is no change: the member keeps its generation and its objectives.
+        # If no value moved, the member keeps its generation and its objectives.
         return Continue(selection.member, reason)
 
     def _base(self, selection: Selection, copy: CopyWhat, members: Mapping[int, MemberReport]) -> Values:
-        """Return the values to go on from: the rule's, else the donor's, or the own ones if only weights are copied."""
+        """Return the values before mutation.
+
+        Those of the exploit rule if it gives any, else the donor's; the member's own if only weights are copied.
+        """
         if selection.donor is None or self.copy == "weights":
             return members[selection.member].values
         if selection.base is not None:
@@ -220,17 +224,17 @@ class PbtController:
         return members[selection.member if copy == "weights" else selection.donor].values
 
     def remembers(self) -> frozenset[StateKey]:
-        """Return what was dropped for copies not proven yet, and what the rule of selection may bring back."""
+        """Return states dropped for unproven copies, and those of the exploit rule."""
         of_rule = self.exploit.remembers() if isinstance(self.exploit, Remembering) else frozenset()
         return self._broken.remembers() | of_rule
 
 
 def defaults(table: Mapping[str, HyperSpec]) -> Values:
-    """Return name -> default of every value of the table."""
+    """Return name -> default for every value of the table."""
     return {name: spec.default for name, spec in table.items()}
 
 
-def _pbt(given: Ingredients) -> Controller:
+def _pbt(given: ControllerContext) -> Controller:
     pbt = given.pbt
     if not pbt.enabled:
         return StaticController(given.table)
@@ -239,13 +243,13 @@ def _pbt(given: Ingredients) -> Controller:
         given.members >= least,
         "pbt.exploit",
         pbt.exploit,
-        f"it compares at least {least} members; give --num-policies {least} or another rule",
+        f"it needs at least {least} members: give --num-policies {least} or another rule",
     )
     return PbtController(given.table, given.seed, **pbt_rules(given), copy=pbt.copy)
 
 
-def pbt_rules(given: Ingredients) -> dict[str, Any]:
-    """Return the parts of a controller that compares members: by name, as `PbtController` takes them."""
+def pbt_rules(given: ControllerContext) -> dict[str, Any]:
+    """Return the keyword arguments of `PbtController` that are built from the options."""
     pbt = given.pbt
     return {
         "ready": build_ready(pbt),

@@ -1,10 +1,12 @@
-"""Decide the rounds of a journal again and compare with the recorded decisions, bit for bit. Pure."""
+"""Audit of a journal: replay the reports and compare the decisions bit for bit. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import structs
 
 from pbt_rl.controllers.decisions import Controller, Decision, PopulationReport
 from pbt_rl.controllers.events import Event, Initial, Resume, Round
@@ -14,12 +16,15 @@ from pbt_rl.controllers.state import save_state
 from pbt_rl.errors import ConfigError
 
 Resumed = Callable[[Resume, Any], Controller]
-"""(event that changed options, state of the controller until then) -> the controller from there on."""
+"""(event that changed options, controller state before it) -> the controller after it."""
 
 
 @dataclass(frozen=True)
 class Mismatch:
-    """A difference between a journal and its audit. index: of the event. decided: by the controller of the audit."""
+    """Difference between a journal and its audit.
+
+    index: of the event. decided: by the controller of the audit.
+    """
 
     index: int
     recorded: list[Values] | list[Decision]
@@ -29,11 +34,10 @@ class Mismatch:
 def audit_decisions(
     events: Iterable[Event], controller: Controller, resumed: Resumed | None = None
 ) -> list[Mismatch]:
-    """Pass the recorded reports to a controller and compare its decisions with the recorded ones, bit for bit.
+    """Replay the reports and compare the decisions, bit for bit.
 
-    events: of the journal. controller: built as at the start of the run, from the recorded config and seed, and not
-    used yet. resumed: needed if options changed at a `resume` or a `set`. Raises ConfigError for events that cannot be
-    those of a run.
+    events: of the journal. controller: unused, built from the config and seed at the start of the run. resumed: needed
+    if options changed at a `resume` or a `set`. Raises ConfigError for events that cannot come from a run.
     """
     mismatches = []
     lineage = Lineage()
@@ -47,7 +51,7 @@ def audit_decisions(
                 recorded, decided = list(values), controller.initial(len(values))
             case Round(decisions=decisions):
                 assert report is not None
-                recorded, decided = list(decisions), _decided(controller, report, index)
+                recorded, decided = _bare(decisions), _bare(_decided(controller, report, index))
             case Resume(changed=changed) if changed:
                 assert resumed is not None
                 controller = resumed(event, save_state(controller))
@@ -59,19 +63,24 @@ def audit_decisions(
     return mismatches
 
 
+def _bare(decisions: Sequence[Decision]) -> list[Decision]:
+    """Return decisions without their reasons, which are texts for people: another version may word them otherwise."""
+    return [structs.replace(decision, reason="") for decision in decisions]
+
+
 def with_values(report: PopulationReport, lineage: Lineage) -> PopulationReport:
-    """Return the report of a recorded round with its members' values, as they were before it."""
+    """Return the report of a round with its members' values before it."""
     present = {m: lineage.present(m).values for m in lineage.members}
     members = tuple(replace(m, values=dict(present.get(m.member, {}))) for m in report.members)
     return replace(report, members=members)
 
 
 def _decided(controller: Controller, report: PopulationReport, index: int) -> list[Decision]:
-    """Ask the controller. Rules take logarithms and quotients of numbers, which only those of a real run allow."""
+    """Return the decisions on a report. A damaged journal may hold numbers that no rule can process."""
     try:
         return controller.observe(report)
     except ConfigError:
         raise
     except (ArithmeticError, ValueError) as error:
         place = f"line {index + 1} of the journal"
-        raise ConfigError(f"{place} holds numbers from which nothing can be decided: {error}") from error
+        raise ConfigError(f"{place} contains numbers that the controller cannot process: {error}") from error

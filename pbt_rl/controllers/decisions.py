@@ -1,7 +1,7 @@
-"""The reports that a controller receives and the decisions that it returns.
+"""Reports that a controller receives, and decisions that it returns.
 
-A controller is pure: it reads a report, draws from its own seeded generator, and returns decisions. `changes`
-defines what they do to a member. A journal holds both as they are defined here.
+A controller is pure: it reads a report, draws from its seeded generator, and returns decisions. `changes` defines their
+effect on a member. A journal stores both as they are defined here.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ PhaseNumber = Annotated[int, Meta(ge=0, lt=1000)]
 
 @dataclass(frozen=True)
 class MemberReport:
-    """One member at the moment of a report.
+    """One member at the time of a report.
 
-    frames: emulator frames that this member has trained on, over all its generations.
-    objectives: true objectives of the episodes that began after the member's last change, oldest first, at
-    most the window of `--pbt.objective-episodes`. May hold NaN or infinities if an environment gives them. None before
-    each of its environments has ended one, then one of each, and so on (`population/population.py`).
-    episodes: number of such episodes that count (may exceed the window).
+    frames: emulator frames that the member has trained on, over all generations.
+    objectives: true objectives of the episodes that began after the member's last change, oldest first. At most
+    --pbt.objective-episodes of them. May contain NaN or infinities if the environment returns them. They enter round by
+    round, one episode per environment, and the first once each environment has ended one (`population/population.py`).
+    episodes: number of counted episodes; may exceed the window.
     generation: number of changes of the member's weights or values.
-    best: the highest mean of `objectives` since the last comparison or change, over at least --pbt.min-episodes (None
-    without one).
-    broken: its weights or losses are not finite any more, so it cannot learn.
-    recent: number of episodes among `episodes` that ended since the member's last decision.
+    best: highest mean of `objectives` since the last comparison or change, over at least --pbt.min-episodes. None
+    without one.
+    broken: weights or losses are not finite, so the member cannot learn.
+    recent: those of `episodes` that ended since the member's last decision.
     """
 
     member: Whole
@@ -41,37 +41,37 @@ class MemberReport:
     episodes: Whole
     generation: Whole
     values: Values = field(default_factory=dict)
-    """A journal leaves them out: the events before have given them (`decide.with_values`)."""
+    """Absent from journals, because earlier events determine them (`decide.with_values`)."""
     best: float | None = None
     broken: bool = False
     recent: Whole | None = None
-    """None: as many as `episodes`, as in journals of before this field."""
+    """None: equal to `episodes`, as in journals older than this field."""
 
 
 @dataclass(frozen=True)
 class PopulationReport:
-    """The population at one moment. `members` are in order of id; stopped ones are absent."""
+    """Population at the time of a report. `members`: in order of id, without stopped ones."""
 
     frames: Whole
-    """The least frames of any member: the clock of synchronous rules."""
+    """Fewest frames of any member: the clock of synchronous rules."""
     members: tuple[MemberReport, ...]
     seconds: float | None = None
-    """Of training until now, over all resumes; only if the rule of readiness reads it, so that other runs can be
-    reproduced."""
+    """Training time in seconds, over all resumes. Set only if the ready rule reads it, because it makes a run
+    irreproducible."""
 
 
 class _Decision(Struct, frozen=True, tag_field="decision", tag=str.lower):
-    """What all decisions hold: the member that it is about. reason: for people, with scores and values."""
+    """Base of all decisions. reason: text for people, with scores and values."""
 
     member: Whole
 
 
 class Continue(_Decision, frozen=True):
-    """Train on, unchanged.
+    """Decision: train on, unchanged.
 
-    until_frames: with this many frames the member stops and waits for the next decision, of any kind (None: no
-    limit). Its slot goes to another member.
-    phase: of a search, the phase or rung that the member is in from now on; None while it waits for one.
+    until_frames: frames at which the member waits for its next decision, and its slot goes to another member. None: no
+    limit.
+    phase: search only, the phase or rung that the member enters. None while it waits for one.
     """
 
     reason: str
@@ -80,11 +80,11 @@ class Continue(_Decision, frozen=True):
 
 
 class Replace(_Decision, frozen=True):
-    """Copy the donor's weights, hypers or both, and go on with `values`.
+    """Decision: copy the donor's weights, hypers or both, and use `values`.
 
-    `values` are final: they hold after the decision, whatever was copied.
-    donor_generation: None for the donor's present state; else the remembered state of that generation
-    (`Controller.remembers`), which may be one of the member's own.
+    `values` are final: they apply after the decision, whatever was copied.
+    donor_generation: None for the donor's present state, else the generation of a remembered state
+    (`Controller.remembers`). The donor may be the member itself.
     """
 
     donor: Whole
@@ -95,14 +95,17 @@ class Replace(_Decision, frozen=True):
 
 
 class Mutate(_Decision, frozen=True):
-    """Keep the weights and go on with `values`."""
+    """Decision: keep the weights, and use `values`."""
 
     values: NewValues
     reason: str
 
 
 class Restart(_Decision, frozen=True):
-    """Begin again with fresh weights, a fresh optimiser and `values`. until_frames, phase: as with `Continue`."""
+    """Decision: restart with initialised weights, a new optimiser and `values`.
+
+    until_frames, phase: see `Continue`.
+    """
 
     values: NewValues
     reason: str
@@ -111,10 +114,12 @@ class Restart(_Decision, frozen=True):
 
 
 class Stop(_Decision, frozen=True):
-    """Train no more. The weights are kept; the slot goes to another member.
+    """Decision: stop training for good. The slot goes to another member.
 
-    completed: a search has trained the member to its end; else it has given it up. score: that it was judged by. place:
-    (its own, from 1 for the best; of how many) among the scores that it was compared with. None: it was not.
+    The weights are kept.
+    completed: True if a search trained the member to its end, False if it evicted the member.
+    score: by which the search ranked the member.
+    place: (rank from 1 for the best, number of ranked scores). None: not ranked.
     """
 
     reason: str
@@ -124,10 +129,10 @@ class Stop(_Decision, frozen=True):
 
 
 class Evaluate(_Decision, frozen=True):
-    """Learn nothing until the next decision, whatever it is, and play with the weights as they are.
+    """Decision: run evaluation episodes without learning, until the next decision.
 
-    The objective is then of the whole episodes that begin meanwhile. episodes: at least so many, equally many of each
-    of the member's environments.
+    The objective is then the mean over whole episodes that begin after this decision.
+    episodes: minimum number, in equal shares over the member's environments.
     """
 
     episodes: Whole
@@ -140,28 +145,28 @@ StateKey = tuple[int, int]
 Decision = Continue | Replace | Mutate | Restart | Stop | Evaluate
 
 OF_A_SEARCH = ("phase", "completed", "score", "place")
-"""Fields that a journal leaves out of decisions of other controllers."""
+"""Fields of a search, which a journal omits from the decisions of other controllers."""
 
 
 class Controller(Protocol):
-    """Decides which members change. Deterministic under its seed and the reports that it received."""
+    """Policy that decides which members change. Deterministic given its seed and its reports."""
 
     def initial(self, num_members: int) -> list[Values]:
-        """Return the values of the members at the start, in order of id. Called once, first."""
+        """Return the first values of the members, in order of id. Called once, before `observe`."""
 
     def observe(self, report: PopulationReport) -> list[Decision]:
-        """Return the decisions, at most one per member. Called often; most of the time it returns none."""
+        """Return the decisions, at most one per member. Called often; most calls return none."""
 
     def remembers(self) -> frozenset[StateKey]:
         """Return the states to keep in host memory, after a comparison.
 
-        A key that was there before keeps its state from then. A new key must be a member's present generation; its
-        state is the one before the decisions just made. States of all other keys are forgotten.
+        A key that was returned before keeps its state from then. A new key must be a member's present generation; its
+        state is the one before the decisions just made. States of all other keys are dropped.
         """
 
 
 def decision_to_dict(decision: Decision) -> dict[str, Any]:
-    """Return the fields of a decision, and its kind under "decision", as a journal holds them."""
+    """Return the JSON fields of a decision, with its kind under "decision"."""
     made = structs.asdict(decision)
     searched = made.get("phase") is not None or made.get("score") is not None
     left_out = () if searched else OF_A_SEARCH
@@ -170,10 +175,10 @@ def decision_to_dict(decision: Decision) -> dict[str, Any]:
 
 
 def values_of(decision: Decision) -> Values | None:
-    """Return the values that a decision gives its member; None if it leaves them as they are."""
+    """Return the values that a decision sets, or None if it keeps them."""
     return decision.values if isinstance(decision, Replace | Mutate | Restart) else None
 
 
 def donor_of(decision: Decision) -> tuple[int, int | None] | None:
-    """Return (donor, generation of its remembered state or None for the present one); None without a donor."""
+    """Return (donor, its remembered generation or None), or None without a donor."""
     return (decision.donor, decision.donor_generation) if isinstance(decision, Replace) else None

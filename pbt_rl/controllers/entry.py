@@ -1,4 +1,4 @@
-"""What the table of controllers knows of one: how it is built, and which options it reads."""
+"""Registry entry of a controller: its constructor, its options and its time limits."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ PATIENCE_PERIODS = 10
 
 
 class OptionGroups(Protocol):
-    """Groups of options, such as a config."""
+    """Container of option groups, such as a config."""
 
     def group(self, kind: type[T]) -> T:
         """Return the group of this class."""
 
 
 @dataclass(frozen=True)
-class Ingredients:
-    """All that a controller is built from."""
+class ControllerContext:
+    """Context that a controller is built from."""
 
     table: Mapping[str, HyperSpec]
-    """All values of a member; those of them that are tuned change."""
+    """All values of a member. The tuned ones change."""
     seed: int
     members: int
     slots: int
@@ -41,39 +41,39 @@ class Ingredients:
     journal: Callable[[Path], Iterable[Event]]
     """Read the events of a recorded run. Raises ConfigError."""
     settings: Sequence[str] = ()
-    """NAME=VALUE, of a controller of the user's own."""
+    """NAME=VALUE entries of a user-defined controller."""
 
     @property
     def pbt(self) -> PbtConfig:
-        """Options of PBT, some of which most controllers read."""
+        """PBT options, some of which most controllers read."""
         return self.options.group(PbtConfig)
 
 
 def ten_periods(options: OptionGroups, _budget_frames: int) -> int:
-    """Patience of a controller that compares members every period of PBT."""
+    """Return the episode timeout of a PBT controller, in frames."""
     return PATIENCE_PERIODS * options.group(PbtConfig).period_frames
 
 
 @dataclass(frozen=True)
 class ControllerEntry:
-    """How a controller is built."""
+    """Registry entry of a controller."""
 
-    build: Callable[[Ingredients], Controller]
+    build: Callable[[ControllerContext], Controller]
     """Raises ConfigError."""
     options: tuple[str, ...]
-    """Groups of options that it reads, and single ones."""
+    """Option groups and single options that it reads."""
     help: str = ""
     """One sentence."""
     searches: bool = False
-    """It draws configurations and gives them up; it decides how far each may train."""
+    """It draws configurations, evicts them, and sets how far each one trains."""
     compares: bool = False
-    """It compares members every period of PBT."""
+    """It compares members every PBT period."""
     note: Callable[[OptionGroups, int, int], str] = lambda *_: ""
-    """(options, members, budget) -> a line for people about settings that defeat its purpose; "" if there is none."""
+    """(options, members, budget) -> a warning about settings that defeat its purpose, or ""."""
     follows: str = ""
-    """Option that names a recorded run, from whose journal it is built; "" if it follows none."""
+    """Option that names the recorded run whose journal it replays, or ""."""
     patience_frames: Callable[[OptionGroups, int], int] = ten_periods
-    """(options, budget) -> how long a changed member is not judged because one of its environments plays a very long
-    episode, so that one that never ends does not exclude the member for ever."""
+    """(options, budget) -> timeout in frames, after which a changed member is judged without its longest episodes. It
+    keeps an episode that never ends from excluding the member forever."""
     full_frames: Callable[[OptionGroups, int], int] = lambda _options, budget_frames: budget_frames
     """(options, budget) -> the most frames that a member trains."""

@@ -1,4 +1,4 @@
-"""Before members are compared they play whole episodes, with weights that stay as they are."""
+"""Evaluation phase before a comparison: whole episodes with frozen weights."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from pbt_rl.controllers.decisions import Continue, Decision, Evaluate, MemberReport, PopulationReport
-from pbt_rl.controllers.entry import PATIENCE_PERIODS, Ingredients
+from pbt_rl.controllers.entry import PATIENCE_PERIODS, ControllerContext
 from pbt_rl.controllers.ready import FOREVER
 from pbt_rl.errors import require
 
 
 @dataclass
 class Evaluation:
-    """The `eval` of Jaderberg et al. (2017), algorithm 1, as a phase of its own, not from training episodes.
+    """Separate evaluation phase: the `eval` of Jaderberg et al. (2017), algorithm 1.
 
-    When a comparison is due all members are evaluated at the same time, and compared once each has its `episodes`
-    (rounds of all tasks, if there are tasks). A member that did not get them within `patience_frames` is waited for no
-    longer. If nothing can be compared even then, the members learn on, and the next comparison that can be held is held
-    without an evaluation: else an environment whose episodes never end would stop all learning.
+    When a comparison is due, all members are evaluated at the same time. They are compared once each one has its
+    `episodes` (with tasks: rounds of all tasks). The wait for a member ends after `patience_frames` of it.
+    If no comparison is possible even then, the members learn on, and the next possible one is held without an
+    evaluation. Otherwise an environment whose episodes never end would stop all learning.
     """
 
     episodes: int
     patience_frames: int = FOREVER
     _began: dict[int, int] = field(default_factory=dict, init=False)
-    """Member that is being evaluated -> its frames when that began."""
+    """Member under evaluation -> its frames at the start of the evaluation."""
     _given_up: bool = field(default=False, init=False)
 
     def hold(
@@ -33,15 +33,17 @@ class Evaluation:
         frames_left: int,
         compare: Callable[[PopulationReport], list[Decision]],
     ) -> list[Decision]:
-        """Return the decisions that prepare a comparison, or those of one.
+        """Return the decisions that start an evaluation, or those of a comparison.
 
-        frames_left: until one is due. compare: holds one; it returns no decisions if that cannot be.
+        frames_left: until a comparison is due. compare: holds one, and returns no decisions if it is not possible.
         """
         if not self._began and not self._given_up and frames_left <= 0 and len(report.members) > 1:
             healthy = [m for m in report.members if not m.broken]
             self._began = {m.member: m.frames for m in healthy}
             if healthy:
-                return [Evaluate(m.member, self.episodes, "evaluated before it is compared") for m in healthy]
+                return [
+                    Evaluate(m.member, self.episodes, "evaluation before the comparison") for m in healthy
+                ]
         if any(self._plays(m) for m in report.members):
             return []
         decisions = compare(report)
@@ -49,30 +51,33 @@ class Evaluation:
         decided = {d.member for d in decisions}
         left = [m.member for m in report.members if m.member in self._began and m.member not in decided]
         self._began.clear()
-        return [*decisions, *(Continue(m, "evaluated, and not compared") for m in left)]
+        return [*decisions, *(Continue(m, "evaluated, but not compared") for m in left)]
 
     def _plays(self, member: MemberReport) -> bool:
-        """Whether a member still plays the episodes by which it is to be judged."""
+        """True while the member still needs evaluation episodes."""
         began = self._began.get(member.member)
         if began is None or member.broken or member.episodes >= self.episodes:
             return False
         return member.frames - began < self.patience_frames
 
     def forget(self, members: Iterable[int]) -> None:
-        """Wait no longer for members that something else was decided about."""
+        """Drop members that another decision has reached."""
         for member in members:
             self._began.pop(member, None)
 
 
-def build_evaluation(given: Ingredients) -> Evaluation | None:
-    """Return what `--pbt.evaluate-episodes` asks for before comparisons. Raises ConfigError."""
+def build_evaluation(given: ControllerContext) -> Evaluation | None:
+    """Build the evaluation of --pbt.evaluate-episodes, or None. Raises ConfigError."""
     pbt, episodes = given.pbt, given.pbt.evaluate_episodes
     if episodes == 0:
         return None
     at_least, at_most = pbt.min_episodes, pbt.objective_episodes
     for holds, remedy in (
         (pbt.ready == "synchronous", "all members are evaluated together: use --pbt.ready synchronous"),
-        (given.slots >= given.members, "members that take turns cannot be evaluated: leave out --slots"),
+        (
+            given.slots >= given.members,
+            "members that share slots cannot be evaluated together: leave out --slots",
+        ),
         (
             at_least <= episodes <= at_most,
             f"give --pbt.min-episodes, {at_least}, to --pbt.objective-episodes, {at_most}",

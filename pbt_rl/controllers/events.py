@@ -39,10 +39,16 @@ class _Known(Event, frozen=True, tag_field="event"):
 
 
 class Spec(Struct, frozen=True):
-    """Of the environment's, what a reader of the journal needs. shaping: defaults of the environment's shaping."""
+    """Of the environment's, what a reader of the journal needs. shaping: defaults of the environment's shaping.
+
+    obs, action, seats: as in `EnvSpec`; None in the journals of others.
+    """
 
     shaping: dict[str, Value] = {}
     tasks: list[Any] | None = None
+    obs: dict[str, dict[str, Any]] | None = None
+    action: dict[str, Any] | None = None
+    seats: int | None = None
 
 
 class Start(_Known, frozen=True, tag="start"):
@@ -111,6 +117,7 @@ class Progress(_Known, frozen=True, tag="progress"):
 
     training_seconds, seconds_left, frames_per_second: as the terminal showed them; None: unknown.
     lag_mean, lag_max: optimiser steps between the weights that acted and those that learned, so far.
+    stalled: what the terminal shows in place of the speed if no frames are made; empty otherwise.
     """
 
     members: tuple[MemberProgress, ...]
@@ -120,6 +127,7 @@ class Progress(_Known, frozen=True, tag="progress"):
     frames_per_second: float | None = None
     lag_mean: float | None = None
     lag_max: Whole | None = None
+    stalled: str = ""
 
 
 class SlotChange(_Known, frozen=True, tag="slot"):

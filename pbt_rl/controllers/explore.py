@@ -1,7 +1,7 @@
-"""Rules of exploration: how the values of a member that changes are moved.
+"""Explore rules: how the values of a changing member move.
 
-The protocol, how a rule is built, what moves one value, and the rules of Sample Factory and of Jaderberg et al.
-Pure: seeded Python, no process, no file, no torch.
+Contains the protocol, the registry entry, the moves of a single value, and the rules of Sample Factory and of Jaderberg
+et al. Pure: seeded Python without processes, files or torch.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from pbt_rl.registry import EXPLOIT_RULES
 
 
 class Explore(Protocol):
-    """Makes new values from old ones: returns a new dictionary and leaves the old one alone.
+    """Explore rule: a dataclass that makes new values from old ones without modifying them.
 
-    A dataclass; fields with `init=False` are its state (`state.py`). One that learns from the comparisons is also
+    Fields with `init=False` are its state (see `state.py`). A rule that learns from comparisons also implements
     `Learning`.
     """
 
     def initial(self, values: Values, rng: Random) -> Values:
-        """Return the values of a member at the start of the run, other than member 0, which keeps the defaults."""
+        """Return the first values of a member. Not called for member 0."""
 
     def mutate(self, values: Values, rng: Random) -> Values:
-        """Return the values to go on with; equal to `values` if nothing was drawn to change."""
+        """Return the new values. They equal `values` if no change was drawn."""
 
 
 Specs = Mapping[str, HyperSpec]
@@ -40,38 +40,38 @@ Specs = Mapping[str, HyperSpec]
 
 @dataclass(frozen=True)
 class ExploreRule:
-    """How a rule of exploration is built from the options and the specs of the tuned values."""
+    """Registry entry of an explore rule."""
 
     build: Callable[[PbtConfig, Specs], Explore]
     options: tuple[str, ...] = ()
-    """Names of the options that `build` reads (beside `pbt.exploit`)."""
+    """Names of the options that `build` reads (besides `pbt.exploit`)."""
     help: str = ""
-    """What it does; "" if the option's own help says so."""
+    """Description. "" if the help text of the option contains it."""
 
 
 class FromPriors:
-    """A rule whose members start from the priors."""
+    """Rule whose members start from the priors."""
 
     tuned: Specs
 
     def initial(self, values: Values, rng: Random) -> Values:
-        """Draw every tuned value from its prior."""
+        """Draw each tuned value from its prior."""
         return from_priors(self.tuned, values, rng)
 
 
 class ByChance:
-    """A rule without a state whose `mutate` may draw no change. It is asked again for a copy: see `changed_copy`."""
+    """Stateless rule whose `mutate` may draw no change. `changed_copy` repeats it for a copy."""
 
 
 DRAWS = 1000
-"""For one copy. At a probability of 0.01 for a single value, 4 copies of 100,000 still remain as they were."""
+"""Draws per copy. At a probability of 0.01 for a single value, 4 copies in 100,000 stay unchanged."""
 
 
 def changed_copy(rule: Explore, values: Values, rng: Random) -> Values:
-    """Return the values of a copy: of a rule that goes `ByChance`, the first draw in which at least one value moves.
+    """Return the values of a copy. A rule that is `ByChance` draws until at least one value moves.
 
-    A copy without a change would be its donor's twin, and a comparison of the two nothing but noise. Where nothing can
-    move (a probability of 0, equal bounds) the values stay.
+    An unchanged copy would duplicate its donor, and a comparison of the two would measure only noise. Values that
+    cannot move (a probability of 0, equal bounds) stay.
     """
     moved = rule.mutate(values, rng)
     if isinstance(rule, ByChance):
@@ -84,62 +84,62 @@ def changed_copy(rule: Explore, values: Values, rng: Random) -> Values:
 
 @runtime_checkable
 class Resampling(Protocol):
-    """A rule whose `mutate` may draw values anew, from anywhere in their range. It is called for copies alone.
+    """Rule whose `mutate` may draw values anew, from anywhere in their range. Called for copies only.
 
-    A copy gives up nothing by it. A member that keeps its weights would be thrown off the values that they were
-    learned with (Ray and Jaderberg et al. 2017, section 4.1.1, resample copies alone).
+    A copy loses nothing by this. A member that keeps its weights would lose the values that it learned them with. (Ray
+    and Jaderberg et al. 2017, section 4.1.1, resample copies only.)
     """
 
     def perturb(self, values: Values, rng: Random) -> Values:
-        """Return the values of a member that keeps its weights; none is drawn anew."""
+        """Return the values of a member that keeps its weights; none drawn anew."""
 
 
 def mutated(rule: Explore, values: Values, rng: Random) -> Values:
-    """Return the values of a member that keeps its weights and mutates."""
+    """Return the mutated values of a member that keeps its weights."""
     return rule.perturb(values, rng) if isinstance(rule, Resampling) else rule.mutate(values, rng)
 
 
 @runtime_checkable
 class Pairing(Protocol):
-    """A rule that makes the values of a copy from its own and its donor's. `mutate` is called for the other members."""
+    """Rule that makes a copy's values from its own and its donor's. Other members use `mutate`."""
 
     def learn(self, member: int, own: Values, better: Values, rng: Random) -> Values:
-        """Return the values that a member goes on with from the weights of a better one."""
+        """Return the values of a member that copies the weights of a better one."""
 
 
 @runtime_checkable
 class Learning(Protocol):
-    """A rule that is passed every comparison before it mutates, and what came of it afterwards."""
+    """Rule that receives each comparison before it mutates, and the changes afterwards."""
 
     def before(self, members: Sequence[MemberReport]) -> None:
         """Observe the members that are about to be decided on."""
 
     def after(self, members: Sequence[MemberReport], changes: Sequence[Change]) -> None:
-        """Observe how they changed. members: of the whole report."""
+        """Observe the changes. members: of the whole report."""
 
 
 ZERO_STEP = 0.1
-"""A value of 0 moves by this share of (factor - 1) of the bound that it moves towards."""
+"""A value of 0 moves by this share of (factor - 1) times the bound that it moves towards."""
 
 Categories = Literal["adjacent", "uniform"]
-"""Where a choice goes: to a neighbour (Ray; at the edge it may stay), or to any, itself included (Orion).
-A choice of two, and so a boolean, always flips (Sample Factory)."""
+"""Move of a choice: `adjacent` (Ray; at the edge it may stay) or `uniform` over all, itself included (Orion).
+A choice of two, such as a boolean, always flips (Sample Factory)."""
 
 
 def from_priors(tuned: Mapping[str, HyperSpec], values: Values, rng: Random) -> Values:
-    """Draw every tuned value from its prior; the others stay."""
+    """Draw each tuned value from its prior; keep the others."""
     return move_each(tuned, values, lambda spec, _: sample_prior(spec, rng))
 
 
 def move_each(
     tuned: Mapping[str, HyperSpec], values: Values, move: Callable[[HyperSpec, float], float]
 ) -> Values:
-    """Move every tuned value, in the order of `values`; the others stay."""
+    """Move each tuned value, in the order of `values`; keep the others."""
     return {name: move(tuned[name], value) if name in tuned else value for name, value in values.items()}
 
 
 def move_choice(spec: HyperSpec, value: float, categories: Categories, rng: Random) -> float:
-    """Move an index into choices: see `Categories`."""
+    """Move an index into choices (see `Categories`)."""
     at, last = int(spec.clamp(value)), len(spec.choices) - 1
     if last == 1:
         return float(1 - at)
@@ -149,10 +149,10 @@ def move_choice(spec: HyperSpec, value: float, categories: Categories, rng: Rand
 
 
 def perturb(spec: HyperSpec, value: float, factor: float, *, multiply: bool) -> float:
-    """Move a value by a factor > 1 on its scale; the result is within the bounds.
+    """Move a value by a factor > 1 on its scale, within the bounds.
 
-    A value that stands at the bound it is pushed against moves the other way instead, so that it always moves
-    unless the bounds are equal. Raises ValueError if `value` is NaN.
+    A value at the bound moves the other way instead. So it always moves, unless the bounds are equal. Raises ValueError
+    if `value` is NaN.
     """
     value = spec.clamp(value)
     moved = spec.clamp(moved_by(spec, value, factor, multiply=multiply))
@@ -163,9 +163,9 @@ def moved_by(spec: HyperSpec, value: float, factor: float, *, multiply: bool) ->
     """Move a value by a factor >= 1 on its scale; the result may be out of bounds.
 
     - `linear`, `log`: the factor acts on the value and keeps its sign. `one_minus`: on 1 - value.
-    - `integer`: on the value, rounded; it moves by at least 1.
-    - 0 gives a factor nothing to act on. It moves to ZERO_STEP * (factor - 1) of the upper bound if the
-      factor would multiply, of the lower one if it would divide (for `one_minus`: 1 - value does).
+    - `integer`: the factor acts on the value, rounded. The value moves by at least 1.
+    - A factor has no effect on 0. So 0 moves to ZERO_STEP * (factor - 1) of the upper bound instead of being
+      multiplied, or of the lower one instead of being divided. (`one_minus`: the same for 1 - value.)
     """
     value = spec.clamp(value)
     if spec.scale == "one_minus":
@@ -186,16 +186,16 @@ def _scaled(x: float, factor: float, bound: float, *, multiply: bool) -> float:
 
 @dataclass(frozen=True)
 class Perturb(ByChance):
-    """Multiply or divide (evenly likely) by a uniform factor, each value on its own (Sample Factory's rule).
+    """Sample Factory's rule: multiply or divide each value by a random factor.
 
-    A value with a range of the user's own (`HyperSpec.drawn`) has no known size to stay near. It starts drawn from its
-    prior, and copies draw it anew from time to time, as all values in Ray's rule (see `Resample`).
+    A value with a user-defined range (`HyperSpec.drawn`) has no default magnitude to stay near. It starts at a draw
+    from its prior, and copies sometimes draw it anew, as Ray's rule does for all values (see `Resample`).
 
-    tuned: name -> spec of the values that may change; all others stay as they are.
-    mutation_rate: probability that one value changes in `mutate`.
-    factor_min, factor_max: bounds of the factor, at least 1. At exactly 1 nothing but an integer moves.
-    reset_probability: probability that a value that changes returns to its default (Sample Factory: 0.01).
-    anew: probability that a copy draws a value with a range of the user's own anew.
+    tuned: name -> spec of the values that may change. All others keep their value.
+    mutation_rate: probability that a value changes in `mutate`.
+    factor_min, factor_max: range of the uniform factor, at least 1. At exactly 1 only integers move.
+    reset_probability: probability that a changing value returns to its default (Sample Factory: 0.01).
+    anew: probability that a copy draws a value with a user-defined range anew.
     """
 
     tuned: Mapping[str, HyperSpec]
@@ -215,7 +215,7 @@ class Perturb(ByChance):
         )
 
     def initial(self, values: Values, rng: Random) -> Values:
-        """Change every tuned value once, by a squared factor: members start apart, around the defaults."""
+        """Change each tuned value once, by a squared factor: members start spread around the defaults."""
 
         def move(spec: HyperSpec, value: float) -> float:
             return sample_prior(spec, rng) if spec.drawn else self._perturbed(spec, value, rng, power=2)
@@ -223,7 +223,7 @@ class Perturb(ByChance):
         return move_each(self.tuned, values, move)
 
     def mutate(self, values: Values, rng: Random) -> Values:
-        """Draw values with a range of the user's own anew with probability `anew`; perturb the others."""
+        """Draw values with a user-defined range anew with probability `anew`; perturb the others."""
         return self._moved(values, rng, self.anew)
 
     def perturb(self, values: Values, rng: Random) -> Values:
@@ -250,7 +250,7 @@ class Perturb(ByChance):
 
 
 class EachByChance(FromPriors, ByChance):
-    """A rule that changes each value on its own, with a probability."""
+    """Rule that changes each value independently, with a probability."""
 
     probability: float
     categories: Categories
@@ -269,15 +269,18 @@ class EachByChance(FromPriors, ByChance):
 
     @abstractmethod
     def moved(self, spec: HyperSpec, value: float, rng: Random) -> float:
-        """Return a value that is no choice, changed."""
+        """Return the changed value. Not called for choices."""
 
 
 @dataclass(frozen=True)
 class PerturbFactors(EachByChance):
-    """Multiply by one of a set of factors, each value on its own: x1.2 or x0.8 (Jaderberg et al. 2017, 4.1.1; Ray).
+    """Ray's rule: multiply each value by a random one of `factors`.
 
-    The paper's GANs use (2.0, 0.5). Beyond the bounds the limit holds; an integer moves by at least 1 unless that
-    limit stops it. probability: of one value to change (1 in the paper).
+    Source: Jaderberg et al. (2017), section 4.1.1, with factors 1.2 and 0.8.
+
+    The paper's GANs use (2.0, 0.5). Results are clipped to the bounds. An integer moves by at least 1 unless it is at a
+    bound.
+    probability: that a value changes (1 in the paper).
     """
 
     tuned: Mapping[str, HyperSpec]
@@ -286,7 +289,7 @@ class PerturbFactors(EachByChance):
     categories: Categories = "adjacent"
 
     def moved(self, spec: HyperSpec, value: float, rng: Random) -> float:
-        """Multiply it by one of the factors."""
+        """Multiply the value by one of the factors."""
         factor = rng.choice(self.factors)
         up = factor >= 1
         return spec.clamp(moved_by(spec, value, factor if up else 1 / factor, multiply=up))
@@ -305,11 +308,11 @@ def _factors(pbt: PbtConfig, tuned: Specs) -> Explore:
 
 PROBABILITY = "pbt.explore_probability"
 ANEW = 0.25
-"""Ray's, of each value (`resample_probability`)."""
+"""Ray's default, per value (`resample_probability`)."""
 
 
 def probability(pbt: PbtConfig, usual: float) -> float:
-    """Return the probability that the user gives for a change of a value, else the usual one."""
+    """Return --pbt.explore-probability, or the default of the rule."""
     return usual if pbt.explore_probability is None else pbt.explore_probability
 
 

@@ -1,4 +1,4 @@
-"""Rules of exploration of IMPALA, Ray and Orion, and pairwise learning."""
+"""Explore rules of IMPALA, Ray and Orion, and pairwise learning."""
 
 from __future__ import annotations
 
@@ -31,33 +31,34 @@ from pbt_rl.options.declare import option
 
 @dataclass(frozen=True)
 class ExplorePipeline(ByChance):
-    """Rules in turn, until the first that changes anything (Orion). Members begin as the first rule has it.
+    """Sequence of rules, applied until the first that changes a value (Orion).
 
-    Orion's default is `(ResampleAll(tuned, 0.2), MultiplyOrDivide(tuned, 1.2, volatility=1e-4))`.
+    Members start with the values of the first rule. Orion's default is `(ResampleAll(tuned, 0.2),
+    MultiplyOrDivide(tuned, 1.2, volatility=1e-4))`.
     """
 
     rules: tuple[Explore, ...]
 
     def initial(self, values: Values, rng: Random) -> Values:
-        """Return what the first rule returns."""
+        """Return the first values of the first rule."""
         return self.rules[0].initial(values, rng)
 
     def mutate(self, values: Values, rng: Random) -> Values:
-        """Apply one rule after the other."""
+        """Return the result of the first rule that changes a value."""
         moved = (rule.mutate(values, rng) for rule in self.rules)
         return next((new for new in moved if new != values), dict(values))
 
     def perturb(self, values: Values, rng: Random) -> Values:
-        """Apply one rule after the other, but draw nothing anew."""
+        """Return the result of the first effective rule; no value drawn anew."""
         moved = (mutated(rule, values, rng) for rule in self.rules)
         return next((new for new in moved if new != values), dict(values))
 
 
 @dataclass(frozen=True)
 class Resample(FromPriors, ByChance):
-    """Draw each value anew from its prior with `probability`, on its own (Ray: 0.25 *per hyperparameter*).
+    """Ray's resampling: draw each value anew from its prior with `probability` (0.25 *per value*).
 
-    otherwise: the rule for the values that are not drawn anew (Ray: `PerturbFactors`); None leaves them.
+    otherwise: rule for the values that are not drawn anew (Ray: `PerturbFactors`). None: they stay.
     """
 
     tuned: Mapping[str, HyperSpec]
@@ -65,7 +66,7 @@ class Resample(FromPriors, ByChance):
     otherwise: Explore | None = None
 
     def mutate(self, values: Values, rng: Random) -> Values:
-        """Draw some values anew, and let `otherwise` change the others."""
+        """Draw some values anew, and change the others by `otherwise`."""
         others = self.otherwise.mutate(values, rng) if self.otherwise else values
         return move_each(
             self.tuned,
@@ -74,17 +75,18 @@ class Resample(FromPriors, ByChance):
         )
 
     def perturb(self, values: Values, rng: Random) -> Values:
-        """Let `otherwise` change the values."""
+        """Change the values by `otherwise`."""
         return mutated(self.otherwise, values, rng) if self.otherwise else dict(values)
 
 
 @dataclass(frozen=True)
 class MultiplyOrDivide(EachByChance):
-    """Multiply or divide by one factor, evenly likely, each value on its own (Orion's `PerturbExplore`; IMPALA).
+    """Multiplication or division of each value by one factor (Orion's `PerturbExplore`; IMPALA).
 
-    volatility: a value that leaves its bounds is set to the limit less or plus |N(0, volatility)|, in the value's
-    own unit (Orion: 1e-4); 0 gives the limit itself. Integers move by at least 1 unless a limit stops them.
-    probability: of one value to change (Orion: 1; IMPALA: 1/3).
+    Both are equally likely.
+    volatility: a value that leaves its bounds returns to the bound, moved inwards by |N(0, volatility)| in the value's
+    own unit (Orion: 1e-4). 0: it is set to the bound. Integers move by at least 1 unless they are at a bound.
+    probability: that a value changes (Orion: 1; IMPALA: 1/3).
     """
 
     tuned: Mapping[str, HyperSpec]
@@ -94,7 +96,7 @@ class MultiplyOrDivide(EachByChance):
     categories: Categories = "uniform"
 
     def moved(self, spec: HyperSpec, value: float, rng: Random) -> float:
-        """Multiply or divide it; beyond a limit it comes back by |N(0, volatility)|."""
+        """Multiply or divide the value. From out of bounds it returns by |N(0, volatility)|."""
         moved = moved_by(spec, value, self.factor, multiply=rng.random() < 0.5)
         if self.volatility and not spec.low <= moved <= spec.high:
             inwards = abs(rng.gauss(0, self.volatility))
@@ -104,7 +106,7 @@ class MultiplyOrDivide(EachByChance):
 
 @dataclass(frozen=True)
 class ResampleAll(FromPriors, ByChance):
-    """Draw the *whole configuration* anew with `probability` (Orion's `ResampleExplore`: 0.2)."""
+    """Orion's `ResampleExplore`: draw the *whole configuration* anew with `probability` (0.2)."""
 
     tuned: Mapping[str, HyperSpec]
     probability: float = option(0.2, at_least=0, at_most=1)
@@ -114,7 +116,7 @@ class ResampleAll(FromPriors, ByChance):
         return self.initial(values, rng) if rng.random() < self.probability else dict(values)
 
     def perturb(self, values: Values, rng: Random) -> Values:  # noqa: ARG002 - the protocol's signature
-        """Change nothing."""
+        """Return the values unchanged."""
         return dict(values)
 
 
@@ -133,17 +135,17 @@ def _resample_all(pbt: PbtConfig, tuned: Specs) -> Explore:
 
 
 MULTIPLY_OR_DIVIDE = ExploreRule(
-    _multiply_or_divide, (PROBABILITY,), help="each is multiplied or divided by 1.2 (IMPALA)."
+    _multiply_or_divide, (PROBABILITY,), help="multiply or divide each value by 1.2 (IMPALA)."
 )
 RESAMPLE = ExploreRule(
     _resample,
     ("pbt.factors", PROBABILITY),
-    help="each is drawn anew or else changed as by `factors` (Ray).",
+    help="draw each value anew from its prior, or change it as `factors` does (Ray).",
 )
 RESAMPLE_ALL = ExploreRule(
     _resample_all,
     (PROBABILITY,),
-    help="all are drawn anew, or else each is multiplied or divided by 1.2 (Orion).",
+    help="draw all values anew, or multiply or divide each by 1.2 (Orion).",
 )
 
 
@@ -152,17 +154,18 @@ RESAMPLE_ALL = ExploreRule(
 
 @dataclass
 class PairwiseLearning(FromPriors):
-    """Pairwise learning of GPBT-PL (Bai and Cheng 2024, arXiv 2404.08233, section IV, with the details of its source).
+    """Pairwise learning of GPBT-PL (Bai and Cheng 2024, arXiv 2404.08233, section IV; details from its source).
 
     A member l that copies the weights of a better one w draws each value anew with `probability`. Every other value
-    moves from what it was in l, by a velocity that remembers its last ones:
+    moves from its value in l, with a velocity:
 
-        v <- inertia r1 v + pull r2 (h_w - h_l)          r1, r2 uniform on 0..1, of each value
-        h <- h_l + v, within the bounds
+            v <- inertia r1 v + pull r2 (h_w - h_l)          r1, r2 uniform in 0..1, per value
+            h <- h_l + v, clipped to the bounds
 
-    in the value's own unit. Velocities begin at 0; a value that is drawn anew keeps its own. A choice goes to a
-    neighbour of the better member's. The paper pairs the worst quarter with members of the best quarter:
-    --pbt.exploit truncation --pbt.replace-fraction 0.25 --pbt.replace-gap 0. A member without a pair keeps its values.
+    in the value's own unit. Velocities start at 0. A value that is drawn anew keeps its velocity. A choice moves to a
+    neighbour of the better member's.
+    The paper pairs the worst quarter with members of the best quarter: --pbt.exploit truncation --pbt.replace-fraction
+    0.25 --pbt.replace-gap 0. A member without a pair keeps its values.
     """
 
     tuned: Mapping[str, HyperSpec]
@@ -172,11 +175,11 @@ class PairwiseLearning(FromPriors):
     _velocity: dict[int, dict[str, float]] = field(default_factory=dict, init=False)
 
     def mutate(self, values: Values, rng: Random) -> Values:  # noqa: ARG002 - the protocol's signature
-        """Change nothing: there is nobody to learn from."""
+        """Return the values unchanged, because the member has no donor."""
         return dict(values)
 
     def learn(self, member: int, own: Values, better: Values, rng: Random) -> Values:
-        """Return the values of a member that goes on from the weights of a better one."""
+        """Return the values of a member that copies the weights of a better one."""
         velocity = self._velocity.setdefault(member, {})
         learned = dict(better)
         for name, spec in self.tuned.items():
@@ -194,5 +197,5 @@ class PairwiseLearning(FromPriors):
 PAIRWISE = ExploreRule(
     lambda pbt, tuned: PairwiseLearning(tuned, probability(pbt, 0.25)),
     (PROBABILITY,),
-    help="a copy's own values move towards its donor's (GPBT-PL).",
+    help="move a copy's own values towards its donor's (GPBT-PL).",
 )

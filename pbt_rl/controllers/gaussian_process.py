@@ -1,4 +1,4 @@
-"""The surrogate of PB2: a Gaussian process whose memory fades. Needs scikit-learn (extra `search`)."""
+"""Surrogate of PB2: a time-varying Gaussian process. Needs scikit-learn (extra `search`)."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from threadpoolctl import ThreadpoolController
 Array = NDArray[np.float64]
 
 
-class FadingKernel(StationaryKernelMixin, NormalizedKernelMixin, Kernel):  # type: ignore[misc] # it has no types
+class FadingKernel(StationaryKernelMixin, NormalizedKernelMixin, Kernel):  # type: ignore[misc] # untyped base
     """k((t, x), (t', x')) = exp(-|x - x'|^2 / (2 length^2)) (1 - fading)^(|t - t'| / 2).
 
-    The time-varying squared exponential of Bogunovic et al. (2016), adopted by PB2 (Parker-Holder et al. 2020,
+    The time-varying squared exponential kernel of Bogunovic et al. (2016), used by PB2 (Parker-Holder et al. 2020,
     section 4.1). The first column of the data is the time. `decay` is -log(1 - fading) / 2, so that the second factor
     is exp(-decay |t - t'|).
     """
@@ -38,46 +38,47 @@ class FadingKernel(StationaryKernelMixin, NormalizedKernelMixin, Kernel):  # typ
 
     @property
     def hyperparameter_length(self) -> Any:
-        """Return the length as scikit-learn fits it, by maximum likelihood; it looks for this name."""
+        """Hyperparameter `length`, fitted by maximum likelihood; scikit-learn requires this name."""
         return Hyperparameter("length", "numeric", (0.05, 10.0))
 
     @property
     def hyperparameter_decay(self) -> Any:
-        """Return the decay as scikit-learn fits it."""
+        """Hyperparameter `decay`, fitted by maximum likelihood."""
         return Hyperparameter("decay", "numeric", (1e-3, 10.0))
 
     def __call__(self, X: Array, Y: Array | None = None, eval_gradient: bool = False) -> Any:
-        """Return the covariances; with `eval_gradient` also their derivatives by the logarithms of decay and length."""
+        """Return the covariances. With `eval_gradient` also their derivatives by log decay and log length."""
         other = X if Y is None else Y
         time = np.abs(X[:, :1] - other[:, 0])
         squares = cdist(X[:, 1:], other[:, 1:], "sqeuclidean") / self.length**2
         K = np.exp(-squares / 2 - self.decay * time)
         if not eval_gradient:
             return K
-        # In the order of the names, as scikit-learn sorts them.
+        # scikit-learn orders hyperparameters by name.
         return K, np.stack([-self.decay * time * K, squares * K], axis=2)
 
 
 class Surrogate:
-    """Improvement as a function of time and values; X holds the time in its first column, all in about 0..1.
+    """Improvement as a function of time and values. Column 0 of X is the time; all columns are in about 0..1.
 
-    One thread: the matrices are small, the learners want the cores, and sums then have one order.
+    It runs on one thread, because the matrices are small and the learners need the cores. Sums then also have a fixed
+    order.
     """
 
     def __init__(self, X: Array, y: Array) -> None:
         spread = y.std()
         kernel = ConstantKernel(1.0, (0.05, 20.0)) * FadingKernel() + WhiteKernel(0.1, (1e-3, 2.0))
         self._process = GaussianProcessRegressor(kernel)
-        self._threads = ThreadpoolController()  # once: it looks through all libraries of the process
+        self._threads = ThreadpoolController()  # once, because it scans all libraries of the process
         with self._threads.limit(limits=1), warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # the best value may be at a bound
             self._process.fit(X, (y - y.mean()) / (spread if spread > 0 else 1.0))
 
     def bound(self, beta: float, pending: Array | None) -> Callable[[Array], Array]:
-        """Return the upper confidence bound as a function of points: mean + sqrt(beta) deviation.
+        """Return the upper confidence bound as a function of points: mean + sqrt(beta) std.
 
-        pending: points that are being tried already. The deviation is the one after they were observed (it does not
-        depend on what is observed), so that a batch does not try one point many times.
+        pending: points that are already being tried. The std is the one after these are observed, which does not depend
+        on their results. So a batch does not try one point repeatedly.
         """
         known = self._process.X_train_ if pending is None else np.vstack([self._process.X_train_, pending])
         tried = GaussianProcessRegressor(self._process.kernel_, optimizer=None)

@@ -1,14 +1,14 @@
-"""The table of the values of a member, which controllers change.
+"""Table of a member's values, which controllers change.
 
-A hyper is declared once, by the algorithm that reads it (`pbt_rl/algos/hypers.py`): the declaration is an option
-(`--hypers.learning-rate`), a `[P]` tensor on the device, and a line of this table. Three ranges belong to a value:
+The algorithm that reads a hyper declares it once (`pbt_rl/algos/hypers.py`). The declaration becomes an option
+(`--hypers.learning-rate`), a `[P]` tensor on the device, and a row of this table. A value has three ranges:
 
-    legal     what the algorithm can bear; every value keeps to it, tuned or not
-    bounds    what mutations of a tuned value keep to
-    prior     where a population or a search starts a tuned value
+    legal     range that the algorithm accepts; applies to every value, tuned or not
+    bounds    range of mutations of a tuned value
+    prior     distribution of the start values of a population or a search
 
-`controllers.tuning` has the user's bounds and priors. Reward shaping is the table's other half: its names come from the
-environment and are written `shaping.NAME`. Anything else that trains declares its own table.
+`controllers.tuning` reads the user's bounds and priors. The table also contains reward shaping, whose names come from
+the environment: `shaping.NAME`. Other trainables declare their own table.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from pbt_rl.options.names import meant
 
 Scale = Literal["linear", "log", "one_minus", "integer", "choice"]
 Range = tuple[float, float]
-"""Lowest and highest value, both included."""
+"""(lowest, highest) value, both inclusive."""
 Values = dict[str, float]
-"""A member's values: the name of a hyper or `shaping.NAME` -> number."""
+"""A member's values: name of a hyper or `shaping.NAME` -> number."""
 
 SHAPING = "shaping."
 ANYTHING: Range = (-math.inf, math.inf)
 OFF = 1e9
-"""A limit that nothing reaches: `--hypers.clip-value off`. Finite, so that JSON can hold it."""
+"""Limit that disables a term: `--hypers.clip-value off`. Finite, so that JSON can represent it."""
 
 
 @dataclass(frozen=True)
 class Prior:
-    """Where a value starts: uniform on a scale from `low` to `high`, or evenly one of `choices` (rising)."""
+    """Distribution of start values: uniform on a scale from `low` to `high`, or over `choices` (ascending)."""
 
     low: float
     high: float
@@ -45,7 +45,7 @@ class Prior:
     choices: tuple[float, ...] = ()
 
     def __str__(self) -> str:
-        """Return the form that `--pbt.prior` reads."""
+        """Return the syntax of `--pbt.prior`."""
         if self.choices:
             return ",".join(f"{choice:g}" for choice in self.choices)
         word = {"one_minus": "one-minus", "integer": "int"}.get(self.scale, self.scale)
@@ -54,17 +54,17 @@ class Prior:
 
 @dataclass(frozen=True)
 class HyperSpec:
-    """How one value may change.
+    """Specification of one value: its ranges, scale and prior.
 
-    low, high: the bounds of mutations. legal: what any value must keep to, also one that is not
-    tuned; None: the bounds.
-    scale: what a factor acts on. `linear` and `log` (bounds on one side of 0): the value; `one_minus`: 1 - value
-    (gamma, betas); `integer`: the value, rounded, and it always moves by at least one; `choice`: nothing, the value
-    is an index into `choices` (`choice_spec`).
-    tuned: whether a controller changes it by default.
-    choices: the meanings of the index of a `choice`; neighbours should be alike, if there is such an order.
-    prior: None: uniform on the scale within the bounds. drawn: every rule draws the start from the prior, also one
-    that would start around the default.
+    low, high: bounds of mutations.
+    legal: range of every value, also of one that is not tuned. None: the bounds.
+    scale: `linear` and `log` (bounds on one side of 0): factors multiply the value. `one_minus`: factors multiply 1 -
+    value (gamma, betas). `integer`: as linear, rounded; the value moves by at least 1. `choice`: the value is an index
+    into `choices` (`choice_spec`).
+    tuned: True if a controller changes the value by default.
+    choices: meanings of the index of a `choice`. Neighbours should be similar if there is an order.
+    prior: None: uniform on the scale within the bounds.
+    drawn: every rule draws the start value from the prior, even rules that otherwise start around the default.
     """
 
     name: str
@@ -83,44 +83,44 @@ class HyperSpec:
 
     @property
     def start(self) -> Prior:
-        """The prior; that of the bounds if none of its own is given."""
+        """The prior, by default uniform within the bounds."""
         return self.prior or Prior(self.low, self.high, self.scale)
 
     @property
     def limits(self) -> Range:
-        """What any value must keep to."""
+        """Range of every value: `legal`, by default the bounds."""
         return self.legal or (self.low, self.high)
 
     @property
     def starts_outside(self) -> bool:
-        """Whether the value is tuned and its default lies outside of the bounds."""
+        """True if the value is tuned and its default is out of bounds."""
         return self.tuned and not self.low <= self.default <= self.high
 
     def text(self, value: float) -> str:
-        """Return a value as people read it: of a choice its meaning."""
+        """Format a value for people. For a choice: its meaning."""
         if not self.choices:
             return f"{value:.4g}"
         return meaning(self.choices[min(max(round(value), 0), len(self.choices) - 1)])
 
     def clamp(self, value: float) -> float:
-        """Return the nearest value within the bounds; on the `integer` and `choice` scales a whole number.
+        """Clip to the bounds; round on the `integer` and `choice` scales.
 
-        NaN raises ValueError: it would pass through min and max.
+        Raises ValueError for NaN, because min and max would pass it on.
         """
         return self._within(value, (self.low, self.high))
 
     def clamp_legal(self, value: float) -> float:
-        """Return the nearest legal value. NaN raises ValueError."""
+        """Return the nearest legal value. Raises ValueError for NaN."""
         return self._within(value, self.limits)
 
     def hold(self, value: float) -> float:
-        """Return the nearest value that the spec allows: within the bounds if it is tuned, else a legal one."""
+        """Clip to the bounds if the spec is tuned, else to the legal range."""
         return self.clamp(value) if self.tuned else self.clamp_legal(value)
 
     def _within(self, value: float, ends: Range) -> float:
         low, high = ends
         if math.isnan(value):
-            raise ValueError(f"{self.name} is NaN; it must be within {low:g}..{high:g}")
+            raise ValueError(f"{self.name} is NaN: give a number within {low:g}..{high:g}")
         if self.scale in ("integer", "choice"):
             low, high = (
                 end if math.isinf(end) else near(end) for end, near in ((low, math.ceil), (high, math.floor))
@@ -130,14 +130,14 @@ class HyperSpec:
 
 
 def meaning(choice: object) -> str:
-    """Return a choice as one short text."""
+    """Format a choice as a short text."""
     name = getattr(choice, "__name__", None)
     return name if isinstance(name, str) else f"{choice!s:.40}"
 
 
 def choice_spec(name: str, choices: tuple[Any, ...], default: Any, *, tuned: bool = True) -> HyperSpec:
-    """Return the spec of a choice. Raises ConfigError if the default is not one of the choices."""
-    # `in` and `index` would take True for 1.
+    """Build the spec of a choice. Raises ConfigError if the default is not one of the choices."""
+    # `in` and `index` would match True with 1.
     found = [i for i, c in enumerate(choices) if c is default or (type(c), c) == (type(default), default)]
     if not found:
         raise ConfigError(f"{name}: the default {default!r} is not one of the choices {choices!r}")
@@ -145,10 +145,11 @@ def choice_spec(name: str, choices: tuple[Any, ...], default: Any, *, tuned: boo
 
 
 def sample_prior(spec: HyperSpec, rng: Random) -> float:
-    """Draw a value from the prior: evenly on its scale (`log` in log(|x|), `one_minus` in log(1 - x)), or a choice.
+    """Draw a value from its prior: uniform on the scale, or one of the choices.
 
-    The priors of Jaderberg et al. (2017), section 4.1.1 (learning rate and entropy cost log-uniform, unroll an
-    integer). Raises ConfigError if a logarithm does not exist within the ends.
+    `log` is uniform in log(|x|), `one_minus` in log(1 - x). These are the priors of Jaderberg et al. (2017), section
+    4.1.1: learning rate and entropy cost log-uniform, unroll length an integer. Raises ConfigError if the logarithm is
+    undefined within the range.
     """
     prior = spec.start
     if prior.choices:
@@ -168,23 +169,23 @@ def _log_uniform(spec: HyperSpec, low: float, high: float, rng: Random) -> float
     if low <= 0:
         prior = spec.start
         raise ConfigError(
-            f"{spec.name} {prior.low:g}..{prior.high:g} has no prior on the scale {prior.scale}: "
+            f"{spec.name}={prior.low:g}:{prior.high:g} cannot be drawn on the scale {prior.scale}: "
             f"give {'ends on one side of 0' if prior.scale == 'log' else 'an upper end below 1'}, or the scale linear"
         )
     return math.exp(rng.uniform(math.log(low), math.log(high)))
 
 
 def scale_within(scale: Scale, low: float, high: float) -> Scale:
-    """Return the scale, or `linear` where its logarithm does not exist somewhere within the ends."""
+    """Return the scale, or `linear` if its logarithm is undefined within the range."""
     endless = (scale == "log" and low <= 0 <= high) or (scale == "one_minus" and high >= 1)
     return "linear" if endless else scale
 
 
 def hyper_table(hypers: Any) -> dict[str, HyperSpec]:
-    """Return name -> spec of every hyper, with the values of `hypers` as defaults.
+    """Return name -> spec of each hyper, with the values of `hypers` as defaults.
 
-    hypers: a dataclass object whose fields say in their metadata `bounds`, `scale`, whether they are `tuned`, and what
-    is legal (`at_least`, `at_most`).
+    hypers: dataclass object. The metadata of its fields contain `bounds`, `scale`, `tuned`, and the legal range
+    (`at_least`, `at_most`).
     """
     specs = {}
     for option in table(hypers).values():
@@ -197,14 +198,14 @@ def hyper_table(hypers: Any) -> dict[str, HyperSpec]:
 
 
 UNTUNED = frozenset({"score_scale"})
-"""Shaping that is tuned only if --pbt.tune names it. A factor on every reward changes nothing of a policy whose
-advantages are normalised, and multiplies the value loss by its square: members would differ by their units alone."""
+"""Shaping that is tuned only if --pbt.tune names it. A factor on all rewards has no effect on a policy with normalised
+advantages. It multiplies the value loss by its square, so members would differ only in their units."""
 EITHER_SIGN = frozenset({"life_loss_penalty"})
-"""Shaping that is tuned although it begins at 0: a value of either sign may help."""
+"""Shaping that is tuned although it starts at 0, because a value of either sign may help."""
 
 
 def shaping_given(entries: Iterable[str]) -> dict[str, float]:
-    """Return the values of NAME=VALUE entries. Raises ConfigError."""
+    """Parse NAME=VALUE entries of shaping. Raises ConfigError."""
     found: dict[str, float] = {}
     for entry in entries:
         name, _, text = entry.rpartition("=")
@@ -220,12 +221,12 @@ def shaping_given(entries: Iterable[str]) -> dict[str, float]:
 
 
 def with_shaping(defaults: Mapping[str, float], entries: Iterable[str]) -> dict[str, float]:
-    """Return the defaults of an environment's shaping with those that are given. Raises ConfigError."""
+    """Return an environment's default shaping with the given entries applied. Raises ConfigError."""
     given: dict[str, float] = {}
     for name, value in shaping_given(entries).items():
         known = name if name in defaults else name.replace("-", "_")
         if known not in defaults:
-            there = f"'s are {', '.join(sorted(defaults))}" if defaults else " has none"
+            there = f"'s shaping is {', '.join(sorted(defaults))}" if defaults else " has no shaping"
             hint = meant(SHAPING, known, defaults)
             raise ConfigError(f"--{SHAPING}{name} cannot be used: {hint}the environment{there}")
         given[known] = value
@@ -233,10 +234,10 @@ def with_shaping(defaults: Mapping[str, float], entries: Iterable[str]) -> dict[
 
 
 def shaping_table(defaults: Mapping[str, float]) -> dict[str, HyperSpec]:
-    """Return `shaping.NAME` -> spec of an environment's shaping. It may move a hundredfold; all but UNTUNED is tuned.
+    """Return `shaping.NAME` -> spec of an environment's shaping. Bounds: 1/100 to 100 times the default.
 
-    A factor never turns a sign, so the bounds keep the sign of the default. One of 0 has none, and is not tuned unless
-    it is given a range or is of EITHER_SIGN, which may leave it in both directions, up to 1.
+    All but `UNTUNED` is tuned. A factor never changes a sign, so the bounds keep the sign of the default. A default of
+    0 has no sign. It is tuned only if the user gives a range, or if it is in `EITHER_SIGN`, within -1..1.
     """
     table = {}
     for name, value in defaults.items():

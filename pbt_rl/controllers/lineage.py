@@ -1,8 +1,10 @@
-"""The family tree of a population, rebuilt from the events of a journal; and how much of it is luck.
+"""Family tree of a population, rebuilt from the events of a journal.
 
-Words, as in Orion (`orion.algo.pbt.pbt.LineageNode`): the *parent* of a node is the node that its weights came from;
-its *base* is the member's own node that was dropped for it, if the weights came from elsewhere. A member's *path* is
-all of its nodes, oldest first; no node lies on two paths.
+`Noise` estimates how many replacements are within the noise.
+
+Terms as in Orion (`orion.algo.pbt.pbt.LineageNode`). The *parent* of a node is the node that its weights came from. Its
+*base* is the member's own previous node, if the weights came from another one. A member's *path* is all of its nodes,
+oldest first; no node is on two paths.
 """
 
 from __future__ import annotations
@@ -32,10 +34,11 @@ from pbt_rl.errors import ConfigError
 class Node:
     """One member between two changes.
 
-    frames: the population's clock at its begin. own_frames: the member's own count at its begin. trained: frames that
-    its weights had been trained on by then, over all their ancestors; it never falls along a line of parents.
-    parent: the node that its weights came from, None for fresh ones. base: the node that was dropped for it.
-    depth: number of changes between the fresh weights and this node.
+    frames: the population's clock at the start of the node. own_frames: the member's frames at the start.
+    trained: frames that the weights were trained on before the start, over all ancestors. It never decreases along a
+    line of parents.
+    parent: node that the weights came from. None for initialised weights. base: node that was dropped for it.
+    depth: number of changes between the initialised weights and this node.
     """
 
     member: int
@@ -55,13 +58,15 @@ class Node:
 
 
 class Lineage:
-    """The family tree of a run. It grows by `add_first_members`, `measure` and `apply`, or by the events of a journal.
+    """Family tree of a run. Built by `add_first_members`, `measure` and `apply`, or from the events of a journal.
 
-    objectives: the mean objective of each node when it was last measured; may hold NaN and infinities.
+    objectives: mean objective of each node when it was last measured. May contain NaN and infinities.
     """
 
     def __init__(self) -> None:
         self.objectives: dict[StateKey, float] = {}
+        self.typed: dict[StateKey, Values] = {}
+        """Node that a resume with other values began -> the values that the user gave."""
         self._nodes: dict[StateKey, Node] = {}
         self._present: dict[int, StateKey] = {}
         self._roots: dict[StateKey, StateKey] = {}
@@ -69,19 +74,19 @@ class Lineage:
         self._seen_frames: dict[StateKey, int] = {}
 
     def __repr__(self) -> str:
-        """Return how large it is."""
+        """Return the numbers of members and nodes."""
         return f"<Lineage of {len(self._present)} members with {len(self._nodes)} nodes>"
 
     @classmethod
     def from_events(cls, events: Iterable[Event]) -> Lineage:
-        """Read the events of a journal that the tree follows from; skip all others. Raises ConfigError."""
+        """Build the tree from the events of a journal, and skip unrelated ones. Raises ConfigError."""
         lineage = cls()
         for event in events:
             lineage.take(event)
         return lineage
 
     def take(self, event: Event) -> None:
-        """Read one event. Raises ConfigError for one that cannot follow those before."""
+        """Apply one event. Raises ConfigError if it cannot follow the previous ones."""
         match event:
             case Initial(values=values):
                 self._check_initial(values)
@@ -94,55 +99,56 @@ class Lineage:
             case Resume(frames=frames, values=values) if values:
                 nodes = [self.present(m) for m in self.members]
                 if any(values.keys() - node.values.keys() for node in nodes):
-                    raise ConfigError("the journal's resume gives members values of other names")
+                    raise ConfigError("the journal's event `resume` sets values that its members do not have")
                 self.apply(frames, given(values, [(n.member, n.generation, n.values) for n in nodes]))
+                self.typed.update({self._present[n.member]: values for n in nodes})
             case Progress(members=members):
                 for p in members:
                     self.measure((p.member, p.generation), p.frames, p.objective)
 
     def _check_initial(self, values: Sequence[Values]) -> None:
         if self._nodes:
-            raise ConfigError("the journal begins its members twice")
+            raise ConfigError("the journal contains the event `initial` twice")
         if any(own.keys() != values[0].keys() for own in values):
-            raise ConfigError("the members of the journal begin with values of different names")
+            raise ConfigError("the journal's event `initial` gives its members different sets of values")
 
     def _check_round(self, report: PopulationReport, decisions: Sequence[Decision]) -> None:
-        """Check that the round is about members that are there, and that its donors are."""
+        """Check that the members and donors of a round exist."""
         where = f"the journal's round at {report.frames} frames"
         for m in report.members:
             if m.member not in self._present:
-                raise ConfigError(f"{where} reports member {m.member}, which is not there")
+                raise ConfigError(f"{where} reports member {m.member}, which does not exist")
         names = next(iter(self._nodes.values())).values.keys() if self._nodes else frozenset[str]()
         if len({d.member for d in decisions}) < len(decisions):
-            raise ConfigError(f"{where} decides twice about one member")
+            raise ConfigError(f"{where} contains two decisions on one member")
         for d in decisions:
             values, donor = values_of(d), donor_of(d)
             if d.member not in self._present or (values is not None and values.keys() != names):
                 raise ConfigError(
-                    f"{where} decides about member {d.member}, which is not there or has other values"
+                    f"{where} decides on member {d.member}, which does not exist or has other values"
                 )
             if donor is None:
                 continue
             source = self._present.get(donor[0]) if donor[1] is None else donor
             if source not in self._nodes:
-                raise ConfigError(f"{where} copies from member {donor[0]}, which was not in that state")
+                raise ConfigError(f"{where} copies member {donor[0]}, which never had that state")
 
     def add_first_members(self, values: list[Values]) -> None:
-        """Fresh members 0, 1, ... at frame 0."""
+        """Add initialised members 0, 1, ... at frame 0."""
         for member, own in enumerate(values):
             self._add(Node(member, 0, 0, own, parent=None, depth=0))
 
     def measure(self, key: StateKey, frames: int, objective: float | None) -> None:
-        """Note a node's frames and objective. None keeps the objective measured before."""
+        """Record a node's frames and objective. None keeps the previous objective."""
         if key in self._nodes:
             self._seen_frames[key] = frames
             if objective is not None:
                 self.objectives[key] = objective
 
     def apply(self, frames: int, changes: Iterable[Change]) -> None:
-        """Add the nodes that the changes of one comparison begin.
+        """Add the nodes that start with the changes of one comparison.
 
-        A remembered state counts as being as old as the end of its node: when it was stored is not recorded.
+        A remembered state counts as old as the end of its node, because the time of its storage is not recorded.
         """
         before = {member: self._nodes[key] for member, key in self._present.items()}
         for change in changes:
@@ -199,12 +205,12 @@ class Lineage:
         return list(self._children.get(key, ()))
 
     def end_trained(self, key: StateKey) -> int:
-        """Return the frames that the node's weights had been trained on when it was last measured."""
+        """Return the training frames of the node's weights at its last measurement."""
         node = self._nodes[key]
         return self._trained(node, node.own_frames)
 
     def line(self, key: StateKey) -> list[Node]:
-        """Return the nodes from the fresh weights (the root) down to this one."""
+        """Return the nodes from the root (initialised weights) to this one."""
         node = self._nodes[key]
         line = [node]
         while node.parent is not None:
@@ -221,11 +227,11 @@ class Lineage:
 
     @property
     def generations(self) -> dict[int, int]:
-        """The present generation of each member that has not been stopped."""
+        """Present generation of each member that has not been stopped."""
         return dict(self._present.values())
 
     def present(self, member: int) -> Node:
-        """Return the member's present node. KeyError for one that was stopped or never was."""
+        """Return the member's present node. Raises KeyError if the member was stopped or does not exist."""
         return self._nodes[self._present[member]]
 
     def path(self, member: int) -> list[Node]:
@@ -236,39 +242,39 @@ class Lineage:
         return path
 
     def ancestry(self, member: int) -> list[Node]:
-        """Return the nodes from the fresh weights (the root) down to the member's present one."""
+        """Return the nodes from the root (initialised weights) to the member's present one."""
         return self.line(self._present[member])
 
     def surviving_roots(self) -> set[StateKey]:
         """Return the roots of the members that have not been stopped.
 
-        The set shrinks unless a restart adds a root, or a remembered state brings back one that was lost.
+        The set shrinks over time. It grows only if a restart adds a root, or a remembered state restores a lost one.
         """
         return {self._roots[key] for key in self._present.values()}
 
 
 def mean(objectives: Iterable[float]) -> float | None:
-    """Return the mean of a window, None if it is empty; NaN and infinities carry over."""
+    """Return the mean of a window, or None if it is empty. NaN and infinities propagate."""
     values = list(objectives)
     return sum(values) / len(values) if values else None
 
 
-# -- luck ---------------------------------------------------------------------------------------------------
+# -- noise --------------------------------------------------------------------------------------------------
 
 LEVEL = 0.05
 
 
 @dataclass
 class Noise:
-    """Counts over the rounds of a journal.
+    """Number of replacements within the noise, over the rounds of a journal.
 
-    A replacement is within the noise if Welch's two-sided test does not tell the member's window of episodes from its
-    donor's at `LEVEL`. Episodes of a window are of weights that learn meanwhile, so the test is a rough one.
+    A replacement is within the noise if Welch's two-sided test does not separate the windows of member and donor at
+    `LEVEL`. The test is approximate, because the weights learn during a window.
     """
 
     comparisons: int = 0
     replacements: int = 0
-    """By the present weights of another member; those by a remembered state have no window to compare."""
+    """Copies of another member's present weights. Remembered states have no window to compare."""
     within: int = 0
 
     def note(self, event: Round) -> None:
@@ -283,5 +289,5 @@ class Noise:
                 continue
             self.replacements += 1
             pair = windows[decision.member], windows[decision.donor]
-            if all(map(math.isfinite, (*pair[0], *pair[1]))):  # a broken member is not replaced by luck
+            if all(map(math.isfinite, (*pair[0], *pair[1]))):  # a broken member is not noise
                 self.within += welch_p(*pair) >= LEVEL

@@ -1,4 +1,4 @@
-"""The one record of a member: what a controller observes of it, and what a change does to that. Pure bookkeeping."""
+"""Record of a member: its observed state, and the effect of changes on it. Pure bookkeeping."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pbt_rl.controllers.state import ADDED, STATE
 
 @dataclass(eq=False)
 class MemberRecord:
-    """One member between `apply` of its changes and `report` to the controller."""
+    """One member. `apply` takes its changes, and `report` feeds the controller."""
 
     id: int
     values: Values = field(metadata=STATE)
@@ -24,36 +24,36 @@ class MemberRecord:
     """Of the present generation only."""
     generation: int = field(default=0, metadata=STATE)
     frames: int = field(default=0, metadata=STATE)
-    """Over all generations."""
+    """Emulator frames over all generations."""
     best: float | None = field(default=None, metadata=STATE)
-    """Highest finite mean of the window since the last comparison; None if no objective came since, or too few."""
+    """Highest finite mean of the window since the last comparison. None before the first one."""
     judged: int = field(default=0, metadata=ADDED)
     """Rounds of the present generation that had ended at the last decision."""
     until_frames: int | None = field(default=None, metadata=STATE)
-    """With this many frames the member waits for a decision; None for no limit."""
+    """Frames at which the member waits for a decision. None: no limit."""
     stopped: bool = field(default=False, metadata=STATE)
     broken: bool = field(default=False, metadata=STATE)
     """The member cannot learn any more."""
     evaluates: int = field(default=0, metadata=STATE)
-    """Episodes that the member plays with the weights as they are, learning nothing; 0: it learns."""
+    """Number of evaluation episodes, during which the member does not learn. 0: it learns."""
     outdated: bool = field(default=False, metadata=STATE)
-    """The window is of before the evaluation, of which no episode counts yet: shown, but not reported."""
+    """The window is older than the evaluation, which has no counted episode yet. Displayed, but not reported."""
 
     def __post_init__(self) -> None:
         self.values = dict(self.values)
-        self._names = frozenset(self.values)  # a setting, though derived
+        self._names = frozenset(self.values)  # a setting, although derived
 
     def restored(self) -> None:
-        """Check that the values are those that a member has. Raises ValueError."""
+        """Check the names of the restored values. Raises ValueError."""
         strange = sorted(self.values.keys() ^ self._names)
         if strange:
             raise ValueError(
-                f"the saved values of member {self.id} lack or have beyond the known: {', '.join(strange)}"
+                f"the saved values of member {self.id} differ from those of this run in: {', '.join(strange)}"
             )
 
     @property
     def objective(self) -> float | None:
-        """Mean of the window: None while it is empty, NaN if one of its objectives is not finite."""
+        """Mean of the window. None while it is empty, NaN if an objective is not finite."""
         known = self.objectives.objectives()
         return mean_objective(known) if known else None
 
@@ -62,7 +62,7 @@ class MemberRecord:
         self.note_objectives([(0, objective, objective)])
 
     def note_objectives(self, judged: Sequence[Judged], least: int = 1) -> None:
-        """Count objectives of the present generation that came together. least: rounds before a mean is a `best`."""
+        """Count simultaneous objectives of the present generation. least: rounds that a `best` needs."""
         if self.outdated:
             self.objectives.clear()
             self.outdated, self.judged = False, 0
@@ -73,12 +73,12 @@ class MemberRecord:
             self.best = mean if self.best is None else max(self.best, mean)
 
     def note_broken(self) -> None:
-        """Mark the member as broken: what was measured before is no longer true of it."""
+        """Mark the member as broken, and invalidate its window."""
         self.broken = True
         self.objectives.spoil()
 
     def apply(self, change: Change) -> None:
-        """Take over a change. With new values a generation begins, for which nothing measured before counts.
+        """Apply a change. New values start a generation with an empty window.
 
         Only new weights repair a broken member.
         """
@@ -96,7 +96,7 @@ class MemberRecord:
             self.broken = False
 
     def report(self, rounds: int | None = None) -> MemberReport:
-        """Return what the controller may know. rounds: the objectives to include at most; None: the whole window."""
+        """Return the controller's view of the member. rounds: at most this many objectives. None: all."""
         return MemberReport(
             member=self.id,
             frames=self.frames,

@@ -1,5 +1,6 @@
-"""MF-PBT: groups of members that are compared at different frequencies, so that what pays off late is not selected away
-early, with migrations between them.
+"""MF-PBT: groups of members that are compared at different frequencies, with migrations between them.
+
+Rare comparisons keep members whose progress pays off late.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Literal
 
 from pbt_rl.controllers.controllers import PbtController, StaticController, pbt_rules
 from pbt_rl.controllers.decisions import Controller, MemberReport, StateKey
-from pbt_rl.controllers.entry import ControllerEntry, Ingredients, OptionGroups
+from pbt_rl.controllers.entry import ControllerContext, ControllerEntry, OptionGroups
 from pbt_rl.controllers.exploit import (
     Deciding,
     Exploit,
@@ -32,21 +33,21 @@ from pbt_rl.errors import require
 
 MigrantHypers = Literal["own", "best"]
 FREQUENCIES = (1, 10, 25, 50)
-"""The paper's: each group is compared every this many rounds."""
+"""Defaults of the paper: each group is compared every this many rounds."""
 FEW_MEMBERS, FEW_FREQUENCIES = 16, (1, 10)
-"""A population of at most 16 has groups of one or two in four groups, which cannot select: it has two groups."""
+"""At most 16 members use two groups, because four groups of one to four members cannot select."""
 
 
 @dataclass
 class Groups:
-    """The rule of selection of `MfPbt`: members in groups, group i compared every `frequencies[i]` rounds.
+    """Exploit rule of `MfPbt`: group i is compared every `frequencies[i]` rounds.
 
-    Members are dealt out in blocks: the first of M groups holds the first N / M members.
+    Groups are blocks of ids: the first of M groups contains the first N / M members.
     """
 
     frequencies: tuple[int, ...]
     exploit: Exploit
-    """Rule inside the groups."""
+    """Rule within each group."""
     migrant_hypers: MigrantHypers
     _rounds: int = field(default=0, init=False)
     _num_members: int = field(default=0, init=False)
@@ -56,15 +57,15 @@ class Groups:
         assert min(self.frequencies) > 0
 
     def populate(self, num_members: int) -> None:
-        """Set the number of members at the start; a member's id decides on its group."""
+        """Set the number of members at the start. The id of a member determines its group."""
         self._num_members = num_members
 
     def group(self, member: int) -> int:
-        """Return the group that a member always belongs to."""
+        """Return the group of a member, which never changes."""
         return member * len(self.frequencies) // self._num_members
 
     def select(self, members: Members, rng: Random, deciding: Deciding = None) -> list[Selection]:
-        """Judge the members in their order; those of groups that are not due go on."""
+        """Select for each deciding member, in the order of `members`. Groups that are not due stay unchanged."""
         self._rounds += 1
         selections: dict[int, Selection] = {}
         scores = {m.member: score(m) for m in members}
@@ -90,7 +91,7 @@ class Groups:
         ranking: Sequence[int],
         scores: Mapping[int, float],
     ) -> dict[int, Selection]:
-        """Offer the best of the other groups, one by one, to the third quarter of this one."""
+        """Offer the best of the other groups to this group's third quarter."""
         values = {m.member: m.values for m in inside}
         local = [m for m in ranking if m in values]
         outside = iter([m for m in ranking if m not in values and not math.isnan(scores[m])])
@@ -103,8 +104,8 @@ class Groups:
                 continue
             every = self.frequencies[self.group(migrant)]
             slower = every > self.frequencies[group]
-            what = "with its values" if slower else "weights only"
-            reason = f"{describe_shortfall(own, scores[migrant])}, of a group compared every {every} rounds: {what}"
+            what = "weights and values" if slower else "weights only"
+            reason = f"{describe_shortfall(own, scores[migrant])}, from a group compared every {every} rounds: {what}"
             best = values[local[0]] if self.migrant_hypers == "best" and not slower else None
             copy: Literal["both", "weights"] = "both" if slower else "weights"
             changed[member] = Selection(member, migrant, mutate=False, reason=reason, copy=copy, base=best)
@@ -112,12 +113,12 @@ class Groups:
         return changed
 
     def remembers(self) -> frozenset[StateKey]:
-        """Return what the rule inside the groups remembers."""
+        """Return the states that the rule within the groups remembers."""
         return self.exploit.remembers() if isinstance(self.exploit, Remembering) else frozenset()
 
 
 def usual_frequencies(num_members: int) -> tuple[int, ...]:
-    """Return the frequencies of a population whose user names none."""
+    """Return the default frequencies for a population of this size."""
     return FEW_FREQUENCIES if num_members <= FEW_MEMBERS else FREQUENCIES
 
 
@@ -125,34 +126,34 @@ def usual_frequencies(num_members: int) -> tuple[int, ...]:
 class MfPbt(PbtController):
     """MF-PBT (Doulazmi et al. 2025, "Multiple-Frequencies Population-Based Training", section 4 and its source).
 
-    The members are dealt out to as many groups as there are frequencies. A *round* is a comparison of `ready`, which
-    must be one of all members; in round k those groups are compared whose frequency divides k. A group compares its
-    members with each other by `exploit` (the paper: the worst quarter copies the best quarter and mutates), and then
-    offers to its third quarter, from its best member down, the best members of all other groups. A migrant that is
-    better replaces the member, also one that would copy inside its group: from a slower group with its values, from a
-    faster one, whose values may be greedy, with its weights only. Then the member goes on from its own values
-    (migrant_hypers `own`), or from those of its group's best member (`best`, as the authors' source has it).
-    Migrants' values are not mutated.
+    The population has as many groups as there are frequencies. A *round* is a comparison of `ready`, which must be a
+    rule that compares all members. Round k compares the groups whose frequency divides k.
+    A group first compares its members by `exploit` (the paper: the worst quarter copies the best quarter and mutates).
+    Then the best members of all other groups are offered to its third quarter, best first. A migrant that is better
+    replaces the member, even one that would copy within its group.
+    A migrant from a slower group brings its values. One from a faster group, whose values may be greedy, brings only
+    its weights. The member then keeps its own values (migrant_hypers `own`), or takes those of its group's best member
+    (`best`, as in the authors' source). Migrants' values are not mutated.
 
-    The paper wants groups of equal size, a multiple of four.
+    The paper requires groups of equal size, a multiple of four.
     """
 
     frequencies: tuple[int, ...] = field(default=FREQUENCIES, kw_only=True)
     migrant_hypers: MigrantHypers = field(default="own", kw_only=True)
 
     def __post_init__(self) -> None:
-        # The same object as `exploit`, under its own type: no field, or it would be saved twice.
+        # Typed alias of `exploit`. Not a field, because it would be saved twice.
         self._groups = Groups(self.frequencies, self.exploit, self.migrant_hypers)
         self.exploit = self._groups
         super().__post_init__()
 
     def initial(self, num_members: int) -> list[Values]:
-        """Deal out the members to the groups, and return their values."""
+        """Assign the members to groups, and return their values."""
         self._groups.populate(num_members)
         return super().initial(num_members)
 
 
-def _mf_pbt(given: Ingredients) -> Controller:
+def _mf_pbt(given: ControllerContext) -> Controller:
     pbt = given.pbt
     if not pbt.enabled:
         return StaticController(given.table)
@@ -163,18 +164,23 @@ def _mf_pbt(given: Ingredients) -> Controller:
         given.members >= least,
         "controller",
         "mf-pbt",
-        f"{groups} groups (--pbt.frequencies) need at least {least} members (--num-policies)",
+        f"{groups} groups (--pbt.frequencies) need at least {least} members: give --num-policies {least} or more",
     )
     require(
-        pbt.ready == "synchronous", "pbt.ready", pbt.ready, "mf-pbt counts rounds of all: use synchronous"
+        pbt.ready == "synchronous",
+        "pbt.ready",
+        pbt.ready,
+        "mf-pbt compares all members together: use synchronous",
     )
     require(
         pbt.exploit != "backtrack",
         "pbt.exploit",
         pbt.exploit,
-        "its elites are those of all members, and groups of mf-pbt select among themselves: use another rule",
+        "its elites span all members, but mf-pbt selects within groups: use another rule",
     )
-    require(pbt.copy == "both", "pbt.copy", pbt.copy, "mf-pbt itself chooses what is copied: use both")
+    require(
+        pbt.copy == "both", "pbt.copy", pbt.copy, "mf-pbt chooses itself which parts are copied: use both"
+    )
     return MfPbt(
         given.table,
         given.seed,
@@ -185,7 +191,7 @@ def _mf_pbt(given: Ingredients) -> Controller:
 
 
 def _never_compared(options: OptionGroups, members: int, budget_frames: int) -> str:
-    """Return a hint at groups that are never compared within the budget, or nothing."""
+    """Return a warning about groups that are never compared within the budget, or ""."""
     pbt = options.group(PbtConfig)
     frequencies = pbt.frequencies or usual_frequencies(members)
     due, held = max(pbt.start_frames, pbt.period_frames), 0
@@ -194,16 +200,16 @@ def _never_compared(options: OptionGroups, members: int, budget_frames: int) -> 
         due += grown(pbt.period_frames, pbt.period_growth, held)
     never = " and ".join(f"{each}" for each in frequencies if each > held)
     return never and (
-        f"note: this run ends at {budget_frames:,} frames, after {held} comparison{'' if held == 1 else 's'}: groups "
-        f"that mf-pbt compares every {never} of them never are: lower --pbt.period-frames, or give other "
-        "--pbt.frequencies"
+        f"note: this run ends at {budget_frames:,} frames, after {held} comparison{'' if held == 1 else 's'}. mf-pbt "
+        f"never compares the groups of --pbt.frequencies {never}: lower --pbt.period-frames, or give other "
+        "frequencies"
     )
 
 
 MF_PBT = ControllerEntry(
     _mf_pbt,
     ("pbt", "pbt.frequencies", "pbt.migrant_hypers"),
-    "its multi-frequency form (Doulazmi et al. 2025).",
+    "PBT in groups that are compared at different frequencies (Doulazmi et al. 2025).",
     compares=True,
     note=_never_compared,
 )

@@ -1,7 +1,7 @@
 """Objectives of one member over several tasks. Pure bookkeeping.
 
-A *round* is one episode of every task. Members are compared by rounds, so that a task does not weigh more because
-its episodes are shorter. An environment without tasks counts as one task, and a round is one episode.
+A *round* is one episode of every task. Members are compared by rounds, so that a task with shorter episodes does not
+weigh more. Without tasks, a round is one episode.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ Judged = tuple[int, float, float]
 
 
 def by_score(objectives: Mapping[int, float | None], finals: Mapping[int, float | None]) -> list[int]:
-    """Return the members with a finite score, best first; of equals the lower id first.
+    """Return the members with a finite score, best first. Ties go to the lower id.
 
-    objectives: last known ones in training. finals: means of final games. Whoever played these comes before all others:
-    the highest of many means in training is high by luck, too. The best member of a run, in whatever shows it, is the
-    first of its population, in which no control is.
+    objectives: last known ones in training. finals: means of the final evaluation. Members with a final evaluation rank
+    first, because the highest of many training means is partly luck. The best member of a run is always the first of
+    its population without controls.
     """
     order: dict[int, None] = {}
     for scores in (finals, objectives):
@@ -34,7 +34,7 @@ def by_score(objectives: Mapping[int, float | None], finals: Mapping[int, float 
 
 @dataclass(eq=False)
 class _Task:
-    """The newest objectives and returns of one task, at most `window`, and the number of episodes ever counted."""
+    """Newest objectives and returns of one task, with an episode count."""
 
     window: int
     scores: deque[float] = field(init=False)
@@ -56,9 +56,9 @@ class _Task:
 
 @dataclass(eq=False)
 class ObjectiveWindow:
-    """The newest objectives of a member, per task.
+    """Newest objectives of a member, per task.
 
-    tasks: their number. window: at most this many rounds count. cap: the mean of a task counts at most this much.
+    tasks: number of tasks. window: maximum number of rounds. cap: upper limit of the mean of each task.
     """
 
     tasks: InitVar[int]
@@ -75,13 +75,13 @@ class ObjectiveWindow:
         self._tasks[task].add(objective, raw_return)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Reset the window and the counts."""
         for task in self._tasks:
             task.empty()
             task.episodes = 0
 
     def spoil(self) -> None:
-        """Let one NaN stand for everything in the window, and count it; the counts of episodes go on."""
+        """Replace the content by one NaN, which counts as an episode. Earlier episodes stay counted."""
         for task in self._tasks:
             task.empty()
             task.add(math.nan, math.nan)
@@ -93,14 +93,14 @@ class ObjectiveWindow:
 
     @property
     def full(self) -> bool:
-        """Whether the window holds as many rounds as it can."""
+        """True if the window contains as many rounds as fit."""
         return all(len(task.scores) == task.window for task in self._tasks)
 
     def objectives(self, rounds: int | None = None) -> tuple[float, ...]:
         """Return one number per round, oldest first, for the newest `rounds` (None: all in the window).
 
-        Their mean is the objective: the mean over tasks of the mean of each task, cut off at the cap. The cut lowers
-        all episodes of a task by the same amount, so that rounds keep their spread.
+        Their mean is the objective: the mean over tasks of each task's mean, clipped to the cap. Clipping lowers all
+        episodes of a task equally, so the variation between rounds is kept.
         """
         known = min(len(task.scores) for task in self._tasks)
         rounds = known if rounds is None else min(rounds, known)
@@ -110,7 +110,9 @@ class ObjectiveWindow:
         return tuple(newest[0]) if len(newest) == 1 else tuple(map(mean, zip(*newest, strict=True)))
 
     def of_task(self, task: int) -> tuple[float, float, int] | None:
-        """Return a task's mean objective and mean return in the window, uncapped, and its number of episodes.
+        """Return a task's mean objective, mean return and number of episodes.
+
+        The means are over the window, without the cap.
 
         None without any episode.
         """
@@ -125,7 +127,7 @@ class ObjectiveWindow:
 
 
 def mean(values: Sequence[float]) -> float:
-    """Return the mean; of a single value exactly that value. NaN if infinities cancel, or if the sum overflows."""
+    """Return the mean; exact for a single value. NaN if infinities cancel or the sum overflows."""
     if not all(map(math.isfinite, values)):
         return sum(values) / len(values)
     try:
@@ -135,5 +137,5 @@ def mean(values: Sequence[float]) -> float:
 
 
 def spread(values: Sequence[float]) -> float:
-    """Return the standard deviation of the whole (not of a sample); NaN if a value is NaN or infinite."""
+    """Return the population standard deviation; NaN if a value is not finite."""
     return pstdev(values) if all(map(math.isfinite, values)) else math.nan

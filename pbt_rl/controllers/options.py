@@ -1,4 +1,4 @@
-"""Options of population-based training, of the controller that follows a recorded run, and of searches."""
+"""Options of population-based training, of schedules, and of searches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pbt_rl.registry import EXPLOIT_RULES, EXPLORE_RULES, READY_RULES
 
 
 def _texts(rules: Mapping[str, Any]) -> dict[str, str]:
-    """Return name -> help of each rule that has one; the option's own help has those of the others."""
+    """Return name -> help of each rule that has one. The option's help describes the others."""
     return {name: rule.help for name, rule in rules.items() if rule.help}
 
 
@@ -22,31 +22,32 @@ def _once(entries: tuple[str, ...]) -> bool:
 
 @dataclass(frozen=True)
 class PbtConfig:
-    """Population-based training: when members are compared and how they change."""
+    """Population-based training: when members are compared, and how they change."""
 
     enabled: bool = option(True, common=True)
     """Compare and change members. Off: members train independently, all with the initial values of member 0."""
     ready: str = option("synchronous", choices=lambda: tuple(READY_RULES), texts=lambda: _texts(READY_RULES))
-    """`synchronous`: all members are compared together. {each}"""
+    """Rule for the time of comparisons. `synchronous`: all members together, every --pbt.period-frames. {each}"""
     period_frames: int = option(2_500_000, above=0, common=True)
-    """Emulator frames of each member between two comparisons (a meta-epoch)."""
+    """PBT interval: emulator frames per member between two comparisons."""
     period_growth: float = option(1.0, at_least=1)
-    """Factor from each period to the next."""
+    """Factor from each PBT interval to the next. 1: constant."""
     start_frames: int = option(5_000_000, at_least=0, common=True)
-    """Compare no members before all of them (asynchronous: before the member) have this many frames."""
+    """Emulator frames per member before the first comparison. With --pbt.ready asynchronous each member counts on its
+    own."""
     ready_fraction: float = option(0.8, above=0, at_most=1)
-    """partially-synchronous: share of the members that must have arrived."""
+    """Share of the members that must be due to start a comparison (--pbt.ready partially-synchronous)."""
     period_seconds: float = option(600.0, above=0)
-    """--pbt.ready timed: seconds of training between two comparisons of all members. The journal keeps at which second
-    each was held, so that `audit` decides it again; two runs of one seed are not alike, not even with --mode serial."""
+    """Seconds of training between two comparisons of all members (--pbt.ready timed). The journal records the time of
+    each one, so `audit` can replay it. Such a run is not reproducible from its seed, even with --mode serial."""
     start_seconds: float = option(0.0, at_least=0)
-    """timed: compare no members before this many seconds of training, nor before a whole period."""
+    """Seconds of training before the first comparison, at least one interval (--pbt.ready timed)."""
     frequencies: tuple[int, ...] = option((), at_least=1, distinct=True, empty=True)
-    """mf-pbt: one group of members for each of these, compared every n-th period. Empty: 1 10 for at most 16 members,
-    else 1 10 25 50 (Doulazmi et al. 2025)."""
+    """One group of members per number n, compared every n-th PBT interval (--controller mf-pbt). Empty: 1 10 for at
+    most 16 members, else 1 10 25 50 (Doulazmi et al. 2025)."""
     migrant_hypers: Literal["own", "best"] = "own"
-    """mf-pbt: a member that takes the weights of a faster group keeps its `own` values or takes those of the `best`
-    member of its group."""
+    """Values of a member that copies the weights of a faster group (--controller mf-pbt): its `own`, or those of the
+    `best` member of its group."""
     exploit: str = option(
         "top-middle-bottom",
         choices=lambda: tuple(EXPLOIT_RULES),
@@ -54,27 +55,28 @@ class PbtConfig:
         custom="module:Class",
         common=True,
     )
-    """`top-middle-bottom` (Sample Factory): the best stay, the worst copy one of the best and mutate, the others
-    keep their weights and mutate. `truncation` (Jaderberg et al. 2017, Ray): only the worst change. {each} Or your own
-    class or function (docs/reference/rules.md)."""
+    """Rule for the choice of donors. `top-middle-bottom` (Sample Factory): the best stay unchanged, the worst copy one
+    of the best and mutate, the others keep their weights and mutate. `truncation` (Jaderberg et al. 2017, Ray): only
+    the worst change. {each} Or your own class or function (docs/reference/rules.md)."""
     copy: Literal["both", "weights", "hypers"] = "both"
-    """What a replaced member copies. `weights`: values are neither copied nor explored, each member keeps those that it
-    began with. `hypers`: it keeps its own weights. (Both are ablations of Jaderberg et al. 2017, section 4.4.3.)"""
+    """Parts that a replaced member copies. `weights`: each member keeps its first values, without mutation. `hypers`:
+    each member keeps its own weights. Both are ablations of Jaderberg et al. (2017), section 4.4.3."""
     replace_fraction: float = option(0.3, at_least=0, at_most=0.5)
-    """Share of the population that is best, and share that is worst (rounded, at least 1 member): top-middle-bottom,
-    truncation, sigma-gap."""
+    """Size of the best group and of the worst group, as a share of the population, at least 1 member each
+    (--pbt.exploit top-middle-bottom, truncation, sigma-gap)."""
     replace_gap: float = option(0.1, at_least=0)
-    """A member is replaced only if the donor is better by this share of the larger of the two magnitudes..."""
+    """Minimum lead of a donor over the member that it replaces, as a share of the larger of the two magnitudes. A donor
+    must exceed all three minimum leads (--pbt.exploit top-middle-bottom, truncation)."""
     replace_gap_absolute: float = option(1e-6, at_least=0)
-    """...and by this much in the objective's own unit..."""
+    """Minimum lead of a donor, in the unit of the objective."""
     replace_errors: float = option(2.5, at_least=0)
-    """...and by so many standard errors of the difference of the two windows; 0: noise counts (all three:
-    top-middle-bottom, truncation)."""
+    """Minimum lead of a donor, in standard errors of the difference of the two means. 0: differences within the noise
+    count too."""
     t_test_level: float = option(0.05, at_least=0, at_most=1)
-    """t-test: level of the two-sided Welch test on the last 10 episodes."""
+    """Significance level of Welch's two-sided test on the last 10 episodes (--pbt.exploit t-test)."""
     exploit_option: tuple[str, ...] = option((), pairs=True)
-    """NAME=VALUE for a setting of the exploit rule, such as sigmas=0.4 (sigma-gap). May be repeated. A value
-    that is not JSON is a string; a wrong name lists the settings of the rule."""
+    """NAME=VALUE for a setting of the exploit rule, such as sigmas=0.4 (sigma-gap). May be repeated. A value that is
+    not JSON is a string. The error for an unknown name lists the settings of the rule."""
     explore: str = option(
         "perturb",
         choices=lambda: tuple(EXPLORE_RULES),
@@ -82,53 +84,55 @@ class PbtConfig:
         custom="module:Class",
         common=True,
     )
-    """`perturb` (Sample Factory): some values are multiplied or divided by a uniform factor, and one with a range of
-    your own is drawn anew one time in four. `factors` (Jaderberg et al. 2017): each is multiplied by one of
-    --pbt.factors. {each}"""
+    """Rule for the change of values. `perturb` (Sample Factory): multiply or divide some values by a random factor. A
+    copy draws values with a user-defined range anew with probability 0.25. `factors` (Jaderberg et al. 2017): multiply
+    each value by one of --pbt.factors. {each}"""
     mutation_rate: float = option(0.15, at_least=0, at_most=1)
-    """perturb: probability that a value changes when its member mutates."""
+    """Probability that a value changes when its member mutates (--pbt.explore perturb)."""
     perturb_min: float = option(1.1, at_least=1)
-    """perturb: smallest factor that a value is multiplied or divided by."""
+    """Smallest factor that a value is multiplied or divided by (--pbt.explore perturb)."""
     perturb_max: float = option(1.5, at_least=1)
-    """perturb: largest factor that a value is multiplied or divided by."""
+    """Largest factor that a value is multiplied or divided by (--pbt.explore perturb)."""
     reset_probability: float = option(0.01, at_least=0, at_most=1)
-    """perturb: probability that a changed value returns to its default."""
+    """Probability that a changing value returns to its default (--pbt.explore perturb)."""
     factors: tuple[float, ...] = option((1.2, 0.8), above=0)
-    """factors, resample: factors that a value may be multiplied by."""
+    """Factors that a value may be multiplied by (--pbt.explore factors, resample)."""
     explore_probability: float | None = option(None, at_least=0, at_most=1)
-    """Probability that a value changes (factors, multiply-or-divide; None: 1, with impala 1/3), that it is drawn anew
-    (resample, pairwise, perturb if it has a range of your own; None: 0.25), or that all are (resample-all; None:
-    0.2)."""
+    """Probability per value that it changes (factors, multiply-or-divide), or that it is drawn anew (resample,
+    pairwise, and perturb for user-defined ranges). With resample-all: probability that all values are drawn anew. None:
+    1 for factors and multiply-or-divide (1/3 with --pbt.exploit impala), 0.2 for resample-all, 0.25 for the others."""
     explore_option: tuple[str, ...] = option((), pairs=True)
-    """NAME=VALUE for a setting of the explore rule, such as window=100 (pb2). May be repeated."""
+    """NAME=VALUE for a setting of the explore rule, such as window=100 (pb2). May be repeated. The error for an unknown
+    name lists the settings of the rule."""
     custom_explore: str = option(
         "",
         test=lambda text: text == "" or names_object(text),
         remedy="module:function",
         leads_out=names_module,
     )
-    """Your own function as module:function, called last with the values (name -> number) and a random.Random; it
-    returns the new values."""
+    """Your own function as module:function, called after the explore rule. It receives the values (name -> number) and
+    a random.Random, and returns the new values."""
     objective_episodes: int = option(100, at_least=1, common=True)
-    """Average the objective over at most this many of the last episodes since the member changed."""
+    """Window of the objective: mean over at most this many of the latest episodes since the member changed."""
     min_episodes: int = option(5, at_least=1)
-    """Leave a member with fewer finished episodes since its last change to the next comparison."""
+    """Finished episodes since its last change that a member needs for a comparison. A member with fewer waits for the
+    next one."""
     evaluate_episodes: int = option(0, at_least=0)
-    """Evaluate each member on purpose before it is compared: it learns nothing until its environments have played so
-    many whole episodes (rounded up to equally many of each), and these are its objective. Their frames count in the
-    budget. At the end of the run all members play --final-episodes. 0: compare by the episodes of training."""
+    """Evaluation episodes per member before each comparison, which then determine its objective. Rounded up to an equal
+    number per environment. The member does not learn meanwhile, and the frames count towards the budget. 0: compare by
+    training episodes. (The final evaluation has its own option, --final-episodes.)"""
     tune: tuple[str, ...] = option((), common=True, test=_once, remedy="each name once")
-    """Names of the values to tune: hypers by name, shaping as `shaping.NAME`. Empty: the usual hypers, and all shaping
-    but score_scale (a factor on all rewards, which normalised advantages do not see).
-    NAME=LOW:HIGH sets bounds: mutations keep to them, and members and searches start drawn from them (member 0 at its
-    --hypers.* if that lies within), evenly on the value's scale; NAME=LOW:HIGH:SCALE: on log, linear, one-minus or
-    int."""
+    """Values to tune: hypers by name, reward shaping as `shaping.NAME`. Empty: the default set of hypers, and all
+    shaping except score_scale, because normalised advantages cancel a factor on all rewards.
+    NAME=LOW:HIGH sets the bounds of mutations. All start values are then drawn from them, evenly on the scale of the
+    value; member 0 keeps its --hypers.* if that is within. NAME=LOW:HIGH:SCALE: draw on the scale log, linear,
+    one-minus or int."""
     prior: tuple[str, ...] = option((), common=True, test=_once, remedy="each name once")
-    """Where the tuned values start, if not anywhere within their bounds: NAME=LOW:HIGH, NAME=LOW:HIGH:SCALE, or choices
-    as NAME=A,B,C."""
+    """Distribution of the start values, if narrower than the bounds: NAME=LOW:HIGH, NAME=LOW:HIGH:SCALE, or choices as
+    NAME=A,B,C."""
     start_values: tuple[str, ...] = ()
-    """Start values of single members: a table (FILE.csv with a column per value, FILE.json with an object per member),
-    or one text per member such as learning_rate=1e-3,gamma=0.99. What is left out starts as without it."""
+    """Start values of single members. Either a table (FILE.csv with one column per value, FILE.json with one object per
+    member), or one text per member such as learning_rate=1e-3,gamma=0.99. Omitted values start as usual."""
 
     def __post_init__(self) -> None:
         require(
@@ -141,7 +145,7 @@ class PbtConfig:
 
 @dataclass(frozen=True)
 class ScheduleConfig:
-    """Follow the schedule of a recorded run: every member does, with its own weights."""
+    """Follow the schedule of a recorded run. Each member follows it, with its own weights."""
 
     run: str = ""
     """Folder of the recorded run."""
@@ -152,36 +156,38 @@ class ScheduleConfig:
     )
     """Member whose schedule is followed, along its ancestry: `best` or an id."""
     hold_final: bool = False
-    """Hold the schedule's last values from the start (the paper's ablation) instead of following it."""
+    """Hold the last values of the schedule from the start (ablation of Jaderberg et al. 2017)."""
 
 
 @dataclass(frozen=True)
 class SearchConfig:
-    """HyperTrick, Successive Halving, Hyperband, ASHA and random search. The members are the configurations; all are
-    drawn from the priors of the values to tune (--pbt.tune), none has the defaults. The next member takes the slot of
-    a stopped one (--slots).
+    """Searches: HyperTrick, Successive Halving, Hyperband, ASHA and random search.
+
+    Each member is one configuration, drawn from the priors of the tuned values (--pbt.tune); none has the defaults.
+    When a member stops, the next one takes its slot (--slots).
     """
 
     phases: int = option(10, at_least=1, at_most=1000)
-    """Phases of a configuration that is never stopped (all but hyperband and asha)."""
+    """Phases of a configuration that trains to the end (all but hyperband and asha)."""
     phase_frames: int = option(0, at_least=0, zero="derived")
-    """Emulator frames of each member per phase (hyperband, asha: per unit of the resource). Derived: --train-for-frames
+    """Emulator frames per member and phase (hyperband, asha: per unit of the resource). Derived: --train-for-frames
     divided by --search.phases (hyperband, asha: by --search.resource)."""
     phase_episodes: int = option(0, at_least=0, zero="by frames")
-    """hypertrick: a phase ends with this many episodes of the member (Heinrich and Frosio 2019: 2,500), as seen at the
-    reports of its learner, twice per second; with --train-for-frames it ends in any case."""
+    """Episodes per member and phase, instead of frames (hypertrick; Heinrich and Frosio 2019: 2,500). Counted twice per
+    second, at the reports of the learner. A phase also ends at --train-for-frames."""
     eviction_rate: float = option(0.25, at_least=0, below=1)
     """Share of members stopped at the end of each phase: expected (hypertrick) or exact (successive-halving; 0.5
     halves)."""
     allocation: Literal["static", "dynamic"] = "dynamic"
-    """successive-halving: `dynamic`: any free slot trains any member that has not ended the phase. `static`:
-    each slot has members of its own, and idles when these have ended the phase."""
+    """Assignment of members to slots (successive-halving). `dynamic`: a free slot trains any member that has not
+    finished the phase. `static`: each slot has a fixed set of members, and idles once they have finished the phase."""
     eta: int = option(3, at_least=2)
-    """hyperband, asha: one of this many members of a bracket or rung goes on."""
+    """Inverse of the share of members promoted from each bracket or rung (hyperband, asha)."""
     resource: int = option(27, at_least=1)
-    """hyperband, asha: units of the longest training (R). With eta 3: 46 configurations in 4 brackets; of asha rungs of
-    1, 3, 9 and 27 units."""
+    """Units of the longest training, R (hyperband, asha). With eta 3: 46 configurations in 4 brackets (hyperband), or
+    rungs of 1, 3, 9 and 27 units (asha)."""
     restart: bool = True
-    """hyperband: members that go on start again from fresh weights (Heinrich and Frosio 2019). Off: they train on."""
+    """Restart promoted members from initialised weights (hyperband; Heinrich and Frosio 2019). Off: they train on."""
     sampling: Literal["random", "grid"] = "random"
-    """`random`: drawn from the priors. `grid`: the points of a grid, evenly spaced on each value's scale."""
+    """Configurations. `random`: drawn from the priors. `grid`: points of a grid, evenly spaced on the scale of each
+    value."""

@@ -1,9 +1,9 @@
-"""What a user wrote: exploit and explore rules, a function that changes values last, controllers.
+"""User-defined exploit rules, explore rules, value functions and controllers.
 
-The contract is in docs/reference/rules.md. An exploit rule is a dataclass with `select`, or a function (members, rng)
--> {member: donor}. An explore rule is a dataclass whose first field receives the specs of the tuned values. A
-controller is a dataclass whose first two fields receive the table of values and a seed. All are checked when a run
-starts; later every answer is, and errors name whose it was.
+docs/reference/rules.md has the contract. An exploit rule is a dataclass with `select`, or a function (members, rng) ->
+{member: donor}. An explore rule is a dataclass whose first field receives the specs of the tuned values. A controller
+is a dataclass whose first two fields receive the table of values and a seed.
+All are checked when a run starts, and so is each of their results later. Errors name the option and the user's class.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pbt_rl.controllers.decisions import (
     donor_of,
     values_of,
 )
-from pbt_rl.controllers.entry import ControllerEntry, Ingredients, OptionGroups, ten_periods
+from pbt_rl.controllers.entry import ControllerContext, ControllerEntry, OptionGroups, ten_periods
 from pbt_rl.controllers.exploit import Deciding, Members, Remembering, Selection, decides
 from pbt_rl.controllers.explore import Explore, Learning, Pairing, mutated
 from pbt_rl.controllers.hypers import HyperSpec, Values
@@ -40,7 +40,7 @@ from pbt_rl.errors import ConfigError, require
 
 @dataclass(eq=False)
 class _Own:
-    """What a user wrote: it is called, and its answers are checked. who: `--option module:Class`."""
+    """Base of the wrappers that check user code. who: `--option module:Class`."""
 
     who: str
     made: Any
@@ -55,14 +55,14 @@ class _Own:
     def _check_donor(
         self, method: str, source: tuple[int, int | None], there: Collection[int], kept: Collection[StateKey]
     ) -> None:
-        """source: the donor, and the generation of its remembered state or None. Raises ConfigError."""
+        """Raise ConfigError for an invalid donor. source: (donor, generation of its remembered state or None)."""
         if source[0] not in there:
             raise self._wrong(method, f"the donor {source[0]!r}: give one of {sorted(there)}")
         if source[1] is not None and source not in kept:
             raise self._wrong(method, f"the donor {source}: {_known(kept)}")
 
     def remembers(self) -> frozenset[StateKey]:
-        """See `Controller`; nothing if a rule does not remember. Raises ConfigError."""
+        """Implement `Controller.remembers`. Empty for a rule without this method. Raises ConfigError."""
         with named(self.who, "remembers"):
             keys = self.made.remembers() if isinstance(self.made, Remembering) else frozenset()
             kept: frozenset[StateKey] = _fits(keys, frozenset[StateKey])
@@ -70,23 +70,23 @@ class _Own:
 
 
 def _fits(answer: object, kind: Any) -> Any:
-    """Return an answer in the type that it has to fit; numbers of numpy are numbers. Raises ValidationError."""
+    """Convert a result to the required type; numpy numbers count as numbers. Raises ValidationError."""
     return msgspec.convert(encoded(answer), kind, strict=False)
 
 
 def _known(kept: Collection[StateKey]) -> str:
     known = ", ".join(map(str, sorted(kept))) or "none"
-    return f"states that are kept (member, generation): {known}; `remembers` names present ones to keep from now on"
+    return f"remembered states (member, generation): {known}; `remembers` adds present ones"
 
 
 def _numbers(who: str, answer: object, names: Collection[str]) -> Values:
-    """Return an answer as numbers, one for each name. Raises ConfigError."""
+    """Convert a result to one number per name. Raises ConfigError."""
     if not isinstance(answer, Mapping) or answer.keys() != set(names):
         raise ConfigError(f"{who} returned {answer!r:.200}: give a value for each of {list(names)}")
     try:
         numbers = {name: float(answer[name]) for name in names}
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"{who} returned a value that is no number: {error}") from None
+        raise ConfigError(f"{who} returned a value that is not a number: {error}") from None
     if broken := [name for name, value in numbers.items() if math.isnan(value)]:
         raise ConfigError(f"{who} returned NaN for {', '.join(broken)}")
     return numbers
@@ -96,11 +96,16 @@ def _numbers(who: str, answer: object, names: Collection[str]) -> Values:
 
 
 def own_exploit(path: str, settings: Sequence[str]) -> OwnExploit:
-    """Return the rule `module:Class` or `module:function`, tried on made-up members. Raises ConfigError."""
+    """Load the rule `module:Class` or `module:function`, and try it on sample members. Raises ConfigError."""
     who, made = f"--pbt.exploit {path}", load(path, "pbt.exploit")
     if inspect.isfunction(made):
         check_signature(who, made, 2)
-        require(not settings, "pbt.exploit-option", " ".join(settings)[:200], "a function has no settings")
+        require(
+            not settings,
+            "pbt.exploit-option",
+            " ".join(settings)[:200],
+            "a function has no settings: leave it out",
+        )
         rule = OwnExploit(who, OwnDonors(path, made))
     else:
         rule = OwnExploit(who, load_rule(path, "pbt.exploit", (), {"select": 3}, settings))
@@ -110,7 +115,7 @@ def own_exploit(path: str, settings: Sequence[str]) -> OwnExploit:
 
 
 class _AnyValues(dict[str, float]):
-    """Values of any name, for members that are made up."""
+    """Mapping that contains every name, for sample members."""
 
     def __missing__(self, name: str) -> float:
         return 1.0
@@ -118,13 +123,13 @@ class _AnyValues(dict[str, float]):
 
 @dataclass(frozen=True)
 class OwnDonors:
-    """A function of the user's own: (members, rng) -> {member: donor}. Those members copy and mutate; others stay."""
+    """User-defined function (members, rng) -> {member: donor}. These members copy and mutate; others stay unchanged."""
 
     path: str
     function: Callable[[Sequence[MemberReport], Random], Mapping[int, int]]
 
     def select(self, members: Members, rng: Random, deciding: Deciding = None) -> list[Selection]:
-        """See `Exploit`. Raises TypeError."""
+        """Implement `Exploit.select`. Raises TypeError."""
         donors = self.function(members, rng)
         there = {m.member for m in members}
         if not isinstance(donors, Mapping) or not donors.keys() <= there:
@@ -133,9 +138,9 @@ class OwnDonors:
             )
         copies = {member: donor for member, donor in donors.items() if member != donor}
         return [
-            Selection(m, copies[m], mutate=True, reason=f"copies {copies[m]} ({self.path})")
+            Selection(m, copies[m], mutate=True, reason=f"copies member {copies[m]} ({self.path})")
             if m in copies
-            else Selection(m, None, mutate=False, reason=f"stays ({self.path})")
+            else Selection(m, None, mutate=False, reason=f"unchanged ({self.path})")
             for m in (one.member for one in members)
             if decides(m, deciding)
         ]
@@ -143,10 +148,10 @@ class OwnDonors:
 
 @dataclass(eq=False)
 class OwnExploit(_Own):
-    """A rule of the user's own, whose verdicts are checked."""
+    """User-defined exploit rule with checked results."""
 
     def select(self, members: Members, rng: Random, deciding: Deciding = None) -> list[Selection]:
-        """See `Exploit`. Raises ConfigError."""
+        """Implement `Exploit.select`. Raises ConfigError."""
         kept, there = self.remembers(), {m.member: m.values for m in members}
         verdicts = self._call("select", members, rng, deciding)
         wanted = [m for m in there if decides(m, deciding)]
@@ -159,7 +164,7 @@ class OwnExploit(_Own):
                 _fits(vars(verdict), Selection)
             if verdict.donor is not None:
                 self._check_donor("select", (verdict.donor, verdict.donor_generation), there, kept)
-            names = there[verdict.member].keys()  # made-up members have none
+            names = there[verdict.member].keys()  # sample members have none
             if verdict.base is not None and names and verdict.base.keys() != names:
                 raise self._wrong(
                     "select", f"base with {list(verdict.base)}: give a value for each of {list(names)}"
@@ -171,7 +176,7 @@ class OwnExploit(_Own):
 
 
 def own_explore(path: str, table: Mapping[str, HyperSpec], settings: Sequence[str]) -> OwnExplore:
-    """Return the rule `module:Class`, checked. settings: NAME=VALUE each. Raises ConfigError."""
+    """Load and check the rule `module:Class`. settings: NAME=VALUE entries. Raises ConfigError."""
     tuned = {name: spec for name, spec in table.items() if spec.tuned}
     methods = {"initial": 2, "mutate": 2}
     made = load_rule(path, "pbt.explore", (tuned,), methods, settings)
@@ -184,30 +189,30 @@ def own_explore(path: str, table: Mapping[str, HyperSpec], settings: Sequence[st
 
 @dataclass(eq=False)
 class OwnExplore(_Own):
-    """A rule of the user's own. What it changes is held to what the table allows (`HyperSpec.hold`)."""
+    """User-defined explore rule. Changed values are clipped to the table (`HyperSpec.hold`)."""
 
     table: Mapping[str, HyperSpec]
 
     def initial(self, values: Values, rng: Random) -> Values:
-        """See `Explore`. Raises ConfigError."""
+        """Implement `Explore.initial`. Raises ConfigError."""
         return self._held("initial", values, dict(values), rng)
 
     def mutate(self, values: Values, rng: Random) -> Values:
-        """See `Explore`. Raises ConfigError."""
+        """Implement `Explore.mutate`. Raises ConfigError."""
         return self._held("mutate", values, dict(values), rng)
 
     def before(self, members: Sequence[MemberReport]) -> None:
-        """See `Learning`; nothing if the rule does not learn. Raises ConfigError."""
+        """Implement `Learning.before`. No effect if the rule does not learn. Raises ConfigError."""
         if isinstance(self.made, Learning):
             self._call("before", members)
 
     def after(self, members: Sequence[MemberReport], changes: Sequence[Change]) -> None:
-        """See `Learning`; nothing if the rule does not learn. Raises ConfigError."""
+        """Implement `Learning.after`. No effect if the rule does not learn. Raises ConfigError."""
         if isinstance(self.made, Learning):
             self._call("after", members, changes)
 
     def _held(self, method: str, values: Values, *arguments: object) -> Values:
-        """Call a method; return what it makes of values. What is not changed stays, also beyond the bounds."""
+        """Call a method and clip the changed values. Unchanged ones stay, even if out of bounds."""
         answer = self._call(method, *arguments)
         moved = _numbers(f"{self.who}: {method}", answer, values)
         stay = {name: value for name, value in values.items() if moved[name] == value}
@@ -216,10 +221,10 @@ class OwnExplore(_Own):
 
 @dataclass(eq=False)
 class OwnPairing(OwnExplore):
-    """One that makes the values of a copy from its own and its donor's."""
+    """User-defined rule that combines a copy's values with its donor's."""
 
     def learn(self, member: int, own: Values, better: Values, rng: Random) -> Values:
-        """See `Pairing`. Raises ConfigError."""
+        """Implement `Pairing.learn`. Raises ConfigError."""
         return self._held("learn", better, member, dict(own), dict(better), rng)
 
 
@@ -228,11 +233,13 @@ def _hold(values: Values, table: Mapping[str, HyperSpec]) -> Values:
 
 
 def with_function(rule: Explore, path: str, explore: str, table: Mapping[str, HyperSpec]) -> CustomExplore:
-    """Return a rule with the user's function `module:function` behind it, tried on the defaults.
+    """Return the explore rule followed by the user's function `module:function`.
 
-    explore: the rule's name. Raises ConfigError.
+    The function is tried on the defaults.
+
+    explore: name of the rule. Raises ConfigError.
     """
-    remedy = f"leave it out: --pbt.explore {explore} makes the values from two members"
+    remedy = f"--pbt.explore {explore} makes the values from two members: leave it out"
     require(not isinstance(rule, Pairing), "pbt.custom-explore", path, remedy)
     function = load(path, "pbt.custom-explore")
     check_signature(f"--pbt.custom-explore {path}", function, 2)
@@ -242,11 +249,12 @@ def with_function(rule: Explore, path: str, explore: str, table: Mapping[str, Hy
 
 @dataclass(frozen=True)
 class CustomExplore:
-    """A user's function: `function(values, rng)` returns new values.
+    """User-defined `function(values, rng)` that returns new values.
 
-    behind: the rule that changes them before; None if there is none. table: what the new values are held to
-    (`HyperSpec.hold`); values outside of the table are taken as they are. All randomness must come from `rng`, or a run
-    cannot be audited. Raises ConfigError for a result with other names or with NaN.
+    behind: explore rule that runs first, or None. table: specs that clip the new values (`HyperSpec.hold`); values
+    without a spec pass unchanged. The function must draw all random numbers from `rng`, otherwise the run cannot be
+    audited.
+    Raises ConfigError for a result with other names or with NaN.
     """
 
     function: Callable[[Values, Random], Values]
@@ -254,25 +262,25 @@ class CustomExplore:
     behind: Explore | None = None
 
     def initial(self, values: Values, rng: Random) -> Values:
-        """Leave them to the rule before."""
+        """Return the first values of the explore rule."""
         return dict(values) if self.behind is None else self.behind.initial(values, rng)
 
     def before(self, members: Sequence[MemberReport]) -> None:
-        """See `Learning`."""
+        """Implement `Learning.before`."""
         if isinstance(self.behind, Learning):
             self.behind.before(members)
 
     def after(self, members: Sequence[MemberReport], changes: Sequence[Change]) -> None:
-        """See `Learning`."""
+        """Implement `Learning.after`."""
         if isinstance(self.behind, Learning):
             self.behind.after(members, changes)
 
     def mutate(self, values: Values, rng: Random) -> Values:
-        """Call the function."""
+        """Call the explore rule, then the function."""
         return self._called(values if self.behind is None else self.behind.mutate(values, rng), rng)
 
     def perturb(self, values: Values, rng: Random) -> Values:
-        """Call the function, after a rule that draws nothing anew (see `Resampling`)."""
+        """Call the rule's `perturb` (see `Resampling`), then the function."""
         return self._called(values if self.behind is None else mutated(self.behind, values, rng), rng)
 
     def _called(self, values: Values, rng: Random) -> Values:
@@ -286,13 +294,13 @@ class CustomExplore:
 
 
 def own_controller(path: str) -> ControllerEntry:
-    """Return how the controller `module:Class`, which is imported for that, is built. Raises ConfigError.
+    """Load the controller `module:Class`, and return its registry entry. Raises ConfigError.
 
-    A class with `searches = True` decides how far each member trains.
+    A class with `searches = True` sets how far each member trains.
     """
     searches = bool(getattr(load(path, "controller"), "searches", False))
 
-    def build(given: Ingredients) -> Controller:
+    def build(given: ControllerContext) -> Controller:
         methods = {"initial": 1, "observe": 1, "remembers": 0}
         made = load_rule(path, "controller", (given.table, given.seed), methods, given.settings)
         return OwnController(f"--controller {path}", made, given.table)
@@ -302,25 +310,25 @@ def own_controller(path: str) -> ControllerEntry:
 
 
 def _fifth_of_budget(_options: OptionGroups, budget_frames: int) -> int:
-    """Patience with long episodes: two phases, if a search has ten."""
+    """Return the episode timeout of a search: two phases of ten, in frames."""
     return 2 * max(1, budget_frames // 10)
 
 
 @dataclass(eq=False)
 class OwnController(_Own):
-    """A controller of the user's own, each answer of which is checked. Values are held to what is legal."""
+    """User-defined controller with checked results. Values are clipped to the legal range."""
 
     table: Mapping[str, HyperSpec]
 
     def initial(self, num_members: int) -> list[Values]:
-        """See `Controller`. Raises ConfigError."""
+        """Implement `Controller.initial`. Raises ConfigError."""
         values = self._call("initial", num_members)
         if not isinstance(values, list | tuple) or len(values) != num_members:
             raise self._wrong("initial", f"{values!r:.100}: return a list of {num_members} dicts of values")
         return [self._legal("initial", one) for one in values]
 
     def observe(self, report: PopulationReport) -> list[Decision]:
-        """See `Controller`. Raises ConfigError."""
+        """Implement `Controller.observe`. Raises ConfigError."""
         kept, present = self.remembers(), {m.member: m.generation for m in report.members}
         decisions = self._call("observe", report)
         if not isinstance(decisions, list | tuple) or not all(isinstance(d, Decision) for d in decisions):
@@ -329,7 +337,9 @@ class OwnController(_Own):
             )
         decided = [decision.member for decision in decisions]
         if len(set(decided)) != len(decided) or not set(decided) <= present.keys():
-            raise self._wrong("observe", f"decisions on {decided}: one at most for each of {sorted(present)}")
+            raise self._wrong(
+                "observe", f"decisions on {decided}: return at most one for each of {sorted(present)}"
+            )
         if decisions and (strange := self.remembers() - kept - {*present.items()}):
             raise self._wrong("remembers", f"{sorted(strange)}: {_known(kept)}")
         return [self._checked(decision, present, kept) for decision in decisions]

@@ -1,4 +1,4 @@
-"""PB2: a bandit chooses the values from what earlier ones achieved."""
+"""PB2: a bandit that chooses the values from the results of earlier ones."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from pbt_rl.errors import ConfigError
 from pbt_rl.options.declare import option
 
 LEAST_DATA = 3
-"""With fewer observations values are drawn from their priors."""
+"""With fewer observations, values are drawn from their priors."""
 
 
 @dataclass(frozen=True)
 class Datum:
-    """One observation: an interval of a member. point: the values, 0..1 on their scales."""
+    """Observation of one interval of a member. point: the values, 0..1 on their scales."""
 
     frames: int
     point: tuple[float, ...]
@@ -33,19 +33,19 @@ class Datum:
 
 @dataclass
 class Pb2:
-    """Population-Based Bandits (Parker-Holder et al. 2020, algorithm 1), as an explore rule that keeps its data.
+    """Population-Based Bandits (Parker-Holder et al. 2020, algorithm 1) as a stateful explore rule.
 
-    Each comparison gives one observation per member: the rise of its objective since the last one, per million
-    frames, and its values. A Gaussian process over (time, values) with a kernel that forgets (`FadingKernel`) is
-    fitted to these improvements. `mutate` returns the values that maximise the upper confidence bound mean +
-    sqrt(beta) deviation, with beta = 0.2 log(0.4 n) for n observations (the authors' first source; Ray has 0.2 +
-    log(0.4 n), which explores more); the values already chosen in the same comparison count as observed. The maximum
-    is searched for at `candidates` points drawn evenly on the scales and, in a second draw, around the best of them.
+    Each comparison yields one observation per member: its values, and the increase of its objective since the last
+    comparison, per million frames. A Gaussian process over (time, values) with a forgetting kernel (`FadingKernel`) is
+    fitted to these improvements.
+    `mutate` returns the values with the highest upper confidence bound: mean + sqrt(beta) std, with beta = 0.2 log(0.4
+    n) for n observations. This is the authors' first source; Ray uses 0.2 + log(0.4 n), which explores more. Values
+    chosen earlier in the same comparison count as observed. The search evaluates `candidates` uniform points on the
+    scales, then samples around the best of them.
 
-    A copy starts from its donor's objective; if that is not known (a remembered state, a restart), its
-    first interval is no observation. Choices have no distances: they are drawn evenly, the others are chosen by the
-    bandit. window: only this many last observations are used. To be decided again bit for bit a run needs the same
-    scikit-learn and BLAS.
+    A copy starts from its donor's objective. If that is unknown (a remembered state, a restart), its first interval is
+    not observed. Choices have no distances, so they are drawn uniformly, and the bandit chooses the other values.
+    window: number of latest observations in use. To replay a run bit for bit, use the same scikit-learn and BLAS.
     """
 
     tuned: Mapping[str, HyperSpec]
@@ -58,15 +58,15 @@ class Pb2:
     _pending: list[tuple[float, ...]] = field(default_factory=list, init=False)
     """Points chosen in the present comparison."""
     _space: dict[str, tuple[float, float]] = field(init=False)
-    """Bounds of the values that the points are made of."""
+    """Bounds of the values that span the points."""
     _surrogate: Any = field(default=None, init=False, metadata=TRANSIENT)
 
     def __post_init__(self) -> None:
         if importlib.util.find_spec("sklearn") is None:
             raise ConfigError(
-                "PB2 needs scikit-learn: install it with pip install 'pbt-rl[search]', or choose another explore rule"
+                "PB2 needs scikit-learn: install it with pip install 'pbt-rl[search]', or use another --pbt.explore"
             )
-        # Derived from `tuned`, so neither settings nor state.
+        # Derived from `tuned`, so neither a setting nor state.
         self._choices = {n: s for n, s in self.tuned.items() if s.scale == "choice"}
         self._numbers = {n: s for n, s in self.tuned.items() if s.scale != "choice" and s.low < s.high}
         self._space = self._bounds()
@@ -75,16 +75,16 @@ class Pb2:
         return {n: (s.low, s.high) for n, s in self._numbers.items()}
 
     def restored(self) -> None:
-        """Check that the data are of the values that are tuned now. Raises ValueError."""
+        """Check that the restored data match the tuned values. Raises ValueError."""
         points = [*(d.point for d in self._data), *self._pending]
         if self._space != self._bounds() or any(len(point) != len(self._space) for point in points):
             raise ValueError(
-                f"the saved data of PB2 are of the values {', '.join(self._space) or 'none'} within their bounds, and "
-                f"those tuned now differ: use the --pbt.tune of the run that saved it"
+                f"the saved data of PB2 belong to the values {', '.join(self._space) or 'none'} with their bounds, and "
+                f"--pbt.tune differs now: use the --pbt.tune of the saved run"
             )
 
     def initial(self, values: Values, rng: Random) -> Values:
-        """Draw every tuned value from its prior."""
+        """Draw each tuned value from its prior."""
         return from_priors(self._choices | self._numbers, values, rng)
 
     def before(self, members: Sequence[MemberReport]) -> None:
@@ -104,7 +104,7 @@ class Pb2:
         self._surrogate = None
 
     def after(self, members: Sequence[MemberReport], changes: Sequence[Change]) -> None:
-        """Note the objective that each copy starts from."""
+        """Record the objective that each copy starts from."""
         by_member = {m.member: m for m in members}
         for change in changes:
             if change.weights == "keep":
@@ -127,7 +127,7 @@ class Pb2:
         return values | chosen | {n: sample_prior(s, rng) for n, s in self._choices.items()}
 
     def perturb(self, values: Values, rng: Random) -> Values:  # noqa: ARG002 - the protocol's signature
-        """Change nothing: the model chooses values from anywhere in their ranges, which is for copies."""
+        """Return the values unchanged; the model's choices may be far away."""
         return dict(values)
 
     def _point(self, values: Values) -> tuple[float, ...]:
@@ -135,7 +135,7 @@ class Pb2:
 
     def _best_point(self, rng: Random) -> tuple[float, ...]:
         """Return the most promising point."""
-        import numpy as np  # noqa: PLC0415 - with the optional extra
+        import numpy as np  # noqa: PLC0415 - needs the optional extra
 
         from pbt_rl.controllers.gaussian_process import Surrogate  # noqa: PLC0415 - needs the optional extra
 
@@ -163,13 +163,13 @@ class Pb2:
 
 
 def to_unit(spec: HyperSpec, value: float) -> float:
-    """Return the position of a value between its bounds, 0..1, on its scale."""
+    """Return the position of a value between its bounds, 0..1 on its scale."""
     low, high, at = (_stretched(spec, x) for x in (spec.low, spec.high, spec.clamp(value)))
     return (at - low) / (high - low)
 
 
 def from_unit(spec: HyperSpec, share: float) -> float:
-    """Return the inverse of `to_unit`; an integer is rounded."""
+    """Invert `to_unit`; integers are rounded."""
     low, high = _stretched(spec, spec.low), _stretched(spec, spec.high)
     at = low + share * (high - low)
     scale = scale_within(spec.scale, spec.low, spec.high)
@@ -185,4 +185,7 @@ def _stretched(spec: HyperSpec, value: float) -> float:
     return -math.log(1 - value) if scale == "one_minus" else value
 
 
-PB2 = ExploreRule(lambda _, tuned: Pb2(tuned), help="a Gaussian process chooses (needs the extra `search`).")
+PB2 = ExploreRule(
+    lambda _, tuned: Pb2(tuned),
+    help="choose the values by a Gaussian process (Parker-Holder et al. 2020; needs the extra `search`).",
+)

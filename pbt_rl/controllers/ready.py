@@ -1,8 +1,8 @@
-"""Rules of readiness: when members are compared, and which of them take part.
+"""Ready rules: when members are compared, and which ones take part.
 
-The protocol, the comparison that it starts, how a rule is built, and the rules: all members together, each by its
-own clock, by the time of training (a fact of the report, which the journal keeps). Pure: seeded
-Python, no process, no file, no torch.
+Contains the protocol, the comparison that it starts, the registry entry, and the rules: all members together, each
+member on its own clock, or by training time. The training time comes from the report, which the journal records. Pure:
+seeded Python without processes, files or torch.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from pbt_rl.controllers.decisions import MemberReport, PopulationReport
 from pbt_rl.controllers.options import PbtConfig
 
 FOREVER = 10**18
-"""Frames that no run reaches."""
+"""More frames than any run can reach."""
 
 
 @dataclass(frozen=True)
 class Round:
-    """One comparison: its number (from 1), who takes part, and what is unusual about it (may be empty).
+    """One comparison.
 
-    deciding: members that may change; None for all. The others are only there to be compared with.
+    number: from 1. members: all participants. note: an unusual circumstance, or "".
+    deciding: members that may change. None: all. The others only serve for comparison.
     """
 
     number: int
@@ -33,13 +34,13 @@ class Round:
 
 
 class Ready(Protocol):
-    """Decides when members are compared. A dataclass; fields with `init=False` are its state (`state.py`)."""
+    """Ready rule: decides when members are compared. A dataclass; fields with `init=False` are its state."""
 
     def next_round(self, report: PopulationReport) -> Round | None:
-        """Start a comparison if one is due and can be held; it then counts as held. Else nothing changes."""
+        """Start and count a comparison if one is due and possible. Otherwise return None and change no state."""
 
     def frames_left(self, report: PopulationReport) -> int:
-        """Return the frames of each member until the next comparison is due; 0 if it waits for episodes."""
+        """Return the frames per member until the next comparison; 0 while it waits for episodes."""
 
 
 PERIOD_OPTIONS = ("pbt.period_frames", "pbt.start_frames", "pbt.min_episodes", "pbt.period_growth")
@@ -47,7 +48,7 @@ PERIOD_OPTIONS = ("pbt.period_frames", "pbt.start_frames", "pbt.min_episodes", "
 
 @dataclass(frozen=True)
 class ReadyRule:
-    """How a rule of readiness is built from the options."""
+    """Registry entry of a ready rule."""
 
     build: Callable[[PbtConfig], Ready]
     options: tuple[str, ...] = PERIOD_OPTIONS
@@ -55,7 +56,7 @@ class ReadyRule:
     by_time: bool = False
     """It reads `PopulationReport.seconds`."""
     help: str = ""
-    """What it does; "" if the option's own help says so."""
+    """Description. "" if the help text of the option contains it."""
 
 
 def periods(pbt: PbtConfig) -> tuple[int, int, int, float]:
@@ -64,12 +65,12 @@ def periods(pbt: PbtConfig) -> tuple[int, int, int, float]:
 
 
 def comparable(member: MemberReport, min_episodes: int) -> bool:
-    """Return whether there is anything to judge a member by: enough episodes, or that it is broken."""
+    """Check whether a member can be compared: it is broken, or has enough episodes."""
     return member.broken or member.episodes >= min_episodes
 
 
 def since_comparison(member: MemberReport) -> MemberReport:
-    """Return a report of the episodes since the member's last decision."""
+    """Return the member's report, limited to the episodes since its last decision."""
     if member.broken or member.recent is None or member.recent >= member.episodes:
         return member
     newest = member.objectives[-member.recent :] if member.recent else ()
@@ -77,7 +78,7 @@ def since_comparison(member: MemberReport) -> MemberReport:
 
 
 def grown(period_frames: int, growth: float, rounds: int) -> int:
-    """Return the period after this many comparisons, within what any clock can reach."""
+    """Return the period after this many comparisons, at most `FOREVER`."""
     if rounds * math.log(growth) > math.log(FOREVER / period_frames):
         return FOREVER
     return round(period_frames * growth**rounds)
@@ -88,42 +89,40 @@ LATE_SHARE = 0.1
 
 
 def _ready(report: PopulationReport, min_episodes: int, *, late: bool) -> tuple[MemberReport, ...]:
-    """Return the members that are compared together; none as long as they are too few.
+    """Return the members to compare together; none while there are too few.
 
-    late: the comparison has been due for a whole period. Only episodes since the last comparison count: otherwise the
-    windows of members that changed in it would be newer than those of the others, which favours changes as long as
-    scores rise.
+    late: the comparison has been due for a whole period. Only episodes since the last comparison count. Otherwise the
+    windows of members that changed in it would be newer than the others, which favours changes while scores rise.
     """
     ready = tuple(m for m in map(since_comparison, report.members) if comparable(m, min_episodes))
     return ready if len(ready) >= 2 and (late or 2 * len(ready) >= len(report.members)) else ()
 
 
 def _note(report: PopulationReport, min_episodes: int, late: str) -> str:
-    """Return what is unusual: that it is late, if it is, and who does not take part.
+    """Return a note on a late comparison and on absent members, or "".
 
-    Made from the due time and this report alone: the reports that postponed a comparison must leave no state, or
-    decisions could not be repeated from the comparisons that were held.
+    It depends only on the due time and this report. Reports that postponed a comparison must leave no state, otherwise
+    an audit could not replay the decisions.
     """
     members = map(since_comparison, report.members)
     waiting = ", ".join(str(m.member) for m in members if not comparable(m, min_episodes))
-    without = f"without {waiting}: fewer than {min_episodes} episodes that count" if waiting else ""
+    without = f"absent members: {waiting} (fewer than {min_episodes} counted episodes)" if waiting else ""
     return "; ".join(filter(None, (late, without)))
 
 
 @dataclass
 class Synchronous:
-    """All members together, every `period_frames` of each member's frames, after a burn-in.
+    """Comparison of all members together, every `period_frames`, after a burn-in.
 
-    Sample Factory's, Ray's `synch=True`, and appendix A.1 of Jaderberg et al. (2017). The clock is
-    `PopulationReport.frames`. The first comparison is due at `start_frames`, but not before one whole period; each
-    later one a period after the last was *held*, so that they do not pile up after a pause and every meta-epoch is
-    a whole one. growth: each period is the last one times this.
+    The rule of Sample Factory, Ray's `synch=True`, and appendix A.1 of Jaderberg et al. (2017). Its clock is
+    `PopulationReport.frames`. The first comparison is due at `start_frames`, but after at least one period. Each later
+    one is due a period after the last was *held*, so that they do not pile up after a pause.
+    growth: factor from each period to the next.
 
-    A member with fewer than `min_episodes` episodes since its last change waits: it is neither ranked nor
-    changed nor a donor, and takes part in the next comparison. One of less than half of the members stays due until
-    half are ready, for one period at most: whoever is judged first, as bad ones are whose episodes are short, would
-    replace each other. With fewer than two ready members nothing can be compared: the comparison stays due until there
-    are two (a population of one is never compared).
+    A member with fewer than `min_episodes` episodes since its last change waits: it is neither ranked, changed nor a
+    donor until the next comparison. A comparison with fewer than half of the members is postponed by at most one
+    period. Otherwise the first members to be ready would replace each other, and these are often bad ones with short
+    episodes. With fewer than two ready members it stays due; a population of one is never compared.
     """
 
     period_frames: int
@@ -137,29 +136,29 @@ class Synchronous:
         self._due_frames = max(self.start_frames, self.period_frames)
 
     def restored(self) -> None:
-        """Let another start or period hold for the first comparison at once."""
+        """Apply a changed start or period to the first comparison."""
         if not self._held:
             self.__post_init__()
 
     def next_round(self, report: PopulationReport) -> Round | None:
-        """Compare the members that are ready, once a comparison is due and two of them are."""
+        """Compare the ready members if a comparison is due."""
         late, period = report.frames - self._due_frames, self.period
         ready = _ready(report, self.min_episodes, late=late >= period)
         if late < 0 or not ready:
             return None
-        said = f"compared at {report.frames:,} frames, due at {self._due_frames:,}"
+        said = f"held at {report.frames:,} frames, due at {self._due_frames:,}"
         note = _note(report, self.min_episodes, said if late > LATE_SHARE * period else "")
         self._held += 1
         self._due_frames = report.frames + self.period
         return Round(self._held, ready, note)
 
     def frames_left(self, report: PopulationReport) -> int:
-        """Return the frames of the slowest member until then."""
+        """Return the frames that the slowest member still needs."""
         return max(0, self._due_frames - report.frames)
 
     @property
     def period(self) -> int:
-        """Frames of the present period."""
+        """Length of the present period in frames."""
         return grown(self.period_frames, self.growth, self._held)
 
 
@@ -171,7 +170,7 @@ SYNCHRONOUS = ReadyRule(lambda pbt: Synchronous(*periods(pbt)))
 
 @dataclass
 class _Clocks:
-    """When each member is due, in its own frames: first at `start_frames`, but not before one whole period."""
+    """Due time of each member in its own frames: `start_frames`, but at least one period."""
 
     period_frames: int
     start_frames: int
@@ -190,7 +189,7 @@ class _Clocks:
         return [m for m in report.members if comparable(m, self.min_episodes) and not self._left(m)]
 
     def _hold(self, members: Sequence[MemberReport]) -> int:
-        """Begin the next period of these members; return the number of their comparison."""
+        """Start the next period of these members, and return the number of their comparison."""
         self._held += 1
         for m in members:
             rounds = self._rounds[m.member] = self._rounds.get(m.member, 0) + 1
@@ -200,20 +199,20 @@ class _Clocks:
 
 @dataclass
 class Asynchronous(_Clocks):
-    """Each member on its own clock, compared with the others as they are (Jaderberg et al. 2017, algorithm 1).
+    """Comparison of each member on its own clock (Jaderberg et al. 2017, algorithm 1).
 
-    A member decides once it has trained `period_frames` since it last did (the first time: `start_frames`, but not
-    less than a period) and has `min_episodes` episodes since its last change; until then its comparison stays due.
-    The others are those that have enough episodes, whatever their clocks show; without any it waits, too.
-    growth: a member's next period is its last one times this.
+    A member decides `period_frames` after its last decision; the first time after `start_frames`, but at least one
+    period. It also needs `min_episodes` episodes since its last change; until then its comparison stays due. It is
+    compared with all members that have enough episodes, whatever their clocks, and waits if there are none.
+    growth: factor from each period of a member to its next.
     """
 
     def frames_left(self, report: PopulationReport) -> int:
-        """Return those of the member that is due first."""
+        """Return the frames of the member that is due first."""
         return min(map(self._left, report.members), default=0)
 
     def next_round(self, report: PopulationReport) -> Round | None:
-        """Let the members that have arrived decide, among all that can be compared."""
+        """Let the due members decide, among all that can be compared."""
         judged = tuple(m for m in report.members if comparable(m, self.min_episodes))
         arrived = self._arrived(report)
         if len(judged) < 2 or not arrived:
@@ -223,18 +222,20 @@ class Asynchronous(_Clocks):
 
 @dataclass
 class PartiallySynchronous(_Clocks):
-    """Those that have arrived, as soon as they are this fraction of the members (Jaderberg et al. 2017, A.1).
+    """Comparison of the due members, once they are a given fraction.
 
-    A member arrives when it has trained `period_frames` since its last comparison (the first time: `start_frames`,
-    but not less than a period) and has `min_episodes` episodes since its last change. Members that come too late
-    have arrived for the next comparison. At least two must have arrived. growth: a member's next period is its last
-    one times this.
+    Source: Jaderberg et al. (2017), appendix A.1.
+
+    A member is due `period_frames` after its last comparison; the first time after `start_frames`, but at least one
+    period. It also needs `min_episodes` episodes since its last change. Late members take part in the next comparison.
+    At least two members must be due.
+    growth: factor from each period of a member to its next.
     """
 
     fraction: float = field(default=0.8, kw_only=True)
 
     def frames_left(self, report: PopulationReport) -> int:
-        """Return those of the member that makes them enough."""
+        """Return the frames of the member that completes the fraction."""
         left, needed = sorted(map(self._left, report.members)), self._needed(report)
         return left[needed - 1] if len(left) >= needed else 0
 
@@ -242,38 +243,39 @@ class PartiallySynchronous(_Clocks):
         return max(2, math.ceil(self.fraction * len(report.members) - 1e-9))
 
     def next_round(self, report: PopulationReport) -> Round | None:
-        """Compare the members that have arrived, if they are enough."""
+        """Compare the due members if there are enough of them."""
         arrived = self._arrived(report)
         if len(arrived) < self._needed(report):
             return None
         there = {m.member for m in arrived}
         missing = ", ".join(str(m.member) for m in report.members if m.member not in there)
-        note = f"without {missing}: on their way" if missing else ""
+        note = f"absent members: {missing} (not due yet)" if missing else ""
         return Round(self._hold(arrived), tuple(arrived), note)
 
 
 ASYNCHRONOUS = ReadyRule(
     lambda pbt: Asynchronous(*periods(pbt)),
-    help="each member at its own times, with the others as they are then (Jaderberg et al. 2017).",
+    help="each member on its own clock, with the others at their present state (Jaderberg et al. 2017).",
 )
 PARTIALLY_SYNCHRONOUS = ReadyRule(
     lambda pbt: PartiallySynchronous(*periods(pbt), fraction=pbt.ready_fraction),
     (*PERIOD_OPTIONS, "pbt.ready_fraction"),
-    help="the members that have arrived, once they are enough (Jaderberg et al.).",
+    help="the due members, once they are the share --pbt.ready-fraction (Jaderberg et al. 2017).",
 )
 
 
-# -- by the time of training --------------------------------------------------------------------------------
+# -- by training time ---------------------------------------------------------------------------------------
 
 
 @dataclass
 class Timed:
-    """All members together, every `period_seconds` of training, first at `start_seconds` or after a whole period.
+    """Comparison of all members together, every `period_seconds` of training.
 
-    Later ones keep the times of the first, so that their number follows from the budget; after one that was later than
-    half a period, a whole one follows. Members with fewer than `min_episodes` episodes since their last change wait for
-    the next comparison. One of fewer than half of the members stays due for one period at most, of fewer than two for
-    ever, as with `Synchronous`.
+    The first one is at `start_seconds`, but after at least one period.
+
+    Later comparisons keep the schedule of the first, so that their number follows from the budget. After one that is
+    late by more than half a period, a whole period follows. Members with fewer than `min_episodes` episodes since their
+    last change wait for the next comparison. Too few members postpone it, as with `Synchronous`.
     """
 
     period_seconds: float
@@ -286,17 +288,17 @@ class Timed:
         self._due_seconds = max(self.start_seconds, self.period_seconds)
 
     def restored(self) -> None:
-        """Let another start or period hold for the first comparison at once."""
+        """Apply a changed start or period to the first comparison."""
         if not self._held:
             self.__post_init__()
 
     def next_round(self, report: PopulationReport) -> Round | None:
-        """Compare the members that are ready, once a comparison is due and two of them are."""
+        """Compare the ready members if a comparison is due."""
         late, period = -self.seconds_left(report), self.period_seconds
         ready = _ready(report, self.min_episodes, late=late >= period)
         if late < 0 or not ready:
             return None
-        said = f"compared {late:.3g} s after it was due" if late > LATE_SHARE * period else ""
+        said = f"held {late:.3g} s late" if late > LATE_SHARE * period else ""
         note = _note(report, self.min_episodes, said)
         self._held += 1
         self._due_seconds = (self._due_seconds if late < period / 2 else self._due_seconds + late) + period
@@ -307,7 +309,7 @@ class Timed:
         return self._due_seconds - (report.seconds or 0.0)
 
     def frames_left(self, report: PopulationReport) -> int:
-        """Return how many frames of the slowest member that is, by its frames until now; 1 before there are any."""
+        """Estimate the slowest member's frames until then; 1 before it has any."""
         left = self.seconds_left(report)
         if left <= 0:
             return 0
@@ -318,5 +320,5 @@ TIMED = ReadyRule(
     lambda pbt: Timed(pbt.period_seconds, pbt.start_seconds, pbt.min_episodes),
     ("pbt.period_seconds", "pbt.start_seconds", "pbt.min_episodes"),
     by_time=True,
-    help="all members together, by seconds of training.",
+    help="all together, every --pbt.period-seconds of training.",
 )

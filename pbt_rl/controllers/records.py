@@ -1,7 +1,7 @@
-"""JSON that anybody may have written, read into typed records: whatever does not fit is one clear error.
+"""Untrusted JSON, parsed into typed records. A mismatch raises one clear error.
 
-A record is a msgspec struct or a dataclass, and its types say what is allowed. JSON has no NaN and no infinities: the
-texts "nan", "inf" and "-inf" are read where a number belongs.
+A record is a msgspec struct or a dataclass, whose types define the valid input. JSON has no NaN or infinities, so the
+strings "nan", "inf" and "-inf" are accepted as numbers.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from msgspec import Meta
 from pbt_rl.errors import ConfigError
 
 MOST = 2**62
-"""Counts of frames, steps and generations stay below it."""
+"""Upper limit of counts of frames, steps and generations."""
 LARGEST_VALUE = 1e30
-"""Of a hyper or shaping value. Whatever draws or fits values stays far from the limits of its arithmetic."""
+"""Upper limit of the magnitude of a hyper or shaping value. It keeps draws and fits from overflowing."""
 DEEPEST = 8
-"""Levels of nested options; a config has three."""
+"""Maximum nesting of options; a config has three levels."""
 
 NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError)
-"""What decoding raises for a text that is no JSON."""
+"""Errors raised by decoding text that is not JSON."""
 
 Whole = Annotated[int, Meta(ge=0, lt=MOST)]
 Value = Annotated[float, Meta(ge=-LARGEST_VALUE, le=LARGEST_VALUE)]
@@ -32,14 +32,14 @@ Value = Annotated[float, Meta(ge=-LARGEST_VALUE, le=LARGEST_VALUE)]
 
 
 def decoder(kind: Any) -> msgspec.json.Decoder[Any]:
-    """Return what decodes JSON texts of one kind. Use it within `reading`."""
+    """Return a JSON decoder for one type. Use it within `reading`."""
     return msgspec.json.Decoder(kind, strict=False)
 
 
 def converted(value: object, kind: Any, place: str, *, strict: bool = False) -> Any:
-    """Return the record that JSON types hold. place: where they stand, for the ConfigError that is raised.
+    """Convert JSON types to a record. place: their origin, for the ConfigError.
 
-    strict: texts are no numbers.
+    strict: reject strings as numbers.
     """
     with reading(place):
         return msgspec.convert(value, kind, strict=strict)
@@ -47,9 +47,9 @@ def converted(value: object, kind: Any, place: str, *, strict: bool = False) -> 
 
 @contextmanager
 def reading(place: str) -> Iterator[None]:
-    """Raise ConfigError, with the place, for JSON that does not fit the type that is read inside.
+    """Raise ConfigError, with the place, for JSON that does not match its type.
 
-    For a text that is no JSON, one of `NOT_JSON`, which are ValueErrors, goes on.
+    Errors for text that is not JSON pass through: one of `NOT_JSON`, which are ValueErrors.
     """
     try:
         yield
@@ -60,14 +60,14 @@ def reading(place: str) -> Iterator[None]:
 
 
 def check_depth(config: object, depth: int = DEEPEST) -> None:
-    """Raise ValueError for options that are nested more deeply than any are: they could not be shown."""
+    """Raise ValueError for options nested too deeply to be displayed."""
     inner = config.values() if isinstance(config, Mapping) else config if isinstance(config, list) else ()
     if inner and depth == 0:
-        raise ValueError(f"options are nested in more than {DEEPEST} levels")
+        raise ValueError(f"options are nested more than {DEEPEST} levels deep")
     for value in inner:
         check_depth(value, depth - 1)
 
 
 def finite(value: float | None) -> float | None:
-    """Return the number; None if it is none, or so large that sums of it are no numbers any more."""
+    """Return the number, or None if it is missing, not finite, or too large to sum."""
     return value if value is not None and math.isfinite(value) and abs(value) <= LARGEST_VALUE else None

@@ -1,6 +1,6 @@
-"""The rules and controllers that options name: from the tables of `pbt_rl.registry`, or of the user's own.
+"""Rules and controllers by option value: from the tables of `pbt_rl.registry`, or user-defined.
 
-A new rule is a class, its entry beside it, and one line of a table.
+A new rule is a class, its entry next to it, and one row of a table.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ def texts() -> dict[str, str]:
 
 
 def controller_entry(name: str) -> ControllerEntry:
-    """Return how a controller is built, also one of the user's own (`module:Class`), which is imported for that."""
+    """Return the entry of a controller; a user-defined one (`module:Class`) is imported."""
     entry: ControllerEntry = own_controller(name) if ":" in name else _found(CONTROLLERS, name, "controller")
     return entry
 
 
 def _found(table: Mapping[str, Any], name: str, option: str) -> Any:
-    """Return an entry. Raises ConfigError if it is another package's and cannot be imported."""
+    """Return an entry. Raises ConfigError if it is from another package that cannot be imported."""
     try:
         return table[name]
     except ValueError as error:
@@ -40,13 +40,13 @@ def _found(table: Mapping[str, Any], name: str, option: str) -> Any:
 
 
 def build_ready(pbt: PbtConfig) -> Ready:
-    """Return the rule of readiness that the options name."""
+    """Build the ready rule from the options."""
     rule: ReadyRule = _found(READY_RULES, pbt.ready, "pbt.ready")
     return rule.build(pbt)
 
 
 def build_exploit(pbt: PbtConfig) -> Exploit:
-    """Return the rule of selection that the options name. Raises ConfigError."""
+    """Build the exploit rule from the options. Raises ConfigError."""
     if ":" in pbt.exploit:
         return own_exploit(pbt.exploit, pbt.exploit_option)
     rule: ExploitRule = _found(EXPLOIT_RULES, pbt.exploit, "pbt.exploit")
@@ -54,14 +54,14 @@ def build_exploit(pbt: PbtConfig) -> Exploit:
 
 
 def least_members(exploit: str) -> int:
-    """Return the size of the smallest population in which this rule does anything."""
+    """Return the size of the smallest population in which this rule has an effect."""
     return 1 if ":" in exploit else int(_found(EXPLOIT_RULES, exploit, "pbt.exploit").least_members)
 
 
 def build_explore(pbt: PbtConfig, table: Mapping[str, HyperSpec]) -> Explore:
-    """Return the rule of exploration that the options name, with the user's function behind it. Raises ConfigError.
+    """Build the explore rule from the options, followed by the user's function. Raises ConfigError.
 
-    table: the specs of all values of a member.
+    table: specs of all values of a member.
     """
     rule: Explore
     if ":" in pbt.explore:

@@ -1,4 +1,4 @@
-"""Repairs of members that cannot learn any more, as Orion's PBT repairs broken trials. Pure."""
+"""Repair of members that cannot learn any more, as in Orion's PBT. Pure."""
 
 from __future__ import annotations
 
@@ -17,43 +17,43 @@ _WHY = "its weights are not finite"
 
 @dataclass(frozen=True)
 class _Dropped:
-    """The state that a member gave up to become a copy."""
+    """State that a member gave up to become a copy."""
 
     generation: int
     fork: int
-    """The member's generation as that copy."""
+    """Generation of the member as that copy."""
     values: Values
 
 
 @dataclass
 class Broken:
-    """Repairs of members that are broken: their weights are not finite.
+    """Repair of broken members: those whose weights are not finite.
 
-    - At the start, before a member was ever found healthy at a comparison: it begins again with values drawn as at
-      the start of the run (Orion: a trial broken at the lowest fidelity is ignored and another is sampled).
-    - A copy that breaks before it was found healthy: the member falls back to the state it was dropped for
-      (Orion: a broken fork backtracks to the trial that was dropped for it). That state is kept in memory until the
-      copy was found healthy at a comparison.
-    - Else the rule of selection decides as usual (Orion: a broken promotion is examined again); if it names no
-      donor for a member with broken weights, that member begins again, for it can never recover.
+    - A member that was never found healthy at a comparison restarts with newly drawn values. (Orion ignores a trial
+      that is broken at the lowest fidelity, and samples another.)
+    - A copy that breaks before it was found healthy returns to the state that the member had dropped for it. (Orion: a
+      broken fork backtracks to the dropped trial.) That state stays in memory until the copy is found healthy at a
+      comparison.
+    - Otherwise the exploit rule decides as usual. (Orion re-examines a broken promotion.) If it selects no donor for a
+      member with broken weights, the member restarts, because it can never recover.
 
-    They are known at once, and repaired at once if no comparison is needed. An objective that is not finite is for the
-    rule of selection, which ranks it last: weights do not make it.
+    The first two repairs happen at once, without a comparison. An objective that is not finite does not make a member
+    broken, because weights do not cause it. The exploit rule ranks it last.
     """
 
     initial: Callable[[Random], Values]
-    """Draws the values of a member that begins again."""
+    """Draws the values of a restarted member."""
     _proven: set[int] = field(default_factory=set, init=False)
-    """Members that were found healthy with the weights they have, or with ancestors of those."""
+    """Members found healthy with their present weights or with ancestors of them."""
     _dropped: dict[int, _Dropped] = field(default_factory=dict, init=False)
 
     def repairs(self, members: Sequence[MemberReport], rng: Random) -> list[Decision]:
-        """Return what can be done at once for members that are broken."""
+        """Return the repairs of broken members that need no comparison."""
         decisions: list[Decision] = []
         for m in members:
             if m.member in self._dropped and self._dropped[m.member].fork == m.generation:
                 old = self._dropped[m.member]
-                reason = f"{_WHY}; back to the state of generation {old.generation}, dropped for this copy"
+                reason = f"{_WHY}; returns to generation {old.generation}, which it dropped for this copy"
                 decisions.append(
                     Replace(m.member, m.member, "both", dict(old.values), reason, old.generation)
                 )
@@ -62,11 +62,11 @@ class Broken:
         return decisions
 
     def restart(self, m: MemberReport, rng: Random) -> Restart:
-        """Return the decision that the member begins again."""
-        return Restart(m.member, self.initial(rng), f"{_WHY}; begins again")
+        """Return the decision to restart a member."""
+        return Restart(m.member, self.initial(rng), f"{_WHY}; restarts")
 
     def compared(self, members: Sequence[MemberReport], changes: Sequence[Change]) -> None:
-        """Note who was healthy, and which states were dropped for copies. changes: of these members."""
+        """Record healthy members and the states dropped for copies. changes: of these members."""
         for m in members:
             if not math.isnan(score(m)):
                 self._proven.add(m.member)
@@ -83,5 +83,5 @@ class Broken:
                 self._dropped[m.member] = _Dropped(m.generation, change.generation, dict(m.values))
 
     def remembers(self) -> frozenset[StateKey]:
-        """Return the states that were dropped for copies not yet found healthy."""
+        """Return the states dropped for copies that were not found healthy yet."""
         return frozenset((member, d.generation) for member, d in self._dropped.items())

@@ -1,4 +1,4 @@
-"""Schedule: train by the values that a recorded run found (Jaderberg et al. 2017, section 4.1; ray#7307)."""
+"""Controller that replays the values of a recorded run (Jaderberg et al. 2017, section 4.1; ray#7307)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pbt_rl.controllers.decisions import Controller, Decision, Mutate, PopulationReport, StateKey
-from pbt_rl.controllers.entry import ControllerEntry, Ingredients
+from pbt_rl.controllers.entry import ControllerContext, ControllerEntry
 from pbt_rl.controllers.events import Event
 from pbt_rl.controllers.hypers import SHAPING, HyperSpec, Values
 from pbt_rl.controllers.lineage import Lineage
@@ -16,27 +16,27 @@ from pbt_rl.errors import ConfigError, require
 from pbt_rl.options.values import path_given
 
 Steps = Sequence[tuple[int, Values]]
-"""(from this many frames of the member on, values); the first is at 0, the frames rise."""
+"""(first frames of the member, values), in ascending order. The first is at 0 frames."""
 
 
 @dataclass(eq=False)
 class Schedule:
-    """Every member follows one schedule: it begins with the first values and changes at the recorded frames.
+    """Common schedule for all members: the first values, and changes at the recorded frames.
 
-    Weights are never copied: a member goes through all that the ancestors of the recorded one did. A change comes
-    with the first report at or after its frames; of several that are due at once only the last is made.
+    Weights are never copied. A member repeats the value changes of all ancestors of the recorded member. A change
+    happens at the first report at or after its frames. If several are due at once, only the last one is applied.
     """
 
     steps: Steps
     _at: list[int] = field(default_factory=list, init=False)
-    """Of each member: index of its present step."""
+    """Index of each member's present step."""
 
     def __post_init__(self) -> None:
         assert self.steps
         assert self.steps[0][0] == 0
 
     def initial(self, num_members: int) -> list[Values]:
-        """Return the schedule's first values, for every member."""
+        """Return the first values of the schedule for each member."""
         self._at = [0] * num_members
         return [dict(self.steps[0][1]) for _ in range(num_members)]
 
@@ -67,11 +67,12 @@ def build_schedule(
     *,
     hold_final: bool,
 ) -> Schedule:
-    """Return the controller that follows a recorded run. Nothing in it is random.
+    """Build the controller that follows a recorded run. It is deterministic.
 
     events: of the run's journal. run: its name, for messages. member: see `recorded_steps`. hold_final: hold the last
-    values from the start. Values that the recorded run did not have keep their defaults, and hypers that this one does
-    not read are left out if they never change; all are held to what is legal. Raises ConfigError.
+    values from the start.
+    Values that the recorded run lacks keep their defaults. Recorded hypers that this run lacks are omitted if they
+    never change. All values are clipped to the legal range. Raises ConfigError.
     """
     steps = recorded_steps(events, member)
     first = steps[0][1]
@@ -85,7 +86,7 @@ def build_schedule(
         not unknown,
         "schedule.run",
         run,
-        f"it has values that this run does not have ({', '.join(unknown)}): give a run of the same environment",
+        f"it has values that this run lacks ({', '.join(unknown)}): give a run of the same environment",
     )
     if hold_final:
         steps = [(0, steps[-1][1])]
@@ -101,13 +102,13 @@ def build_schedule(
 def recorded_steps(events: Iterable[Event], member: str) -> list[tuple[int, Values]]:
     """Return the schedule along the ancestry of a recorded member: `best` or an id.
 
-    Its frames are those that the member's weights had been trained on. The best is the member with the highest
-    objective when it was last measured; it may have been stopped since. Raises ConfigError.
+    Its frames are the training frames of the member's weights. The best member has the highest last measured objective;
+    it may have been stopped since. Raises ConfigError.
     """
     lineage = Lineage.from_events(events)
     steps: dict[int, Values] = {}
     for node in lineage.line(_chosen(lineage, member)):
-        steps[node.trained] = node.values  # one that was changed again at once never trained
+        steps[node.trained] = node.values  # a node that changed again at once never trained
     return sorted(steps.items())
 
 
@@ -128,14 +129,14 @@ def _chosen(lineage: Lineage, member: str) -> StateKey:
     return max(last.values(), key=lambda key: lineage.objectives[key])
 
 
-def _schedule(given: Ingredients) -> Controller:
+def _schedule(given: ControllerContext) -> Controller:
     options = given.options.group(ScheduleConfig)
     return build_schedule(
         _recorded(given, options.run), given.table, options.run, options.member, hold_final=options.hold_final
     )
 
 
-def _recorded(given: Ingredients, run: str) -> list[Event]:
+def _recorded(given: ControllerContext, run: str) -> list[Event]:
     require(run != "", "schedule.run", repr(run), "give the folder of a recorded run")
     folder = path_given("--schedule.run", run)
     try:

@@ -1,7 +1,7 @@
-"""Settings of rules that have no option of their own: `--pbt.exploit-option NAME=VALUE` sets a field of the rule.
+"""Settings of rules without an option: `--pbt.exploit-option NAME=VALUE` sets a field of the rule.
 
-A setting of a rule inside a rule is written with dots: `gap.relative=0.2`, or `rules.0.quantile=0.8` for the first
-rule of a pipeline. What a user wrote is loaded here, and named in whatever goes wrong with it.
+Dots address a nested rule: `gap.relative=0.2`, or `rules.0.quantile=0.8` for the first rule of a pipeline. This module
+also loads user code, and adds its name to errors.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ Rule = TypeVar("Rule")
 def with_settings(rule: Rule, entries: Sequence[str], option: str) -> Rule:
     """Return the rule with some settings replaced.
 
-    entries: NAME=VALUE each. Values are JSON if they can be, else strings. option: their origin, for messages.
-    Raises ConfigError for a name that is no setting, and for a value of another type or out of bounds.
+    entries: NAME=VALUE. Values are parsed as JSON if possible, else they are strings. option: their origin, for
+    messages.
+    Raises ConfigError for an unknown name, and for a value of the wrong type or out of bounds.
     """
     for entry in entries:
         known = _settings(rule)
@@ -38,10 +39,10 @@ def with_settings(rule: Rule, entries: Sequence[str], option: str) -> Rule:
 def load_rule(
     path: str, option: str, arguments: Sequence[object], methods: Mapping[str, int], entries: Sequence[str]
 ) -> Any:
-    """Return an object of the user's own dataclass, `module:Class`. Raises ConfigError.
+    """Build an object of a user-defined dataclass, `module:Class`. Raises ConfigError.
 
-    option: that gave the path; OPTION-option gave the entries. arguments: for its first fields. methods: name -> the
-    number of arguments that each is called with.
+    option: origin of the path; OPTION-option is the origin of the entries. arguments: for the first fields. methods:
+    name -> number of arguments of each required method.
     """
     who, kind = f"--{option} {path}", load(path, option)
     require(isinstance(kind, type) and is_dataclass(kind), option, path, "give a dataclass")
@@ -57,7 +58,7 @@ def load_rule(
 
 
 def _settings(rule: object, prefix: str = "") -> dict[str, tuple[Any, Field[Any]]]:
-    """Dotted name -> type and field, of all settings of a rule and of the rules inside it."""
+    """Return dotted name -> (type, field) of all settings, nested rules included."""
     found: dict[str, tuple[Any, Field[Any]]] = {}
     if isinstance(rule, tuple):
         for i, inner in enumerate(rule):
@@ -91,7 +92,7 @@ def _parsed(entry: str, known: dict[str, tuple[Any, Field[Any]]], option: str) -
     if not given or name not in known:
         names = ", ".join(known) or "none"
         raise ConfigError(
-            f"--{option} {entry:.200} cannot be used: write NAME=VALUE; the rule's settings are {names}"
+            f"--{option} {entry:.200} cannot be used: give NAME=VALUE; the settings of the rule are {names}"
         )
     hint, f = known[name]
     try:
@@ -107,11 +108,11 @@ def _parsed(entry: str, known: dict[str, tuple[Any, Field[Any]]], option: str) -
     return name, value
 
 
-# -- loading and naming what a user wrote -------------------------------------------------------------------
+# -- user code ----------------------------------------------------------------------------------------------
 
 
 def load(path: str, option: str) -> Any:
-    """Return what `module:name` names. Raises ConfigError if it cannot be imported."""
+    """Import `module:name`. Raises ConfigError if that fails."""
     try:
         return load_object(path)
     except ValueError as error:
@@ -119,7 +120,7 @@ def load(path: str, option: str) -> Any:
 
 
 def check_signature(who: str, called: Any, arguments: int, name: str = "it") -> None:
-    """Raise ConfigError unless a function or method can be called with so many arguments by position."""
+    """Raise ConfigError unless the callable accepts this number of positional arguments."""
     try:
         inspect.signature(called).bind(*range(arguments))
     except (TypeError, ValueError) as error:
@@ -131,7 +132,7 @@ def check_signature(who: str, called: Any, arguments: int, name: str = "it") -> 
 
 @contextmanager
 def named(who: str, method: str = "") -> Iterator[None]:
-    """Raise ConfigError in one line, with the place, for whatever the user's code raises inside."""
+    """Convert any exception of user code to a one-line ConfigError with its place."""
     try:
         yield
     except ConfigError:
@@ -140,5 +141,5 @@ def named(who: str, method: str = "") -> Iterator[None]:
         last = traceback.extract_tb(error.__traceback__)[-1]
         place = f"{basename(last.filename)}, line {last.lineno}"
         where = f" in {method}" if method else ""
-        text = (str(error).splitlines() or ["nothing said"])[0]
+        text = (str(error).splitlines() or ["without a message"])[0]
         raise ConfigError(f"{who} raised {type(error).__name__} ({place}){where}: {text}") from error

@@ -1,4 +1,4 @@
-"""Start values of single members, given by the user: one row per member, such as `learning_rate=1e-3,gamma=0.99`."""
+"""User-defined start values of single members: one row each, such as `learning_rate=1e-3,gamma=0.99`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pbt_rl.controllers.controllers import Around
+from pbt_rl.controllers.controllers import ControllerWrapper
 from pbt_rl.controllers.decisions import Controller
 from pbt_rl.controllers.entry import ControllerEntry
 from pbt_rl.controllers.hypers import HyperSpec, Values
@@ -16,14 +16,14 @@ from pbt_rl.options.names import meant
 
 
 @dataclass(eq=False)
-class Started(Around):
-    """A controller whose first members begin with given values; all else is left to it."""
+class Started(ControllerWrapper):
+    """Wrapper of a controller that overrides the start values of the first members."""
 
     rows: tuple[Values, ...]
-    """Of members 0, 1, ...; a value that is not in a row is the controller's."""
+    """Start values of members 0, 1, ... The controller chooses values that a row omits."""
 
     def initial(self, num_members: int) -> list[Values]:
-        """Lay the rows over what the controller returns."""
+        """Return the start values of the controller, overridden by the rows."""
         values = self.controller.initial(num_members)
         return [value | row for value, row in zip(values, self.rows, strict=False)] + values[len(self.rows) :]
 
@@ -31,7 +31,7 @@ class Started(Around):
 def started(
     controller: Controller, config: Any, entry: ControllerEntry, tuned: Mapping[str, HyperSpec]
 ) -> Controller:
-    """Return the controller whose first members begin with the values that the user gave. Raises ConfigError."""
+    """Wrap the controller with the user's start values, if there are any. Raises ConfigError."""
     rows = config.pbt.start_values
     if not rows:
         return controller
@@ -40,12 +40,12 @@ def started(
 
 
 def read_rows(rows: Sequence[str], table: Mapping[str, HyperSpec], members: int) -> tuple[Values, ...]:
-    """Return the values of each row. Raises ConfigError.
+    """Parse the values of each row. Raises ConfigError.
 
-    table: with the tuned values chosen. A tuned value must lie within its bounds, any other must be legal.
+    table: with the tuned values chosen. A tuned value must be within its bounds, any other within its legal range.
     """
     if len(rows) > members:
-        raise _refusal(f"of {len(rows)} members", f"there are {members} (--num-policies)")
+        raise _refusal(f"of {len(rows)} members", f"give at most {members} (--num-policies)")
     return tuple(_read_row(row, table) for row in rows)
 
 
@@ -56,7 +56,7 @@ def _read_row(row: str, table: Mapping[str, HyperSpec]) -> Values:
         if name in values:
             raise _refusal(row, f"{name} is given twice")
         if not given:
-            raise _refusal(row, "write NAME=VALUE,NAME=VALUE for each member, or one FILE.csv or FILE.json")
+            raise _refusal(row, "give NAME=VALUE,NAME=VALUE for each member, or one FILE.csv or FILE.json")
         if name not in table:
             hint = meant("pbt.start-values", name, table)
             raise _refusal(entry, f"{hint}known names are {', '.join(sorted(table))}")

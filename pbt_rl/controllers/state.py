@@ -1,21 +1,21 @@
-"""Saves and restores the state of controllers, rules and the population: one pair of functions for all of them.
+"""Saving and restoring of state: one pair of functions for controllers, rules and the population.
 
-A part (a controller, a rule, a member) is a dataclass. Its *settings* are the fields that `__init__` takes; its *state*
-is the fields with `init=False`, and those that are marked. A field that holds another such dataclass, or a tuple of
-them (a rule of a controller, the rules of a pipeline, the members of a population), is saved with it and restored in
-place. Settings are not saved: a state is restored into an object that was built with the same options, or with others
-that leave its parts the same.
+A part (a controller, a rule, a member) is a dataclass. Its *settings* are the fields that `__init__` takes. Its *state*
+is the fields with `init=False`, and those that are marked. A field with another such dataclass, or a tuple of them, is
+saved with the part and restored in place. Examples: the rules of a pipeline, the members of a population. Settings are
+not saved: the state is restored into an object built with the same options, or with options that lead to the same
+parts.
 
     @dataclass
     class Synchronous:
         period_frames: int                                # a setting
         frames: int = field(default=0, metadata=STATE)    # state, though `__init__` takes it
-        population: Population = field(metadata=SHARED)   # another owner saves it
+        population: Population = field(metadata=SHARED)   # saved by another owner
         _held: int = field(default=0, init=False)         # state
-        _cache: Any = field(default=None, init=False, metadata=TRANSIENT)    # can be computed again: neither
+        _cache: Any = field(default=None, init=False, metadata=TRANSIENT)    # neither: it can be recomputed
 
-A part may have a method `restored()`: it is called when the part and those inside it were restored, and raises
-ValueError if what it holds now does not fit.
+A part may have a method `restored()`. It is called after the part and its nested parts were restored, and raises
+ValueError if the restored state is invalid.
 
 NaN and infinities are saved as the strings "nan", "inf" and "-inf".
 """
@@ -35,19 +35,19 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import msgspec
 
 TRANSIENT: Mapping[str, Any] = {"transient": True}
-"""Metadata of a field that is not saved, because it can be computed again. It has a default, which restoring sets."""
+"""Metadata of a field that is not saved because it can be recomputed. Restoring resets it to its default."""
 STATE: Mapping[str, Any] = {"state": True}
 """Metadata of a field that `__init__` takes and that is state."""
 ADDED: Mapping[str, Any] = {"state": True, "added": True}
 """Metadata of a state field that runs saved by earlier versions lack: it keeps its default in them."""
 SHARED: Mapping[str, Any] = {"shared": True}
-"""Metadata of a field that holds what another owner saves: neither saved nor restored."""
+"""Metadata of a field that another owner saves and restores."""
 
 
 def save_state(part: object) -> dict[str, Any]:
-    """Return the state of a part, and of the parts inside it, as JSON types.
+    """Return the state of a part and of its nested parts as JSON types.
 
-    Raises TypeError for an object that may have state but is no dataclass.
+    Raises TypeError for an object with attributes that is not a dataclass.
     """
     saved: dict[str, Any] = {"class": type(part).__name__}
     for f, value in _saved_fields(part):
@@ -61,11 +61,11 @@ def save_state(part: object) -> dict[str, Any]:
 
 
 def restore_state(part: Any, state: Any, where: str = "") -> None:
-    """Continue exactly from where `save_state` was called.
+    """Restore the exact state at the call of `save_state`.
 
-    A part without state, such as a rule that notes nothing, may have been one of another class: nothing is lost.
-    where: name of the part, for messages. Raises ValueError if the state does not fit; the part may have been changed
-    in parts by then.
+    A part without state may have had another class, because no information is lost. where: name of the part, for
+    messages.
+    Raises ValueError if the state does not fit; the part may be partly restored then.
     """
     name, where = type(part).__name__, where or type(part).__name__
     _check(isinstance(state, Mapping) and isinstance(state.get("class"), str), where, state, "a state")
@@ -73,7 +73,7 @@ def restore_state(part: Any, state: Any, where: str = "") -> None:
         if _is_empty(state):
             return
         raise ValueError(
-            f"{where}: the state of {state['class']} does not fit {name}, to which it means nothing: "
+            f"{where}: the saved state is of {state['class']}, and this run uses {name}: "
             f"use the options of the run that saved it, or start a new run"
         )
     saved = {f.name: (f, value) for f, value in _saved_fields(part)}
@@ -97,7 +97,7 @@ def _restore_field(part: Any, f: Field[Any], value: Any, state: Any, where: str)
     elif _are_parts(f, value):
         _check(isinstance(state, list), where, state, "a list")
         if len(state) != len(value):
-            raise ValueError(f"{where}: {len(state)} were saved, and here are {len(value)}")
+            raise ValueError(f"{where}: {len(state)} entries were saved, but this run has {len(value)}")
         for i, (inner, saved) in enumerate(zip(value, state, strict=True)):
             restore_state(inner, saved, f"{where}.{i}")
     else:
@@ -107,10 +107,10 @@ def _restore_field(part: Any, f: Field[Any], value: Any, state: Any, where: str)
 
 
 def _saved_fields(part: Any) -> Iterator[tuple[Field[Any], Any]]:
-    """Yield the fields that are state or hold parts, and their values."""
+    """Yield the fields that are state or contain parts, with their values."""
     if is_dataclass(part):
         for f in fields(part):
-            if {"transient", "shared"} & f.metadata.keys():  # it may not be known yet
+            if {"transient", "shared"} & f.metadata.keys():  # it may not be set yet
                 continue
             value = getattr(part, f.name)
             if not f.init or "state" in f.metadata or _is_part(f, value) or _are_parts(f, value):
@@ -118,12 +118,12 @@ def _saved_fields(part: Any) -> Iterator[tuple[Field[Any], Any]]:
     elif getattr(part, "__dict__", None):
         raise TypeError(
             f"the state of {type(part).__name__} cannot be saved: make it a dataclass, "
-            "with `init=False` on the fields that are its state"
+            "with `init=False` on the fields of its state"
         )
 
 
 def _is_part(f: Field[Any], value: Any) -> bool:
-    """Whether the value is saved and restored in place: a rule or its like, not a value that can be made again."""
+    """True if the value is restored in place, such as a rule. False for a value that is built anew."""
     if isinstance(value, type):
         return False
     kind: Any = type(value)
@@ -137,7 +137,7 @@ def _are_parts(f: Field[Any], value: object) -> bool:
 
 
 def _is_empty(state: Any) -> bool:
-    """Whether a saved state holds nothing but the names of classes."""
+    """True if a saved state contains only the names of classes."""
     if isinstance(state, Mapping):
         return isinstance(state.get("class"), str) and all(
             _is_empty(v) for k, v in state.items() if k != "class"
@@ -149,7 +149,7 @@ def _is_empty(state: Any) -> bool:
 
 
 def encoded(value: Any) -> Any:
-    """Return a value as JSON types. A dictionary whose keys are no strings becomes a list of pairs."""
+    """Convert a value to JSON types. A dictionary with other keys than strings becomes a list of pairs."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
@@ -167,12 +167,12 @@ def encoded(value: Any) -> Any:
         return [encoded(v) for v in sorted(value)]
     if isinstance(value, list | tuple | deque):
         return [encoded(v) for v in value]
-    assert getattr(value, "ndim", None) == 0, f"{value!r} has no form in JSON"
-    return encoded(value.item())  # a number of numpy
+    assert getattr(value, "ndim", None) == 0, f"{value!r} cannot be converted to JSON"
+    return encoded(value.item())  # a numpy scalar
 
 
 def decoded(hint: Any, saved: Any, where: str) -> Any:
-    """Inverse of `encoded`, for a value of type `hint`. where: its name. Raises ValueError for anything else."""
+    """Invert `encoded` for the type `hint`. where: name of the value. Raises ValueError if it does not match."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         kinds = [a for a in arguments if a is not type(None)]
@@ -202,12 +202,14 @@ _SEQUENCES: Mapping[Any, Any] = {kind: kind for kind in (list, tuple, set, froze
 
 def _decoded_dataclass(kind: Any, saved: Any, where: str) -> Any:
     hints = _hints(kind)
-    _check(isinstance(saved, Mapping) and saved.keys() == hints.keys(), where, saved, f"one {kind.__name__}")
+    _check(
+        isinstance(saved, Mapping) and saved.keys() == hints.keys(), where, saved, f"a valid {kind.__name__}"
+    )
     values = {name: decoded(hints[name], v, f"{where}.{name}") for name, v in saved.items()}
     try:
         return kind(**values)
     except (TypeError, ValueError, AssertionError) as error:
-        raise ValueError(f"{where}: the saved state is no {kind.__name__}: {error}") from error
+        raise ValueError(f"{where}: the saved state is not a valid {kind.__name__}: {error}") from error
 
 
 def _decoded_dictionary(arguments: tuple[Any, ...], saved: Any, where: str) -> Any:
@@ -223,30 +225,30 @@ def _decoded_scalar(hint: Any, saved: Any, where: str) -> Any:
         return float(saved)
     try:
         return msgspec.convert(saved, hint, dec_hook=lambda own, value: own(value))
-    except Exception as error:  # whatever the type of a user's own rule raises
-        raise ValueError(f"{where}: {_short(saved)} was saved, which does not fit: {error}") from error
+    except Exception as error:  # a type of a user-defined rule may raise anything
+        raise ValueError(f"{where}: the saved value {_short(saved)} is invalid: {error}") from error
 
 
 def _generator(saved: Any, where: str) -> Random:
     version, numbers, gauss = decoded(tuple[int, tuple[int, ...], float | None], saved, where)
-    generator = Random()  # its seed is replaced at once
+    generator = Random()  # its state is replaced at once
     try:
         generator.setstate((version, numbers, gauss))
     except (TypeError, ValueError, OverflowError) as error:
-        raise ValueError(f"{where}: the saved state is none of a generator: {error}") from error
+        raise ValueError(f"{where}: the saved state is not that of a random generator: {error}") from error
     return generator
 
 
 @cache
 def _hints(kind: Any) -> dict[str, Any]:
-    """Types of the fields of a dataclass."""
+    """Return the types of the fields of a dataclass."""
     hints = get_type_hints(kind)
     return {f.name: hints[f.name] for f in fields(kind)}
 
 
 def _check(fits: bool, where: str, saved: Any, wanted: str) -> None:
     if not fits:
-        raise ValueError(f"{where}: {_short(saved)} was saved where {wanted} belongs")
+        raise ValueError(f"{where}: the saved value {_short(saved)} is not {wanted}")
 
 
 def _short(saved: Any) -> str:

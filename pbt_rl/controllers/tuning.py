@@ -1,11 +1,11 @@
-"""Values that the user chooses to tune, their bounds and their priors: `--pbt.tune` and `--pbt.prior`.
+"""Tuned values, bounds and priors that the user sets by `--pbt.tune` and `--pbt.prior`.
 
-    --pbt.tune NAME                  tune it, within the bounds of the table
-    --pbt.tune NAME=LOW:HIGH         tune it within these bounds, and draw its start from them
-    --pbt.prior NAME=LOW:HIGH        draw its start from here; NAME=A,B,C: start at one of these
+    --pbt.tune NAME                  tune it within the bounds of the table
+    --pbt.tune NAME=LOW:HIGH         tune it within these bounds, and draw its start value from them
+    --pbt.prior NAME=LOW:HIGH        draw its start value from this range; NAME=A,B,C: from these choices
 
-Both ranges take a scale of the draw, NAME=LOW:HIGH:SCALE: log, linear, one-minus or int. Without one it is the value's
-own, or linear where that has no logarithm (at or across 0; for one-minus at 1).
+Both ranges accept a scale, NAME=LOW:HIGH:SCALE: log, linear, one-minus or int. The default is the scale of the value,
+or linear where its logarithm is undefined (log: at or across 0; one-minus: at 1).
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ SCALES: Mapping[str, Scale] = {
     "one-minus": "one_minus",
     "int": "integer",
 }
-"""As the user writes it -> as a spec has it."""
+"""Name in the option -> name in a spec."""
 
 
 def chosen(
     table: Mapping[str, HyperSpec], tune: Sequence[str], prior: Sequence[str] = ()
 ) -> dict[str, HyperSpec]:
-    """Return the whole table with the values that are tuned, their bounds and their priors.
+    """Return the whole table with the user's choice of tuned values, bounds and priors.
 
-    Without `tune` those of the table are tuned, but for a value that is switched off (`_off`). Bounds that the user did
-    not give reach as far as the default and the prior. A value with bounds or a prior of the user's own starts
-    from its prior with every rule; member 0 keeps the default if that lies within the bounds.
+    Without `tune`, the tuned values of the table are used, except those that are switched off (`_off`). Default bounds
+    are widened to include the default and the prior. A value with user-defined bounds or prior starts from its prior
+    under every rule. Member 0 keeps the default if it is within the bounds.
 
-    Raises ConfigError for a name that is not in the table (the message holds close matches and all names), for ranges
-    that are none or not legal, and for a prior that lies outside of given bounds.
+    Raises ConfigError for an unknown name (with close matches and all names), for an invalid range, and for a prior
+    outside given bounds.
     """
     bounds = dict(_entry("pbt.tune", table, entry) for entry in tune)
     priors = dict(_entry("pbt.prior", table, entry) for entry in prior)
     tuned = bounds.keys() if tune else {n for n, spec in table.items() if spec.tuned and not _off(spec)}
     for name in priors.keys() - tuned:
-        raise ConfigError(f"--pbt.prior {name} cannot be used: {name} is not tuned; name it in --pbt.tune")
+        raise ConfigError(f"--pbt.prior {name} cannot be used: {name} is not tuned; add it to --pbt.tune")
     return {
         name: _tuned(spec, bounds.get(name), priors.get(name))
         if name in tuned
@@ -53,7 +53,7 @@ def chosen(
 
 
 def _off(spec: HyperSpec) -> bool:
-    """Whether a default stands for no term or no limit, which factors do not reach: 0, 1 (of one-minus) or OFF."""
+    """True if the default disables the term and factors cannot change it: 0, 1 (one_minus) or OFF."""
     if spec.low <= spec.default <= spec.high:
         return False
     ends = {"log": 0.0, "one_minus": 1.0}
@@ -64,13 +64,13 @@ def _tuned(spec: HyperSpec, bounds: Prior | None, prior: Prior | None) -> HyperS
     given = prior or bounds or spec.prior
     if not given and spec.default == 0 and spec.name.startswith(SHAPING) and not spec.tuned:
         raise ConfigError(
-            f"--pbt.tune {spec.name} cannot be used: it begins at 0, which has no sign and no size: give it a range, "
+            f"--pbt.tune {spec.name} cannot be used: its default 0 has no sign and no magnitude: give a range, "
             f"such as {spec.name}=0:1"
         )
     if bounds:
         if prior and not bounds.low <= prior.low <= prior.high <= bounds.high:
             raise ConfigError(
-                f"--pbt.prior {spec.name}={prior} cannot be used: it is outside of --pbt.tune {spec.name}="
+                f"--pbt.prior {spec.name}={prior} cannot be used: give a range within --pbt.tune {spec.name}="
                 f"{bounds.low:g}:{bounds.high:g}"
             )
         return replace(spec, tuned=True, low=bounds.low, high=bounds.high, prior=given, drawn=True)
@@ -79,7 +79,7 @@ def _tuned(spec: HyperSpec, bounds: Prior | None, prior: Prior | None) -> HyperS
     if spec.default < OFF:
         reached.append(spec.default)
     if not prior and scale_within(spec.scale, min(reached), max(reached)) != spec.scale:
-        given = table.start  # bounds that reach a default of 0 have no logarithm; the prior keeps its own
+        given = table.start  # bounds that include 0 have no logarithm; the prior keeps its scale
     return replace(table, low=min(reached), high=max(reached), prior=given, drawn=prior is not None)
 
 
@@ -89,7 +89,7 @@ def _entry(option: str, table: Mapping[str, HyperSpec], entry: str) -> tuple[str
     if name not in table:
         if _numbers(entry.split(":")):
             raise ConfigError(
-                f"--{option} {entry} cannot be used: bounds stand behind a name, as NAME=LOW:HIGH, such as "
+                f"--{option} {entry} cannot be used: give the name of the value, as NAME=LOW:HIGH, such as "
                 f"learning_rate={_example(table['learning_rate'])}"
             )
         other = OTHER_NAMES.get(name.replace("_", "-"), "").rpartition(".")[2].replace("-", "_")
@@ -106,7 +106,7 @@ def _entry(option: str, table: Mapping[str, HyperSpec], entry: str) -> tuple[str
 
 
 def _range(spec: HyperSpec, text: str, *, choices: bool) -> Prior:
-    """Read LOW:HIGH, LOW:HIGH:SCALE or A,B,C. Raises ValueError whose text is the remedy."""
+    """Parse LOW:HIGH, LOW:HIGH:SCALE or A,B,C. Raises ValueError with the remedy as its text."""
     example = f"for example {spec.name}={_example(spec)}"
     if choices and ":" not in text:
         numbers = _numbers(text.split(","))
@@ -117,7 +117,7 @@ def _range(spec: HyperSpec, text: str, *, choices: bool) -> Prior:
     low_high, word = text.split(":")[:2], text.split(":")[2:]
     numbers = _numbers(low_high)
     if len(numbers) == 2 and numbers[0] > numbers[1]:
-        raise ValueError(f"write the lower one first: {spec.name}={numbers[1]:g}:{numbers[0]:g}")
+        raise ValueError(f"give the lower bound first: {spec.name}={numbers[1]:g}:{numbers[0]:g}")
     if len(numbers) != 2 or numbers[0] == numbers[1] or len(word) > 1:
         more = ", or choices as A,B,C" if choices else ""
         raise ValueError(f"give LOW:HIGH or LOW:HIGH:SCALE{more}, {example}")
@@ -130,14 +130,14 @@ def _range(spec: HyperSpec, text: str, *, choices: bool) -> Prior:
     scale = SCALES[word[0]]
     if scale_within(scale, low, high) != scale:
         limit = "0 must be outside" if scale == "log" else "the upper end must be below 1"
-        raise ValueError(f"on the scale {word[0]} {limit}; the scale linear takes any")
+        raise ValueError(f"on the scale {word[0]} {limit}; the scale linear accepts any range")
     if scale == "integer" and math.ceil(low) > math.floor(high):
-        raise ValueError("there is no whole number in it")
+        raise ValueError("give a range that contains a whole number")
     return Prior(low, high, scale)
 
 
 def _numbers(texts: Sequence[str]) -> list[float]:
-    """Return the numbers; empty if one is none or not finite."""
+    """Parse the numbers; return [] if one is invalid or not finite."""
     try:
         numbers = [float(text) for text in texts]
     except ValueError:
@@ -148,9 +148,9 @@ def _numbers(texts: Sequence[str]) -> list[float]:
 def _check_legal(spec: HyperSpec, ends: Range) -> None:
     low, high = spec.limits
     if ends[0] < low or ends[1] > high:
-        raise ValueError(f"it must stay within {low:g}..{high:g}")
+        raise ValueError(f"give a range within {low:g}..{high:g}")
     if spec.scale == "integer" and math.ceil(ends[0]) > math.floor(ends[1]):
-        raise ValueError("there is no whole number in it")
+        raise ValueError("give a range that contains a whole number")
 
 
 def _example(spec: HyperSpec) -> str:

@@ -249,10 +249,14 @@ def progress(view: RunView) -> list[str]:
     frames = [m.frames for m in view.members if not m.stopped] or [m.frames for m in view.members]
     least, most = min(frames), max(frames)
     each = count(least) if most <= 1.1 * least else f"{count(least)} to {count(most)}"
-    speed = f"{view.frames_per_second:,.0f} frames/s in all"
-    if view.stalled_seconds:
-        speed = f"no frames for {view.stalled_seconds:.0f} s"
+    speed = stalled(view) or f"{view.frames_per_second:,.0f} frames/s in all"
     return [clock(view.training_seconds), f"{each} frames each", speed]
+
+
+def stalled(view: RunView) -> str:
+    """Return for how long no frames have been made, and why; nothing if some are."""
+    what = "learning a batch" if view.learns else "no frames"
+    return f"{what} for {view.stalled_seconds:.0f} s" if view.stalled_seconds else ""
 
 
 def replacements(view: RunView) -> str:

@@ -162,6 +162,8 @@ class RunView:
     """Start-up step before the first frames; empty afterwards."""
     stalled_seconds: float = 0.0
     """Seconds without new frames, since the start or if unusually long; otherwise 0."""
+    learns: bool = False
+    """True while a learner has a batch to learn from."""
     tuned: frozenset[str] = frozenset()
     """Names of the hypers and shaping values that the controller may change."""
     seconds_left_at_most: bool = False

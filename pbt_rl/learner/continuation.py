@@ -82,7 +82,7 @@ class Continuation:
         return {
             "holder": self._shared.holder(slot),
             "weights_version": int(state.weights_version[slot]),
-            "weights_epoch": int(state.weights_epoch[slot]),
+            "lineage_version": int(state.lineage_version[slot]),
             "shaping_version": int(self._shaping.shaping_version[slot]),
             "generation_of": [] if holder is None else sorted(holder.generation_of.items()),
             "evaluated": bool(state.evaluated[slot]),
@@ -92,7 +92,9 @@ class Continuation:
     def _restore_slot(self, slot: int, saved: Mapping[str, Any]) -> None:
         state = self._shared.pack
         state.weights_version[slot] = saved["weights_version"]
-        state.weights_epoch[slot] = saved["weights_epoch"]
+        state.lineage_version[slot] = saved.get(
+            "lineage_version", saved.get("weights_epoch")
+        )  # its name until 0.2
         holder = state.holders[slot]
         if holder is not None:
             state.holders[slot] = SlotHolder(

@@ -30,7 +30,7 @@ import torch
 
 from pbt_rl.actors.mailbox import Mailbox
 from pbt_rl.actors.messages import (
-    Applied,
+    Acknowledgement,
     EvaluateMember,
     FromLearner,
     LearnerReady,
@@ -405,9 +405,9 @@ class Learner:
         members = self.trainer.members
         match command:
             case Load():
-                self._prove(self.trainer.load(command), received)
+                self._acknowledge(self.trainer.load(command), received)
             case SetValues():
-                self._prove(self.trainer.set_values(command), received)
+                self._acknowledge(self.trainer.set_values(command), received)
             case EvaluateMember(member, begins):
                 members.evaluate(member, begins=begins)
             case Save(_, key, entry):
@@ -419,9 +419,9 @@ class Learner:
             case _:
                 assert_never(command)
 
-    def _prove(self, proof: Applied | None, received: float) -> None:
-        if proof is not None:
-            self._send(replace(proof, clock={"received": received} | proof.clock))
+    def _acknowledge(self, ack: Acknowledgement | None, received: float) -> None:
+        if ack is not None:
+            self._send(replace(ack, clock={"received": received} | ack.clock))
 
     def _send(self, message: FromLearner | ChildFailed) -> None:
         with self._send_lock:

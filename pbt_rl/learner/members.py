@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 import torch
 
-from pbt_rl.actors.messages import Applied, Load, Save, SetValues
+from pbt_rl.actors.messages import Acknowledgement, Load, Save, SetValues
 from pbt_rl.actors.store import Counts, StatePool
 from pbt_rl.algos.models import PolicyNet
 from pbt_rl.algos.optim import OF_ALL_OPTIMIZERS
@@ -87,7 +87,7 @@ class PackMembers:
     def _import(self, slot: int, arrays: Arrays) -> None:
         self._pack.import_member(slot, {name: torch.from_numpy(x) for name, x in arrays.items()})
 
-    def load(self, load: Load) -> Applied | None:
+    def load(self, load: Load) -> Acknowledgement | None:
         """Load a member's state into a slot. Return the acknowledgement with values read back. None for an empty slot.
 
         The slot's former member is discarded. Its state was saved before if it is needed.
@@ -118,7 +118,7 @@ class PackMembers:
         self._write_shaping(slot, load.generation, load.values)
         written = time.perf_counter()
         unchanged = load.of_slot in (None, slot) or donor == self._pack.bit_sums(load.of_slot)
-        return self._proof(slot, load.member, load.donor, began, written, unchanged)
+        return self._ack(slot, load.member, load.donor, began, written, unchanged)
 
     def _note_counts(self, load: Load) -> None:
         """Continue the member's counts from other slots or learners."""
@@ -151,13 +151,13 @@ class PackMembers:
 
     # -- values ---------------------------------------------------------------------------------------------
 
-    def set_values(self, change: SetValues) -> Applied:
+    def set_values(self, change: SetValues) -> Acknowledgement:
         """Set other values for a member, and read them back."""
         began, slot = time.perf_counter(), self._held_slot(change.member)
         self.generations[change.member], self._values[change.member] = change.generation, change.values
         self._pack.set_hypers(slot, change.values)
         self._write_shaping(slot, change.generation, change.values)
-        return self._proof(slot, change.member, change.donor, began, time.perf_counter(), unchanged=True)
+        return self._ack(slot, change.member, change.donor, began, time.perf_counter(), unchanged=True)
 
     def _begin_anew(self, slot: int) -> None:
         """Discard rollouts and recurrent states of the slot's former weights."""
@@ -186,14 +186,14 @@ class PackMembers:
             self.current.drop(slot)
         self._write_shaping(slot, self.generations[member], self._values[member])
 
-    def _proof(
+    def _ack(
         self, slot: int, member: int, donor: int | None, began: float, written: float, unchanged: bool
-    ) -> Applied:
+    ) -> Acknowledgement:
         of_optimizer = {*OF_ALL_OPTIMIZERS, *self._pack.optimizer.hypers}
         in_use = self._pack.hypers_in_force(slot)
         shaping = self._shaping.read(slot)[1]
         proved = time.perf_counter()
-        return Applied(
+        return Acknowledgement(
             member=member,
             donor=donor,
             generation=self.generations[member],

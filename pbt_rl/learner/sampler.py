@@ -92,7 +92,7 @@ class Sampler:
         self._contended = contended if several and contended is not None else lambda: False
         self.distribution, self._steps, self._on_policy = distribution, rollout_steps, on_policy
         self.generator = torch.Generator(pack.device).manual_seed(seed)
-        self._weights_epoch = shared.pack.weights_epoch.copy()
+        self._lineage_version = shared.pack.lineage_version.copy()
         made = rollout_shape(pack, spec, rollout_steps, boxes[0][0].rows)
         self._layouts, self._envs = made.layouts, made.envs
         number = len(boxes) + spare_buffers
@@ -188,7 +188,7 @@ class Sampler:
 
         The lineage version is read first, so a rollout starts with zeroed state or is marked as outdated.
         """
-        self._weights_epoch = self._shared.pack.weights_epoch.copy()
+        self._lineage_version = self._shared.pack.lineage_version.copy()
         while self._shared.state_resets:
             slot = self._shared.state_resets.popleft()
             for unit in self.units:
@@ -207,7 +207,7 @@ class Sampler:
             if step.episode_done.any():
                 self._note_episodes(unit)
         else:
-            rollout.unit, rollout.weights_epoch[:] = unit.number, self._weights_epoch
+            rollout.unit, rollout.lineage_version[:] = unit.number, self._lineage_version
             rollout.state.copy_(unit.state)
         rollout.first[t] = step.first
         unit.taken += 1
@@ -317,7 +317,7 @@ class Sampler:
         rollout = self._shared.free.popleft()
         self._pack.streams.after(rollout.ready)
         rollout.state.copy_(unit.state)
-        rollout.unit, rollout.weights_epoch[:] = unit.number, self._weights_epoch
+        rollout.unit, rollout.lineage_version[:] = unit.number, self._lineage_version
         return rollout
 
     def _go_on_in(self, unit: ServedUnit, rollout: Rollout) -> None:

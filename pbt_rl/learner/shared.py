@@ -60,7 +60,7 @@ class PackState:
 
     weights_version: NDArray[np.int64]
     """Optimiser steps of the published weights."""
-    weights_epoch: NDArray[np.int64]
+    lineage_version: NDArray[np.int64]
     """Lineage version: rises when the weights in a slot are replaced. Rollouts from before are outdated."""
     holders: list[SlotHolder | None]
     """None: empty slot."""
@@ -241,4 +241,4 @@ class SharedState:
         The order matters: a rollout that starts under the new lineage version must start with zeroed state.
         """
         self.state_resets.append(slot)
-        self.pack.weights_epoch[slot] += 1
+        self.pack.lineage_version[slot] += 1

@@ -23,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pbt_rl.actors.messages import Applied, Load, SetValues
+from pbt_rl.actors.messages import Acknowledgement, Load, SetValues
 from pbt_rl.algos.algorithm import UpdateSettings
 from pbt_rl.algos.batch import Batch, make_batch
 from pbt_rl.algos.pack import Pack
@@ -136,12 +136,12 @@ class Trainer:
         with updater.changing:
             usable_PK = self._usable(rollouts)
             updater.current.begin_batch(np.any(usable_PK, axis=1))
-            weights_epoch = shared.pack.weights_epoch.copy()
+            lineage_version = shared.pack.lineage_version.copy()
         for rollout in rollouts:
             self.pack.streams.after(rollout.ready)
         batch = self.batch_of(rollouts, usable_PK)
         if self.replay is not None:
-            self.replay.add([r for r in rollouts if isinstance(r, Rollout)], weights_epoch)
+            self.replay.add([r for r in rollouts if isinstance(r, Rollout)], lineage_version)
             batch = replace(batch, replayed=self.replay.draw(batch, self.generator))
         for slots in updater.update(batch, generator=self.generator, learning_rate_factor=self._schedule()):
             self._beat(True)
@@ -190,10 +190,10 @@ class Trainer:
         Rollouts of an empty slot or of an evaluated member do not count.
         """
         state, counts = self._shared.pack, self._shared.learning
-        epoch_PK = np.stack([r.weights_epoch for r in rollouts], axis=1)
+        lineage_PK = np.stack([r.lineage_version for r in rollouts], axis=1)
         acting_PKT = np.stack([r.weights_version.T for r in rollouts], axis=1)
         lag_PKT = state.weights_version[:, None, None] - acting_PKT
-        same_PK = epoch_PK == state.weights_epoch[:, None]
+        same_PK = lineage_PK == state.lineage_version[:, None]
         held_P = (state.member < len(self._shared.members)) & ~state.evaluated
         usable_PK: NDArray[np.bool_] = same_PK & (lag_PKT[:, :, 0] <= self._max_lag) & held_P[:, None]
         with counts.lock:
@@ -214,18 +214,18 @@ class Trainer:
 
     # -- changes --------------------------------------------------------------------------------------------
 
-    def load(self, load: Load) -> Applied | None:
+    def load(self, load: Load) -> Acknowledgement | None:
         """Load a state into a slot. Reset the member's step count, which belongs to its former weights."""
-        proof = self.members.load(load)
+        ack = self.members.load(load)
         if load.member is not None:
             self._forget_steps(load.member)
-        return proof
+        return ack
 
-    def set_values(self, change: SetValues) -> Applied:
+    def set_values(self, change: SetValues) -> Acknowledgement:
         """Set other values for a member. Reset its step count, which belongs to the former values."""
-        proof = self.members.set_values(change)
+        ack = self.members.set_values(change)
         self._forget_steps(change.member)
-        return proof
+        return ack
 
     def _forget_steps(self, member: int) -> None:
         with self._shared.learning.lock:

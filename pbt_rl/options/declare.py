@@ -57,6 +57,8 @@ class Declared(TypedDict, total=False):
     """It may differ when a run is resumed; of a group: any of its options may."""
     leads_out: Callable[[str], bool]
     """Whether a value leads out of what is installed with this program: followed only if who wrote it is trusted."""
+    single: str
+    """Remark for those who give several values."""
     positional: bool
     """A word without a name."""
     repeated: bool

@@ -10,12 +10,16 @@ from __future__ import annotations
 
 import codecs
 import json
+import os
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import fields, is_dataclass
+from enum import Enum
 from pathlib import Path
-from types import UnionType
+from types import SimpleNamespace, UnionType
 from typing import Any, Literal, get_args
 
 import yaml
@@ -173,8 +177,8 @@ def _dotted(
     given: Mapping[str, Any], known: Mapping[str, Option], prefix: str = ""
 ) -> Iterator[tuple[str, Any]]:
     """Yield the options of nested mappings and groups by dotted name, a mapping of pairs as NAME=VALUE entries."""
-    for key, value in given.items():
-        name = f"{prefix}{key}"
+    for key, unread in given.items():
+        name, value = f"{prefix}{key}", _group(unread)
         option = known.get(name.replace("-", "_"))
         if option is not None and option.holds_pairs and isinstance(value, Mapping):
             yield name, [f"{word}={_as_text(name, meaning)}" for word, meaning in value.items()]
@@ -184,6 +188,16 @@ def _dotted(
             yield from ((f"{name}.{f.name}", getattr(value, f.name)) for f in fields(value))
         else:
             yield name, value
+
+
+def _group(value: Any) -> Any:
+    """Return a group of options of argparse, pydantic or ml_collections as a mapping, and anything else as it is."""
+    if isinstance(value, Namespace | SimpleNamespace):
+        return vars(value)
+    for method in ("model_dump", "to_dict"):
+        if not isinstance(value, type | Mapping) and callable(getattr(value, method, None)):
+            return getattr(value, method)()
+    return value
 
 
 def _as_text(name: str, value: Any) -> str:
@@ -201,10 +215,24 @@ def _as_text(name: str, value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a number or an array of numpy as JSON has it."""
-    if not hasattr(value, "tolist"):
+    """Return numbers and arrays of numpy, paths, enums, and collections of other libraries as JSON has them."""
+    match value:
+        case Enum():
+            return value.value
+        case os.PathLike():
+            return os.fspath(value)
+        case Mapping():
+            return dict(value)
+        case AbstractSet():
+            return sorted(value)
+        case bytes() | bytearray() | memoryview():
+            raise TypeError(value)
+        case Sequence():
+            return list(value)
+    tolist = getattr(value, "tolist", None)
+    if tolist is None:
         raise TypeError(value)
-    return value.tolist()
+    return tolist()
 
 
 def _number(option: Option, value: Any) -> Any:

@@ -31,6 +31,13 @@ def unknown(name: str, known: Collection[str], *, sign: str = "--") -> str:
     return f"{name} is no option"
 
 
+def assigned(word: str, known: Collection[str]) -> str:
+    """Return the error for NAME=VALUE without dashes, as Hydra has it; "" if NAME is not an option."""
+    name, equals, value = word.partition("=")
+    option = OTHER_NAMES.get(spelt(name).rpartition(".")[2], spelt(name))
+    return f"{word!r} belongs to no option: write --{option} {value}" if equals and option in known else ""
+
+
 def meant(option: str, value: str, names: Collection[str]) -> str:
     """Return a hint at the value that is probably meant, to precede the list of names; "" without one."""
     if answer := OTHER_VALUES.get((option, value.lower())):
@@ -108,6 +115,7 @@ TWICE = {"value-loss-coeff", "vf-loss-coeff", "vf-coef"}
 
 ANSWERS = {
     "metric": "members are compared by the objective that the environment reports; more is better",
+    "with-wandb": "write --track wandb",
     "seeds": "`pbt-rl sweep --name NAME --seeds 0 1 2` trains the same with several seeds",
 }
 """Option of another trainer without a counterpart -> the remedy."""

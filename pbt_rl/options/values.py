@@ -17,10 +17,11 @@ import os
 import re
 import sys
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import is_dataclass
 from decimal import Decimal
+from enum import Enum
 from fractions import Fraction
 from pathlib import Path
 from types import UnionType
@@ -169,13 +170,16 @@ def as_type(hint: Any, value: Any) -> Any:
         value = value.item()
     if isinstance(value, Fraction | Decimal):
         value = float(value)
+    value = value.value if isinstance(value, Enum) else value
     if origin is UnionType:  # X | None
         return None if value is None else as_type(arguments[0], value)
     if origin is Literal:
         return _checked(value, value in arguments, f"one of {', '.join(map(str, arguments))}")
     if origin is tuple:
         value = value.tolist() if hasattr(value, "tolist") else value  # numpy's
-        if not isinstance(value, list | tuple):
+        if isinstance(value, set | frozenset):
+            value = sorted(value, key=str)
+        if not isinstance(value, Iterable) or isinstance(value, str | bytes | Mapping):
             raise ValueError(
                 'several texts, such as ["a", "b"]' if arguments[0] is str else "several, such as [1.2, 0.8]"
             )
@@ -259,6 +263,15 @@ def allows(metadata: Mapping[str, Any], value: Any) -> bool:
         if bound in metadata
         for number in numbers
     )
+
+
+def displayed(metadata: Mapping[str, Any], value: object) -> str:
+    """Return a value of an option as text: the meaning of 0, thousands with commas, no brackets."""
+    if value == 0 and "zero" in metadata:
+        return str(metadata["zero"])
+    if isinstance(value, tuple):
+        return " ".join(map(str, value)) or "none"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
 def allowed(metadata: Mapping[str, Any], value: Any = None) -> str:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
 from pbt_rl.errors import ConfigError
 from pbt_rl.options.declare import Option, build, table
 from pbt_rl.options.help import draw
-from pbt_rl.options.names import meant, spelt, unknown
+from pbt_rl.options.names import assigned, meant, spelt, unknown
 from pbt_rl.options.values import allowed, number, reader
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ def typed(options: Mapping[str, Option], line: Line, prog: str) -> dict[str, Any
     none of these, it names the first value that belongs to no option.
     """
     values, free = _taken(options, line.entries, prog)
-    free = [*map(_Free, line.head), *free]
+    free = [*(_Free(word, assigned(word, _named(options))) for word in line.head), *free]
     return values | _placed([option for option in options.values() if option.is_positional], free, prog)
 
 
@@ -190,13 +190,20 @@ def _take(entry: Entry, options: Mapping[str, Option], values: dict[str, Any], p
     elif option.is_list and option.field in values:
         raise ConfigError(f"{entry.written} is given twice: give all of its values after one {entry.written}")
     values[option.field] = not value if switched_off else value
-    why = ""
+    whys = [assigned(word, _named(options)) for word in behind]
     if option.is_repeated and behind:
         once = f"give {entry.written} once for each value, {entry.written} {behind[0]} too"
-        why = f"{behind[0]!r} belongs to no option: {once}"
+        whys[0] = f"{behind[0]!r} belongs to no option: {once}"
     elif option.hint is bool and not given and behind:
-        why = f"{entry.written} {behind[0]} cannot be used: give true or false"
-    return [_Free(word, why if i == 0 else "") for i, word in enumerate(behind)]
+        whys[0] = f"{entry.written} {behind[0]} cannot be used: give true or false"
+    elif behind and "single" in option.metadata:
+        whys[0] = f"{behind[0]!r} belongs to no option: {option.metadata['single']}"
+    return [*map(_Free, behind, whys)]
+
+
+def _named(options: Mapping[str, Option]) -> dict[str, Option]:
+    """Return the options that are not positional."""
+    return {name: option for name, option in options.items() if not option.is_positional}
 
 
 def _own(option: Option, follow: Sequence[str]) -> list[str]:
@@ -225,7 +232,7 @@ def _find(written: str, options: Mapping[str, Option], prog: str) -> tuple[Optio
 
     Raises ConfigError for an unknown option.
     """
-    known = {name: option for name, option in options.items() if not option.is_positional}
+    known = _named(options)
     name = spelt(written) if written.startswith("--") else ""
     if name in known:
         return known[name], False, ""
@@ -251,7 +258,8 @@ def _read(option: Option, written: str, given: Sequence[str], key: str = "") -> 
             raise ConfigError(f"{written} {given[0]} cannot be used: give true or false")
         return text in YES
     if not given and not option.is_list:
-        raise ConfigError(f"{written} needs a value")
+        remedy = option.metadata.get("remedy")
+        raise ConfigError(f"{written} needs a value{f': give {remedy}' if remedy else ''}")
     values = []
     for text in given:
         try:

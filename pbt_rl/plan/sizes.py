@@ -35,8 +35,8 @@ LEAST_SPARE_ROWS = 8
 ENOUGH_ACTORS = 0.9
 """Smaller units on all cores are faster than those on fewer than this share of the cores."""
 AGE_PLANNED = 192
-"""Optimiser steps between the weights that act and those that learn, up to which rollouts cost nothing that could be
-measured if the clip is proximal (docs/lab/rollout-age.md)."""
+"""Largest planned age of rollouts, in optimiser steps between the weights that act and those that learn. Up to this
+age scores are at most a third lower with the proximal clip; age 0 is not measured better (docs/lab/rollout-age.md)."""
 BATCHES_PLANNED = 10
 """The same in batches, for algorithms that take few steps in one."""
 LAG_PLANNED = 0.5

@@ -17,14 +17,18 @@ from numpy.typing import NDArray
 
 from pbt_rl.config import Config
 from pbt_rl.envs.base import EnvSpec, StepArrays, Unit, default_shaping_source
-from pbt_rl.envs.films import Camera, Picture, film, has_pictures
+from pbt_rl.envs.films import Camera, film, has_pictures
+from pbt_rl.envs.pictures import Picture, fitted
 from pbt_rl.envs.registry import EnvOptions
 from pbt_rl.envs.time_limits import closing
 from pbt_rl.errors import ConfigError, require
 from pbt_rl.play.member import Filmed
 
-LEAST_HEIGHT = 320
-"""Smaller pictures are enlarged by a whole factor."""
+LEAST_HEIGHT, MOST_SIDE = 320, 1920
+"""Lower pictures are enlarged by a whole factor, as long as no side is longer than the second; pictures with a side of
+more than twice the second are made smaller."""
+LEAST_PIXELS = 16
+"""Of each side: codecs need some."""
 CLIP_SECONDS, CLIP_PICTURES_PER_SECOND, CLIP_SIZE = 30, 8, 200
 """A clip has so many seconds at most, and so many pixels along its longer side."""
 
@@ -37,27 +41,48 @@ PALETTES = (
 """A palette for each picture: exact to 255 colours, and no picture waits for those after it."""
 
 
+def factor_of(height: int, width: int) -> float:
+    """Return by what pictures of this size are enlarged (a whole number), or made smaller."""
+    long = max(height, width)
+    if long > 2 * MOST_SIDE:
+        return 2 * MOST_SIDE / long
+    return max(1, min(-(-LEAST_HEIGHT // height), MOST_SIDE // long))
+
+
 class Film:
     """A .mp4 or .gif that is written picture by picture: a game of half an hour needs no memory."""
 
     def __init__(self, path: Path, frames_per_second: float) -> None:
         self._path, self._rate = path, frames_per_second
         self._process: subprocess.Popen[bytes] | None = None
+        self._shape = self._size = 0, 0
+        """Of the first picture, and of the film."""
+        self._factor: float = 1
         try:
             path.open("wb").close()
         except OSError as error:
             raise self._error(error.strerror or str(error)) from error
 
     def add(self, picture: Picture) -> None:
-        """Append a picture, enlarged if it is small. An odd row or column is cut: codecs need even sizes."""
-        factor = -(-LEAST_HEIGHT // picture.shape[0])
-        large = picture.repeat(factor, axis=0).repeat(factor, axis=1)
-        height, width = (n - n % 2 for n in large.shape[:2])
+        """Append a picture. The first one sets the size; an odd row or column is cut, as codecs need even sizes."""
+        shape = picture.shape[:2]
         if self._process is None:
-            self._process = self._start(height, width)
+            self._shape, self._factor = shape, factor_of(*shape)
+            sides = (max(LEAST_PIXELS, int(n * self._factor)) for n in shape)
+            self._size = (next(sides) // 2 * 2, next(sides) // 2 * 2)
+            self._process = self._start(*self._size)
+        height, width = self._size
+        if (
+            isinstance(self._factor, int)
+            and shape == self._shape
+            and min(shape) * self._factor >= LEAST_PIXELS
+        ):
+            shown = picture.repeat(self._factor, axis=0).repeat(self._factor, axis=1)[:height, :width]
+        else:
+            shown = fitted(picture, height, width)
         assert self._process.stdin is not None
         try:
-            self._process.stdin.write(large[:height, :width].tobytes())
+            self._process.stdin.write(shown.tobytes())
         except BrokenPipeError:
             self.close()  # says why
 

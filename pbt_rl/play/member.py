@@ -44,6 +44,7 @@ from pbt_rl.envs.time_limits import closing
 from pbt_rl.errors import ConfigError, environment_code
 from pbt_rl.learner import build
 from pbt_rl.plan import PackPlan
+from pbt_rl.record.changes import check_environment
 from pbt_rl.record.checkpoints import (
     NORMALISERS,
     WEIGHTS,
@@ -71,12 +72,15 @@ def warn_of_mistakes(spec: EnvSpec) -> None:
 def load_pack(config: Config, spec: EnvSpec, policy: SavedPolicy, seed: int) -> Pack:
     """Put saved weights and normalisers into a pack of one policy on the CPU.
 
-    Raises ConfigError for weights that are not those of the run's config.json, or not finite; CheckpointBroken.
+    policy: its run may be left empty by who knows that the environment is that of training. Raises ConfigError for
+    weights that are not those of the run's config.json, or not finite; CheckpointBroken.
     """
     plan = PackPlan(
         "cpu", (0,), actors=1, units_per_actor=1, envs_per_policy=1, units_per_batch=1, threads=1, slots=1
     )
     checkpoint, member = policy.checkpoint, policy.member
+    if policy.run != Path():
+        check_environment(policy.run, spec, say, trains=False)
     path, (tensors, _) = checkpoint.file(member), checkpoint.tensors(member)
     _check_size(config, spec, path, tensors)
     values = {

@@ -1,4 +1,4 @@
-"""The population of a run: its members, their slots and ratings, and the way of changes to their learners.
+"""Population of a run: members, slots, ratings, and the dispatch of changes to the learners.
 
-Imports pbt, wire and the views of display; no process, no file, no torch.
+Imports controllers, actors and the views of display; no processes, files or torch.
 """

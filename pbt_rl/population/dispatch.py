@@ -1,21 +1,21 @@
-"""Carries changes out: which state each member is in from now on, as messages to the learners.
+"""Dispatch of changes: the new state of each member, and the messages to its learner.
 
-    a decision             what the learner of its member is told
-    values alone           SetValues
-    weights of a member    Load of another slot, on the device, if that is in the same pack and does not change itself
-                           Save of the donor, then Load of that state, else
+    change                 message to the learner of the member
+    values only            SetValues
+    weights of a member    Load from another slot, on the device, if that is in the same pack and unchanged.
+                           Otherwise Save of the donor, then Load of that state.
     a remembered state     Load of that state
-    fresh weights          Load of drawn ones
-    about a parked member  nothing: it has another state in the store from now on
-    another holder         Save of the member that leaves, Load of the state of the member that enters
+    initialised weights    Load of initialised weights
+    of a parked member     none: only its state in the store changes
+    swap of a slot         Save of the member that leaves, Load of the state of the member that enters
 
-Messages to one learner are carried out in order, so that it may load what it was told to save; another learner is told
-once the state is there.
+A learner processes its messages in order, so it can load a state that it was just told to save. Another learner gets
+its message once the state has been written.
 
-What a member goes on from if its learner is lost (`store.Origin`) follows the decisions. A member that was given
-weights never gets its own older ones: it goes on from what its donor would have gone on from, or from drawn weights,
-which are drawn again. During a checkpoint every member has two origins: the one that holds, and the one that will once
-the checkpoint is whole.
+Restore points (`store.Origin`) follow the decisions: they are what members go on from if their learner is lost. A
+member with copied weights never returns to its own older ones. It goes on from the donor's restore point, or from
+initialised weights, which are initialised again. During a checkpoint each member has two restore points: the present
+one, and the one for when the checkpoint is complete.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pbt_rl.actors.messages import (
-    Applied,
+    Acknowledgement,
     EvaluateMember,
     Load,
     Save,
@@ -51,21 +51,21 @@ Origins = dict[int, Origin]
 
 @dataclass
 class Pending:
-    """A decision, or a member on its way into a slot, that was not proven yet."""
+    """Decision, or swap into a slot, that its learner has not acknowledged yet."""
 
     decided: float | None
-    """time.perf_counter() when the controller had decided; None: a member takes a slot."""
+    """time.perf_counter() at the decision of the controller. None: a swap into a slot."""
     source: Pin | None = None
-    """The state that is loaded."""
+    """State that is loaded."""
     sent: float = 0.0
-    """time.perf_counter() when it was sent."""
+    """time.perf_counter() when the message was sent."""
     proves: bool = True
-    """The proof is recorded: of a decision, or of one that was made while the member had no slot."""
+    """The acknowledgement is recorded: of a decision, or of one made while the member had no slot."""
 
 
 @dataclass
 class Waiting:
-    """Something to be done once a state is there. message: what its learner is to prove then, if anything."""
+    """Action for when a state has been written. message: the learner then acknowledges it, if not None."""
 
     source: Pin
     member: int
@@ -75,67 +75,70 @@ class Waiting:
 
 @dataclass(eq=False)
 class Dispatch:
-    """Applies changes to the population and its states at once, and to the learners in order.
+    """Dispatcher of changes to the population, its states and the learners.
 
-    A donor gives the state that it had before any change of its comparison.
+    The population and its states change at once; each learner changes in the order of its messages.
+
+    A donor gives the state that it had before all changes of its comparison.
     """
 
     population: Population = field(metadata=SHARED)
     slots: Slots = field(metadata=SHARED)
     send: Callable[[int, ToLearner], None]
     remembered: frozenset[StateKey] = field(default=frozenset(), init=False)
-    """States of the past that are kept for the controller."""
+    """Earlier states that are kept for the controller."""
     replacements: int = field(default=0, init=False)
     mutations: int = field(default=0, init=False)
     unproven: set[int] = field(default_factory=set, init=False)
-    """Members without a slot with a change that is not in force anywhere yet."""
+    """Parked members with a change that no learner has applied yet."""
     store: Store = field(init=False, metadata=SHARED)
-    """Known from `open_store` on."""
+    """Set by `open_store`."""
     held: dict[int, Pin] = field(default_factory=dict, init=False, metadata=TRANSIENT)
-    """Members without a slot -> their states."""
+    """States of the parked members."""
     _origins: Origins = field(default_factory=dict, init=False, metadata=TRANSIENT)
-    """What each member goes on from if its learner is lost."""
+    """Restore point of each member."""
     _coming: Origins = field(default_factory=dict, init=False, metadata=TRANSIENT)
-    """What it will go on from once the checkpoint in progress is whole."""
+    """Restore point of each member once the checkpoint in progress is complete."""
     _kept: dict[StateKey, Pin] = field(default_factory=dict, init=False, metadata=TRANSIENT)
-    """The remembered states."""
+    """Remembered states."""
     _unsaved: dict[int, State] = field(default_factory=dict, init=False, metadata=TRANSIENT)
-    """Members that the checkpoint in progress still needs as they are -> their state."""
+    """Members that the checkpoint in progress still needs unchanged -> their state."""
     _renewed: dict[Key, dict[int, State]] = field(default_factory=dict, init=False, metadata=TRANSIENT)
-    """What members had gone on from when the checkpoint in progress began -> member -> its state in that."""
+    """Key of a restore point at the start of the checkpoint in progress -> member -> its state in it."""
     _saving: dict[Key, tuple[int, Pin]] = field(default_factory=dict, init=False, metadata=TRANSIENT)
-    """What learners write: the pack, and the state."""
+    """States that learners are writing, with their pack."""
     _waiting: dict[Key, list[Waiting]] = field(default_factory=dict, init=False, metadata=TRANSIENT)
-    """What is done once a state is there."""
+    """Actions for when a state has been written."""
     _sent: dict[int, deque[Pending]] = field(default_factory=dict, init=False, metadata=TRANSIENT)
-    """Member -> what its learner has still to prove, oldest first. Decisions are proven whenever the run is saved."""
+    """Messages without acknowledgement per member, oldest first. A checkpoint waits for those of decisions."""
     _decided: dict[int, Pending] = field(default_factory=dict, init=False, metadata=TRANSIENT)
-    """Member without a slot -> the decision that changed it, until its proof was taken."""
-    _proofs: list[Applied] = field(default_factory=list, init=False, metadata=TRANSIENT)
-    """Of decisions that no learner was told."""
+    """Parked member -> the decision that changed it, until its acknowledgement was taken."""
+    _acks: list[Acknowledgement] = field(default_factory=list, init=False, metadata=TRANSIENT)
+    """Acknowledgements of decisions that needed no message."""
     _starting: defaultdict[int, list[Pin]] = field(
         default_factory=lambda: defaultdict(list), init=False, metadata=TRANSIENT
     )
-    """Pack -> the states that its learner starts from."""
+    """Pack -> states that its learner starts from."""
     _copied_at: float = field(default=0.0, init=False, metadata=TRANSIENT)
 
     @property
     def busy(self) -> bool:
-        """Some decision is not applied yet, or some message waits for a state."""
+        """True if a decision is not applied yet or a message waits for a state."""
         decided = any(one.decided is not None for sent in self._sent.values() for one in sent)
         return decided or bool(self._waiting) or bool(self._decided)
 
     def restored(self) -> None:
-        """Check that the remembered states are of members that there are. Raises ValueError."""
+        """Check that the members of the remembered states exist. Raises ValueError."""
         strange = sorted(key for key in self.remembered if key[0] not in self.slots.pack_of)
         if strange:
-            raise ValueError(f"the saved state remembers member {strange[0][0]}, and there is none")
+            raise ValueError(f"the saved state remembers member {strange[0][0]}, which does not exist")
 
     # -- the start of a run -------------------------------------------------------------------------------------
 
     def open_store(self, store: Store, sources: Iterable[tuple[int, Read]]) -> None:
-        """Begin with a store. sources: (member, what reads its state or a remembered one); others are drawn.
+        """Fill the store at the start of a run.
 
+        sources: (member, reader of its state or of a remembered one). Other members start from initialised weights.
         Raises as reading does.
         """
         self.store = store
@@ -167,12 +170,12 @@ class Dispatch:
                     self.held[member.id] = Pin(state)
 
     def _residents(self) -> list[tuple[int, int]]:
-        """Return (pack, member) of all members that hold slots."""
+        """Return (pack, member) of all members with slots."""
         packs = range(len(self.slots.packs))
         return [(pack, m) for pack in packs for m in self.slots.members_of(pack) if m is not None]
 
     def first_loads(self, pack: int) -> tuple[Load | None, ...]:
-        """Return what each slot of a pack holds when its learner starts: the origins of its members."""
+        """Return the first load of each slot of a pack: the restore point of its member."""
         return tuple(
             None if member is None else self._first_load(pack, slot, self.population.members[member])
             for slot, member in enumerate(self.slots.members_of(pack))
@@ -186,11 +189,11 @@ class Dispatch:
         return self._load(slot, member, entry=state.entry())
 
     def started(self, pack: int) -> None:
-        """Note that the learner of a pack has read what it starts from, or will never do."""
+        """Release the first loads of a pack, once its learner has read them or failed."""
         self._starting.pop(pack, None)
 
     def send_limits(self, pack: int | None = None) -> None:
-        """Tell new learners, or that of one pack, how far the members may train."""
+        """Send the frame limits of the members to new learners. pack: to this one only."""
         for member in self.population.members:
             if pack in (None, self.slots.pack_of[member.id]):
                 self._send_limit(member)
@@ -198,13 +201,13 @@ class Dispatch:
     def _send_limit(self, member: Member) -> None:
         if member.until_frames is not None:
             self.send(self.slots.pack_of[member.id], TrainUntil(member.id, member.until_frames))
-        if member.evaluates and not member.parked:  # a parked one is evaluated in its next turn
+        if member.evaluates and not member.parked:  # a parked one is evaluated in its next time slice
             self.send(self.slots.pack_of[member.id], EvaluateMember(member.id, begins=True))
 
     # -- decisions ----------------------------------------------------------------------------------------------
 
     def enact(self, changes: Sequence[Change], remembered: frozenset[StateKey]) -> None:
-        """Apply the changes of one comparison. remembered: the states that the controller wants kept from now on."""
+        """Apply the changes of one comparison. remembered: states to keep for the controller from now on."""
         decided = time.perf_counter()
         now: dict[int, Pin] = {}
         """Members -> their states before any change."""
@@ -223,7 +226,7 @@ class Dispatch:
         self.remembered = remembered
 
     def _donors_to_save(self, changes: Sequence[Change]) -> set[int]:
-        """Return the donors whose present state must be in the store: no slot of the same pack has it then."""
+        """Return the donors to save, because no slot of the pack can be copied."""
         changed = {c.member for c in changes if c.weights != "keep"}
         found = set()
         for change in changes:
@@ -240,7 +243,7 @@ class Dispatch:
         return found
 
     def _source(self, change: Change, now: dict[int, Pin]) -> Pin | None:
-        """Return the state whose weights are copied; None if another slot has it, or the member itself."""
+        """Return the state to copy. None: another slot has it, or the member itself."""
         assert change.weights_from is not None
         if change.remembered:
             return self._kept[change.weights_from]
@@ -248,18 +251,18 @@ class Dispatch:
         return self.held.get(donor) if donor == change.member else now.get(donor)
 
     def _state_now(self, number: int, now: dict[int, Pin]) -> Pin:
-        """Return a member's present state; it is saved if it was not, and noted in `now`."""
+        """Return a member's present state, saved if necessary and cached in `now`."""
         if number not in now:
             now[number] = self.held.get(number) or self._save(self.population.members[number])
         return now[number]
 
     def _save(self, member: Member) -> Pin:
-        """Have a member that holds a slot saved as it is now; returns its state."""
+        """Request a save of a member with a slot, and return its future state."""
         state = self._unsaved.pop(member.id, None) or self._unwritten(member)
         return self._send_save(member.id, state)
 
     def _unwritten(self, member: Member) -> State:
-        """Return the state in which a member is now, which its learner is about to write."""
+        """Return the member's present state, which its learner will write."""
         return State(self.store, _header(member), before=self._origins[member.id].state)
 
     def _send_save(self, member: int, state: State) -> Pin:
@@ -293,9 +296,9 @@ class Dispatch:
             self._tell(member, change, source, decided)
 
     def _follow(self, change: Change, source: Pin | None, before: tuple[Origins, Origins]) -> None:
-        """Let a member's origins be those of the weights that it is given.
+        """Update a member's restore points to those of its new weights.
 
-        source: the remembered state that is copied. before: the origins of all members before the comparison.
+        source: remembered state that is copied. before: restore points of all members before the comparison.
         """
         member = self.population.members[change.member]
         if change.weights == "fresh":
@@ -319,8 +322,8 @@ class Dispatch:
             self._coming[member.id] = given
 
     def _tell(self, member: Member, change: Change, source: Pin | None, decided: float) -> None:
-        """Tell the learner of a member what it is from now on. source: see `_source`."""
-        if member.id in self._unsaved:  # the checkpoint in progress needs it as it was
+        """Send a change to the learner of a member. source: see `_source`."""
+        if member.id in self._unsaved:  # the checkpoint in progress needs it unchanged
             self._send_save(member.id, self._unsaved.pop(member.id))
         donor = change.source[0] if change.source is not None else None
         pending = Pending(decided, source)
@@ -341,32 +344,32 @@ class Dispatch:
             self._post_state(member.id, pending, load, source)
 
     def _change_parked(self, member: Member, change: Change, source: Pin | None, decided: float) -> None:
-        """Let a member without a slot be in another state."""
+        """Apply a change to a parked member."""
         self.unproven.add(member.id)
         self._decided[member.id] = Pending(decided, sent=time.perf_counter())
         donor = change.source[0] if change.source is not None else None
-        proof = Applied(
+        ack = Acknowledgement(
             member.id, donor, change.generation, 0.0, {}, {}, {}, donor_unchanged=True, parked=True
         )
         if change.weights == "fresh":
             self.held[member.id] = Pin(self._origins[member.id].state)
         if source is None:
-            self._proofs.append(proof)
+            self._acks.append(ack)
         else:
             self.held[member.id] = source
-            self._when_saved(source, member.id, None, lambda: self._proofs.append(proof))
+            self._when_saved(source, member.id, None, lambda: self._acks.append(ack))
 
-    # -- slots that change hands --------------------------------------------------------------------------------
+    # -- swaps --------------------------------------------------------------------------------------------------
 
     def hand_over(self) -> list[tuple[int, Handover]]:
-        """Let slots change hands where it is time; return (pack, handover)."""
+        """Swap the members that are due, and return (pack, swap)."""
         moves = self.slots.assign()
         for pack, handover in moves:
             self.pass_slot(pack, handover)
         return moves
 
     def pass_slot(self, pack: int, handover: Handover) -> None:
-        """Let a slot of a pack change hands: the state of the member that leaves is saved."""
+        """Swap the member of a slot, and save the one that leaves."""
         members = self.population.members
         if handover.leaves is not None:
             self.held[handover.leaves] = self._save(members[handover.leaves])
@@ -380,7 +383,7 @@ class Dispatch:
         self._post_state(member.id, pending, self._load(handover.slot, member), source)
 
     def scatter(self, pack: int) -> list[tuple[int, int]]:
-        """Let the members of a pack that serves no more wait in others for a slot; return (member, its pack now)."""
+        """Park the members of a lost pack in running ones, and return (member, new pack)."""
         resident = self.slots.members_of(pack)
         moved = self.slots.scatter(pack)
         if moved:
@@ -404,7 +407,7 @@ class Dispatch:
         self.send(self.slots.pack_of[member], message)
 
     def _post_state(self, member: int, pending: Pending, load: Load, source: Pin) -> None:
-        """Send a load of a state, once it is there or the same learner writes it before."""
+        """Send a load of a state, once it was written or the same learner writes it before."""
         state, pack = source.state, self.slots.pack_of[member]
 
         def post() -> None:
@@ -429,31 +432,31 @@ class Dispatch:
             one.act()
 
     def saved(self, message: Saved) -> State:
-        """Go on with a state that is there now."""
+        """Process a written state, and run the actions that waited for it."""
         _, pin = self._saving.pop(message.key)
         state = pin.state
         state.saved()
         header = state.header
         held = self.held.get(header.member)
-        if held is not None and held.state is state:  # it has left its slot, perhaps after its last report
+        if held is not None and held.state is state:  # it left its slot, possibly after its last report
             member = self.population.members[header.member]
             member.note_counts(header.frames, header.steps, header.updates)
         self._act(state.key)
         return state
 
-    def take_proofs(self) -> list[Applied]:
-        """Return the proofs of what no learner was asked for."""
-        proofs, self._proofs = self._proofs, []
-        return proofs
+    def take_acks(self) -> list[Acknowledgement]:
+        """Return the acknowledgements of decisions that needed no message."""
+        acks, self._acks = self._acks, []
+        return acks
 
-    def applied(self, proof: Applied) -> Pending:
-        """Return what was applied."""
-        if proof.parked:
-            return self._decided.pop(proof.member)
-        sent = self._sent[proof.member]
+    def applied(self, ack: Acknowledgement) -> Pending:
+        """Return the acknowledged message."""
+        if ack.parked:
+            return self._decided.pop(ack.member)
+        sent = self._sent[ack.member]
         pending = sent.popleft()
         if not sent:
-            del self._sent[proof.member]
+            del self._sent[ack.member]
         return pending
 
     # -- checkpoints --------------------------------------------------------------------------------------------
@@ -461,10 +464,11 @@ class Dispatch:
     def begin_checkpoint(
         self, packs: Iterable[int], *, to_disk: bool
     ) -> list[tuple[Pin, SnapshotHeader | None]]:
-        """Return every state as it is now; no decision may be on its way.
+        """Return every present state. No decision may be pending.
 
-        packs: those that have a learner. to_disk: else the states stay in memory. With each state comes what a file of
-        it says besides, or None if its learner is still to save it (`save_next`). What was never drawn is left out.
+        packs: those with a learner. to_disk: False keeps the states in memory only. Each state has the header for its
+        file, or None if its learner must save it first (`save_next`). States that can be initialised from the seed of
+        the run are omitted.
         """
         here = set(packs)
         self._copied_at = time.monotonic()
@@ -489,7 +493,7 @@ class Dispatch:
         return wanted
 
     def save_next(self, pack: int) -> bool:
-        """Have the next member of a pack saved that the checkpoint needs; return whether there was one."""
+        """Request the next save that the checkpoint needs from a pack. False if there is none."""
         number = next((m for m in self._unsaved if self.slots.pack_of[m] == pack), None)
         if number is None:
             return False
@@ -497,13 +501,13 @@ class Dispatch:
         return True
 
     def end_checkpoint(self, *, whole: bool) -> None:
-        """Note that the checkpoint is whole, so that members go on from it, or that it was given up."""
+        """Switch to the restore points of a complete checkpoint; else discard them."""
         self._unsaved.clear()
         coming, self._coming = self._coming, {}
         renewed, self._renewed = self._renewed, {}
         if not whole:
             return
-        for _, pin in self._saving.values():  # the checkpoint that holds what stands for it may be deleted
+        for _, pin in self._saving.values():  # the checkpoint of its substitute may be deleted
             number, before = pin.state.header.member, pin.state.before
             if before is self._origins[number].state:
                 pin.state.before = coming[number].state
@@ -517,11 +521,12 @@ class Dispatch:
     # -- lost learners ------------------------------------------------------------------------------------------
 
     def lost(self, pack: int) -> list[dict[str, Any]]:
-        """Settle what was on its way to and from a learner that is lost. No checkpoint may be in progress.
+        """Settle the messages and states of a lost learner. No checkpoint may be in progress.
 
-        Its members go on from their origins, as all decisions have left them, one that had just been given a slot from
-        the state that it entered with; what it was saving is replaced by what stands for it, for others too. Returns
-        what the journal notes of each member that has lost anything. Raises as reading a state does.
+        Its members return to their restore points, with all decisions applied. A member that had just received a slot
+        returns to the state that it entered with. The states that the learner was saving are replaced by their
+        substitutes, for other members too. Returns the journal entries of the members that lost frames. Raises as
+        reading a state does.
         """
         members = self.population.members
         for number in [n for n in self._sent if self.slots.pack_of[n] == pack]:
@@ -550,7 +555,7 @@ class Dispatch:
         return accounts
 
     def _account(self, member: Member) -> dict[str, Any]:
-        """Return the frames of training that a member loses, and what it goes on from."""
+        """Return a member's lost training frames and its restore point, for the journal."""
         origin = self._origins[member.id]
         source = origin.state.source
         if not source:

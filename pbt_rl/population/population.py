@@ -1,9 +1,10 @@
-"""The population of a run: its members, fed by the reports of the learners. Pure bookkeeping.
+"""Population of a run: its members, updated by the reports of the learners. Pure bookkeeping.
 
-A member's environments have equal shares in its objective, so that short episodes count no more than long ones. After a
-change the short episodes end first: a mean over what has ended is a mean over those. So the first episode that each
-environment begins after the change counts once all environments have ended theirs, then the second ones, and so on
-until the window is full. From then on the newest episodes count as they end, which favours none.
+A member's environments have equal shares in its objective, so that short episodes do not count more than long ones.
+After a change the short episodes end first, so a mean over finished episodes would be biased towards them.
+So episodes count round by round, one per environment, until the window is full. The first round counts once every
+environment has finished its first episode after the change. Once the window is full, episodes count as they end, which
+is unbiased.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from pbt_rl.population.matchups.ratings import Ratings
 
 @dataclass(eq=False)
 class EqualShares:
-    """The episodes of one generation of a member, held back until they count.
+    """Episodes of one generation of a member, held back until they count.
 
-    environments: of the member. rounds: episodes of each that count in equal shares. patience_frames: after this many
-    frames of the member since the change nobody is waited for: what has ended counts, even if an environment still
-    plays its first episode.
+    environments: of the member. rounds: episodes per environment that count in equal shares.
+    patience_frames: timeout in frames of the member since the change. After it, all finished episodes count, even if an
+    environment is still in its first one.
     """
 
     environments: int
@@ -41,9 +42,9 @@ class EqualShares:
     _counted: int = field(default=0, init=False)
     """Rounds of episodes that count already."""
     _needed: int = field(init=False)
-    """Rounds that count in equal shares in this generation or evaluation; at most `rounds`."""
+    """Rounds with equal shares in this generation or evaluation; at most `rounds`."""
     _held: dict[int, list[Judged]] = field(default_factory=dict, init=False)
-    """Environment -> its episodes after those, oldest first; only of those that have some."""
+    """Environment -> its later episodes, oldest first. Only non-empty lists."""
     _over: bool = field(default=False, init=False)
     """Episodes count as they end."""
 
@@ -53,15 +54,15 @@ class EqualShares:
         self._needed = self.rounds
 
     def restored(self) -> None:
-        """Fit what was saved to a plan with fewer environments, or to a smaller window."""
+        """Fit the restored state to fewer environments or a smaller window."""
         self._held = {e: held for e, held in self._held.items() if held and 0 <= e < self.environments}
         self._needed = min(self._needed, self.rounds)
         self._over = self._over or self._counted >= self._needed
 
     def restart(self, frames: int, episodes: int | None = None) -> None:
-        """Forget everything: a generation begins, or an evaluation, with this many frames of the member.
+        """Reset at the start of a generation or an evaluation. frames: of the member.
 
-        episodes: at least so many count in equal shares; None: a whole window.
+        episodes: minimum number with equal shares. None: a full window.
         """
         self._begun_frames, self._counted, self._over = frames, 0, False
         self._needed = (
@@ -70,7 +71,7 @@ class EqualShares:
         self._held.clear()
 
     def end_episode(self, environment: int, episode: Judged) -> list[Judged]:
-        """Take in an episode of the present generation; return those that count from now on, oldest round first."""
+        """Add an episode of the present generation; return those that count now, oldest round first."""
         if self._over:
             return [episode]
         held = self._held.setdefault(environment, [])
@@ -84,7 +85,7 @@ class EqualShares:
         return counting
 
     def note_frames(self, frames: int) -> list[Judged]:
-        """Note how far the member is; return the episodes that count from now on since others took too long."""
+        """Update the member's frames; return the episodes that count now because of the timeout."""
         if self._over or frames - self._begun_frames < self.patience_frames:
             return []
         self._over = True
@@ -94,7 +95,7 @@ class EqualShares:
         return counting
 
     def _next_round(self) -> list[Judged]:
-        """Take the next episode of each environment that has one, in the order of the environments."""
+        """Take the next episode of each environment that has one, in order of environment."""
         taken = [self._held[e].pop(0) for e in sorted(self._held)]
         self._held = {e: held for e, held in self._held.items() if held}
         return taken
@@ -105,32 +106,32 @@ RECENT_EPISODES = 100
 
 @dataclass(eq=False)
 class Member(MemberRecord):
-    """One member, with the statistics that its learner reports.
+    """Member with the statistics that its learner reports.
 
     It is broken if none of its last optimiser steps in this generation had a finite gradient.
     """
 
     shares: EqualShares = field(kw_only=True)
-    """Holds episodes of the present generation back until they may count."""
+    """Holds back episodes of the present generation until they count."""
     tasks: tuple[str, ...] = ()
     by_games: bool = False
-    """Its objective is of games against others (`Ratings`)."""
+    """Games against other members determine the objective (`Ratings`)."""
     min_rounds: int = 1
-    """With fewer rounds since the last change no mean is the best of an interval (`MemberReport.best`)."""
+    """Rounds since the last change that a `MemberReport.best` needs."""
     parked: bool = False
-    """The member holds no slot (`Slots` keeps it up to date)."""
+    """The member has no slot. Updated by `Slots`."""
     initial: Values = field(init=False)
-    """The values at the start of the run."""
+    """Values at the start of the run."""
     episodes: int = field(default=0, init=False)
     """Over all generations."""
     recent: deque[Episode] = field(init=False)
     stats: dict[str, float] = field(default_factory=dict, init=False)
     ended: dict[int, int] = field(default_factory=dict, init=False)
-    """Environments that have ended an episode of the present generation -> steps of the first one."""
+    """Environment -> steps of its first finished episode of the present generation."""
     steps: int = field(default=0, init=False, metadata=TRANSIENT)
-    """Steps that it has learned from, in total."""
+    """Environment steps learned from, in total."""
     updates: int = field(default=0, init=False, metadata=TRANSIENT)
-    """Batches that it has learned from, in total."""
+    """Batches learned from, in total."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -138,7 +139,7 @@ class Member(MemberRecord):
         self.recent = deque(maxlen=RECENT_EPISODES)
 
     def apply(self, change: Change) -> None:
-        """Take over a change. `broken` is about a generation: any new one begins unbroken, until its first report."""
+        """Apply a change. Each new generation starts unbroken, until its first report."""
         super().apply(change)
         if change.values is not None or change.evaluates:
             self.shares.restart(self.frames, change.evaluates * (len(self.tasks) or 1) or None)
@@ -148,7 +149,7 @@ class Member(MemberRecord):
             self.broken = False
 
     def note_stats(self, stats: MemberStats) -> None:
-        """Take in a report of the member's learner. A member is credited with the steps that it sampled."""
+        """Apply a report of the member's learner. Steps count for the member that sampled them."""
         self.note_counts(stats.frames, stats.steps, stats.updates)
         self._count(self.shares.note_frames(self.frames))
         self.stats |= stats.values
@@ -156,14 +157,14 @@ class Member(MemberRecord):
             self.broken = stats.broken
 
     def note_counts(self, frames: int, steps: int, updates: int) -> None:
-        """Note how far it is. A learner that it has left may report later than the one that it is with now."""
+        """Raise the counts. A former learner may report later than the present one."""
         self.frames, self.steps = max(self.frames, frames), max(self.steps, steps)
         self.updates = max(self.updates, updates)
 
     def note_episode(self, episode: Episode) -> None:
-        """Count an episode; it makes an objective only if it began in the present generation (see `EqualShares`).
+        """Count an episode. It enters the objective only if it began in the present generation (see `EqualShares`).
 
-        While the member is evaluated, only if it began since.
+        During an evaluation: only if it began in the evaluation.
         """
         self.episodes += episode.count
         if episode.generation == self.generation:
@@ -174,7 +175,7 @@ class Member(MemberRecord):
                 self._count(self.shares.end_episode(episode.environment, judged))
 
     def note_game(self, objective: float) -> None:
-        """Count what a game against other members was worth."""
+        """Count the objective of a game against other members."""
         self._count([(0, objective, objective)])
 
     def _count(self, episodes: list[Judged]) -> None:
@@ -183,15 +184,14 @@ class Member(MemberRecord):
 
     @property
     def complete(self) -> bool:
-        """Whether every environment has ended an episode that it began in this generation.
+        """True if each environment has finished an episode that it began in this generation.
 
-        Until then means are those of the shortest of the episodes that began since the change: where good ones are
-        long, of the failures.
+        Before that, means are biased towards short episodes. Where good episodes are long, these are the failures.
         """
         return self.by_games or len(self.ended) >= self.shares.environments
 
     def view(self, of_games: Mapping[str, float] = MappingProxyType({})) -> MemberView:
-        """Return what the displays show of the member. of_games: see `Ratings.stats`."""
+        """Return the member's view for displays. of_games: see `Ratings.stats`."""
         stats = {**self.stats, **of_games}
         if self.recent:
             for name in ("raw_return", "shaped_return", "length_steps"):
@@ -223,12 +223,13 @@ class Member(MemberRecord):
 
 @dataclass(eq=False)
 class Population:
-    """All members, fed by the reports of the learners.
+    """All members, updated by the reports of the learners.
 
-    values: of the members at the start. window: an objective is the mean of at most this many episodes; with tasks
-    (see EnvSpec), of this many rounds. min_rounds: with fewer rounds a member does not limit the rounds that all are
-    compared over. ratings: of all members, if they play games together.
-    environments: of each member; None: one each. patience_frames: see `EqualShares`.
+    values: of the members at the start. window: maximum number of episodes in an objective; with tasks (see EnvSpec) of
+    rounds.
+    min_rounds: a member with fewer rounds does not limit the rounds that all are compared over.
+    ratings: of all members, if they play games together. environments: per member; None: one each. patience_frames: see
+    `EqualShares`.
     """
 
     values: InitVar[list[Values]]
@@ -243,11 +244,11 @@ class Population:
     members: tuple[Member, ...] = field(init=False)
     lag_max: int = field(default=0, init=False)
     discarded: int = field(default=0, init=False)
-    """Rollouts discarded, in total."""
+    """Number of discarded rollouts."""
     accelerated: dict[str, dict[str, Any]] = field(default_factory=dict, init=False, metadata=TRANSIENT)
-    """What each learner has reported of what makes it faster."""
+    """Reported accelerations of each learner."""
     _counted: dict[str, int] = field(default_factory=dict, init=False, metadata=TRANSIENT)
-    """Rollouts that each learner has reported as discarded; a new learner counts from 0."""
+    """Discarded rollouts that each learner has reported; a new learner counts from 0."""
     _lag_sum: float = field(default=0.0, init=False)
     _lag_count: int = field(default=0, init=False)
 
@@ -256,7 +257,7 @@ class Population:
         if judge is not None:
             self.tasks, self.task_cap = (), None
         rounds = window if judge is None else judge.window or window
-        self._episodes = rounds * (len(self.tasks) or 1)  # a setting, though derived
+        self._episodes = rounds * (len(self.tasks) or 1)  # a setting, although derived
         self.members = tuple(
             Member(
                 i,
@@ -271,13 +272,13 @@ class Population:
         )
 
     def shares(self, environments: int) -> EqualShares:
-        """Return those of a member that plays in so many environments, without any episode."""
+        """Return empty shares for a member with this number of environments."""
         return EqualShares(environments, -(-self._episodes // environments), self.patience_frames)
 
     def play_elsewhere(self, number: int, environments: int) -> None:
-        """Let a member play in so many environments from now on: other ones, of which none has ended an episode.
+        """Move a member to other environments, none of which has finished an episode.
 
-        What is held back of the ones before is let go.
+        Episodes held back from the previous environments are dropped.
         """
         member = self.members[number]
         member.ended.clear()
@@ -286,9 +287,9 @@ class Population:
         restore_state(member.shares, begun)
 
     def apply(self, changes: Sequence[Change], remembered: frozenset[StateKey]) -> None:
-        """Take over the changes of one comparison: members and ratings. All hold at once.
+        """Apply the changes of one comparison to members and ratings, all at once.
 
-        remembered: the states that the controller keeps from now on.
+        remembered: states that the controller keeps from now on.
         """
         if self.ratings is not None:
             self.ratings.follow(changes, remembered)
@@ -296,11 +297,11 @@ class Population:
             self.members[change.member].apply(change)
 
     def learner_began(self, pack: str) -> None:
-        """Note that another learner took over a pack, under the same name: it counts from 0."""
+        """Reset the counts of a pack that has a new learner."""
         self._counted.pop(pack, None)
 
     def take(self, pack: str, report: LearnerReport) -> None:
-        """Take in a report of one learner. pack: any name that is unique to the learner."""
+        """Apply a report of one learner. pack: any name that is unique to the learner."""
         for stats in report.members:
             self.members[stats.member].note_stats(stats)
             if "lag" in stats.values:
@@ -317,7 +318,7 @@ class Population:
             self.accelerated[pack] = report.accelerated
 
     def _rate_game(self, game: Game) -> None:
-        """Rate a game if all its players are still of the generation that they began it in."""
+        """Rate a game if all its members are still in the generation that they started it in."""
         present = all(
             self.members[m].generation == g for m, g in zip(game.members, game.generations, strict=True)
         )
@@ -328,7 +329,7 @@ class Population:
 
     @property
     def generations(self) -> dict[int, int]:
-        """The present generation of each member."""
+        """Present generation of each member."""
         return {m.id: m.generation for m in self.members}
 
     @property
@@ -338,23 +339,26 @@ class Population:
 
     @property
     def steps(self) -> int:
-        """Decisions of the whole population."""
+        """Environment steps of the whole population."""
         return self.frames // self.frame_skip
 
     @property
     def least_frames(self) -> int:
-        """The population's clock: the least frames of any member that trains; once all are stopped, the most of any."""
+        """The population's clock: fewest frames of any training member.
+
+        Once all members are stopped, the most frames of any.
+        """
         if self.all_stopped:
             return max((m.frames for m in self.members), default=0)
         return min(m.frames for m in self.members if not m.stopped)
 
     @property
     def all_stopped(self) -> bool:
-        """No member is left to train."""
+        """True if every member has stopped."""
         return all(m.stopped for m in self.members)
 
     def has_reached(self, target: float | None) -> bool:
-        """Whether the objective of a member, over a full window, is the target or more. None: no target."""
+        """Check whether a member's objective over a full window reaches the target. None: no target."""
         if target is None:
             return False
         known = [m.objective for m in self.members if m.objectives.full]
@@ -366,9 +370,10 @@ class Population:
         return self._lag_sum / self._lag_count if self._lag_count else 0.0
 
     def report(self, seconds: float | None = None) -> PopulationReport:
-        """Return what the controller may know. seconds: of training, if it may know them, too.
+        """Return the report for the controller. seconds: training time, if the controller reads it.
 
-        With tasks, all members are compared over equally many rounds: a mean over fewer would reach the cap more often.
+        With tasks, all members are compared over the same number of rounds, because a mean over fewer would reach the
+        cap more often.
         """
         members = [m for m in self.members if not m.stopped]
         rounds = None
@@ -378,5 +383,5 @@ class Population:
         return PopulationReport(self.least_frames, tuple(m.report(rounds) for m in members), seconds)
 
     def views(self) -> list[MemberView]:
-        """Return what the displays show, in order of id."""
+        """Return the views for displays, in order of id."""
         return [m.view({} if self.ratings is None else self.ratings.stats(m.id)) for m in self.members]

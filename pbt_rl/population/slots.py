@@ -1,4 +1,4 @@
-"""Which pack each member belongs to, and which slot it holds there. With fewer slots than members, they take turns."""
+"""Assignment of members to packs and slots. With fewer slots than members, they train in time slices."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from pbt_rl.population.turns import Candidate, Handover, SlotAssigner, first_hol
 
 @dataclass(eq=False)
 class Slots:
-    """The slots of all packs. Keeps `Member.parked` up to date.
+    """Slots of all packs. Updates `Member.parked`.
 
-    slot_frames: see SlotAssigner. budget_frames: with this many a member leaves its slot to one that waits for it; None
-    if the controller sets every limit.
+    slot_frames: see `SlotAssigner`. budget_frames: frames at which a member leaves its slot to a waiting one. None: the
+    controller sets every limit.
     """
 
     packs: Sequence[PackPlan] = field(metadata=SHARED)
@@ -29,7 +29,7 @@ class Slots:
     serving: set[int] = field(default_factory=set, init=False, metadata=TRANSIENT)
     """Packs whose learner has started."""
     held_back: bool = field(default=False, init=False)
-    """Slots kept their holders because the run was about to end: they may have to change hands if it goes on."""
+    """Swaps were skipped because the run was about to end. They may be due if it goes on."""
     _assigners: tuple[SlotAssigner, ...] = field(init=False)
     _idle_reports: list[int] = field(default_factory=list, init=False, metadata=TRANSIENT)
     """Reports of each pack's learner since a member could train."""
@@ -39,7 +39,7 @@ class Slots:
         self.choose_holders()
 
     def choose_holders(self) -> None:
-        """Choose the holders from the members as they are."""
+        """Assign the slots from the present state of the members."""
         self._assigners = tuple(map(self._assigner, range(len(self.packs))))
         self._idle_reports = [0] * len(self.packs)
         self._note_parked()
@@ -50,16 +50,18 @@ class Slots:
         return SlotAssigner(holders, self.slot_frames, frames)
 
     def restored(self) -> None:
-        """Check that every slot is held by a member of its pack or by none. Raises ValueError."""
+        """Check that each slot has a member of its pack or none. Raises ValueError."""
         self._idle_reports = [0] * len(self.packs)
         for pack, assigner in enumerate(self._assigners):
             if not {*assigner.holders} <= {None, *self.of(pack)}:
-                raise ValueError(f"the saved holders of slots, {assigner.holders}, are not all members")
+                raise ValueError(
+                    f"the saved slot assignment {assigner.holders} contains an id that is not a member of pack {pack}"
+                )
         self._note_parked()
 
     @property
     def plan(self) -> list[dict[str, Any]]:
-        """Members and slots of every pack: holders can be restored if they are the same."""
+        """Members and slots of each pack. The slot assignment can be restored if they are the same."""
         return [
             {"members": list(self.of(number)), "slots": pack.slots} for number, pack in enumerate(self.packs)
         ]
@@ -69,16 +71,16 @@ class Slots:
         return tuple(sorted(member for member, number in self.pack_of.items() if number == pack))
 
     def slot_of(self, member: int) -> int | None:
-        """Return the slot that a member holds in its pack."""
+        """Return the slot of a member in its pack, or None."""
         holders = self._assigners[self.pack_of[member]].holders
         return holders.index(member) if member in holders else None
 
     def members_of(self, pack: int) -> list[int | None]:
-        """Return the member that holds each slot of a pack."""
+        """Return the member of each slot of a pack."""
         return [*self._assigners[pack].holders]
 
     def start(self) -> list[tuple[int, Handover]]:
-        """Return (pack, handover) for every slot that a member holds, as if each had been empty."""
+        """Return (pack, swap) for each occupied slot, as if it had been empty."""
         return [
             (number, Handover(slot, None, member))
             for number in range(len(self.packs))
@@ -87,7 +89,7 @@ class Slots:
         ]
 
     def assign(self) -> list[tuple[int, Handover]]:
-        """Hand slots over; returns (pack, handover)."""
+        """Swap the members that are due, and return (pack, swap)."""
         moves = [
             (number, handover)
             for number, assigner in enumerate(self._assigners)
@@ -103,7 +105,7 @@ class Slots:
 
     def _limit(self, pack: int, member: Member) -> int | None:
         limits = [member.until_frames]
-        # Else no member waits for a slot: it trains on while others catch up.
+        # With enough slots no member waits, so it may train on while others catch up.
         if self.packs[pack].slots < len(self.of(pack)):
             limits.append(self.budget_frames)
         return min((limit for limit in limits if limit is not None), default=None)
@@ -116,10 +118,10 @@ class Slots:
     # -- packs that come and go -------------------------------------------------------------------------------
 
     def travel(self) -> list[tuple[int, int]]:
-        """Let members belong to another pack that has a free slot for them, after `assign`; return (member, pack).
+        """Move waiting members to packs with free slots, after `assign`; return (member, pack).
 
-        A slot that is free then has no member of its own pack that may train. The least trained move first, ties to the
-        lower id, each to the pack with the most free slots.
+        A slot that is still free has no trainable member in its own pack. The least trained members move first (ties:
+        lower id), each to the pack with the most free slots.
         """
         free = {number: self.members_of(number).count(None) for number in sorted(self.serving)}
         if not any(free.values()):
@@ -140,9 +142,9 @@ class Slots:
         return moved
 
     def scatter(self, pack: int) -> list[tuple[int, int]]:
-        """Let the members of a pack that serves no more belong to packs that do; return (member, its pack now).
+        """Move the members of a lost pack to running ones; return (member, new pack).
 
-        Each goes to the pack with the fewest members per slot. None if no other pack serves.
+        Each goes to the pack with the fewest members per slot. Returns [] if no other pack is running.
         """
         others = sorted(self.serving - {pack})
         moved = []
@@ -166,8 +168,8 @@ class Slots:
 
     @property
     def stuck(self) -> bool:
-        """Whether no member may train, and no report that could change this is still to come.
+        """True if no member may train, and no pending report can change this.
 
-        Two reports of every learner are waited for: the first may be older than the last decisions.
+        It requires two reports of each learner, because the first may be older than the last decisions.
         """
         return min((self._idle_reports[pack] for pack in self.serving), default=0) >= 2

@@ -1,15 +1,15 @@
-"""The states of a run: each is immutable. A reference keeps a state; nobody counts. Pure.
+"""Immutable states of a run, kept alive by references. Pure.
 
-    who needs it        kept as long as                                       refers to
-    a parked member     it holds no slot                                      a Pin
-    the controller      it remembers the state                                a Pin
-    a learner           it writes or reads the entry                          a Pin
-    a checkpoint        the state is not written yet                          a Pin
-    a member's origin   no newer state of its weights is whole (`Origin`)     the State; a Pin if no checkpoint has it
+    user                kept as long as                                       type of the reference
+    a parked member     it has no slot                                        Pin
+    the controller      it remembers the state                                Pin
+    a learner           it writes or reads the entry                          Pin
+    a checkpoint        the state is not written yet                          Pin
+    a restore point     no newer state of its weights is complete (`Origin`)  State; Pin if no checkpoint has it
 
-The bytes of a state are in an entry of the pool, or elsewhere: in a whole checkpoint, or they are drawn by a seed. Who
-needs them in memory has a `Pin`. An entry is free again when the last pin is dropped, unless its bytes are nowhere
-else, and with the state itself at the latest. Drop references in the supervisor's thread only.
+The bytes of a state are in an entry of the pool, or remote: in a complete checkpoint, or initialised from a seed. A
+user that needs them in memory has a `Pin`. An entry is freed when the last pin is dropped, unless it is the only copy,
+and at the latest with the state. Drop references only in the supervisor's thread.
 """
 
 from __future__ import annotations
@@ -26,42 +26,42 @@ from pbt_rl.actors.store import Counts, MemberSnapshot, SnapshotHeader, StatePoo
 Key = int
 Arrays = Mapping[str, NDArray[Any]]
 SPARE_BYTES = 1 << 26
-"""Free entries keep their memory up to this sum, to be used again."""
+"""Total size of free entries that keep their memory for reuse."""
 
 
 class Draws(Protocol):
-    """Makes weights that nobody has learned."""
+    """Factory of initialised weights."""
 
     def drawn(self, member: int, generation: int) -> Arrays:
-        """Return the state that a member of this generation is given if its weights are drawn."""
+        """Return the initialised state of a member in this generation."""
 
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """Where bytes are besides the pool. source: for the journal."""
+    """Remote copy of a state's bytes. source: for the journal."""
 
     read: Callable[[], MemberSnapshot]
     source: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Store:
-    """The entries of all states of a run. pool: their memory. draws: makes weights that nobody has learned."""
+    """Entries of all states of a run. pool: their memory. draws: factory of initialised weights."""
 
     def __init__(self, pool: StatePool, draws: Draws) -> None:
         self.pool, self._draws = pool, draws
         self._keys: Key = 0
         self._free: list[int] = []
-        """Entries that may be used again, the lowest first; `_spare` of them may still have memory."""
+        """Reusable entries, lowest first. Those in `_spare` may still have memory."""
         self._spare: set[int] = set()
         self._entries = 0
 
     @property
     def entries(self) -> int:
-        """Entries in use."""
+        """Number of entries in use."""
         return self._entries - len(self._free)
 
     def add_read(self, snapshot: MemberSnapshot, elsewhere: Elsewhere) -> Pin:
-        """Add a state that was read from elsewhere."""
+        """Add a state that was read from a remote copy."""
         state = State(self, snapshot.header, elsewhere)
         pin = Pin(state)
         state.fill(snapshot)
@@ -70,7 +70,7 @@ class Store:
     def add_drawn(
         self, header: SnapshotHeader, drawn: tuple[int, int], source: Mapping[str, Any] | None = None
     ) -> State:
-        """Add drawn weights. drawn: (member, generation) that they are drawn for. source: for the journal."""
+        """Add initialised weights. drawn: (member, generation) of their seed. source: for the journal."""
 
         def read() -> MemberSnapshot:
             return MemberSnapshot(header, self._draws.drawn(*drawn))
@@ -84,7 +84,7 @@ class Store:
         return self._keys
 
     def take_entry(self) -> int:
-        """Return a free entry, which is free no more."""
+        """Allocate an entry."""
         if not self._free:
             self._entries += 1
             self.pool.grow(self._entries)
@@ -94,7 +94,7 @@ class Store:
         return entry
 
     def free_entry(self, entry: int) -> None:
-        """Let an entry be used again."""
+        """Free an entry for reuse."""
         heapq.heappush(self._free, entry)
         if (len(self._spare) + 1) * self.pool.entry_bytes <= SPARE_BYTES:
             self._spare.add(entry)
@@ -104,18 +104,18 @@ class Store:
 
 @dataclass(eq=False)
 class State:
-    """A state of a member: it can be read as long as anything refers to it, and its bytes are somewhere."""
+    """State of a member. Readable as long as a reference exists and its bytes exist anywhere."""
 
     store: Store
     header: SnapshotHeader
-    """What it is besides its arrays."""
+    """Metadata besides the arrays."""
     elsewhere: Elsewhere | None = None
     seed: tuple[int, int] | None = None
-    """(member, generation) that its weights are drawn for."""
+    """(member, generation) that its weights are initialised for."""
     before: State | None = None
-    """While a learner has still to write it: what stands for it if that learner is lost."""
+    """Substitute if the learner is lost before it has written this state."""
     pins: int = field(default=0, init=False)
-    """Kept by `Pin` alone."""
+    """Number of `Pin`s, which alone update it."""
     _entry: int | None = field(default=None, init=False)
     _whole: bool = field(default=False, init=False)
     """The bytes are in the entry."""
@@ -128,36 +128,36 @@ class State:
 
     @property
     def drawn(self) -> tuple[int, int] | None:
-        """(member, generation) whose drawn weights it is; None if it is something else, or in memory."""
+        """(member, generation) of initialised weights. None for other states, and once it is in memory."""
         return None if self._whole else self.seed
 
     @property
     def source(self) -> dict[str, Any]:
-        """What the journal says about where the bytes are."""
+        """Origin of the bytes, for the journal."""
         return {} if self.elsewhere is None else dict(self.elsewhere.source)
 
     @property
     def readable(self) -> State:
-        """The state itself, or what stands for it while a learner has still to write it."""
+        """The state itself, or its substitute while a learner has not written it yet."""
         return self if self.before is None else self.before.readable
 
     def read(self) -> MemberSnapshot:
-        """Return it. Its arrays are views: they hold as long as it is pinned. Raises as its source does."""
+        """Return the content. Its arrays are views that are valid while it is pinned. Raises as its source does."""
         if self.before is not None:
             return self.before.read()
         if self._whole:
             assert self._entry is not None
             return MemberSnapshot(self.header, self.store.pool.views(self._entry))
-        assert self.elsewhere is not None, f"state {self.key} is not there"
+        assert self.elsewhere is not None, f"state {self.key} does not exist"
         return self.elsewhere.read()
 
     def entry(self, *, to_write: bool = False) -> int:
         """Return the entry of a pinned state. to_write: a learner writes it now.
 
-        Else its bytes are brought there, unless a learner writes them. Raises as its source does.
+        Otherwise the bytes are loaded into it, unless a learner writes them. Raises as its source does.
         """
         assert self.pins > 0, f"state {self.key} is not pinned"
-        assert self._entry is None or not to_write, f"state {self.key} has an entry"
+        assert self._entry is None or not to_write, f"state {self.key} already has an entry"
         if self._entry is None and to_write:
             self._entry = self.store.take_entry()
         elif self._entry is None:
@@ -166,7 +166,7 @@ class State:
         return self._entry
 
     def fill(self, snapshot: MemberSnapshot) -> None:
-        """Write the bytes into its entry."""
+        """Write the bytes into the entry."""
         if self._entry is None:
             self._entry = self.store.take_entry()
         header = snapshot.header
@@ -175,16 +175,18 @@ class State:
         self._whole = True
 
     def saved(self) -> None:
-        """Note that its learner has written it, counts included."""
+        """Mark the state as written by its learner, counts included."""
         assert self._entry is not None
         counts = self.store.pool.counts(self._entry)
         self._whole, self.before = True, None
         self.header = replace(self.header, **counts._asdict())
 
     def lost(self) -> None:
-        """Note that its learner is lost, which does not pin it any more: the one before stands for it.
+        """Replace the content by the substitute, because its learner is lost.
 
-        Raises as reading that one does.
+        The learner has dropped its pin.
+
+        Raises as reading the substitute does.
         """
         older = self.readable
         self.header = replace(self.header, fresh_frames=older.header.fresh_frames)
@@ -196,13 +198,13 @@ class State:
             self.before = None
 
     def put_elsewhere(self, elsewhere: Elsewhere | None) -> None:
-        """Note that its bytes are elsewhere, too; None: no more. One that is drawn has no need of it."""
+        """Set the remote copy; None: it is gone. Ignored for initialised weights, which need none."""
         if self.seed is None:
             self.elsewhere = elsewhere
             self.tidy()
 
     def tidy(self) -> None:
-        """Let the entry go if nobody needs it."""
+        """Free the entry if it is unpinned and not the only copy."""
         if not self.pins and (self.elsewhere is not None or not self._whole):
             self._drop_entry()
 
@@ -213,7 +215,7 @@ class State:
 
 
 class Pin:
-    """Keeps a state, with its bytes in memory if they are there, until it is dropped. Share it, or make another."""
+    """Reference that keeps the bytes of a state in memory. Share it, or create another."""
 
     def __init__(self, state: State) -> None:
         self.state = state
@@ -226,9 +228,10 @@ class Pin:
 
 @dataclass(frozen=True)
 class Origin:
-    """What a member goes on from if its learner is lost: the newest state of its weights that outlives that.
+    """Restore point of a member after the loss of its learner: the newest state of its weights that survives.
 
-    frames: of training since, less the member's own frames. pin: keeps its bytes in memory, unless a checkpoint does.
+    frames: training frames since then, less the member's own frames. pin: keeps the bytes in memory if no checkpoint
+    has them.
     """
 
     state: State

@@ -1,7 +1,7 @@
-"""Who holds the slots of a pack if there are more members than slots, or if members wait for decisions. Pure.
+"""Slot assignment within a pack, if members outnumber slots or wait for decisions. Pure.
 
-One `SlotAssigner` per pack. Axes: N members, C slots, C <= N. A member that holds no slot is *parked*; the time that it
-holds one is a *turn*.
+One `SlotAssigner` per pack. Axes: N members, C slots, C <= N. A member without a slot is *parked*. The time that a
+member occupies a slot is a *time slice*.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from dataclasses import InitVar, dataclass, field
 
 @dataclass(frozen=True)
 class Handover:
-    """One slot passes from a member to another; None stands for no member."""
+    """Swap of a slot from one member to another. None: no member."""
 
     slot: int
     leaves: int | None
     enters: int | None
 
     def text(self, pack: int) -> str:
-        """Return its event line."""
+        """Return the log line of the swap."""
         where = f"slot {self.slot} of learner {pack}"
         if self.enters is None:
             return f"member {self.leaves} leaves {where}; no member waits for it"
@@ -30,9 +30,9 @@ class Handover:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A member that was not stopped.
+    """Member that was not stopped.
 
-    until_frames: with this many frames it waits for a decision; None for no limit.
+    until_frames: frames at which it waits for a decision. None: no limit.
     """
 
     member: int
@@ -41,12 +41,12 @@ class Candidate:
 
     @property
     def may_train(self) -> bool:
-        """Whether it has frames left before it must wait for a decision."""
+        """True if the member may train before its next decision."""
         return self.until_frames is None or self.frames < self.until_frames
 
 
 def first_holders(candidates: Sequence[Candidate], slots: int) -> list[int | None]:
-    """Return the members that hold the slots at first: those that may train and have the fewest frames.
+    """Return the first member of each slot: those that may train and have the fewest frames.
 
     Ties go to the lower id. A slot stays empty if no further member may train.
     """
@@ -55,21 +55,21 @@ def first_holders(candidates: Sequence[Candidate], slots: int) -> list[int | Non
 
 
 def _by_need(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Return those that may train, the least trained first."""
+    """Return the candidates that may train, least trained first."""
     return sorted((c for c in candidates if c.may_train), key=lambda c: (c.frames, c.member))
 
 
 @dataclass(eq=False)
 class SlotAssigner:
-    """Assigns the slots to the members. Pure.
+    """Assignment of slots to members. Pure.
 
-    - A member leaves its slot when it is stopped, when it must wait for a decision, or when its turn is over and
-      a parked member that may train has fewer frames. A turn lasts `slot_frames` frames of the member.
-    - A free slot goes to the parked member that may train and has the fewest frames; ties go to the lower id. Members
-      that never trained therefore start in the order of their ids.
+    - A member leaves its slot when it is stopped or must wait for a decision. It also leaves after its time slice if a
+      parked member that may train has fewer frames. A time slice is `slot_frames` frames of the member.
+    - A free slot goes to the parked member that may train and has the fewest frames; ties go to the lower id. So
+      members that have not trained yet start in order of id.
     - A slot stays empty if no parked member may train.
 
-    first: the member that holds each slot at first. entered_frames: the frames of each at that time; 0 if left out.
+    first: first member of each slot. entered_frames: frames of each at that time; by default 0.
     """
 
     first: InitVar[Sequence[int | None]]
@@ -82,22 +82,22 @@ class SlotAssigner:
         assert first
         self._holders = list(first)
         self._entered_frames = list(entered_frames) or [0] * len(first)
-        self._slots = len(first)  # a setting, though derived
+        self._slots = len(first)  # a setting, although derived
 
     def restored(self) -> None:
-        """Check that there is one holder or none for every slot. Raises ValueError."""
+        """Check that each slot has one member or none. Raises ValueError."""
         held = [member for member in self._holders if member is not None]
         sizes = {len(self._holders), len(self._entered_frames), self._slots}
         if len(sizes) > 1 or len(set(held)) < len(held):
-            raise ValueError(f"the saved holders, {self._holders}, are not those of {self._slots} slots")
+            raise ValueError(f"the saved slot assignment {self._holders} does not fit {self._slots} slots")
 
     @property
     def holders(self) -> tuple[int | None, ...]:
-        """The member that holds each slot."""
+        """Member of each slot."""
         return tuple(self._holders)
 
     def assign(self, candidates: Sequence[Candidate]) -> list[Handover]:
-        """Return the handovers that are due now, in order of slot, and counts them as made."""
+        """Return the swaps that are due now, in order of slot, and apply them."""
         by_member = {c.member: c for c in candidates}
         resident = set(self._holders)
         waiting = deque(_by_need(c for c in candidates if c.member not in resident))
@@ -109,14 +109,14 @@ class SlotAssigner:
                 kept.append((slot, present))
             elif waiting or holder is not None:
                 handovers.append(self._give(slot, waiting.popleft() if waiting else None))
-        # Turns end only after the free slots are filled: no member yields while another slot is empty.
+        # Fill free slots first, because no member must leave while another slot is empty.
         for slot, present in kept:
             if waiting and self._must_yield(slot, present, waiting[0]):
                 handovers.append(self._give(slot, waiting.popleft()))
         return sorted(handovers, key=lambda handover: handover.slot)
 
     def vacate(self) -> None:
-        """Let nobody hold a slot any more."""
+        """Clear all slots."""
         self._holders = [None] * self._slots
         self._entered_frames = [0] * self._slots
 

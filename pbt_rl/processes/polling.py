@@ -98,6 +98,11 @@ class Heartbeat:
         self._cells[TRAINER_BUSY] = busy
 
     @property
+    def learns(self) -> bool:
+        """Supervisor: whether the trainer has work."""
+        return bool(self._cells[TRAINER_BUSY])
+
+    @property
     def silent_seconds(self) -> float:
         """Supervisor: seconds since the last heartbeat of a thread with work."""
         # Read `busy` before the trainer's time. Otherwise work that starts in between would look overdue at once.

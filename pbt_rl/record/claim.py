@@ -31,7 +31,6 @@ from pbt_rl.record.folder import RunFolder, made_name
 FILE = ".lock"
 PATIENCE_SECONDS = 0.1
 """A process that only checks whether a lock is held acquires it for a moment."""
-_UNSUPPORTED = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
 _MAX_BYTES = 400
 
 
@@ -118,15 +117,15 @@ def _open_to_read(folder: Path) -> int:
 
 
 def _lock(file: int, kind: int) -> bool:
-    """Lock a file without blocking. False if the file system does not support locks.
+    """Lock a file without blocking. False if the file system does not support locks (the error code varies).
 
     Raises BlockingIOError if another process holds it.
     """
     try:
         fcntl.flock(file, kind | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno not in _UNSUPPORTED:
-            raise
+    except BlockingIOError:
+        raise
+    except OSError:
         return False
     return True
 

@@ -8,6 +8,7 @@ runs/NAME/
   policy_00/       TensorBoard events of member 0
   population/      TensorBoard events of the population
   checkpoints/     at_FRAMES/: complete run state, policy_00.safetensors for each member, see `record.checkpoints`
+  .changed         names of the options that differ from their defaults
   .origin          path where the folder was created: it is the user's own run only there, see `RunFolder.is_own`
   logs/            output of actors, learners and environments: actor_0.log, learner_0.log
   report/          output of `pbt-rl report`
@@ -25,7 +26,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING
 from difflib import get_close_matches
 from glob import escape, glob
@@ -38,7 +39,7 @@ from pbt_rl.errors import ConfigError
 from pbt_rl.options.declare import Option, build, table
 from pbt_rl.options.values import as_type
 
-ORIGIN = ".origin"
+ORIGIN, CHANGED = ".origin", ".changed"
 
 
 class RunFolder:
@@ -97,8 +98,22 @@ class RunFolder:
         write_whole(self.values(member), json.dumps(content, indent=2) + "\n", sync=False)
 
     def write_config(self, config: Config) -> None:
-        """Write the config. Raises OSError."""
+        """Write the config, and the names of its options that differ from their defaults. Raises OSError."""
+        names = [option.field for option in table(config).values() if option.of(config) != option.default]
+        write_whole(self.path / CHANGED, json.dumps(names) + "\n")
         write_whole(self.config, json.dumps(to_json(config), indent=2) + "\n")
+
+    def at_default(self, field: str) -> bool:
+        """Check whether an option (or a whole group) had its default value when the run was saved.
+
+        The option need not exist in this version. False if unknown.
+        """
+        try:
+            changed = json.loads((self.path / CHANGED).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return False
+        known = isinstance(changed, list) and all(isinstance(name, str) for name in changed)
+        return known and not any(name == field or name.startswith(f"{field}.") for name in changed)
 
     def write_origin(self, path: Path) -> None:
         """Write the final path of this folder, which was just created. Raises OSError."""
@@ -172,9 +187,10 @@ def to_json(config: Config) -> dict[str, Any]:
     return data
 
 
-def config_from_json(data: object) -> Config:
+def config_from_json(data: object, at_default: Callable[[str], bool] = lambda _: False) -> Config:
     """Rebuild the config of a run. Imports nothing that it names.
 
+    at_default: returns True if a removed option had its default value when saved, so that it can be ignored.
     Raises ConfigError for an invalid config, and EnvSetupError for options that an environment family rejects.
     """
     if not isinstance(data, dict):
@@ -188,14 +204,18 @@ def config_from_json(data: object) -> Config:
         if name in groups and not isinstance(value, dict):
             raise ConfigError(f"{name} in config.json should be an object")
         found |= {f"{name}.{inner}": v for inner, v in value.items()} if name in groups else {name: value}
-    unknown = sorted(found.keys() - known.keys())
+    unknown = sorted(name for name in found.keys() - known.keys() if not at_default(name))
     if unknown:
         shown = ", ".join(name if name.replace(".", "").isidentifier() else repr(name) for name in unknown)
         raise ConfigError(f"config.json has unknown fields: {shown:.200}; was it written by another version?")
     missing = [name for name, option in known.items() if option.default is MISSING and name not in found]
     if missing:
         raise ConfigError(f"config.json has no {', '.join(missing)}")
-    return build(Config, {name: _typed(known[name], value) for name, value in found.items()}, hypers=hypers)
+    return build(
+        Config,
+        {name: _typed(known[name], value) for name, value in found.items() if name in known},
+        hypers=hypers,
+    )
 
 
 def _hypers(data: object) -> type[Hypers]:

@@ -37,7 +37,7 @@ def read_config(run: Path) -> Config:
             f"{run} has a journal but no config.json, so `pbt-rl train` did not make it; continue it from the Python "
             "program that made it"
         )
-    return config_from_json(read_object(folder.config, missing))
+    return config_from_json(read_object(folder.config, missing), folder.at_default)
 
 
 def _holds_text(value: Any) -> bool:

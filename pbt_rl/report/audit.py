@@ -17,7 +17,7 @@ from pbt_rl.controllers.events import Event, Initial, Lost, Resume, Round, Start
 from pbt_rl.controllers.hypers import HyperSpec
 from pbt_rl.errors import ConfigError
 from pbt_rl.options.declare import table
-from pbt_rl.record.folder import config_from_json
+from pbt_rl.record.folder import RunFolder, config_from_json
 from pbt_rl.record.journal import git_version, journal_events
 from pbt_rl.record.saved import AUDIT, check_trust
 from pbt_rl.run.resolved import build_controller, resumed_controller, value_table
@@ -78,7 +78,7 @@ class Recorded:
         self, event: Resume, state: Any, change: Callable[[Config], Config] = lambda c: c
     ) -> Controller:
         """Rebuild the controller at a resume with changed options. change: applied to the options."""
-        config = config_from_json(event.config)
+        config = config_from_json(event.config, RunFolder(self.run).at_default)
         check_trust(config, AUDIT, self.run, trust=self.trust)
         config = change(_declared(config, self.trust, self.run))
         try:
@@ -144,7 +144,7 @@ def _first_event(run: Path, events: Sequence[Event]) -> tuple[Start, Config]:
         )
     if "api" in events[0].config:
         raise ConfigError(f"{run} is a run of tune.run: audit it from Python by tune.audit(folder, space)")
-    config = config_from_json(events[0].config)
+    config = config_from_json(events[0].config, RunFolder(run).at_default)
     members = next((len(event.values) for event in events if isinstance(event, Initial)), None)
     if members != config.members:
         raise ConfigError(

@@ -168,11 +168,14 @@ def schedules(history: History) -> style.Drawn:
             y = [scale.drawn(n.values[name]) for n in [*line, line[-1]]]
             colour, width = (style.BEST, 2.2) if member in best else ("#5b7083", 0.9)
             axes.step(x, y, where="post", color=colour, lw=width)
+        for node in (lineage[key] for key, typed in lineage.typed.items() if name in typed):
+            axes.axvline(node.trained, color="#8a5a00", lw=0.8, ls=":")
         axes.autoscale_view()
         scale.dress(axes)
         axes.set_title(scale.label)
         style.frames_axis(axes, "")
-    figure.supxlabel("frames of training of the weights", fontsize=8.5)
+    dotted = "; dotted: where you gave values at a resume" if lineage.typed else ""
+    figure.supxlabel(f"frames of training of the weights{dotted}", fontsize=8.5)
     return figure
 
 

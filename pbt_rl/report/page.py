@@ -179,7 +179,10 @@ def _moved(history: History) -> str:
     if history.best is None or history.is_search:
         return ""
     line = history.lineage.line(history.last[history.best].key)
-    then, now = line[0].values, line[-1].values
+    now = line[-1].values
+    then = dict(line[0].values)
+    for node in line:  # what the user has typed at a resume was moved by nobody
+        then.update(history.lineage.typed.get(node.key, {}))
     name = next(iter(shown_values(then, now)), "")
     if not name:
         return ""
@@ -210,8 +213,20 @@ def facts(history: History) -> list[tuple[str, str]]:
 
 
 def _notes(history: History) -> str:
-    lines = "".join(f"<li>{escape(note)}</li>" for note in [*notes(history), *history.remarks])
+    lines = "".join(
+        f"<li>{escape(note)}</li>" for note in [*notes(history), *_typed(history), *history.remarks]
+    )
     return f'<ul class="none">{lines}</ul>' if lines else ""
+
+
+def _typed(history: History) -> list[str]:
+    """Return one line per resume at which the user gave all members other values."""
+    nodes = {history.lineage[key].frames: values for key, values in history.lineage.typed.items()}
+    return [
+        f"At {short(frames)} {history.options.unit} you gave all members "
+        f"{', '.join(f'{name} = {value(number)}' for name, number in values.items())}; no rule decided this."
+        for frames, values in nodes.items()
+    ]
 
 
 def _summary(history: History) -> str:

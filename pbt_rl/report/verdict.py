@@ -156,9 +156,12 @@ def said_of_luck(noise: Noise, period: str, *, in_python: bool) -> str:
 
     period: name of the option. in_python: for a `tune.run` run, whose options are arguments.
     """
+    if not noise.within:
+        beyond = f"beyond the noise of their windows (Welch's test, p < {LEVEL:g})"
+        return f"All replacements ({noise.replacements}) were {beyond}."
     said = (
-        f"{noise.within} of {counted(noise.replacements, 'replacement')} were within the noise of their windows "
-        f"(Welch's test, p >= {LEVEL:g})"
+        f"{noise.within} of {counted(noise.replacements, 'replacement')} {'was' if noise.within == 1 else 'were'} "
+        f"within the noise of their windows (Welch's test, p >= {LEVEL:g})"
     )
     if mostly_luck(noise):
         fewer = (

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable
 
@@ -11,6 +13,8 @@ from pbt_rl.envs.time_limits import LEAST_COUNTED, waited_seconds
 GAP_SECONDS = 1.0
 """A longer time between two ticks is one in which this process was stopped, or busy with something long."""
 GAPS_KEPT = 1000
+LOOK_SECONDS, STOP_SECONDS = 0.25, 2.0
+"""A thread looks at the clock this often; between two looks that are farther apart the process was stopped."""
 
 
 class Every:
@@ -57,6 +61,39 @@ class AwakeClock:
         """Return for how many of the last seconds this process ran."""
         moment = self._clock() - seconds
         return seconds - sum(end - max(begin, moment) for begin, end in self._gaps if end > moment)
+
+
+class RunningClock:
+    """Seconds since any moment, without those in which this whole process was stopped (SIGSTOP, a frozen container).
+
+    A thread looks at the clock often, also while the main thread waits. Between two looks that are far apart only the
+    processor time of the process counts: it was at work and let no thread look.
+    clock, cpu: seconds since any moment, and of processor time.
+    """
+
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, cpu: Callable[[], float] = time.process_time
+    ) -> None:
+        self._clock, self._cpu, self._lock = clock, cpu, threading.Lock()
+        self._last, self._last_cpu, self._stopped = clock(), cpu(), 0.0
+        threading.Thread(target=_look_often, args=(weakref.ref(self),), name="clock", daemon=True).start()
+
+    def __call__(self) -> float:
+        """Return the time."""
+        with self._lock:
+            now, cpu = self._clock(), self._cpu()
+            idle = now - self._last - (cpu - self._last_cpu)
+            if idle > STOP_SECONDS:
+                self._stopped += idle
+            self._last, self._last_cpu = now, cpu
+            return now - self._stopped
+
+
+def _look_often(clock: weakref.ref[RunningClock]) -> None:
+    while (there := clock()) is not None:
+        there()
+        del there
+        time.sleep(LOOK_SECONDS)
 
 
 class Starved:

@@ -1,10 +1,10 @@
 """From a report of the population to changed members: decisions, then slots, then matchups.
 
     report -> controller -> Dispatch: edits, in order -> all applied -> Slots change hands -> new matchups
-                                ^ proofs                                     |
+                                ^ acks                                     |
                                 +---- one comparison at a time --------------+
 
-consumes      reports of the population, proofs of application
+consumes      reports of the population, acknowledgements
 produces      messages to the learners, rows of matchups; lines of the record
 waits for     nothing: each method does what can be done now
 """
@@ -19,7 +19,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from pbt_rl.actors.messages import Applied, Saved, ToLearner
+from pbt_rl.actors.messages import Acknowledgement, Saved, ToLearner
 from pbt_rl.controllers.changes import Change, changes, given
 from pbt_rl.controllers.decisions import Controller, Decision
 from pbt_rl.controllers.hypers import Values
@@ -163,7 +163,7 @@ class Comparisons:
 
     def _carry_out(self, made: Sequence[Change]) -> None:
         self.dispatch.enact(made, self._controller.remembers())
-        self._note_proofs()
+        self._note_acks()
 
     def note_report(self, pack: int) -> None:
         """Compare after a learner's report, unless decisions are still on their way; `look` does if it has to wait."""
@@ -189,36 +189,36 @@ class Comparisons:
         if took > LONG_LOOK_SECONDS and not (decided or self._at_once):
             self._next_look = time.monotonic() + min(LOOK_GAP * took, MOST_LOOK_GAP_SECONDS)
 
-    def note_applied(self, proof: Applied) -> None:
+    def note_applied(self, ack: Acknowledgement) -> None:
         """Go on after a decision was applied."""
-        pending = self.dispatch.applied(proof)
+        pending = self.dispatch.applied(ack)
         if pending.decided is None:  # it has taken a slot
             if pending.proves:
-                self._recorder.write("applied", **fields_of(proof))
+                self._recorder.write("applied", **fields_of(ack))
             return
-        clock = {"sent": pending.sent} | ({} if self._spread else proof.clock)
+        clock = {"sent": pending.sent} | ({} if self._spread else ack.clock)
         clock["answered"] = time.perf_counter()
-        self._recorder.applied(proof, {name: (at - pending.decided) * 1000 for name, at in clock.items()})
-        if proof.donor is not None:
-            self.replacement_times.append(proof.milliseconds)
+        self._recorder.applied(ack, {name: (at - pending.decided) * 1000 for name, at in clock.items()})
+        if ack.donor is not None:
+            self.replacement_times.append(ack.milliseconds)
         self.change_slots()
 
     def note_saved(self, message: Saved) -> State:
         """Go on with a state that is there now."""
         waited = self.dispatch.busy
         state = self.dispatch.saved(message)
-        self._note_proofs()
+        self._note_acks()
         if waited:
             self.change_slots()
         return state
 
-    def _note_proofs(self) -> None:
-        for proof in self.dispatch.take_proofs():
-            self.note_applied(proof)
+    def _note_acks(self) -> None:
+        for ack in self.dispatch.take_acks():
+            self.note_applied(ack)
 
     def note_lost(self, pack: int) -> None:
         """Go on after a learner was replaced, which knows its members and who holds its slots."""
-        self._note_proofs()
+        self._note_acks()
         self.dispatch.send_limits(pack)
         for number, handover in self.slots.start():
             if number == pack:

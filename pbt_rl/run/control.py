@@ -11,7 +11,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 
 from pbt_rl.config import Config
-from pbt_rl.controllers.controllers import Around
+from pbt_rl.controllers.controllers import ControllerWrapper
 from pbt_rl.controllers.decisions import Continue, Controller, Decision, Evaluate, PopulationReport
 from pbt_rl.controllers.entry import ControllerEntry
 from pbt_rl.controllers.hypers import HyperSpec, Values
@@ -21,7 +21,7 @@ from pbt_rl.plan import Plan
 
 
 @dataclass(eq=False)
-class Controlled(Around):
+class Controlled(ControllerWrapper):
     """A controller of the first members; the others are left alone.
 
     Control i begins with the weights (`drawn_net`) and the values of member i, so that the luck of the draw is the same

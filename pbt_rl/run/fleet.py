@@ -123,6 +123,9 @@ class Fleet(Protocol):
     def silent_seconds(self, pack: int, /) -> float:
         """Return for how long a learner has shown no sign of life."""
 
+    def learns(self) -> bool:
+        """Return whether any learner of this machine has a batch to learn from."""
+
     def environment_seconds(self) -> float:
         """Return the CPU-seconds that all environments took, in total."""
 
@@ -263,6 +266,10 @@ class ProcessFleet(LocalFleet):
     def silent_seconds(self, pack: int) -> float:
         """Time in which this process did not run, or the learner waited for a processor, counts less."""
         return self._silence(self.learners[pack], self.memory.heartbeats[pack].silent_seconds)
+
+    def learns(self) -> bool:
+        """Return whether any learner has a batch to learn from."""
+        return any(heartbeat.learns for heartbeat in self.memory.heartbeats)
 
     def _silence(self, child: LearnerChild | ActorChild, seconds: float) -> float:
         """Return how much of a child's silence counts against it: on a starved machine less than passed."""

@@ -177,6 +177,10 @@ class InlineFleet(LocalFleet):
         """Return 0: learners run in this process."""
         return 0.0
 
+    def learns(self) -> bool:
+        """Return False: nobody looks while they learn."""
+        return False
+
     @property
     def settled(self) -> bool:
         """All packs have gone equally far: a run that is continued begins with the first one."""

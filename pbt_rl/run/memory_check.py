@@ -249,7 +249,8 @@ def _rollout_bytes(spec: EnvSpec, steps: int, rows: int, state_size: int) -> int
     for field in FIELDS.values():
         width = 1 if field.dtype == "bool" else 4
         total += width * math.prod(field.shape(steps, rows, sizes))
-    return total
+    last_state = 0 if spec.resident else 4 * rows * state_size
+    return total + last_state
 
 
 def _episode_bytes(spec: EnvSpec, steps: int, state_size: int, recorded: bool) -> int:

@@ -8,18 +8,21 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any
 
-from pbt_rl.actors.messages import Applied
+from pbt_rl.actors.messages import Acknowledgement
 from pbt_rl.controllers.changes import Change, changes
 from pbt_rl.controllers.decisions import Decision, PopulationReport
 from pbt_rl.controllers.hypers import Values
 from pbt_rl.controllers.objectives import mean
 from pbt_rl.controllers.records import converted
+from pbt_rl.display.ranking import stalled
 from pbt_rl.display.scalars import summary
 from pbt_rl.display.tensorboard import TensorBoard
 from pbt_rl.display.terminal import Terminal, evaluation_text, next_commands, print_leaderboard
 from pbt_rl.display.trackers import outlets
 from pbt_rl.display.view import Evaluation, Remarks, RunView
 from pbt_rl.errors import ConfigError
+from pbt_rl.options.declare import walk
+from pbt_rl.options.values import displayed
 from pbt_rl.play.games.run import recorded_late
 from pbt_rl.population.population import Population
 from pbt_rl.population.turns import Handover
@@ -128,10 +131,11 @@ class Recorder:
             self.write(
                 "resume", config=to_json(config), changed=continued.changed, new_episodes=anew, values=given
             )
+            declared = {name: metadata for name, metadata, _ in walk(config)}
             for option, (before, now) in continued.changed.items():
                 if option != "shaping":
-                    was = "not given" if before is None else before
-                    self.note(f"--{option} is {now} from now on (it was {was})")
+                    was = "not given" if before is None else displayed(declared[option], before)
+                    self.note(f"--{option} is {displayed(declared[option], now)} from now on (it was {was})")
             for name, value in given.items():
                 goes_on = tuned[name].tuned and compares(config)
                 more = ", from where PBT tunes it on (--pbt.tune names what it tunes)" * goes_on
@@ -185,16 +189,16 @@ class Recorder:
         self._tensorboard.request_figures()
         self._callbacks.decided(report, decisions)
 
-    def applied(self, proof: Applied, milliseconds: Mapping[str, float]) -> None:
+    def applied(self, ack: Acknowledgement, milliseconds: Mapping[str, float]) -> None:
         """Record that a decision is in force.
 
-        milliseconds: since the controller decided, until the edit was `sent`, see `Applied.clock`, `answered`.
+        milliseconds: since the controller decided, until the edit was `sent`, see `Acknowledgement.clock`, `answered`.
         """
         waited = {"decision_to_applied_milliseconds": milliseconds["answered"]}
-        self.write("applied", **fields_of(proof), **waited, milliseconds_until=milliseconds)
-        if proof.member in self._decided:
-            self._terminal.decision(*self._decided[proof.member])
-        self._unwritten.add(proof.member)
+        self.write("applied", **fields_of(ack), **waited, milliseconds_until=milliseconds)
+        if ack.member in self._decided:
+            self._terminal.decision(*self._decided[ack.member])
+        self._unwritten.add(ack.member)
         self._write_small_files()
 
     def slot_held(self, pack: int, handover: Handover) -> None:
@@ -222,9 +226,7 @@ class Recorder:
         what = f"members {ids} lose {frames} frames of training each" if members else "it had no members"
         self.note(f"{lost.text}; it is replaced, and {what}")
         self.write("pack_lost", pack=lost.pack, kind=lost.kind, cause=lost.text, members=members)
-        self._unwritten.update(
-            m["member"] for m in members
-        )  # decisions of theirs are settled without a proof
+        self._unwritten.update(m["member"] for m in members)  # decisions of theirs are settled without one
 
     def checkpoint(self, written: Written) -> None:
         """Record that the run was saved."""
@@ -261,7 +263,8 @@ class Recorder:
         view = self._shown
         times = {} if view is None else {name: getattr(view, name) for name in RUN_FIELDS}
         busy = {} if view is None else view.busy_threads
-        self.write("progress", members=members, busy_threads=busy, **times)
+        why = {} if view is None or not stalled(view) else {"stalled": stalled(view)}
+        self.write("progress", members=members, busy_threads=busy, **times, **why)
         self._write_small_files()
 
     def show(self, view: RunView) -> None:
@@ -359,6 +362,6 @@ class Recorder:
         self._trackers.finish(ended, patient=patient())  # one may follow the files of TensorBoard
 
 
-def fields_of(proof: Applied) -> dict[str, Any]:
-    """Return what the journal holds of a proof: not the times of a clock that means nothing to a reader."""
-    return {name: value for name, value in asdict(proof).items() if name != "clock"}
+def fields_of(ack: Acknowledgement) -> dict[str, Any]:
+    """Return what the journal holds of an acknowledgement: not the times of a clock that means nothing to a reader."""
+    return {name: value for name, value in asdict(ack).items() if name != "clock"}

@@ -9,7 +9,7 @@ from typing import Any
 
 from pbt_rl.config import Config, check_divergence
 from pbt_rl.controllers.decisions import Controller
-from pbt_rl.controllers.entry import Ingredients
+from pbt_rl.controllers.entry import ControllerContext
 from pbt_rl.controllers.hypers import HyperSpec, Values, hyper_table, shaping_table, with_shaping
 from pbt_rl.controllers.registry import controller_entry
 from pbt_rl.controllers.starts import started
@@ -50,7 +50,7 @@ def build_controller(config: Config, table: Mapping[str, HyperSpec], seed: int) 
         f"it is for a controller of your own (module:Class); {config.controller} has options under --pbt or --search",
     )
     controller = entry.build(
-        Ingredients(
+        ControllerContext(
             table=tuned,
             seed=seed,
             members=config.num_policies,

@@ -163,8 +163,8 @@ def describe_values(resolved: ResolvedRun, first: Values) -> list[str]:
     if config.pbt.explore == "perturb" and not config.searches:
         drawn = ", ".join(spec.name for spec in tuned if spec.drawn) or "none here"
         shown.append(
-            "note: with --pbt.explore perturb the other members start around member 0, but for values with a range of "
-            f"your own (--pbt.tune NAME=LOW:HIGH, --pbt.prior), which are drawn from the prior: {drawn}"
+            "note: all members start near member 0. Values with a range of your own (--pbt.tune NAME=LOW:HIGH, "
+            f"--pbt.prior) are drawn widely: {drawn}"
         )
     return shown + lines
 

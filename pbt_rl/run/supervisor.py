@@ -4,7 +4,7 @@ r"""The supervisor: the parent of a run. It owns the processes, the controller, 
    |  events -> population -> controller -> dispatch, slots, matchups      |
    |                     \-> recorder: journal, TensorBoard, terminal      |
    +---^-----------------------------------------------|-------------------+
-       | reports, proofs, deaths                       | loads, saves, values, stop
+       | reports, acks, deaths                       | loads, saves, values, stop
    +---|-----------------------------------------------v-------------------+
    |  learner per device: sampler (acting)  <-rollouts->  trainer          |
    +---^-----------------------------------------------|-------------------+
@@ -30,7 +30,7 @@ from types import FrameType
 from typing import Any, assert_never
 
 from pbt_rl.actors.messages import (
-    Applied,
+    Acknowledgement,
     FromLearner,
     LearnerReady,
     LearnerReport,
@@ -46,7 +46,7 @@ from pbt_rl.population.dispatch import Read
 from pbt_rl.processes.signals import Presses, handling
 from pbt_rl.record.append import reason
 from pbt_rl.record.claim import ClaimedRun
-from pbt_rl.run.awake import Every, Patience
+from pbt_rl.run.awake import Every, Patience, RunningClock
 from pbt_rl.run.callbacks import Callbacks
 from pbt_rl.run.checkpointing import Checkpointing
 from pbt_rl.run.comparisons import Comparisons, make_slots
@@ -113,7 +113,7 @@ class Supervisor:
                 controller = resumed_controller(
                     self._config, resolved.table, self._config.seed, controller_state(state), self._given
                 )
-        self._throughput = Throughput()
+        self._throughput = Throughput(RunningClock())
         callbacks = callbacks or Callbacks()
         self._recorder = Recorder(resolved, folder, self._population, callbacks)
         slots = make_slots(resolved, self._population)
@@ -299,7 +299,7 @@ class Supervisor:
                 self._throughput.note(self._population.frames, message.stage_seconds)
                 if not self._closing:
                     self._comparisons.note_report(pack)
-            case Applied():
+            case Acknowledgement():
                 self._comparisons.note_applied(message)
             case Saved():
                 self._checkpoints.note_saved(pack, self._comparisons.note_saved(message))
@@ -344,6 +344,7 @@ class Supervisor:
             self._comparisons.dispatch,
             self._throughput,
             spent,
+            learns=fleet is not None and fleet.learns(),
             actors_restarted=self._restarts.count,
             learners_replaced=self._lost.count,
             begun=self._begun,

@@ -13,6 +13,7 @@ from pbt_rl.display.trackers.outlets import check as check_trackers
 from pbt_rl.errors import RunFailed
 from pbt_rl.plan import Machine
 from pbt_rl.processes.child import Waiting
+from pbt_rl.record.changes import check_environment
 from pbt_rl.record.checkpoint_writer import remove_unfinished
 from pbt_rl.record.claim import claim_run_folder
 from pbt_rl.run.callbacks import Callbacks
@@ -90,6 +91,7 @@ def train_on(
             spare.discard()
         run = replace(resolved, config=claim.config)
         if continued is not None:
+            check_environment(claim.folder.path, run.spec, _warn, trains=True)
             declared = run.config.with_declared_hypers()
             run = replace(run, table=value_table(declared, run.spec.shaping, continued.value_names))
         supervisor = Supervisor(run, claim, continued, first, callbacks, fleet)

@@ -67,13 +67,14 @@ def run_view(
     throughput: Throughput,
     environment_seconds: float,
     *,
+    learns: bool,
     actors_restarted: int,
     learners_replaced: int,
     begun: bool,
 ) -> RunView:
     """Return the view of now. environment_seconds: CPU-seconds that environments took since the view before.
 
-    begun: all learners have been ready.
+    learns: a learner has a batch to learn from. begun: all learners have been ready.
     """
     config, rate, members = resolved.config, throughput.steady_rate(), population.views()
     controls = [replace(m, control=True) for m in members[config.num_policies :]]
@@ -87,6 +88,7 @@ def run_view(
         seconds_left=seconds_to_end(config, population, rate, throughput.training_seconds),
         training_seconds=throughput.training_seconds,
         stalled_seconds=throughput.stalled_seconds,
+        learns=learns,
         tuned=tuned_names(resolved),
         waits_for="" if throughput.trains else _waits_for(resolved, begun=begun),
         seconds_left_at_most=config.searches,

@@ -35,7 +35,7 @@ from pbt_rl.run.callbacks import Stop
 from pbt_rl.tune.result import Progress, Result, Screen
 from pbt_rl.tune.saving import JOURNAL, RunState, alone
 from pbt_rl.tune.space import FRACTION, Rules, Space, choices_of, needs, space_controller, table_of, whole
-from pbt_rl.tune.training import Training
+from pbt_rl.tune.training import Training, restore
 from pbt_rl.tune.workers import LocalPool, Member, ProcessPool
 
 API = "pbt_rl.tune.run"
@@ -161,6 +161,7 @@ def run(
         record = None
         try:
             if saved is not None and path is not None:
+                restore(pool, saved.parts, path.parent)
                 cut_journal(path, saved.position)
             recorded = {"api": API, **options, "choices": choices_of(table)}
             if path is not None:
@@ -275,6 +276,8 @@ def _factory(
     needs(is_list, "members", members, "give a factory (index -> member), or a list of members")
     needs(workers <= 1, "workers", workers, "give a factory: members cannot move to other processes")
     needs(len(members) > 0, "members", members, "give 1 or more")
+    same = next(((i, k) for k, one in enumerate(members) for i in range(k) if members[i] is one), None)
+    needs(same is None, "members", members, f"entries {same} are one object: make a new one for each")
     alike = num_members in (None, len(members))
     needs(alike, "num_members", num_members, f"leave it out: a list of {len(members)} members was given")
     return list(members).__getitem__, len(members)

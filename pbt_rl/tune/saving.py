@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -47,6 +48,9 @@ def alone(folder: Path | None) -> Iterator[None]:
         raise ConfigError(f"{folder} is in use by {held}: wait for its end, or give another folder") from None
     except OSError as error:
         raise ConfigError(f"{folder} cannot be written: {error.strerror}") from error
+    if not lock.supported:
+        text = "lies on a file system without locks: see to it that no other process writes this run"
+        print(f"tune.run: {folder} {text}", file=sys.stderr, flush=True)
     try:
         yield
     finally:

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
 from pbt_rl.controllers.changes import Change, changes
@@ -39,6 +40,24 @@ SAVED = (
 """Attributes that a saved run holds, besides the controller's state and the members' own."""
 PROGRESS_EVENTS = 200
 """About this many `progress` events are written per run, at most."""
+
+
+def restore(pool: Pool, parts: Mapping[str, Any], folder: Path) -> None:
+    """Make the members of a saved run and load their states. Raises RunFailed; then nothing of the folder has changed.
+
+    Members that were broken are made too, because a copy may be loaded into them.
+    """
+    states: Mapping[int, bytes] = parts["states"]
+    if not states:
+        raise ConfigError(
+            f"{folder} cannot go on: every member was broken when it was saved; give another folder"
+        )
+    tasks: list[Task] = [Make(m.id, m.id) for m in parts["members"]]
+    tasks += [Load(member, state) for member, state in states.items()]
+    for task, result in zip(tasks, pool.carry_out(tasks), strict=True):
+        if isinstance(result, Failure) and (result.refused or task.member in states):
+            what = result.refused or f"{result.what}\n{result.traceback}"
+            raise RunFailed(f"{folder} cannot go on, and was left as it is: {what}")
 
 
 class Training:
@@ -78,6 +97,10 @@ class Training:
         self._lineage = Lineage()
         self._history: list[Evaluation] = []
         self._cause = ""
+        self._shown: set[int] = set()
+        """Members of which a failure was shown."""
+        self._pickled = False
+        """A state could be pickled."""
         self._next_progress = 0
 
     def run(self) -> Result:
@@ -87,15 +110,12 @@ class Training:
         return self._go_on()
 
     def go_on(self, parts: Mapping[str, Any], config: Mapping[str, Any]) -> Result:
-        """Train to the end from where `_save` saved these parts. config: as it is recorded now."""
+        """Train to the end from where `_save_run` saved these parts (see `restore`). config: as it is recorded now."""
         self._whole = True
         self._write("resume", config=dict(config), changed={})  # the time until now is no work
         restore_state(self._controller, parts["controller"])
         for name in SAVED:
             setattr(self, f"_{name}", parts[name])
-        # Broken ones too: a copy is loaded into them.
-        self._carry_out([Make(m.id, m.id) for m in self._members])
-        self._carry_out([Load(member, state) for member, state in parts["states"].items()])
         return self._go_on()
 
     def _go_on(self) -> Result:
@@ -126,7 +146,7 @@ class Training:
 
     def _leave(self, state: RunState, error: BaseException) -> None:
         """Save what is whole, and say from where the same call goes on."""
-        if self._whole:
+        if self._whole and not all(m.broken for m in self._members):
             self._save_run(state)
         saved = "nothing was saved, as no round of evaluations had ended: the same call begins anew"
         if state.saved_at is not None:
@@ -187,12 +207,25 @@ class Training:
         results = self._pool.carry_out(tasks)
         for task, result in zip(tasks, results, strict=True):
             if isinstance(result, Failure):
-                if result.lacks:
-                    raise ConfigError(self._lacks(result.lacks))
+                if result.lacks or result.refused:
+                    raise ConfigError(result.refused or self._lacks(result.lacks))
+                if result.unpicklable and not self._pickled:
+                    raise ConfigError(result.what)
                 self._cause = result.traceback
                 self._members[task.member].note_broken()
                 self._write("member_broken", member=task.member, cause=result.traceback)
+                self._show(task.member, result)
+            elif isinstance(task, Save):
+                self._pickled = True
         return results
+
+    def _show(self, member: int, failure: Failure) -> None:
+        """Print the first failure of a member, with the traceback if no member has failed before."""
+        if member in self._shown:
+            return
+        lines = f"tune.run: {failure.what}; it takes no steps until it copies another member"
+        print(lines if self._shown else f"{lines}\n{failure.traceback}", file=sys.stderr, flush=True)
+        self._shown.add(member)
 
     def _lacks(self, name: str) -> str:
         """Return the message about a value that members read and do not have."""
@@ -299,6 +332,7 @@ class Training:
         began = time.monotonic()
         whole = [m.id for m in self._members if not m.broken]
         saved = zip(whole, self._carry_out([Save(member) for member in whole]), strict=True)
+        self._check_broken()  # what is in the folder is better than no state at all
         parts = {name: getattr(self, f"_{name}") for name in SAVED}
         parts["states"] = {member: data for member, data in saved if not isinstance(data, Failure)}
         parts["controller"] = save_state(self._controller)

@@ -20,7 +20,9 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from inspect import iscoroutinefunction, isgeneratorfunction
 from multiprocessing import connection, spawn
+from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 from pbt_rl.envs.values import number_of
@@ -111,12 +113,26 @@ class Failure:
     """The result of a task in which the member's own code raised."""
 
     traceback: str
+    what: str = ""
+    """One line: the method, the member, the exception and its place."""
     lacks: str = ""
     """The value that it has read and that the space does not have."""
+    refused: str = ""
+    """The mistake for which the run must end, whatever the other members do."""
+    unpicklable: bool = False
+    """Its state cannot be pickled."""
 
 
 class NotInSpace(KeyError):  # noqa: N818 - reads as what happened
     """A member reads a value that the space does not have."""
+
+
+class Shared(Exception):  # noqa: N818 - reads as what happened
+    """Two members are one object."""
+
+
+class Unpicklable(Exception):  # noqa: N818 - reads as what happened
+    """A state cannot be pickled."""
 
 
 class Hypers(dict[str, Any]):
@@ -132,29 +148,59 @@ class Worker:
     def __init__(self, make: Callable[[int], Member]) -> None:
         self._make = make
         self._members: dict[int, Member] = {}
+        self._method = ""
+        """The method of a member that runs."""
 
     def carry_out(self, task: Task) -> Any:
         """Return the result of a task, a Failure if the member's code raises."""
         try:
             return self._carry_out(task)
         except NotInSpace as error:
-            return Failure(traceback.format_exc(), str(error.args[0]))
-        except Exception:  # noqa: BLE001 - the member is broken, the others are not
-            return Failure(traceback.format_exc())
+            return Failure(traceback.format_exc(), lacks=str(error.args[0]))
+        except Shared as error:
+            return Failure(traceback.format_exc(), refused=str(error))
+        except Unpicklable as error:
+            what = f"state() of member {task.member} cannot be pickled: {error}"
+            return Failure(traceback.format_exc(), what, unpicklable=True)
+        except Exception as error:  # noqa: BLE001 - the member is broken, the others are not
+            text = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+            what = f"{self._method} of member {task.member} raised {text} ({_place(error)})"
+            return Failure(traceback.format_exc(), what)
 
     def _carry_out(self, task: Task) -> Any:
         match task:
             case Make(member, index):
-                self._members[member] = _whole(self._make(index))
+                self._method = "the factory"
+                made = _whole(self._make(index))
+                others = (other for other, its in self._members.items() if its is made and other != member)
+                if (other := next(others, None)) is not None:
+                    raise Shared(
+                        f"members {other} and {member} are one object: make a new one for each index"
+                    )
+                self._members[member] = made
             case Train(member, hypers, steps):
+                self._method = "step()"
                 for _ in range(steps):
                     self._members[member].step(hypers)
+                self._method = "evaluate()"
                 return number_of(self._members[member].evaluate())
             case Save(member):
-                return pickle.dumps(self._members[member].state(), pickle.HIGHEST_PROTOCOL)
-            case Load(member, state):
-                self._members[member].load(pickle.loads(state))
+                self._method = "state()"
+                state = self._members[member].state()
+                try:
+                    return pickle.dumps(state, pickle.HIGHEST_PROTOCOL)
+                except Exception as error:
+                    raise Unpicklable(str(error)) from error
+            case Load(member, pickled):
+                self._method = "load()"
+                self._members[member].load(pickle.loads(pickled))
         return None
+
+
+def _place(error: BaseException) -> str:
+    """Return where an exception was raised: file and line."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{Path(frame.filename).name}, line {frame.lineno}"
 
 
 def _whole(made: Any) -> Member:
@@ -166,6 +212,12 @@ def _whole(made: Any) -> Member:
             f"a member is a {type(made).__name__}, which lacks {', '.join(lacks)}: the factory returns an object with "
             f"{', '.join(methods)} (docs/reference/tune-run.md)"
         )
+    for name in methods:
+        method = getattr(made, name)
+        if iscoroutinefunction(method) or isgeneratorfunction(method):
+            raise TypeError(
+                f"{name} of a {type(made).__name__} is a coroutine or a generator, which would never run"
+            )
     member: Member = made
     return member
 
@@ -242,8 +294,10 @@ class ProcessPool:
         while busy:
             for ready in connection.wait([child.connection for child, _ in busy.values()]):
                 child, queue = busy[ready]
-                number, _ = queue.popleft()
-                results[number] = self._receive(child)
+                number, task = queue.popleft()
+                results[number] = self._receive(
+                    child, f" in a task of member {task.member} ({type(task).__name__})"
+                )
                 if queue:
                     self._send(child, queue[0][1])
                 else:
@@ -256,11 +310,11 @@ class ProcessPool:
         except OSError:
             raise RunFailed(child.how_it_ended()) from None
 
-    def _receive(self, child: TaskChild) -> Any:
+    def _receive(self, child: TaskChild, doing: str = "") -> Any:
         try:
             return child.connection.recv()
         except (EOFError, OSError):
-            raise RunFailed(child.how_it_ended()) from None
+            raise RunFailed(f"{child.how_it_ended()}{doing}") from None
 
     def close(self) -> None:
         """End the workers. Safe to call twice."""

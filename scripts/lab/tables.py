@@ -1,35 +1,38 @@
-"""Tables of docs/lab/results.md and README.md, made from the rows in docs/lab/results.
+"""Tables of docs/lab/results.md and README.md, generated from the rows in docs/lab/results.
 
-python scripts/lab/tables.py            # writes them anew into the pages
-python scripts/lab/tables.py --check    # exit code 1 if a page says something else
+python scripts/lab/tables.py            # rewrite the tables in the pages
+python scripts/lab/tables.py --check    # exit with 1 if a page differs from the rows
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from statistics import fmean, median
+from statistics import NormalDist, fmean, median
 from typing import Any
 
 from evidence import read_rows
+from scipy.stats import mannwhitneyu, ttest_1samp
 
 from pbt_rl.config import Config
 from pbt_rl.experiments.prove.arms import BASELINE
-from pbt_rl.experiments.prove.outcome import interval_by_bootstrap, interval_by_t
+from pbt_rl.experiments.prove.outcome import interval_by_t
 from pbt_rl.options.values import number
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = ROOT / "docs" / "lab" / "results"
 PAGE = ROOT / "docs" / "lab" / "results.md"
 README = ROOT / "README.md"
-HELPS = "**yes**"
 PARTNERS = 6
-"""Members of random search in `figure5.csv` that stand beside PBT's: the first ones."""
+"""The first members of random search in `figure5.csv`, compared with as many of PBT."""
+NOT_RL = ("figure5 digits", "figure5 ring", "characters text")
+"""Keys of TITLES that are not reinforcement learning."""
 
 Members = Sequence[tuple[float, float]]
 """(validation, test) of each member of a run."""
@@ -38,22 +41,22 @@ Scores = Mapping[str, Mapping[int, Members]]
 TITLES = {
     "cartpole": "CartPole, at most 500",
     "pendulum": "Pendulum, return",
-    "courier_weights": "a courier whose deliveries are sparse: weights of reward terms alone",
-    "courier": "the courier: weights of reward terms, rate and entropy",
-    "tensors_pendulum": "a pendulum of tensors: weights of reward terms, rate, entropy and gamma",
+    "courier_weights": "courier, weights of reward terms alone",
+    "courier": "courier, weights of reward terms, rate and entropy",
+    "tensors_pendulum": "`tensors/pendulum`, weights of reward terms, rate, entropy and gamma",
     "atari": "Breakout, 100,000 frames a member",
     "minatar_breakout": "MinAtar's Breakout in JAX, 1,000,000 frames a member",
     "minatar_breakout_narrow": "MinAtar's Breakout from narrow priors",
-    "unroll": "a memory, at most 1",
+    "unroll": "memory task, at most 1",
     "figure5 digits": "digits, accuracy",
-    "figure5 ring": "a GAN of eight Gaussians, coverage",
-    "characters text": "a small transformer, - bits per character",
+    "figure5 ring": "GAN of eight Gaussians, coverage",
+    "characters text": "small transformer, - bits per character",
 }
-"""File of rows, with one of its tasks if it has several -> a task's name."""
+"""File of rows, and one of its tasks if it has several -> title of the task."""
 
 
 def main() -> int:
-    """Write the page, or say whether it differs from the rows."""
+    """Rewrite the tables, or compare them with the rows."""
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing")
     check = parser.parse_args().check
@@ -68,7 +71,7 @@ def main() -> int:
 
 
 def results_page(text: str) -> str:
-    """Return docs/lab/results.md with its tables made anew."""
+    """Return docs/lab/results.md with new tables."""
     tables = {
         "speed": speed,
         "as typed": as_typed,
@@ -81,7 +84,7 @@ def results_page(text: str) -> str:
 
 
 def with_table(text: str, title: str, lines: Sequence[str]) -> str:
-    """Return a page with one of its tables made anew. Raises ValueError if it has none of that title."""
+    """Return a page with one new table. Raises ValueError if the page has none of that title."""
     made = "\n".join(["", *lines, "", ""])
     block = re.compile(rf"(?<=<!-- table: {title} -->\n).*?(?=<!-- end -->)", re.DOTALL)
     text, times = block.subn(lambda _: made, text)
@@ -96,7 +99,7 @@ def grid(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def short(number: float, sign: str = "") -> str:
-    """Return a number with three digits, or whole from 1,000 on. sign: "+" shows that of positive ones too."""
+    """Format a number with three digits, without decimals from 1,000 on. sign: "+" also marks positive numbers."""
     return f"{number:{sign},.0f}" if abs(number) >= 1000 else f"{number:{sign}.3g}"
 
 
@@ -111,12 +114,12 @@ def gained(gains: Sequence[float]) -> str:
 
 
 def better(gains: Sequence[float]) -> str:
-    """Return in how many seeds the first is ahead."""
+    """Return the count of seeds with a positive difference."""
     return f"{sum(gain > 0 for gain in gains)} of {len(gains)}"
 
 
 def picked(members: Members) -> float:
-    """Return the test score of the member with the best validation score; of equals the first, not the better one."""
+    """Return the test score of the member with the best validation score. The first one wins a tie."""
     return max(members, key=lambda scores: scores[0])[1]
 
 
@@ -146,46 +149,48 @@ def rate(policies: str, program: str = "pbt_rl") -> str:
 
 
 def times(policies: str, peer: str) -> str:
-    """Return how many times as fast ours is: the median of the rounds' ratios."""
+    """Return the median ratio of our frames/s to the peer's over the rounds."""
     return f"{median(one['pbt_rl'] / one[peer] for one in rounds_of(policies)):.1f}"
 
 
 def speed() -> list[str]:
-    """Return ours beside the peers on one job."""
+    """Return our frames/s beside those of the peers on one job."""
     rows = [("pbt_rl", *(f"**{rate(policies)}**" for policies in "14"))]
-    rows.append(("pbt_rl as typed (sixteen optimiser steps a batch)", *(rate(n, "as_typed") for n in "14")))
+    rows.append(
+        ("pbt_rl with default options (16 optimiser steps per batch)", *(rate(n, "as_typed") for n in "14"))
+    )
     for peer, title in PEERS.items():
-        rows.append((title, *(f"{rate(n, peer)}: ours is {times(n, peer)} times as fast" for n in "14")))
+        rows.append((title, *(f"{rate(n, peer)} (ours: {times(n, peer)} times as fast)" for n in "14")))
     return grid(("frames/s", "1 policy", "4 policies, PBT on"), rows)
 
 
 def readme(text: str) -> str:
-    """Return README.md with its figures of speed made anew."""
+    """Return README.md with new figures."""
     seconds = 4 * Config.train_for_frames / median(one["as_typed"] for one in rounds_of("4"))
     lines = {
         r"takes about \d+ hours": f"takes about {seconds / 3600:.0f} hours",
         r"comes after \d+ minutes": f"comes after {seconds / 20 / 60:.0f} minutes",
-        r"(sixteen steps a batch and makes )[\d,]+( to [\d,]+)?": rf"\g<1>{rate('4', 'as_typed')}",
+        r"(sixteen gradient steps per batch\) they make )[\d,]+": rf"\g<1>{rate('4', 'as_typed')}",
         r"(\| Pong on 2 cores, 1 policy, frames/s \|).*": rf"\1 {_beside('1')}",
         r"(\| the same, 4 policies with PBT \|).*": rf"\1 {_beside('4')}",
         r"make [\d,]+ frames/s on two": f"make {rate('4')} frames/s on two",
         r"[\d.]+ times\nSample Factory": f"{times('4', 'sample_factory')} times\nSample Factory",
         r"[\d.]+ times over EnvPool": f"{times('4', 'envpool')} times over EnvPool",
-        r"(\| Breakout and Pong in 10 minutes as typed \|).*": rf"\1 {_after_ten_minutes('breakout', 'pong')}",
+        r"(\| Breakout and Pong after 10 minutes by default \|).*": rf"\1 {_after_ten_minutes('breakout', 'pong')}",
     }
     counts = set[int]()
     for game in ("HalfCheetah", "Hopper", "Walker2d"):
         four, one = (_typed(f"gym/{game}-v5", policies) for policies in ("4", "1"))
-        lines[rf"{game} [\d,]+ \((one alone )?[\d,]*"] = rf"{game} {fmean(four):,.0f} (\g<1>{fmean(one):,.0f}"
+        lines[rf"(\| {game}-v5 \|) [\d,]+ \| [\d,]+"] = rf"\1 {fmean(four):,.0f} | {fmean(one):,.0f}"
         counts |= {len(four), len(one)}
-    lines[r"\[\d+ to \d+ seeds"] = f"[{min(counts)} to {max(counts)} seeds"
+    lines[r"sampled, \d+ to \d+ seeds"] = f"sampled, {min(counts)} to {max(counts)} seeds"
     for old, new in lines.items():
         text = re.sub(old, new, text)
     return text
 
 
 def _typed(env: str, policies: str) -> list[float]:
-    """Return the scores of the best policy after a million frames each of the present recipe, as typed."""
+    """Return the best policy's scores after a million frames each, with default options of the present recipe."""
     shown = {"env": env, "policies": policies, "frames": "1M", "options": "as typed", "recipe": "now"}
     rows = [row for row in read_rows(ROWS / "as_typed.csv") if shown.items() <= row.items()]
     return [float(row["mean"]) for row in rows if int(row["seed"]) < TRIALS]
@@ -216,29 +221,29 @@ PUBLISHED = {
     "gym/InvertedPendulum-v5": "963 +- 22",
     "gym/Humanoid-v5": "716 +- 49",
     "gym/Pusher-v5": "-40 +- 7",
-    "gym/Ant-v5": "1,327 (tuned)",
-    "gym/Swimmer-v5": "282 (tuned)",
-    "gym/LunarLander-v3": "242",
-    "gym/Acrobot-v1": "-74",
-    "gym/MountainCar-v0": "-110",
-    "gym/BipedalWalker-v3": "213",
-    "gym/CartPole-v1": "500",
-    "gym/Pendulum-v1": "-172",
+    "gym/Ant-v5": "1,327 (SB3's defaults, normalised)",
+    "gym/Swimmer-v5": "282 (the same, gamma 0.9999)",
+    "gym/LunarLander-v3": "242 (tuned)",
+    "gym/Acrobot-v1": "-74 (tuned, 1M frames)",
+    "gym/MountainCar-v0": "-110 (tuned, 1M frames)",
+    "gym/BipedalWalker-v3": "213 (tuned)",
+    "gym/CartPole-v1": "500 (tuned)",
+    "gym/Pendulum-v1": "-172 (tuned)",
     "atari/breakout": "11 after 1M (PPO2)",
 }
-"""The first six are CleanRL's (docs/benchmark/ppo_continuous_action.md), the last Baselines'; the others are of RL
-Baselines3 Zoo's benchmark.md, of values that were tuned by hand."""
+"""The first six are CleanRL's (docs/benchmark/ppo_continuous_action.md), the last Baselines'. The others are from RL
+Baselines3 Zoo's benchmark.md: one run each, with a deterministic policy."""
 
 
 TRIALS = 10
-"""The first seed by which recipes are chosen; no table has those from there on."""
+"""Seeds from here on were used to choose recipes and are in no table."""
 
 
 def as_typed() -> list[str]:
-    """Return one line per environment and recipe, of its longest budget: the command as typed, and serial beside it.
+    """Return one line per environment and recipe, for its longest budget with default options.
 
-    recipe: `now`, or the commit up to which another one held, which the line then names; rows of still older ones,
-    `before`, are trials, as are those of seeds from 10 on.
+    recipe: `now`, or the last commit that had another recipe, which the line then names. Rows of older recipes,
+    `before`, are trials, and so are seeds from 10 on.
     """
     found: dict[tuple[str, str, str], dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
     for row in read_rows(ROWS / "as_typed.csv"):
@@ -255,12 +260,12 @@ def as_typed() -> list[str]:
                 cells = [_scores(arms.get(arm, {})) for arm in beside]
                 title = env.partition("/")[2] + ("" if recipe == "now" else f", at {recipe}")
                 rows.append((title, frames, *cells, published))
-    heads = ("environment", "frames", "1 policy", "the same, serial", "4 policies, the best", "published PPO")
+    heads = ("environment", "frames", "1 policy", "1 policy, serial", "4 policies, the best", "published PPO")
     return grid(heads, rows)
 
 
 def ten_minutes() -> list[str]:
-    """Return ours and Sample Factory after ten minutes of training, each with its own defaults."""
+    """Return the scores of both programs after ten minutes of training with default options."""
     titles = {"pbt_rl": "pbt_rl", "sample_factory": "Sample Factory 2.1.1"}
     rows = [
         (
@@ -272,11 +277,11 @@ def ten_minutes() -> list[str]:
         )
         for row in read_rows(ROWS / "ten_minutes.csv")
     ]
-    return grid(("game", "program", "frames", "frames/s", "20 fresh games"), rows)
+    return grid(("game", "program", "frames", "frames/s", "20 evaluation episodes"), rows)
 
 
 def _scores(of_seeds: Mapping[int, float]) -> str:
-    """Return the mean, with the scores of all seeds behind it."""
+    """Format the mean and the scores of all seeds."""
     if not of_seeds:
         return "-"
     mean = f"{fmean(of_seeds.values()):,.4g}" if len(of_seeds) > 1 else ""
@@ -288,7 +293,7 @@ def _scores(of_seeds: Mapping[int, float]) -> str:
 
 
 def read_scores(name: str) -> Scores:
-    """Read the rows of a key of TITLES. A member that stands twice, as two processes made it, counts once."""
+    """Read the rows of a key of TITLES. A member with two rows counts once."""
     file, _, task = name.partition(" ")
     found: dict[str, dict[int, dict[int, tuple[float, float]]]] = defaultdict(lambda: defaultdict(dict))
     for row in read_rows(ROWS / f"{file}.csv"):
@@ -299,7 +304,7 @@ def read_scores(name: str) -> Scores:
 
 
 def does_pbt_help() -> list[str]:
-    """Return one line per task: PBT beside random search, the picked members and the means of all saved ones."""
+    """Return one line per task: PBT beside random search, for the picked members and for the means of all members."""
     rows = []
     for name, title in TITLES.items():
         scores = read_scores(name)
@@ -310,12 +315,49 @@ def does_pbt_help() -> list[str]:
         both = (picked, mean_test)
         best, means = ([[score(arm[seed]) for seed in seeds] for arm in arms] for score in both)
         gains, others = ([a - b for a, b in zip(*of, strict=True)] for of in (best, means))
-        surely = min(fmean(gains) - half_by_t(gains), interval_by_bootstrap(gains).low) > 0
-        helps = HELPS if surely else "not shown"
         two = (f"{fmean(of):.4g}" for of in best)
-        rows.append((title, *two, gained(gains), better(gains), helps, gained(others)))
-    heads = ("task", "PBT", "random search", "difference, 95 % by t", "better", "helps?")
-    return grid((*heads, "all members, difference"), sorted(rows, key=lambda row: row[5] != HELPS))
+        chance = mannwhitneyu(*best).statistic / len(seeds) ** 2
+        p = p_by_t(gains)
+        cells = (
+            title,
+            *two,
+            gained(gains),
+            better(gains),
+            f"{chance:.2f}",
+            f"{two_sided(p):.2g}",
+            gained(others),
+        )
+        rows.append((p, name, cells))
+    rows.sort(key=lambda row: row[0])
+    heads = ("task", "PBT", "random search", "difference, 95 % by t", "seeds ahead", "P(improvement)", "p")
+    table = grid((*heads, "all members, difference"), [cells for _, _, cells in rows])
+    every = [p for p, _, _ in rows]
+    agents = [p for p, name, _ in rows if name not in NOT_RL]
+    pooled = (
+        f"Stouffer's z is {stouffer(every):.1f} over all {len(every)} tasks and {stouffer(agents):.1f} over the "
+        f"{len(agents)} of reinforcement learning. The smallest p after Holm's correction is {holm(every):.2g}."
+    )
+    return [*table, "", pooled]
+
+
+def p_by_t(gains: Sequence[float]) -> float:
+    """Return the one-sided p of a paired t-test for a positive mean."""
+    return float(ttest_1samp(gains, 0, alternative="greater").pvalue)
+
+
+def two_sided(p: float) -> float:
+    """Return the two-sided p of a one-sided one."""
+    return 2 * min(p, 1 - p)
+
+
+def stouffer(one_sided: Sequence[float]) -> float:
+    """Pool one-sided p of independent tests into one z."""
+    return -sum(NormalDist().inv_cdf(p) for p in one_sided) / math.sqrt(len(one_sided))
+
+
+def holm(one_sided: Sequence[float]) -> float:
+    """Return the smallest two-sided p after Holm's correction."""
+    return min(1.0, min(map(two_sided, one_sided)) * len(one_sided))
 
 
 if __name__ == "__main__":

@@ -27,11 +27,11 @@ def test_registered_algorithms_are_loaded_by_name():
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("dqn", "algorithm 'dqn' is unknown: use one of appo, a3c, "),
+        ("dqn", "algorithm 'dqn' is unknown"),
         ("no_such_module:X", "algorithm 'no_such_module:X' cannot be loaded: ModuleNotFoundError"),
         ("tests.helpers.third_algorithm:DQN", "has no attribute 'DQN'"),
         (":X", "cannot be loaded"),
-        ("tests.helpers.third_algorithm:NOT_ONE", "is a object: give a pbt_rl.algos.algorithm.Algorithm"),
+        ("tests.helpers.third_algorithm:NOT_ONE", "has type object"),
     ],
 )
 def test_a_name_that_cannot_be_loaded_gives_one_clear_error(name, message):

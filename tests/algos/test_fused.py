@@ -72,5 +72,5 @@ def test_where_it_cannot_be_made_the_plain_program_is_used(monkeypatch, error):
     step, said = adam_on(torch.device("cuda:5"))
     adam_on.cache_clear()
     assert step is adam_torch
-    assert said == f"Adam is many kernels, which costs speed: {error}"
+    assert str(error) in said
     assert adam_on(torch.device("cpu"))[1] == ""

@@ -54,7 +54,7 @@ class Played:
         """The next rollout of a unit."""
         now, before = self.rollouts[u]
         self.rollouts[u] = [before, now]
-        now.unit, now.weights_epoch[:] = u, epoch
+        now.unit, now.lineage_version[:] = u, epoch
         if self.begun[u]:
             now.follow(before, self.stacks[u])
         else:

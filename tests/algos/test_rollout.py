@@ -153,7 +153,7 @@ def test_fresh_buffers_are_poisoned():
     assert (rollout.action < 0).all()
     assert (rollout.obs["screen"] == 0xA5).all()
     assert (rollout.weights_version == -1).all()
-    assert (rollout.weights_epoch == -1).all()
+    assert (rollout.lineage_version == -1).all()
 
 
 @pytest.mark.parametrize("name", ["reward", "log_prob", "value", "obs"])

@@ -3,7 +3,12 @@
 import inspect
 import json
 import re
+from argparse import Namespace
+from collections import UserDict
+from collections.abc import Sequence
+from enum import Enum
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,6 +16,8 @@ import pbt_rl
 from pbt_rl.config import Config, LearnerConfig
 from pbt_rl.config.command import make_config
 from pbt_rl.errors import ConfigError
+from pbt_rl.options.declare import table
+from pbt_rl.options.files import checked
 from tests.helpers.runs import python
 
 FEW = {"num_policies": 2, "mode": "serial", "devices": "cpu", "actors": 1, "figures": False}
@@ -67,6 +74,49 @@ def test_options_lie_over_the_recipe_as_on_the_command_line():
         5_000_000,
         4,
     )
+
+
+class Kind(Enum):
+    APPO = "appo"
+
+
+class Listed(Sequence):
+    """A list of another library."""
+
+    def __init__(self, *items):
+        self.items = items
+
+    def __len__(self):
+        return len(self.items)
+
+    def __getitem__(self, at):
+        return self.items[at]
+
+
+class Configured:
+    """A group of options of ml_collections; pydantic's is alike."""
+
+    def to_dict(self):
+        return {"batch": 512}
+
+
+@pytest.mark.parametrize(
+    "group", [Namespace(batch=512), SimpleNamespace(batch=512), Configured(), UserDict(batch=512)]
+)
+def test_groups_of_options_may_be_of_other_libraries(group):
+    assert make_config(env="toy/identity", learner=group).learner.batch == 512
+
+
+@pytest.mark.parametrize(
+    "names", [Listed("gamma", "learning_rate"), {"learning_rate", "gamma"}, iter(["gamma", "learning_rate"])]
+)
+def test_lists_may_be_of_other_libraries(names):
+    assert make_config(env="toy/identity", pbt={"tune": names}).pbt.tune == ("gamma", "learning_rate")
+    own = {"sizes": Listed(1, 2), "at": Path("x"), "kind": Kind.APPO}
+    assert checked({"env_option": own}, table(Config)) == {
+        "env_option": ("sizes=[1, 2]", 'at="x"', 'kind="appo"')
+    }
+    assert make_config(env="toy/identity", algo=Kind.APPO).algo == "appo"
 
 
 @pytest.mark.parametrize(

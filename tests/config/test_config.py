@@ -9,8 +9,8 @@ import pytest
 
 from pbt_rl.config import Config, LearnerConfig
 from pbt_rl.errors import ConfigError, EnvSetupError
-from pbt_rl.options.declare import changed, option, walk
-from pbt_rl.options.values import allowed, allows, validate
+from pbt_rl.options.declare import changed, option, table, walk
+from pbt_rl.options.values import allowed, allows, displayed, validate
 from pbt_rl.record.folder import config_from_json, to_json
 
 NAMES = {
@@ -133,3 +133,18 @@ def test_only_what_may_be_old_is_learned_from_around_the_begin_of_its_batch():
     learner = LearnerConfig(epochs=3, minibatches=4)
     assert Config("toy/identity", learner=learner).optimizer_steps_of_batch == 12
     assert Config("toy/identity", learner=learner, algo="a3c").optimizer_steps_of_batch == 1
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "text"),
+    [
+        ("envs-per-unit", 0, "planned"),
+        ("envs-per-unit", 2, "2"),
+        ("train-for-frames", 40_000_000, "40,000,000"),
+        ("track", (), "none"),
+        ("track", ("csv", "wandb"), "csv wandb"),
+        ("init-strict", True, "True"),
+    ],
+)
+def test_a_value_is_shown_as_it_is_meant(option, value, text):
+    assert displayed(table(Config)[option].metadata, value) == text

@@ -106,7 +106,7 @@ def test_notes_reach_the_reasons():
     assert [d.member for d in decisions] == [0, 1]
     for d in decisions:
         assert d.reason.endswith(
-            "compared at 500 frames, due at 100; without 2: fewer than 2 episodes that count"
+            "held at 500 frames, due at 100; absent members: 2 (fewer than 2 counted episodes)"
         )
 
 

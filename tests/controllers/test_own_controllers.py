@@ -172,16 +172,16 @@ def test_a_controller_that_cannot_be_used_is_one_clear_error(name, message):
     [
         (None, "observe returned None: return a list of decisions"),
         ([1], "return a list of decisions"),
-        ([Continue(7, "")], "decisions on [7]: one at most for each of [0, 1]"),
+        ([Continue(7, "")], "observe returned decisions on [7]: "),
         ([Continue(0, ""), Stop(0, "")], "decisions on [0, 0]"),
         ([Replace(0, 5, "both", {"rate": 1.0}, "")], "the donor 5: give one of [0, 1]"),
         ([Mutate(0, {}, "")], "observe returned {}: give a value for each of ['rate']"),
-        ([Mutate(0, {"rate": "much"}, "")], "observe returned a value that is no number"),
+        ([Mutate(0, {"rate": "much"}, "")], "observe returned a value that is not a number"),
         ([Continue(0, None)], "Expected `str`, got `null` - at `$.reason`"),
         ([copies("much")], "Invalid enum value 'much' - at `$.copy`"),
         (
             [copies("both", donor_generation=3)],
-            "the donor (1, 3): states that are kept (member, generation): none",
+            "observe returned the donor (1, 3): remembered states (member, generation): none",
         ),
     ],
 )
@@ -213,7 +213,7 @@ def test_only_states_that_are_there_can_be_kept_and_brought_back():
     ANSWER[0] = [copies("both", donor_generation=0)]
     assert controller.observe(seen) == ANSWER[0]
     THEN[0] = frozenset({(1, 0), (1, 5)})
-    with pytest.raises(ConfigError, match=re.escape("remembers returned [(1, 5)]: states that are kept")):
+    with pytest.raises(ConfigError, match=re.escape("remembers returned [(1, 5)]: ")):
         controller.observe(seen)
     KEPT[0] = [1, 0]
     with pytest.raises(ConfigError, match="in remembers: Expected `array`, got `int`"):
@@ -296,7 +296,11 @@ def test_an_exploit_function_names_who_copies_whom():
         ("one_argument", (), "it is called with 2 arguments: too many positional arguments"),
         ("strangers", (), "select returned the donor 77: give one of [0, 1, 2"),
         ("raises", (), "raised AttributeError (test_own_controllers.py, line "),
-        ("worst_copies_best", ("a=1",), "a function has no settings"),
+        (
+            "worst_copies_best",
+            ("a=1",),
+            "--pbt.exploit-option a=1 cannot be used: a function has no settings",
+        ),
         ("TooShort", (), "return one Selection for each of"),
         ("StrangeDonor", (), "select returned the donor 77: give one of [0, 1"),
         ("TwoArguments", (), "select is called with 3 arguments: too many positional arguments"),
@@ -311,7 +315,7 @@ def test_an_exploit_rule_that_cannot_be_used_shows_at_the_start(name, options, m
     ("options", "message"),
     [
         (["what=much"], "Invalid enum value 'much' - at `$.copy`"),
-        (["generation=4"], "select returned the donor (1, 4): states that are kept"),
+        (["generation=4"], "select returned the donor (1, 4): "),
         (["base=true"], "select returned base with ['other']: give a value for each of ['rate']"),
     ],
 )

@@ -132,7 +132,10 @@ def raises_on_call(values, rng):
         ({"exploit": f"{HERE}:NoDataclass"}, "NoDataclass cannot be used: give a dataclass"),
         ({"exploit": "raises_on_import:Rule"}, "cannot be loaded: ZeroDivisionError"),
         ({"exploit": "late_types:Rule"}, "raised NameError"),
-        ({"exploit_option": ("_comparisons=3",)}, "NAME=VALUE; the rule's settings are every, note"),
+        (
+            {"exploit_option": ("_comparisons=3",)},
+            "give NAME=VALUE; the settings of the rule are every, note",
+        ),
         (
             {"exploit": "truncation", "exploit_option": (f"gap.relative=1{'0' * 400}",)},
             "give a finite number",
@@ -198,7 +201,7 @@ class Learned(Answering):
     [
         (None, "mutate returned None: give a value for each of ['rate']"),
         ({}, "mutate returned {}: give a value for each of ['rate']"),
-        ({"rate": "much"}, "mutate returned a value that is no number: could not convert"),
+        ({"rate": "much"}, "mutate returned a value that is not a number: could not convert"),
         ({"rate": float("nan")}, "mutate returned NaN for rate"),
     ],
 )

@@ -45,7 +45,7 @@ def test_members_with_few_episodes_wait_and_the_others_go_on():
     rule = Synchronous(100, 0, 5)
     first = rule.next_round(population(100, 9, 4, 5))
     assert [m.member for m in first.members] == [0, 2]
-    assert first.note == "without 1: fewer than 5 episodes that count"
+    assert first.note == "absent members: 1 (fewer than 5 counted episodes)"
     second = rule.next_round(population(200, 9, 5, 5))
     assert ([m.member for m in second.members], second.number, second.note) == ([0, 1, 2], 2, "")
 
@@ -60,7 +60,7 @@ def test_all_windows_begin_at_the_last_comparison():
         (0, (2.0, 3.0), 2),
         (1, (2.5, 3.5), 2),
     ]
-    assert "without 2" in comparison.note
+    assert "absent members: 2 (" in comparison.note
 
 
 def test_less_than_half_of_the_members_are_not_compared_for_a_period():
@@ -85,7 +85,7 @@ def test_with_fewer_than_two_ready_the_comparison_stays_due_and_says_so():
     assert save_state(rule) == before
     late = rule.next_round(population(150, 9, 5, 4))
     assert late.number == 1
-    assert late.note == "compared at 150 frames, due at 100; without 2: fewer than 5 episodes that count"
+    assert late.note == "held at 150 frames, due at 100; absent members: 2 (fewer than 5 counted episodes)"
     assert rule.next_round(population(249, 9, 9, 9)) is None
     assert rule.next_round(population(250, 9, 9, 9)).note == ""
 
@@ -137,7 +137,7 @@ def test_partially_synchronous_waits_for_enough_of_the_members():
     first = rule.next_round(clocks(160, 100, 20, 0))
     assert [m.member for m in first.members] == [0, 1]
     assert first.deciding is None
-    assert first.note == "without 2, 3: on their way"
+    assert first.note == "absent members: 2, 3 (not due yet)"
     assert rule.next_round(clocks(259, 199, 100, 0)) is None
     late = rule.next_round(clocks(260, 199, 100, 10))
     assert [m.member for m in late.members] == [0, 2], "who came too late counts for the next one"

@@ -51,11 +51,11 @@ def test_settings_reach_the_rules_of_a_pipeline():
 @pytest.mark.parametrize(
     ("build", "rule", "entry", "remedy"),
     [
-        (exploit, "sigma-gap", "sigmas", "write NAME=VALUE"),
+        (exploit, "sigma-gap", "sigmas", "give NAME=VALUE"),
         (exploit, "sigma-gap", "sigmas=NaN", "give a finite number"),
-        (exploit, "backtrack", "rules.2.pool=0.5", "write NAME=VALUE"),
+        (exploit, "backtrack", "rules.2.pool=0.5", "give NAME=VALUE"),
         (explore, "factors", "factors=2", "give several, such as"),
-        (explore, "pb2", "tuned=3", "the rule's settings are window, candidates"),
+        (explore, "pb2", "tuned=3", "window, candidates"),
     ],
 )
 def test_what_is_no_setting_is_refused(build, rule, entry, remedy):

@@ -41,9 +41,9 @@ def test_its_state_is_the_controllers():
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
-        (("", "", ""), "of 3 members cannot be used: there are 2"),
+        (("", "", ""), "of 3 members cannot be used: give at most 2"),
         (("learning_rat=1",), "did you mean learning_rate"),
-        (("nowhere.csv,x=1",), "write NAME=VALUE"),
+        (("nowhere.csv,x=1",), "give NAME=VALUE"),
         (("learning_rate=fast",), "give a number"),
         (("learning_rate=nan",), "give a number"),
         (("learning_rate=0.5",), r"give 1e-06 to 0.01; --pbt.tune sets other bounds"),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pbt_rl.config import Hypers
 from pbt_rl.controllers.changes import changes
-from pbt_rl.controllers.entry import Ingredients
+from pbt_rl.controllers.entry import ControllerContext
 from pbt_rl.controllers.hypers import HyperSpec, choice_spec, hyper_table
 from pbt_rl.controllers.options import PbtConfig, SearchConfig
 from pbt_rl.controllers.state import ADDED, SHARED, STATE, TRANSIENT, restore_state, save_state
@@ -47,7 +47,7 @@ def built(case, seed):
         else {}
     )
     pbt = PbtConfig(period_frames=100, start_frames=0, min_episodes=2, **options, **fast)
-    given = Ingredients(
+    given = ControllerContext(
         table=TABLE,
         seed=seed,
         members=MEMBERS,
@@ -136,7 +136,7 @@ def test_a_restored_controller_decides_the_same_ever_after(case, seed, saved_at)
         if len(population.stopped) == MEMBERS:
             break
     assert save_state(other) == save_state(controller) or step < saved_at
-    assert decided or saved_at > steps // 2 or population.stopped
+    assert decided or saved_at > steps // 3 or population.stopped
 
 
 def test_every_controller_and_rule_is_in_a_case():
@@ -237,16 +237,16 @@ def test_all_kinds_of_fields_come_back_as_they_were():
 @pytest.mark.parametrize(
     ("change", "match"),
     [
-        ({"frames": 1.5}, r"Everything.frames: 1.5 was saved, which does not fit: Expected `int`"),
+        ({"frames": 1.5}, r"Everything.frames: .* 1.5 .*: Expected `int`"),
         ({"frames": -1}, "it has negative frames"),
-        ({"kind": "c"}, r"Everything.kind: 'c' was saved, which does not fit: Invalid enum value"),
-        ({"newest": [1.0, "one"]}, r"newest: 'one' was saved, which does not fit: Expected `float`"),
-        ({"newest": [10**400]}, r"newest: 1000.* was saved, which does not fit"),
-        ({"parts": [{"class": "Inner", "_seen": []}]}, r"parts: 1 were saved, and here are 2"),
-        ({"parts": None}, r"Everything.parts: None was saved where a list belongs"),
-        ({"_best": {"member": 1}}, r"Everything._best: .* was saved where one Elite belongs"),
-        ({"_by_pair": {"a": 1.0}}, r"Everything._by_pair: .* was saved where a dictionary belongs"),
-        ({"_rng": [3, [1, 2], None]}, "is none of a generator"),
+        ({"kind": "c"}, r"Everything.kind: .* 'c' .*: Invalid enum value"),
+        ({"newest": [1.0, "one"]}, r"newest: .* 'one' .*: Expected `float`"),
+        ({"newest": [10**400]}, r"newest: .* 1000"),
+        ({"parts": [{"class": "Inner", "_seen": []}]}, r"parts: 1 entries were saved, .* 2"),
+        ({"parts": None}, r"Everything.parts: .* None is not a list"),
+        ({"_best": {"member": 1}}, r"Everything._best: .* is not a valid Elite"),
+        ({"_by_pair": {"a": 1.0}}, r"Everything._by_pair: .* is not a dictionary"),
+        ({"_rng": [3, [1, 2], None]}, "not that of a random generator"),
         ({"more": 1}, r"Everything: the saved state has an unknown 'more'"),
     ],
 )
@@ -260,7 +260,7 @@ def test_a_missing_part_and_a_state_that_is_none_are_refused():
     del state["frames"]
     with pytest.raises(ValueError, match="Everything: the saved state lacks 'frames'"):
         restore_state(everything(full=True), state)
-    with pytest.raises(ValueError, match=r"x.y: \[\] was saved where a state belongs"):
+    with pytest.raises(ValueError, match=r"x.y: .* \[\] is not a state"):
         restore_state(everything(full=True), [], "x.y")
 
 
@@ -286,7 +286,7 @@ def test_the_state_of_another_rule_is_refused():
     state["inner"]["class"] = "Outer"
     with pytest.raises(
         ValueError,
-        match=r"Everything\.inner: the state of Outer does not fit Inner, .*: use the options of the run",
+        match=r"Everything\.inner: .*Outer.* Inner: use the options of the run",
     ):
         restore_state(everything(full=False), state)
 

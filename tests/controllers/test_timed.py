@@ -39,7 +39,7 @@ def test_few_ready_members_are_waited_for_as_long_as_a_period():
     assert held_at(rule, [10, 15, 19.9], 9, 9, 0, 0, 0) == []
     late = rule.next_round(population(20, 9, 9, 0, 0, 0))
     assert [m.member for m in late.members] == [0, 1]
-    assert late.note == "compared 10 s after it was due; without 2, 3, 4: fewer than 5 episodes that count"
+    assert late.note == "held 10 s late; absent members: 2, 3, 4 (fewer than 5 counted episodes)"
 
 
 def test_what_was_not_held_leaves_no_state_and_the_state_is_restored():

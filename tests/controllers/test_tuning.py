@@ -37,7 +37,7 @@ def test_only_named_values_are_tuned_in_the_tables_order():
 
 def test_a_shaping_that_begins_at_0_is_tuned_only_within_a_range_of_the_users_own():
     assert not chosen(TABLE, ())["shaping.zero"].tuned
-    with pytest.raises(ConfigError, match=r"shaping\.zero cannot be used: it begins at 0.*give it a range"):
+    with pytest.raises(ConfigError, match=r"shaping\.zero cannot be used: .*give a range"):
         chosen(TABLE, ("shaping.zero",))
     spec = chosen(TABLE, ("shaping.zero=0:1",))["shaping.zero"]
     assert (spec.low, spec.high, spec.tuned, spec.default) == (0, 1, True, 0)
@@ -137,8 +137,8 @@ def test_scales_of_ranges(entry, scale):
         ("learning_rate=5e-4:1e-4", "learning_rate=0.0001:0.0005"),
         ("learning_rate=nan:1e-3", "LOW:HIGH"),
         ("learning_rate=1e-5:1e-3:log:x", "LOW:HIGH"),
-        ("learning_rate=-1:1e-3", r"it must stay within 0\.\.1"),
-        ("gamma=0.9:1.1", r"it must stay within 0\.\.1"),
+        ("learning_rate=-1:1e-3", r"give a range within 0\.\.1"),
+        ("gamma=0.9:1.1", r"give a range within 0\.\.1"),
     ],
 )
 def test_entries_that_cannot_be_used(entry, said):
@@ -153,7 +153,7 @@ def test_entries_that_cannot_be_used(entry, said):
         (("gamma",), "gamma", "LOW:HIGH, LOW:HIGH:SCALE or A,B,C"),
         (("gamma",), "gamma=0.9,1.1", "within 0..1"),
         (("gamma",), "gamma=0.9,x", "A,B,C"),
-        (("gamma=0.9:0.99",), "gamma=0.8:0.95", "it is outside of --pbt.tune gamma=0.9:0.99"),
+        (("gamma=0.9:0.99",), "gamma=0.8:0.95", "within --pbt.tune gamma=0.9:0.99"),
     ],
 )
 def test_priors_that_cannot_be_used(tune, prior, said):
@@ -163,7 +163,7 @@ def test_priors_that_cannot_be_used(tune, prior, said):
 
 def test_the_unroll_never_exceeds_the_rollout():
     config = changed(Config(env="toy/identity"), {"learner.rollout": 16})
-    with pytest.raises(ConfigError, match=r"unroll=5:50 cannot be used: it must stay within 1\.\.16"):
+    with pytest.raises(ConfigError, match=r"unroll=5:50 cannot be used: .*1\.\.16"):
         chosen(value_table(config, {}), ("unroll=5:50",))
 
 

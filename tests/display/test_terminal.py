@@ -68,6 +68,7 @@ def test_frames_are_those_of_each_member_and_a_standstill_is_said():
     shown = view(member(0, frames=36_700), member(1, frames=36_900), training_seconds=70.0)
     assert ranking.progress(shown) == ["1:10", "36.7k frames each", "800 frames/s in all"]
     assert ranking.progress(replace(shown, stalled_seconds=8.2))[2] == "no frames for 8 s"
+    assert ranking.progress(replace(shown, stalled_seconds=8.2, learns=True))[2] == "learning a batch for 8 s"
     turns = view(member(0, frames=1000), member(1, frames=5000), member(2, frames=1, stopped=True))
     assert ranking.progress(turns)[1] == "1.00k to 5.00k frames each"
 

@@ -138,7 +138,7 @@ def test_the_recipe_reads_grids_by_an_mlp_that_normalises_and_asks_for_bounds_of
     unbounded = of(box(-np.inf, np.inf, (*LARGE, 3), np.float32))
     assert "model.encoder" not in recipe(unbounded)
     shapes = {name: (spec.shape, spec.dtype) for name, spec in unbounded.obs.items()}
-    with pytest.raises(ValueError, match="no bounds of pixels"):
+    with pytest.raises(ValueError, match="no pixel bounds"):
         ObsEncoder(shapes, "auto", 8, 1)
     ObsEncoder(shapes, "mlp", 8, 1)
 

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from pbt_rl.envs import first_trial, time_limits
-from pbt_rl.envs.first_trial import tried
+from pbt_rl.envs.first_trial import environment_traceback, tried
 from pbt_rl.envs.registry import EnvOptions, probe, recipe
 from pbt_rl.errors import EnvSetupError
 from tests.helpers.runs import start
@@ -232,3 +232,10 @@ def test_the_copy_collects_no_garbage_of_this_process():
         assert tried("x", gc.collect, None) >= 0
     finally:
         gc.enable()
+
+
+def test_a_whole_number_of_the_shaping_that_arrives_as_a_float_is_explained():
+    with pytest.raises(TypeError) as error:
+        range(0, 20, 10.0)
+    assert "Values of the reward shaping are floats" in environment_traceback(error.value)
+    assert "floats" not in environment_traceback(TypeError("no"))

@@ -31,7 +31,7 @@ from pbt_rl.experiments.prove.outcome import (
     seeds_needed,
     t_quantile,
 )
-from pbt_rl.experiments.prove.page import headline, page
+from pbt_rl.experiments.prove.page import differences, headline, page
 from pbt_rl.run.train import train
 from tests.helpers.runs import start
 
@@ -202,6 +202,20 @@ def test_a_line_per_arm():
     assert pbt.startswith("pbt     11.55: helped, +10.05 against random (95 % by t: +9.958 to +10.14")
     assert "half    1.5: not told apart, 0 against random" in half
     assert half.endswith("it had 50 % of the frames of random")
+
+
+def test_an_arm_that_beats_pbt_on_each_seed_is_named():
+    scores = {
+        "random": {0: judged(200.0), 1: judged(230.0)},
+        "pbt": {0: judged(210.0), 1: judged(277.8)},
+        "defaults": {0: judged(500.0), 1: judged(500.0)},
+    }
+    found = outcome(scores, "random")
+    said = "efaults scored 500 where pbt scored 243.9, and more on each of 2 seeds"
+    assert headline(found).endswith(f"D{said}.")
+    assert found.lines()[-1] == f"d{said}"
+    (axes,) = differences(found).axes
+    assert -350 < axes.get_xlim()[0] < axes.get_xlim()[1] < 650, "the intervals by t reach beyond 1000"
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from pbt_rl.actors.mailbox import Mailbox
-from pbt_rl.actors.messages import Applied, Load, Save, SetValues
+from pbt_rl.actors.messages import Acknowledgement, Load, Save, SetValues
 from pbt_rl.config.command import parse_train
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
 from pbt_rl.learner.learner import Learner
@@ -141,7 +141,9 @@ class DrivenLearner:
             if self.learner._on_policy:
                 self.learner.sampler.resume_finished()
 
-    def edit(self, member: int, weights: str = "copy", donor: int | None = None, **values: float) -> Applied:
+    def edit(
+        self, member: int, weights: str = "copy", donor: int | None = None, **values: float
+    ) -> Acknowledgement:
         """Change a member as the supervisor would."""
         self._generation += 1
         changed = self.values | values
@@ -161,12 +163,12 @@ class DrivenLearner:
             return dataclasses.replace(load, entry=0)
         return load
 
-    def carry_out(self, message: Load | SetValues) -> Applied | None:
+    def carry_out(self, message: Load | SetValues) -> Acknowledgement | None:
         """Have a message carried out."""
         trainer = self.learner.trainer
         return trainer.load(message) if isinstance(message, Load) else trainer.set_values(message)
 
-    def hand_over(self, slot: int, leaves: int | None, enters: int | None) -> Applied | None:
+    def hand_over(self, slot: int, leaves: int | None, enters: int | None) -> Acknowledgement | None:
         """Let a slot change hands."""
         self._generation += 1
         pool, trainer = self._memory.pool, self.learner.trainer

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from pbt_rl.actors.messages import (
-    Applied,
+    Acknowledgement,
     Episode,
     EvaluateMember,
     Game,
@@ -157,7 +157,7 @@ class Fleet:
                 learner.holders.pop(slot, None)
             case Load(slot, member, generation):
                 learner.holders[slot] = message
-                self._prove(member, message.donor, generation)
+                self._acknowledge(member, message.donor, generation)
             case Save(member, key, entry):
                 self._pool.write(entry, {"param": np.zeros(2)}, Counts(learner.frames.get(member, 0)))
                 self.answers.append(lambda run: run.comparisons.note_saved(Saved(key, entry)))
@@ -169,11 +169,11 @@ class Fleet:
                 for slot, held in learner.holders.items():
                     if held.member == member:
                         learner.holders[slot] = replace(held, generation=generation, values=values)
-                self._prove(member, donor, generation)
+                self._acknowledge(member, donor, generation)
 
-    def _prove(self, member, donor, generation):
-        proof = Applied(member, donor, generation, float(generation), {}, {}, {}, donor_unchanged=True)
-        self.answers.append(lambda run: run.comparisons.note_applied(proof))
+    def _acknowledge(self, member, donor, generation):
+        ack = Acknowledgement(member, donor, generation, float(generation), {}, {}, {}, donor_unchanged=True)
+        self.answers.append(lambda run: run.comparisons.note_applied(ack))
 
     def set_matchup(self, pack, row_UES):
         self.log.append((pack, row_UES.tolist()))
@@ -189,8 +189,8 @@ class Fleet:
         place = {"pack": pack, "slot": change.slot, "leaves": change.leaves, "enters": change.enters}
         self.journal.append({"event": "slot", **place})
 
-    def applied(self, proof, _waited):
-        self.log.append(proof)
+    def applied(self, ack, _waited):
+        self.log.append(ack)
 
     def matchup(self, *_):
         pass

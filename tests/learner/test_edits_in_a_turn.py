@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from pbt_rl.actors.messages import Applied, Load
+from pbt_rl.actors.messages import Acknowledgement, Load
 from pbt_rl.algos.weights import Group
 from tests.helpers.driven import DrivenLearner
 
@@ -50,7 +50,7 @@ def answers(driven):
     found = []
     while driven.ours.poll():
         found.append(driven.ours.recv())
-    return [message for message in found if isinstance(message, Applied)]
+    return [message for message in found if isinstance(message, Acknowledgement)]
 
 
 def values_by(driven, slot, unit, weights):
@@ -74,10 +74,8 @@ def test_rows_act_by_the_weights_of_before_or_of_after_and_the_answer_does_not_w
     driven, monkeypatch, edited
 ):
     states = [driven.state(slot) for slot in range(3)]
-    (proof,) = turn_with(driven, monkeypatch, driven.message(edited, 1, "copy", 1, driven.values))
-    assert (proof.member, proof.donor, proof.donor_unchanged) == (edited, 1, True), (
-        "before slot 2 is computed"
-    )
+    (ack,) = turn_with(driven, monkeypatch, driven.message(edited, 1, "copy", 1, driven.values))
+    assert (ack.member, ack.donor, ack.donor_unchanged) == (edited, 1, True), "before slot 2 is computed"
     assert torch.equal(driven.state(edited)["param"], states[1]["param"])
     for unit in driven.learner.sampler.units:
         by_old, by_new = (values_by(driven, edited, unit, states[slot]) for slot in (edited, 1))
@@ -95,8 +93,8 @@ def test_a_rollout_that_begins_in_the_turn_of_an_edit_is_of_the_weights_before(d
         turn(driven)
     turn_with(driven, monkeypatch, driven.message(edited, 1, "copy", 1, driven.values))
     assert [unit.t for unit in units] == [1, 1], "rollouts began in it"
-    epoch = driven.learner.shared.pack.weights_epoch
-    outdated = np.stack([unit.rollout.weights_epoch for unit in units]) < epoch
+    epoch = driven.learner.shared.pack.lineage_version
+    outdated = np.stack([unit.rollout.lineage_version for unit in units]) < epoch
     assert outdated[:, edited].all()
     assert outdated.sum() == 2, "of that slot alone"
     (first, second) = driven.learner.shared.full
@@ -110,7 +108,7 @@ def test_a_rollout_that_begins_in_the_turn_of_an_edit_is_of_the_weights_before(d
         if driven.learner.trainer.has_batch:
             driven.learner.trainer.learn()
     assert all(unit.rollouts > before for unit, before in zip(units, began, strict=True))
-    assert not (np.stack([unit.rollout.weights_epoch for unit in units]) < epoch).any(), (
+    assert not (np.stack([unit.rollout.lineage_version for unit in units]) < epoch).any(), (
         "the next are of the new"
     )
 

@@ -23,7 +23,7 @@ def driven():
 def edit_in_step(driven, monkeypatch, edited, donor, in_step_of, weights="copy"):
     """Learn from a batch; between forward and backward of a slot's first step, edit another way in another thread.
 
-    Returns the proof and the states right after it.
+    Returns the ack and the states right after it.
     """
     learner, found, present = driven.learner, [], []
     loss, backward = update._loss, torch.Tensor.backward
@@ -52,9 +52,9 @@ def edit_in_step(driven, monkeypatch, edited, donor, in_step_of, weights="copy")
 @pytest.mark.parametrize("in_step_of", [0, 1, 2], ids=["donor", "edited", "another"])
 def test_a_step_of_other_weights_comes_to_nothing_and_the_others_go_on(driven, monkeypatch, in_step_of):
     before, updates = driven.learner.shared.pack.weights_version.copy(), 2
-    proof, states = edit_in_step(driven, monkeypatch, 1, 0, in_step_of)
+    ack, states = edit_in_step(driven, monkeypatch, 1, 0, in_step_of)
     after = [driven.state(p) for p in range(3)]
-    assert proof.donor_unchanged
+    assert ack.donor_unchanged
     assert same_bits(states[1], states[0]), "a copy"
     assert same_bits(after[1], states[1]), "which has learned nothing from the batch of the weights before"
     assert not same_bits(after[2], states[2])
@@ -73,8 +73,8 @@ def test_a_step_of_other_weights_comes_to_nothing_and_the_others_go_on(driven, m
 
 
 def test_a_value_changed_in_a_step_acts_from_its_end_on(driven, monkeypatch):
-    proof, states = edit_in_step(driven, monkeypatch, 1, None, 1, "keep")
-    assert proof.in_loss["gamma"] == pytest.approx(0.9)
+    ack, states = edit_in_step(driven, monkeypatch, 1, None, 1, "keep")
+    assert ack.in_loss["gamma"] == pytest.approx(0.9)
     assert not same_bits(driven.state(1), states[1]), "its steps count"
     assert driven.learner.shared.pack.weights_version.tolist() == [4, 4, 4]
 

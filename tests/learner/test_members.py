@@ -165,10 +165,10 @@ def test_an_episode_is_credited_to_the_member_that_played_all_of_it_or_to_none(s
 
 
 def test_a_member_that_enters_acts_by_the_values_that_it_is_given(stand):
-    proof = change_slot(stand, 0, 9, generation=3, gamma=0.9)
-    assert (proof.member, proof.generation, proof.donor, proof.parked) == (9, 3, None, False)
-    assert proof.in_loss["gamma"] == pytest.approx(0.9)
-    assert proof.in_environment == {"bait": 0.5}
+    ack = change_slot(stand, 0, 9, generation=3, gamma=0.9)
+    assert (ack.member, ack.generation, ack.donor, ack.parked) == (9, 3, None, False)
+    assert ack.in_loss["gamma"] == pytest.approx(0.9)
+    assert ack.in_environment == {"bait": 0.5}
 
 
 @pytest.mark.parametrize(("member", "donor"), [(4, 9), (7, 4)])

@@ -266,11 +266,11 @@ def test_a_replaced_policy_begins_with_zeroed_state_and_the_others_keep_theirs(o
         new = []
         while len(new) < 2:
             (rollout,) = bench.take(1)
-            if rollout.weights_epoch.tolist() == [0, 1]:
+            if rollout.lineage_version.tolist() == [0, 1]:
                 new.append(rollout)
             else:
                 bench.shared.free.append(rollout)
-        assert all(r.weights_epoch.tolist() == [0, 0] for r in old)
+        assert all(r.lineage_version.tolist() == [0, 0] for r in old)
         kept = slice(0, ENVS)
         for r in new:
             begun = ~torch.from_numpy(r.first[0])

@@ -33,7 +33,7 @@ def test_a_slot_is_held_by_a_member_or_by_none():
 def test_what_is_noted_is_taken_once_and_in_order():
     shared = SharedState.new((4, 7), (4, 7))
     shared.note_exchanged_weights(1)
-    assert (list(shared.state_resets), shared.pack.weights_epoch.tolist()) == ([1], [0, 1])
+    assert (list(shared.state_resets), shared.pack.lineage_version.tolist()) == ([1], [0, 1])
     shared = SharedState.new((4,), (4,))
     shared.sampling.note(["episode"], ["game"])
     assert shared.sampling.take() == (["episode"], ["game"])

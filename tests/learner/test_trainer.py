@@ -67,18 +67,18 @@ def test_outdated_rollouts_of_a_replaced_policy_are_discarded_and_the_others_lea
 
 def learn_and_edit(stand, change):
     """Learn from a batch, and carry a change out after the first step of policy 0; returns what that returned."""
-    pack, commands, sent, proofs = stand.bench.pack, stand.trainer.commands, [], []
+    pack, commands, sent, acks = stand.bench.pack, stand.trainer.commands, [], []
 
     def publish(slots):
         type(pack).publish(pack, slots)
         if not sent:
             sent.append(1)
-            commands.append(lambda: proofs.append(change()))
+            commands.append(lambda: acks.append(change()))
 
     pack.publish = publish
     stand.trainer.learn()
     del pack.publish
-    return proofs
+    return acks
 
 
 def test_an_edit_between_two_steps_ends_the_batch_for_its_member():
@@ -86,8 +86,8 @@ def test_an_edit_between_two_steps_ends_the_batch_for_its_member():
         stand = Stand(bench, epochs=3)
         stand.learn()
         bench.fill(2)
-        (proof,) = learn_and_edit(stand, lambda: edit(stand, member=9, donor=7))
-        assert proof.donor_unchanged
+        (ack,) = learn_and_edit(stand, lambda: edit(stand, member=9, donor=7))
+        assert ack.donor_unchanged
         assert stand.bench.shared.learning.updates == [2, 2, 1, 0]
         assert bench.pack.state["optimizer_steps"].tolist() == [6.0, 6.0, 3.0], (
             "policy 2 is policy 1 before its steps"

@@ -6,7 +6,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
+from PIL import Image
 
+from pbt_rl.envs.pictures import Frames
 from pbt_rl.errors import ConfigError
 from pbt_rl.play.film import BestFilm, Film, check_film
 
@@ -29,6 +32,73 @@ def test_film_holds_every_picture_in_its_own_time(tmp_path, suffix):
         from PIL import Image
 
         assert Image.open(path).info["duration"] == 100
+
+
+GREY = np.arange(64 * 48).reshape(64, 48) % 200
+SHADES = np.repeat(GREY[..., None], 3, axis=2).astype(np.uint8)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        SHADES,
+        GREY.astype(np.uint8),
+        GREY.astype(np.int64)[..., None],
+        np.moveaxis(SHADES, -1, 0),
+        np.moveaxis(SHADES, -1, 0)[:1],
+        np.dstack([SHADES, np.zeros((64, 48), np.uint8)]),
+        SHADES / 255,
+        (SHADES / 127.5 - 1).astype(np.float32),
+        SHADES.astype(np.float32),
+        SHADES.astype(np.uint16) * 256,
+        torch.from_numpy(SHADES / 255),
+        [np.zeros_like(SHADES), SHADES],
+        SHADES[None],
+        SHADES.tolist(),
+        {"front": SHADES, "back": np.zeros_like(SHADES)},
+        Image.fromarray(SHADES),
+    ],
+)
+def test_any_frame_that_can_be_shown_is_shown_right(frame):
+    assert np.abs(Frames().picture(frame).astype(int) - SHADES).max() <= 1
+
+
+def test_truths_are_black_and_white_and_floats_keep_their_scale():
+    assert np.unique(Frames().picture(GREY > 9)).tolist() == [0, 255]
+    frames = Frames()
+    assert frames.picture(np.full((4, 4), 40.0)).max() == 40
+    assert frames.picture(np.full((4, 4), 1.0)).max() == 1, "a dark one"
+    assert frames.picture(np.array([[np.nan, np.inf]])).max() == 255
+
+
+@pytest.mark.parametrize(
+    "frame", [None, "ansi", np.zeros((0, 0, 3), np.uint8), np.zeros((8, 8, 7)), np.zeros(5), {}, [], object()]
+)
+def test_what_is_no_frame_is_refused(frame):
+    with pytest.raises(ValueError, match=r"\w"):
+        Frames().picture(frame)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "shown"),
+    [
+        ([(8, 2000)], (16, 2000)),
+        ([(2000, 8)], (2000, 16)),
+        ([(1, 1)], (320, 320)),
+        ([(30, 6000)], (18, 3840)),
+        ([(81, 50), (50, 81), (200, 200)], (324, 200)),
+        ([(65, 65)], (324, 324)),
+    ],
+)
+def test_films_of_any_size(tmp_path, sizes, shown):
+    imageio = pytest.importorskip("imageio.v2")
+    film = Film(tmp_path / "film.mp4", 10.0)
+    for size in sizes:
+        film.add(np.full((*size, 3), 255, np.uint8))
+    film.close()
+    pictures = list(imageio.get_reader(tmp_path / "film.mp4").iter_data())
+    assert [picture.shape[:2] for picture in pictures] == [shown] * len(sizes)
+    assert all(picture.max() > 250 for picture in pictures)
 
 
 @pytest.mark.parametrize("suffix", ["gif", "mp4"])

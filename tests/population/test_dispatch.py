@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from pbt_rl.actors.messages import Applied, EvaluateMember, Load, Save, Saved, SetValues, TrainUntil
+from pbt_rl.actors.messages import Acknowledgement, EvaluateMember, Load, Save, Saved, SetValues, TrainUntil
 from pbt_rl.actors.store import Counts
 from pbt_rl.controllers.changes import changes
 from pbt_rl.controllers.decisions import Continue, Decision, Evaluate, Mutate, Replace, Restart, Stop
@@ -66,9 +66,9 @@ class Desk:
                 else:
                     weights = FakeDraws.number(*message.drawn)
                 self.holds[pack, slot] = (member, weights)
-                self.unanswered.append((pack, proof(member, generation)))
+                self.unanswered.append((pack, ack(member, generation)))
             case SetValues(member, generation):
-                self.unanswered.append((pack, proof(member, generation)))
+                self.unanswered.append((pack, ack(member, generation)))
             case Save(member, key, entry):
                 (weights,) = [w for m, w in self.holds.values() if m == member]
                 arrays = {"param": np.full(2, weights)}
@@ -92,13 +92,13 @@ class Desk:
 
     def answer(self) -> None:
         """Have everything answered."""
-        while self.unanswered or (proofs := self.dispatch.take_proofs()):
-            for one in [] if self.unanswered else proofs:
+        while self.unanswered or (acks := self.dispatch.take_acks()):
+            for one in [] if self.unanswered else acks:
                 self.dispatch.applied(one)
             if not self.unanswered:
                 continue
             _, answer = self.unanswered.pop(0)
-            if isinstance(answer, Applied):
+            if isinstance(answer, Acknowledgement):
                 self.dispatch.applied(answer)
             else:
                 saved, arrays, counts = answer
@@ -152,8 +152,8 @@ class Desk:
         self.dispatch.end_checkpoint(whole=whole)
 
 
-def proof(member: int, generation: int) -> Applied:
-    return Applied(member, None, generation, 0.0, {}, {}, {}, donor_unchanged=True)
+def ack(member: int, generation: int) -> Acknowledgement:
+    return Acknowledgement(member, None, generation, 0.0, {}, {}, {}, donor_unchanged=True)
 
 
 @pytest.fixture
@@ -276,7 +276,7 @@ def test_a_member_that_copies_another_keeps_its_own_frames(crowd):
 
 def test_a_change_of_a_parked_member_is_proven_when_it_enters(crowd):
     assert crowd.enact(Mutate(3, VALUES, "")) == []
-    (parked,) = crowd.dispatch.take_proofs()
+    (parked,) = crowd.dispatch.take_acks()
     assert (parked.member, parked.parked, parked.generation) == (3, True, 1)
     assert crowd.dispatch.busy
     crowd.dispatch.applied(parked)
@@ -284,11 +284,11 @@ def test_a_change_of_a_parked_member_is_proven_when_it_enters(crowd):
     crowd.hand_over(0, 0, 0, 3)
     (_, load) = crowd.take()[-1]
     assert (load.member, load.generation, load.values) == (3, 1, VALUES)
-    pending = crowd.dispatch.applied(proof(3, 1))
+    pending = crowd.dispatch.applied(ack(3, 1))
     assert (pending.decided, pending.proves) == (None, True)
-    crowd.unanswered = [one for one in crowd.unanswered if not isinstance(one[1], Applied)]
+    crowd.unanswered = [one for one in crowd.unanswered if not isinstance(one[1], Acknowledgement)]
     crowd.hand_over(0, 1, 1, 4)
-    assert not crowd.dispatch.applied(proof(4, 0)).proves, "nothing was changed about it"
+    assert not crowd.dispatch.applied(ack(4, 0)).proves, "nothing was changed about it"
 
 
 def test_what_the_controller_remembers_is_kept_before_and_dropped_after(desk):

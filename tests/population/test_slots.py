@@ -75,7 +75,7 @@ def test_holders_that_are_no_members_are_refused(holders):
     table = Table()
     state = save_state(table.slots)
     state["_assigners"][0]["_holders"] = holders
-    with pytest.raises(ValueError, match="the saved holders"):
+    with pytest.raises(ValueError, match="the saved slot assignment"):
         restore_state(table.slots, state)
 
 

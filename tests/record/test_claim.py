@@ -233,9 +233,12 @@ def test_a_full_disk_at_the_start_leaves_everything_as_it_was(tmp_path, monkeypa
     assert weights.read_bytes() == b"old"
 
 
-def test_a_file_system_without_locks_is_said_and_used(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "number", [errno.ENOLCK, errno.EBADF, errno.EIO, errno.EACCES, errno.EPERM, errno.ENOTTY, errno.ESTALE]
+)
+def test_a_file_system_without_locks_is_said_and_used(number, tmp_path, monkeypatch):
     def unsupported(*_):
-        raise OSError(errno.ENOLCK, "No locks available")
+        raise OSError(number, os.strerror(number))
 
     weights = old_run(tmp_path)
     (tmp_path / ".demo.replaced.1234").mkdir()

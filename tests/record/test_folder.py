@@ -29,6 +29,22 @@ def test_a_config_of_another_version_is_one_clear_error():
         config_from_json(data)
 
 
+def test_an_option_of_another_version_at_its_default_is_left_out(tmp_path):
+    folder = RunFolder(tmp_path)
+    config = Config(env="toy/identity", num_policies=3)
+    folder.write_config(config)
+    data = json.loads(folder.config.read_text())
+    data["atari"]["colour_averaging"], data["other"] = False, {"x": 1}
+    folder.config.write_text(json.dumps(data))
+    assert read_config(tmp_path) == config
+    (tmp_path / ".changed").write_text('["num_policies", "other.x"]')
+    with pytest.raises(ConfigError, match=r"unknown fields: other; was"):
+        read_config(tmp_path)
+    (tmp_path / ".changed").unlink()  # a run of before
+    with pytest.raises(ConfigError, match=r"unknown fields: atari.colour_averaging, other; was"):
+        read_config(tmp_path)
+
+
 def test_the_values_of_a_member_are_hypers_and_shaping(tmp_path):
     run = RunFolder(tmp_path)
     run.write_values(3, 2, {"gamma": 0.99, "shaping.life_lost": -1.0})

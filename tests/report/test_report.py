@@ -297,6 +297,24 @@ def test_final_games_are_shown_unless_the_run_went_on(small):
     assert "<th>final</th>" not in report_page(again, [])
 
 
+def test_values_that_were_typed_at_a_resume_are_no_merit_of_pbt():
+    start, initial, *_ = run_of(2, pbt=PBT, limit=20_000)
+    values = [{**own, "crash": 3.0} for own in initial["values"]]
+    begin = [start, initial | {"values": values}]
+    resume = {"event": "resume", "config": start["config"], "changed": {}, "values": {"crash": 1.0}}
+    at = {"time": start["time"] + 9, "frames": 5_000}
+    seen = [
+        {"member": m, "generation": 1, "frames": 6_000, "objective": 1.0 + m, "episodes": 4} for m in (0, 1)
+    ]
+    progress = {"event": "progress", "members": seen, "time": start["time"] + 10, "frames": 6_000}
+    history = read_history("x", [*begin, at | resume, progress])
+    assert history.best == 1
+    page = report_page(history, [])
+    assert "moved the" not in page
+    assert "you gave all members crash = 1" in page
+    assert draw(next(p for p in PICTURES if p.name == "schedules"), history, dpi=40).startswith(PNG)
+
+
 def test_of_very_many_states_a_part_is_looked_at(population, monkeypatch):
     """Forests of all states of a long run, tens of thousands, take many minutes."""
     looked_at = []

@@ -103,6 +103,9 @@ def test_the_notes_name_the_option_to_change():
     assert all("--pbt.period-seconds" in note for note in notes(Run))
     Run.noise = Noise(comparisons=30, replacements=8, within=1)
     assert [note.count("--") for note in notes(Run)] == [0]
+    assert notes(Run)[0].startswith("1 of 8 replacements was within the noise")
+    Run.noise = Noise(comparisons=30, replacements=6, within=0)
+    assert notes(Run)[0].startswith("All replacements (6) were beyond the noise")
 
 
 def test_the_front_holds_what_no_cheaper_point_equals():

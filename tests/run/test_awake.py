@@ -3,7 +3,7 @@
 import pytest
 
 from pbt_rl.run import awake
-from pbt_rl.run.awake import AwakeClock, Patience, Starved
+from pbt_rl.run.awake import AwakeClock, Patience, RunningClock, Starved
 
 
 @pytest.fixture
@@ -104,3 +104,14 @@ def test_threads_that_end_do_not_lengthen_a_silence(monkeypatch):
         clock.now = 100.0 + second
         counted = starved.of_silence(second, second, pid=1)
     assert counted == pytest.approx(11)
+
+
+def test_the_time_in_which_the_process_was_stopped_does_not_count():
+    now, cpu = [100.0], [3.0]
+    clock = RunningClock(lambda: now[0], lambda: cpu[0])
+    now[0] += 20.0  # SIGSTOP
+    assert clock() == pytest.approx(100.0, abs=0.01)
+    now[0], cpu[0] = now[0] + 20.0, cpu[0] + 19.0  # it computes, and lets no other thread run
+    assert clock() == pytest.approx(120.0, abs=0.01)
+    now[0] += 1.0
+    assert clock() == pytest.approx(121.0, abs=0.01)

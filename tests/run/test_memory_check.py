@@ -39,7 +39,7 @@ def test_the_large_parts_are_what_a_learner_allocates(options):
         rollouts.append(learner.shared.free.popleft())
     assert len(rollouts) == rollouts_of(run.config, plan)
     arrays = [x for r in rollouts for x in (*r.obs.values(), *vars(r).values()) if hasattr(x, "nbytes")]
-    counts = sum(r.weights_version.nbytes + r.weights_epoch.nbytes for r in rollouts)
+    counts = sum(r.weights_version.nbytes + r.lineage_version.nbytes for r in rollouts)
     assert sum(x.nbytes for x in arrays) - counts == pack.rollouts
 
     weights = learner.pack.weights

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from pbt_rl.actors.messages import (
-    Applied,
+    Acknowledgement,
     Episode,
     LearnerReady,
     LearnerReport,
@@ -83,7 +83,7 @@ class FakeFleet:
             case Load(member=None):
                 pass
             case Load() | SetValues():
-                self.answers.append(Received(pack, proof(message)))
+                self.answers.append(Received(pack, ack(message)))
             case SaveLearner(number):
                 self.answers.append(Received(pack, LearnerSaved(number, {"slots": []})))
             case Save(member, key, entry):
@@ -102,6 +102,9 @@ class FakeFleet:
 
     def actions_given(self, _actor):
         return self.answered
+
+    def learns(self):
+        return False
 
     def silent_seconds(self, _pack):
         return self.silent
@@ -129,8 +132,8 @@ class FakeFleet:
 DRAWS = FakeDraws()
 
 
-def proof(edit):
-    return Applied(edit.member, edit.donor, edit.generation, 2.5, {}, {}, {}, donor_unchanged=True)
+def ack(edit):
+    return Acknowledgement(edit.member, edit.donor, edit.generation, 2.5, {}, {}, {}, donor_unchanged=True)
 
 
 ENVIRONMENTS = 32

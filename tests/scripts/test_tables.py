@@ -1,4 +1,4 @@
-"""`scripts/lab/tables.py`: the page holds what the rows say."""
+"""`scripts/lab/tables.py`: the tables of the pages match the rows."""
 
 import importlib
 import sys
@@ -19,7 +19,7 @@ def tables():
 def test_the_pages_hold_the_tables_of_the_rows(tables):
     for page, made in ((tables.PAGE, tables.results_page), (tables.README, tables.readme)):
         text = page.read_text(encoding="utf-8")
-        assert made(text) == text, "python scripts/lab/tables.py writes it"
+        assert made(text) == text, "run python scripts/lab/tables.py"
 
 
 def test_a_changed_figure_is_made_right(tables):
@@ -38,6 +38,13 @@ def test_intervals_of_known_samples(tables):
     assert tables.half_by_t([1.0, 2.0, 3.0, 4.0, 5.0]) == pytest.approx(
         1.9632, abs=1e-3
     )  # 2.776 * sqrt(2.5 / 5)
+
+
+def test_p_values_are_pooled_and_corrected(tables):
+    assert tables.p_by_t([1.0, 2.0, 3.0, 4.0, 5.0]) == pytest.approx(0.00662, abs=1e-5)  # t = 3 / sqrt(0.5)
+    assert [tables.two_sided(0.01), tables.two_sided(0.99)] == pytest.approx([0.02, 0.02])
+    assert tables.stouffer([0.025] * 4) == pytest.approx(2 * 1.95996, abs=1e-4)
+    assert tables.holm([0.01, 0.2, 0.7]) == pytest.approx(0.06)
 
 
 def test_the_member_is_picked_by_validation_games(tables):

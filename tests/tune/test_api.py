@@ -1,8 +1,10 @@
 import json
 import math
 import os
+import re
 import subprocess
 import sys
+import threading
 
 import pytest
 from hypothesis import given, settings
@@ -32,6 +34,14 @@ from tests.helpers.runs import ROOT
 from tests.helpers.toys import Deadly, Fragile, Script, Walker, goes_on
 
 TABLE = {"rate": HyperSpec("rate", 0.1, 0.01, 10.0, "log", tuned=True)}
+
+
+ONE = Walker(0)
+
+
+class Coroutine:
+    async def step(self, hypers):
+        """Train, if somebody awaits it."""
 
 
 def pbt(seed=0, fraction=0.3, period=5, episodes=0):
@@ -201,6 +211,39 @@ def test_a_broken_member_is_replaced_and_is_never_a_donor(tmp_path):
             assert not broken & {d["donor"] for d in copies if d["donor_generation"] is None}
             healed += len(broken & {d["member"] for d in copies})
     assert healed
+
+
+def test_the_first_failure_of_a_member_is_shown(capsys):
+    run(Fragile, Script([9.0, 1.0, 9.0]), steps=6, num_members=3, progress=False)
+    shown = capsys.readouterr().err
+    place = r"FloatingPointError: diverged \(toys.py, line \d+\); it takes no steps"
+    assert re.search(rf"step\(\) of member 0 raised {place}", shown)
+    assert re.search(rf"step\(\) of member 2 raised {place}", shown)
+    assert shown.count("Traceback") == 1
+
+
+class Locked(Walker):
+    def state(self):
+        return threading.Lock()
+
+
+@pytest.mark.parametrize("folder", [None, "locked"])
+def test_a_state_that_cannot_be_pickled_ends_the_run(folder, tmp_path):
+    with pytest.raises(ConfigError, match=r"state\(\) of member 0 cannot be pickled: .*lock"):
+        run(Locked, pbt(), steps=40, num_members=4, folder=folder and tmp_path / folder)
+
+
+@pytest.mark.parametrize(
+    ("members", "error", "said"),
+    [
+        ([Walker(0)] * 2, ConfigError, "are one object"),
+        (lambda _: ONE, ConfigError, "members 0 and 1 are one object"),
+        (type("Async", (Walker,), {"step": Coroutine().step}), RunFailed, "would never run"),
+    ],
+)
+def test_members_that_cannot_be_trained(members, error, said):
+    with pytest.raises(error, match=said):
+        run(members, {"rate": (0.1, 1.0)}, steps=4, num_members=2)
 
 
 def test_a_run_of_broken_members_only_fails_with_the_traceback():

@@ -176,6 +176,46 @@ def test_a_run_that_was_killed_before_its_first_save_begins_anew(tmp_path):
     assert audit(tmp_path / "x", SPACE) == []
 
 
+class Edited(Walker):
+    def load(self, state):
+        raise KeyError("position")
+
+
+class Shrunk:
+    """The class lost three of its methods."""
+
+    def __init__(self, index):
+        self.index = index
+
+    def step(self, hypers):
+        """Do nothing."""
+
+
+class Stateless(Walker):
+    def state(self):
+        raise KeyError("position")
+
+
+@pytest.mark.parametrize("steps", [12, 20])
+@pytest.mark.parametrize("broken", [Edited, Shrunk])
+def test_a_folder_is_left_as_it_is_if_its_members_cannot_be_restored(broken, steps, tmp_path):
+    options = {"num_members": 3, "folder": tmp_path / "x", "progress": False}
+    before = run(Walker, SPACE, steps=12, **options)
+    files = {file.name: file.read_bytes() for file in (tmp_path / "x").iterdir()}
+    with pytest.raises(RunFailed, match="cannot go on, and was left as it is"):
+        run(broken, SPACE, steps=steps, **options)
+    assert {file.name: file.read_bytes() for file in (tmp_path / "x").iterdir()} == files
+    assert run(Walker, SPACE, steps=12, **options).objectives == before.objectives
+
+
+def test_a_state_is_never_replaced_by_one_without_members(tmp_path):
+    options = {"num_members": 3, "folder": tmp_path / "x", "progress": False, "steps": 12}
+    before = run(Walker, SPACE, **options)
+    with pytest.raises(RunFailed, match="every member is broken"):
+        run(Stateless, SPACE, **options)
+    assert run(Walker, SPACE, **options).objectives == before.objectives
+
+
 class Interrupted(Walker):
     """Ctrl-C comes in the midst of a step."""
 

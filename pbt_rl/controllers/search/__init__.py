@@ -1,4 +1,4 @@
-"""Searches over configurations: HyperTrick, Successive Halving, Hyperband, random, grid.
+"""Searches over configurations: HyperTrick, Successive Halving, Hyperband, ASHA, random and grid search.
 
-Pure: seeded Python, no process, no file, no torch.
+Pure: seeded Python without processes, files or torch.
 """

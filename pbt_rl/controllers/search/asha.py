@@ -13,23 +13,26 @@ from pbt_rl.controllers.search.base import Ended, Search
 class Asha(Search):
     """Asynchronous Successive Halving (Li et al. 2020, "Massively Parallel Hyperparameter Tuning", algorithm 2).
 
-    phase_frames: one unit of the resource, which the first rung takes (the paper's r, with s = 0). Rung k ends with
-    min(eta^k, resource) units of a member, the last one with `resource`. Whenever a slot is free, a member is promoted
-    that is among the best 1 / eta (rounded down) of all that have ended its rung so far, those promoted before
-    included; the highest rung goes first. If there is none, the next configuration begins. A member that waits keeps
-    its weights and gives its slot to others.
+    phase_frames: one unit of the resource, the length of the first rung (the paper's r, with s = 0). Rung k ends after
+    min(eta^k, resource) units of a member, the last one after `resource`.
+    slots: members that train at the same time.
 
-    The paper draws configurations without end. Here they are as many as members: once all have begun, nobody trains and
-    nobody can be promoted, those that wait are stopped. slots: members that train at the same time.
+    Whenever a slot is free, one member is promoted: the best one, in the highest possible rung, that ranks among the
+    best 1 / eta of its rung. The ranking includes all members that have ended the rung so far, promoted or not, and the
+    share is rounded down. Without such a member, the next configuration starts. A waiting member keeps its weights and
+    releases its slot.
 
-    Ties go to the lower id: a report without a decision may draw nothing.
+    The paper draws configurations without end; here their number is that of the members. Once all have started, none
+    trains and none can be promoted, the waiting ones are stopped.
+
+    Ties go to the lower id, because a report without a decision must not draw random numbers.
     """
 
     eta: int = field(default=3, kw_only=True)
     resource: int = field(default=27, kw_only=True)
     slots: int = field(default=1, kw_only=True)
     _promoted: list[dict[int, float]] = field(default_factory=list, init=False)
-    """By rung: the members that have gone on from it, and their scores there."""
+    """Per rung: the promoted members, and their scores there."""
 
     @property
     def highest_rung_frames(self) -> int:
@@ -38,7 +41,7 @@ class Asha(Search):
 
     @property
     def rungs(self) -> list[int]:
-        """Return the units of the resource at the end of each rung."""
+        """Units of the resource at the end of each rung."""
         assert self.eta >= 2
         units = [1]
         while units[-1] < self.resource:
@@ -62,14 +65,14 @@ class Asha(Search):
         waiting = {m.member: ended[m.member].score for m in alive if m.member in ended}
         training = [m for m in alive if m.member not in waiting and self._progress[m.member].until_frames > 0]
         filled = self._fill(alive, waiting, self.slots - len(training))
-        if not filled and not training:  # all have begun, or one would begin now
+        if not filled and not training:  # all have started, otherwise one would start now
             filled = [
-                self._give_up(m, f"{score:.4g} was not promoted", score) for m, score in waiting.items()
+                self._give_up(m, f"score {score:.4g} was not promoted", score) for m, score in waiting.items()
             ]
         return [*decisions, *filled]
 
     def _fill(self, alive: Sequence[MemberReport], waiting: Mapping[int, float], free: int) -> list[Decision]:
-        """Let members train in the free slots. waiting: score of those that have ended their rung."""
+        """Start training in the free slots. waiting: scores of the members that have ended their rung."""
         by_id, left = {m.member: m for m in alive}, dict(waiting)
         decisions: list[Decision] = []
         while len(decisions) < free:
@@ -86,7 +89,7 @@ class Asha(Search):
         return decisions
 
     def _promotable(self, waiting: Mapping[int, float]) -> int | None:
-        """Return the best waiting member among the best 1 / eta of its rung; of the highest rung that has one."""
+        """Return the best promotable member of the highest rung that has one."""
         for rung in reversed(range(len(self._promoted))):
             here = {m: score for m, score in waiting.items() if self._progress[m].phase == rung}
             ended = self._promoted[rung] | here
@@ -102,5 +105,5 @@ class Asha(Search):
         progress.phase += 1
         units = self.rungs[progress.phase]
         progress.end_frames = progress.until_frames = max(units * self.phase_frames, m.frames + 1)
-        reason = f"rung {progress.phase}: {score:.4g}, promotion {ended} from rung {progress.phase - 1}"
+        reason = f"rung {progress.phase}: score {score:.4g}, promotion {ended} from rung {progress.phase - 1}"
         return Continue(m.member, reason, progress.until_frames, progress.phase)

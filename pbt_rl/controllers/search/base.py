@@ -1,4 +1,4 @@
-"""The base of all searches over configurations, and the simplest: members are drawn, trained for a while, and given up.
+"""Base of the searches over configurations, and random search.
 
                     +--------------------------- goes on ---------------------------+
                     v                                                               |
@@ -6,7 +6,7 @@
                     ^                               |                         (evicted or completed)
                     +----- a little longer, no <----+
 
-A slot that a stopped member leaves goes at once to the next member that never trained (`population`).
+The slot of a stopped member goes at once to the next member that has not trained yet (`population`).
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from pbt_rl.controllers.state import STATE
 from pbt_rl.errors import ConfigError
 
 Sampling = Callable[[Mapping[str, HyperSpec], int, Random], list[Values]]
-"""(specs of the searched values, how many, generator) -> that many configurations."""
+"""(specs of the searched values, number, generator) -> this number of configurations."""
 
 
 def draw_random(specs: Mapping[str, HyperSpec], number: int, rng: Random) -> list[Values]:
-    """Draw every value from its prior, on its own."""
+    """Draw each value independently from its prior."""
     return [{name: sample_prior(spec, rng) for name, spec in specs.items()} for _ in range(number)]
 
 
 def draw_grid(specs: Mapping[str, HyperSpec], number: int, rng: Random) -> list[Values]:
-    """Return points of the smallest grid that has `number` of them, in an order drawn from `rng`.
+    """Return points of the smallest grid with at least `number` of them, in random order.
 
-    A grid grows by one level at a time, over the specs in their order and again from the first; a spec that
-    still has one level keeps its default. A grid that can grow no more (a few categories) is used repeatedly.
+    The grid grows by one level at a time, over the specs in turn. A spec with one level keeps its default. If the grid
+    cannot grow any more (few categories), its points repeat.
     """
     levels = grid_levels(specs, number)
     points = [dict(zip(specs, point, strict=True)) for point in product(*levels)]
@@ -46,7 +46,7 @@ def draw_grid(specs: Mapping[str, HyperSpec], number: int, rng: Random) -> list[
 
 
 def grid_levels(specs: Mapping[str, HyperSpec], number: int) -> list[list[float]]:
-    """Return the levels of every spec, least first, so that the grid has at least `number` points if it can."""
+    """Return the levels of each spec, lowest first, for at least `number` points if possible."""
     most = [_distinct(spec) for spec in specs.values()]
     sizes = [1] * len(most)
     while math.prod(sizes) < number and sizes != most:
@@ -62,7 +62,7 @@ def grid_levels(specs: Mapping[str, HyperSpec], number: int) -> list[list[float]
 
 
 def prior_quantile(spec: HyperSpec, share: float) -> float:
-    """Return the value below which this share (0 to 1) of the prior lies. See `sample_prior` for the priors."""
+    """Return the quantile (0 to 1) of the prior (see `sample_prior`)."""
     prior = spec.start
     if prior.choices:
         return spec.clamp(prior.choices[min(int(share * len(prior.choices)), len(prior.choices) - 1)])
@@ -72,7 +72,7 @@ def prior_quantile(spec: HyperSpec, share: float) -> float:
         ends = (1 - prior.low, 1 - prior.high) if mirrored else (sign * prior.low, sign * prior.high)
         if min(ends) <= 0:
             raise ConfigError(
-                f"{spec.name} {prior.low:g}..{prior.high:g} has no grid on the scale {prior.scale}: "
+                f"{spec.name}={prior.low:g}:{prior.high:g} has no grid on the scale {prior.scale}: "
                 f"give {'an upper end below 1' if mirrored else 'ends on one side of 0'}, or the scale linear"
             )
         at = math.exp((1 - share) * math.log(ends[0]) + share * math.log(ends[1]))
@@ -84,7 +84,7 @@ def prior_quantile(spec: HyperSpec, share: float) -> float:
 
 
 def _distinct(spec: HyperSpec) -> float:
-    """Return how many levels the spec can have."""
+    """Return the maximum number of levels of a spec."""
     prior = spec.start
     if prior.choices:
         return len(prior.choices)
@@ -96,16 +96,16 @@ def _distinct(spec: HyperSpec) -> float:
 
 
 EXTENSIONS = 10
-"""A member with too few episodes gets at most this many extensions of a phase, each 1 / EXTENSIONS of it."""
+"""Maximum number of extensions of a phase for missing episodes. Each is 1 / EXTENSIONS of the phase."""
 
 
 @dataclass
 class Progress:
-    """How far one member is.
+    """Training progress of one member.
 
-    phase: the present one, from 0. start_frames: when its present weights were fresh.
-    end_frames: the end of the phase. until_frames: it waits from there on; less than `end_frames` while it may
-    not begin the phase, more if it was given more time. Both are frames of the member.
+    phase: the present one, from 0. start_frames: at which the present weights were initialised.
+    end_frames: end of the phase. until_frames: frames at which the member waits. It is less than `end_frames` before
+    the member may start the phase, and more after an extension. All are frames of the member.
     """
 
     phase: int = 0
@@ -116,13 +116,13 @@ class Progress:
 
     @property
     def released(self) -> bool:
-        """Whether it may train to the end of the phase."""
+        """True if the member may train to the end of the phase."""
         return self.until_frames >= self.end_frames
 
 
 @dataclass(frozen=True)
 class Ended:
-    """A member at the end of its phase, with a finite score."""
+    """Member at the end of its phase, with a finite score."""
 
     report: MemberReport
     score: float
@@ -130,21 +130,20 @@ class Ended:
 
 @dataclass(eq=False)
 class Search(ABC):
-    """A controller that draws configurations, trains them phase by phase, and stops them.
+    """Controller that draws configurations, trains them phase by phase, and stops them.
 
-    table: specs of all values of a member. Those that are `tuned` are sampled, for every member: unlike with
-    PBT no member keeps their defaults. All others keep theirs.
-    phase_frames: frames of a member in one phase (of Hyperband: one unit of its resource).
-    min_episodes: a member that ends a phase with fewer goes on a little, a tenth of a phase at a time. After a
-    whole phase more it is judged by what it has; one that has nothing is stopped.
-
+    table: specs of all values of a member. The `tuned` ones are sampled for every member; unlike with PBT, no member
+    has their defaults. All others keep their defaults.
+    phase_frames: frames of a member per phase (Hyperband: per unit of its resource).
+    min_episodes: a member with fewer episodes at the end of a phase trains longer, a tenth of a phase at a time. After
+    one whole extra phase it is judged by its present episodes, or stopped if it has none.
     sampling: draws the configurations.
 
-    A member that is broken, or whose objective is not finite, is stopped and not counted: it has no effect on the
+    A member that is broken or has no finite objective is stopped and not counted, so that it does not affect the
     others.
 
-    The first report gets a decision for every member, whatever it holds. Members that arrive with one report (those of
-    one pack do) are taken in an order drawn from the generator.
+    The first report leads to a decision for every member. Members that arrive with the same report (those of one pack
+    do) are processed in random order.
     """
 
     table: Mapping[str, HyperSpec]
@@ -161,7 +160,7 @@ class Search(ABC):
         self._rng = Random(self.seed)
 
     def initial(self, num_members: int) -> list[Values]:
-        """Return sampled values, for every member."""
+        """Return sampled values for each member."""
         self._progress = [Progress() for _ in range(num_members)]
         self._plan(num_members)
         searched = {name: spec for name, spec in self.table.items() if spec.tuned}
@@ -195,22 +194,22 @@ class Search(ABC):
 
     @abstractmethod
     def _plan(self, num_members: int) -> None:
-        """Prepare for this many members."""
+        """Prepare for this number of members."""
 
     @abstractmethod
     def _first_decisions(self, report: PopulationReport) -> list[Decision]:
-        """Decide on every member at the first report."""
+        """Decide on each member at the first report."""
 
     @abstractmethod
     def _judge(self, ended: dict[int, Ended], report: PopulationReport) -> list[Decision]:
-        """Decide on members that have ended their phase, by id; one without a decision comes again.
+        """Decide on the members that have ended their phase, by id. One without a decision is passed again.
 
-        report: it may also hold members that were stopped just now. Without a decision no state may change.
+        report: may also contain members that were stopped just now. Without a decision no state may change.
         """
 
     @staticmethod
     def _with_waiting(begun: Sequence[Decision], report: PopulationReport, reason: str) -> list[Decision]:
-        """Return the first decisions, with those of the members that wait."""
+        """Return the first decisions, with those of the waiting members."""
         decisions: dict[int, Decision] = {m.member: Continue(m.member, reason, 0) for m in report.members}
         decisions |= {d.member: d for d in begun}
         return [decisions[m.member] for m in report.members]
@@ -223,20 +222,20 @@ class Search(ABC):
 
     def _extend(self, m: MemberReport, progress: Progress) -> Decision:
         progress.until_frames = m.frames + max(1, self.phase_frames // EXTENSIONS)
-        reason = f"phase {progress.phase} goes on: {m.episodes} of {self.min_episodes} episodes"
+        reason = f"phase {progress.phase} is extended: {m.episodes} of {self.min_episodes} episodes"
         return Continue(m.member, reason, progress.until_frames, progress.phase)
 
     def _give_up(
         self, member: int, reason: str, score: float | None = None, place: tuple[int, int] | None = None
     ) -> Decision:
-        """Stop a member. score, place: see `Stop`."""
+        """Evict a member. score, place: see `Stop`."""
         self._progress[member].stopped = True
         return Stop(member, f"evicted: {reason}", score=score, place=place)
 
     def _complete(self, member: int, score: float) -> Decision:
         """Stop a member that was trained to its end."""
         self._progress[member].stopped = True
-        return Stop(member, f"completed: {score:.4g}", completed=True, score=score)
+        return Stop(member, f"completed: score {score:.4g}", completed=True, score=score)
 
     def remembers(self) -> frozenset[StateKey]:
         """Return no state."""
@@ -245,9 +244,9 @@ class Search(ABC):
 
 @dataclass(eq=False)
 class RandomSearch(Search):
-    """Every member is drawn and trained for one phase; then its slot goes to the next.
+    """Random search: each member trains for one phase, then its slot goes to the next.
 
-    With `sampling=draw_grid` it is grid search: the members are points of a grid.
+    Grid search with `sampling=draw_grid`: the members are points of a grid.
     """
 
     def _plan(self, num_members: int) -> None:

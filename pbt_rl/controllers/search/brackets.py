@@ -13,7 +13,7 @@ from pbt_rl.controllers.search.base import Ended, Search
 
 @dataclass(frozen=True)
 class Rung:
-    """One phase of a bracket: its number of members, and their frames at its end, since their weights were fresh."""
+    """Phase of a bracket. frames: of a member at its end, since its weights were initialised."""
 
     members: int
     frames: int
@@ -21,7 +21,7 @@ class Rung:
 
 @dataclass(frozen=True)
 class Bracket:
-    """The members of one Successive Halving, and its rungs."""
+    """Members and rungs of one Successive Halving."""
 
     members: tuple[int, ...]
     rungs: tuple[Rung, ...]
@@ -29,14 +29,14 @@ class Bracket:
 
 @dataclass(eq=False)
 class Brackets(Search):
-    """Runs several brackets at once: when all members of one have ended a rung, the best of them enter the next.
+    """Simultaneous brackets. When all members of a bracket have ended a rung, the best of them enter the next.
 
-    restart: a member that goes on begins again from fresh weights, with the same values.
-    slots: None lets any free slot train any member that has not ended the rung (*dynamic* allocation). A number
-    ties each member to one slot for the whole search (*static*): the members of one slot hold it one after
-    the other in every rung, and it idles when they have ended. It is not made for `restart`.
+    restart: promoted members restart from initialised weights, with the same values.
+    slots: None: any free slot trains any member that has not ended the rung (*dynamic* allocation). A number: each
+    member has one fixed slot for the whole search (*static*). The members of a slot train one after the other in every
+    rung; then it idles. Not supported with `restart`.
 
-    Ties are broken by the seeded generator. A member that vanishes is not waited for.
+    Ties are broken by the seeded generator. A member that disappears from the reports is ignored.
     """
 
     restart: bool = field(default=False, kw_only=True)
@@ -45,7 +45,7 @@ class Brackets(Search):
 
     @abstractmethod
     def brackets(self, num_members: int) -> list[Bracket]:
-        """Return the brackets; every member is in one."""
+        """Return the brackets. Each member is in one of them."""
 
     def _plan(self, num_members: int) -> None:
         self._brackets = self.brackets(num_members)
@@ -58,7 +58,7 @@ class Brackets(Search):
                 self._progress[member].end_frames = bracket.rungs[0].frames
             there = [members[i] for i in bracket.members if i in members]
             decisions += self._release(there, {}, restart=False)
-        return self._with_waiting(decisions, report, "waits for its place")
+        return self._with_waiting(decisions, report, "waits for its slot")
 
     def _judge(self, ended: dict[int, Ended], report: PopulationReport) -> list[Decision]:
         by_member = {m.member: m for m in report.members if not self._progress[m.member].stopped}
@@ -90,7 +90,7 @@ class Brackets(Search):
         return [
             self._give_up(
                 member,
-                f"{scores[member]:.4g} is at place {place} of {len(ranking)}",
+                f"score {scores[member]:.4g} ranks {place} of {len(ranking)}",
                 scores[member],
                 (place, len(ranking)),
             )
@@ -107,7 +107,7 @@ class Brackets(Search):
     def _release(
         self, alive: Sequence[MemberReport], ended: Mapping[int, Ended], *, restart: bool
     ) -> list[Decision]:
-        """Let members begin the rung that they are in: all, or the next of each slot that none holds."""
+        """Start the present rung: for all members, or for the next one of each free slot."""
         busy = {
             self._slot(m.member) for m in alive if self._progress[m.member].released and m.member not in ended
         }
@@ -136,9 +136,9 @@ class Brackets(Search):
 def hyperband_table(eta: int = 3, resource: int = 27) -> list[list[tuple[int, int]]]:
     """Return the brackets as lists of (members, units of the resource), broadest first.
 
-    With s_max = floor(log_eta R), bracket s = s_max..0 has n = floor((s_max + 1) / (s + 1)) eta^s members; its rung i
-    keeps floor(n / eta^i) of them for R eta^(i - s) units each. These are the counts of Heinrich and Frosio
-    (2019, table 2) and of Li's first version; the later one has ceil(eta^s (s_max + 1) / (s + 1)) members.
+    With s_max = floor(log_eta R), bracket s = s_max..0 has n = floor((s_max + 1) / (s + 1)) eta^s members. Its rung i
+    keeps floor(n / eta^i) of them for R eta^(i - s) units each. These are the counts of Heinrich and Frosio (2019,
+    table 2) and of Li's first version. The later version has ceil(eta^s (s_max + 1) / (s + 1)) members.
     """
     assert eta >= 2
     most = 0
@@ -155,14 +155,14 @@ def hyperband_table(eta: int = 3, resource: int = 27) -> list[list[tuple[int, in
 
 @dataclass(eq=False)
 class Hyperband(Brackets):
-    """All brackets of Hyperband (Li et al. 2018) at once, on members in order: the broadest bracket has the first.
+    """All brackets of Hyperband (Li et al. 2018) at once. Members are assigned in order, broadest bracket first.
 
-    phase_frames: one unit of the resource. eta: the inverse of the share that goes on. resource: R.
-    restart: every rung begins from fresh weights, as in Heinrich and Frosio (2019); False trains on to the rung's
-    total.
+    phase_frames: one unit of the resource. eta: inverse of the promoted share. resource: R.
+    restart: every rung starts from initialised weights, as in Heinrich and Frosio (2019). False: members train on to
+    the total of the rung.
 
-    More members than one pass over all brackets takes (46 for eta 3 and R 27) start over with the broadest bracket; a
-    bracket that gets fewer members than it should is divided by eta in the same way, down to one.
+    Members beyond one pass over all brackets (46 for eta 3 and R 27) start again with the broadest bracket. A bracket
+    with fewer members than planned is divided by eta in the same way, down to one.
     """
 
     restart: bool = field(default=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The searches over configurations as controllers: how each is built, and how long it waits for a member."""
+"""Registry entries of the searches: their constructors and time limits."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pbt_rl.controllers.decisions import Controller
-from pbt_rl.controllers.entry import ControllerEntry, Ingredients, OptionGroups
+from pbt_rl.controllers.entry import ControllerContext, ControllerEntry, OptionGroups
 from pbt_rl.controllers.options import SearchConfig
 from pbt_rl.controllers.search.asha import Asha
 from pbt_rl.controllers.search.base import RandomSearch, Search, draw_grid, draw_random
@@ -18,16 +18,16 @@ from pbt_rl.errors import require
 def _entry(
     kind: type[Search],
     phases: Callable[[SearchConfig], int],
-    own: Callable[[SearchConfig, Ingredients], dict[str, Any]],
+    own: Callable[[SearchConfig, ControllerContext], dict[str, Any]],
     *,
     once: bool = False,
     full: Callable[[SearchConfig, int, int], int] = lambda _search, _budget, frames: frames,
     **more: Any,
 ) -> ControllerEntry:
-    """Return how a search is built. phases: of a member that is never stopped. own: settings that only this kind has.
+    """Build the registry entry of a search.
 
-    once: such a member is judged at its end alone. full: (options, budget, frames of such a member) -> the most frames
-    that a member trains.
+    phases: of a member that is never stopped. own: extra settings of this kind. once: such a member is judged only at
+    its end. full: (options, budget, frames of such a member) -> the most frames that a member trains.
     """
 
     def whole(search: SearchConfig, budget: int) -> int:
@@ -36,10 +36,10 @@ def _entry(
     def phase(search: SearchConfig, budget: int) -> int:
         return whole(search, budget) if once else search.phase_frames or budget // phases(search)
 
-    def build(given: Ingredients) -> Controller:
+    def build(given: ControllerContext) -> Controller:
         search, budget = given.options.group(SearchConfig), given.budget_frames
         frames = phase(search, budget)
-        remedy = f"give at least {phases(search)}, one frame a phase, or set --search.phase-frames"
+        remedy = f"give at least {phases(search)}, one frame per phase, or set --search.phase-frames"
         require(frames > 0, "train-for-frames", budget, remedy)
         return kind(
             given.table,
@@ -51,7 +51,7 @@ def _entry(
         )
 
     def patience_frames(options: OptionGroups, budget: int) -> int:
-        """A member that has ended a phase may train for one more until it can be judged: two phases."""
+        """Return the episode timeout in frames: two phases, because a member may need one extra phase."""
         search = options.group(SearchConfig)
         return max(1, phase(search, budget)) * (1 if once else 2)
 
@@ -62,7 +62,7 @@ def _entry(
     return ControllerEntry(
         build,
         ("search", "pbt.min_episodes"),
-        "searches over configurations that stop the bad ones (--search).",
+        "searches over configurations, which stop bad ones early (--search).",
         searches=True,
         patience_frames=patience_frames,
         full_frames=full_frames,
@@ -71,7 +71,7 @@ def _entry(
 
 
 def _asha_note(options: OptionGroups, members: int, _budget_frames: int) -> str:
-    """Return a hint at a population of which nobody reaches the highest rung, or nothing."""
+    """Return a warning about a population too small for the highest rung, or ""."""
     search = options.group(SearchConfig)
     rungs = Asha({}, 0, phase_frames=1, eta=search.eta, resource=search.resource).rungs
     least = search.eta ** (len(rungs) - 1)
@@ -81,8 +81,8 @@ def _asha_note(options: OptionGroups, members: int, _budget_frames: int) -> str:
     return (
         ""
         if members >= least
-        else f"note: of {members} members asha promotes one of {search.eta} from each rung, so none trains beyond "
-        f"{rungs[reached]} of {search.resource} units: give --num-policies {least} or more, or a smaller "
+        else f"note: asha promotes one of {search.eta} members from each rung, so with {members} members none trains "
+        f"beyond {rungs[reached]} of {search.resource} units: give --num-policies {least} or more, or a smaller "
         f"--search.resource, such as {search.eta**reached}"
     )
 
@@ -111,7 +111,7 @@ HYPERBAND = _entry(
     Hyperband,
     lambda search: search.resource,
     lambda search, _: {"eta": search.eta, "resource": search.resource, "restart": search.restart},
-    # Beginning again in every rung, each eta times as long as the one before, adds up to this.
+    # The sum over rungs that restart, each eta times as long as the one before.
     full=lambda search, _, frames: frames * search.eta // (search.eta - 1) if search.restart else frames,
 )
 ASHA = _entry(

@@ -1,4 +1,4 @@
-"""HyperTrick and Successive Halving, and the law that HyperTrick follows (Heinrich and Frosio 2019)."""
+"""HyperTrick and Successive Halving (Heinrich and Frosio 2019)."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from pbt_rl.controllers.state import STATE
 
 
 def expected_members(members: float, eviction_rate: float, phase: int) -> float:
-    """Return E[W_p] = W0 (1 - r)^p, the members that are expected to begin this phase, numbered from 0 (equation 1)."""
+    """Return E[W_p] = W0 (1 - r)^p, the expected members of phase p >= 0 (equation 1)."""
     return members * (1 - eviction_rate) ** phase
 
 
 def collection_size(members: float, eviction_rate: float, phase: int) -> float:
-    """Return W_p^DCM = (1 - sqrt(r)) W0 (1 - r)^p, the reports of a phase before HyperTrick selects (equation 2)."""
+    """Return W_p^DCM = (1 - sqrt(r)) W0 (1 - r)^p, the members before eviction starts (equation 2)."""
     return (1 - math.sqrt(eviction_rate)) * expected_members(members, eviction_rate, phase)
 
 
 @dataclass(eq=False)
 class HyperTrick(Search):
-    """Asynchronous early stopping without a barrier and without preemption (Heinrich and Frosio 2019, section 3.2).
+    """Asynchronous early stopping without barrier or preemption (Heinrich and Frosio 2019, section 3.2).
 
-    A member that ends phase p goes on if fewer than W_p^DCM members ended it before (*data collection*). Else it
-    is evicted if its score is in the lower sqrt(r) quantile of all scores of that phase so far, its own
-    included. A member that ends the last phase is completed.
+    A member that ends phase p goes on if fewer than W_p^DCM members ended it before (*data collection*). Otherwise it
+    is evicted if its score is in the lower sqrt(r) quantile of all scores of that phase so far, including its own. A
+    member that ends the last phase is completed.
 
-    The score of rank k (from 0, the lowest) of n is in the lower quantile q if k <= q (n - 1): the lowest always
-    is, the highest never. Among equal scores the rank is drawn, so that about as many are evicted if scores
-    tie. As members are whole, a little more of the work is done than equation 9 expects.
+    The score of rank k (from 0, the lowest) of n is in the lower quantile q if k <= q (n - 1): the lowest always, the
+    highest never. The rank among equal scores is random, so that ties keep the expected number of evictions. Because
+    the number of members is an integer, the total work is slightly more than equation 9 expects.
 
-    phase_episodes: a phase ends with this many episodes of the member, as in the paper (2,500), and not with frames; 0
-    for frames. Members then end a phase at different times of the clock, those with short episodes first, as the
-    paper's workers do. By frames all members of one device end a phase together, and which of them are early is drawn.
-    most_frames: with this many frames a member ends any phase, so that one whose episodes never end is judged.
+    phase_episodes: episodes of the member per phase, as in the paper (2,500). 0: phases end by frames. With episodes,
+    members end a phase at different times, those with short episodes first, as the paper's workers do. With frames, all
+    members of one device end a phase together, and their order is random.
+    most_frames: frames at which a member ends any phase, so that one whose episodes never end is judged.
     """
 
     phases: int = field(default=10, kw_only=True)
@@ -46,7 +46,7 @@ class HyperTrick(Search):
     phase_episodes: int = field(default=0, kw_only=True)
     most_frames: int = field(default=FOREVER, kw_only=True, metadata=STATE)
     _scores: list[list[float]] = field(default_factory=list, init=False)
-    """Of every phase, sorted."""
+    """Scores of each phase, sorted."""
 
     def _plan(self, num_members: int) -> None:  # noqa: ARG002 - a hook of the base
         self._scores = [[] for _ in range(self.phases)]
@@ -71,9 +71,9 @@ class HyperTrick(Search):
         insort(before, score)
         seen = len(before)
         if not collecting and rank <= math.sqrt(self.eviction_rate) * (seen - 1):
-            reason = f"{score:.4g} is at place {seen - rank} of {seen}"
+            reason = f"score {score:.4g} ranks {seen - rank} of {seen}"
             return self._give_up(m.member, reason, score, (seen - rank, seen))
-        return self._enter(m, phase + 1, "collecting" if collecting else f"at place {seen - rank} of {seen}")
+        return self._enter(m, phase + 1, "data collection" if collecting else f"rank {seen - rank} of {seen}")
 
     def _phase_is_over(self, m: MemberReport, progress: Progress) -> bool:
         episodes = self.phase_episodes * (progress.phase + 1)
@@ -93,19 +93,19 @@ class HyperTrick(Search):
 
 @dataclass(eq=False)
 class SuccessiveHalving(Brackets):
-    """All members train a phase; when all have ended it, the worst are stopped (Jamieson and Talwalkar 2016).
+    """Successive Halving: when all members have ended a phase, the worst are stopped (Jamieson and Talwalkar 2016).
 
-    Of W0 members W0 (1 - r)^p, rounded, train in phase p, at least one; r = 1/2 gives the method its name, and r
-    is the eviction rate so that it can be compared with HyperTrick (Heinrich and Frosio 2019, figures 3 and 8).
+    Of W0 members W0 (1 - r)^p, rounded and at least one, train in phase p. With r = 1/2 it halves. r is the eviction
+    rate, for comparison with HyperTrick (Heinrich and Frosio 2019, figures 3 and 8).
 
-    slots: see `Brackets`; None for dynamic, a number for static allocation.
+    slots: see `Brackets`. None: dynamic allocation. A number: static allocation.
     """
 
     phases: int = field(default=10, kw_only=True)
     eviction_rate: float = field(default=0.25, kw_only=True)
 
     def brackets(self, num_members: int) -> list[Bracket]:
-        """Return one bracket for all."""
+        """Return one bracket of all members."""
         sizes = [
             max(1, round(expected_members(num_members, self.eviction_rate, p))) for p in range(self.phases)
         ]

@@ -1,8 +1,9 @@
 """Passes views to the trackers of a run, each in a separate thread.
 
-A tracker is a class with `show(view)` and `close(ended)`. It is created with a TrackedRun, before TensorBoard's files
-exist. Training never waits for trackers: views are dropped if a tracker is too slow. If a tracker raises, one warning
-is shown.
+A tracker is a class with `show(view)` and `close(ended)`. It is created before TensorBoard's files exist, with a
+TrackedRun if its constructor takes an argument. Its attribute `where` (a text), if present, is shown at the start.
+Training never waits for trackers: views are dropped if a tracker is too slow. If a tracker raises, one warning is
+shown.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
+from inspect import signature
 from pathlib import Path
 from queue import Empty, Queue
 from threading import Thread
@@ -72,7 +74,10 @@ class Outlet(Thread):
         self._waiting: Queue[RunView | str] = Queue(MOST_WAITING)
         self._failed, self._late, self._over = "", False, False
         self._log, self._warn = log, warn
-        self._tracker = self._caught(lambda: make(run))
+        self._tracker = self._caught(lambda: make(run) if _takes_one(make) else make())
+        where = getattr(self._tracker, "where", None)
+        if isinstance(where, str):
+            warn(f"{self.name}: {where}")
         self.start()
 
     def run(self) -> None:
@@ -88,8 +93,10 @@ class Outlet(Thread):
     def _caught(self, call: Callable[[], Any]) -> Any:
         try:
             return call()
-        except Exception as error:  # noqa: BLE001 - raised by the user's class or a package
-            self._log.write_text(traceback.format_exc(), encoding="utf-8")
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - raised by the user's class or a package
+            with suppress(OSError):
+                self._log.parent.mkdir(parents=True, exist_ok=True)
+                self._log.write_text(traceback.format_exc(), encoding="utf-8")
             self._failed = f"{type(error).__name__}: {error}".partition("\n")[0]
             return None
 
@@ -117,6 +124,17 @@ class Outlet(Thread):
             self.send("")
         elif self.is_alive():
             self._warn(f"{self.name} did not end in time: its last numbers may be missing")
+
+
+def _takes_one(make: Callable[..., Any]) -> bool:
+    """Check whether a class can be constructed with one argument."""
+    try:
+        signature(make).bind(None)
+    except TypeError:
+        return False
+    except ValueError:  # a class implemented in C
+        return True
+    return True
 
 
 class Trackers:

@@ -33,6 +33,8 @@ class WandbTracker:
         self._population.config.update(dict(run.config))
         self._members = [_begin(run, part, number, events) for part, events in members]
         self._shown = False
+        url, files = self._population.url, run.tracking / "wandb"
+        self.where = url or f"W&B is offline; `wandb sync {files}/offline-run-*` uploads the runs"
 
     def show(self, view: RunView) -> None:
         """Set the initial values of each member as the config of its wandb run."""

@@ -161,7 +161,8 @@ function drawHead(s) {
   drawScore(s);
   drawTime(s);
   const facts = Object.entries(s.counts).map(([name, n]) => `${n} ${n === 1 ? name.replace(/s$/, "") : name}`);
-  if (s.running) facts.push(`${short(s.frames_per_second)} ${s.unit}/s over all members`);
+  if (s.running && s.stalled) facts.push(s.stalled);
+  else if (s.running) facts.push(`${short(s.frames_per_second)} ${s.unit}/s over all members`);
   if (s.actor_restarts) facts.push(`${s.actor_restarts} actor restarts`);
   at("facts").textContent = facts.join(" · ");
 }

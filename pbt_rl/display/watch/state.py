@@ -52,6 +52,7 @@ def state(history: History, events: Sequence[Event]) -> State:
         "budget_frames": _frames_budget(history, told),
         "frames": last.frames if last else 0,
         "frames_per_second": _rate(history) if told is None else told.frames_per_second,
+        "stalled": "" if told is None else told.stalled,
         "counts": {name: counts[kind] for kind, name in NAMES.items() if counts[kind]},
         "actor_restarts": history.actor_restarts,
         "varied": history.varied,

@@ -52,12 +52,26 @@ class Outcome:
         """Return an arm's frames as a share of the baseline's."""
         return self.frames(arm) / self.frames(self.baseline)
 
+    def ahead(self, arm: str) -> list[str]:
+        """Return a text for each other arm that scored higher than this one on every seed that both have."""
+        found, ours = [], self.scores[arm]
+        for name, theirs in self.scores.items():
+            common = ours.keys() & theirs.keys()
+            if name != arm and common and all(theirs[seed].score > ours[seed].score for seed in common):
+                means = [fmean(runs[seed].score for seed in common) for runs in (theirs, ours)]
+                found.append(
+                    f"{name} scored {means[0]:.4g} where {arm} scored {means[1]:.4g}, and more on each of "
+                    f"{counted(len(common), 'seed')}"
+                )
+        return found
+
     def lines(self) -> list[str]:
         """Return a verdict line per arm."""
         width = max(map(len, self.scores))
         base, seeds = self.baseline, len(self.scores[self.baseline])
         head = f"{base:<{width}}  {self.mean(base):.4g} in fresh games, mean of {seeds} seeds"
-        return [head, *(self._line(arm, one, width) for arm, one in self.comparisons.items())]
+        ahead = self.ahead("pbt") if "pbt" in self.scores else []
+        return [head, *(self._line(arm, one, width) for arm, one in self.comparisons.items()), *ahead]
 
     def _line(self, arm: str, one: Comparison, width: int) -> str:
         interval = f"{signed(one.by_t.low)} to {signed(one.by_t.high)}"

@@ -89,7 +89,7 @@ def curves(folder: Path, found: Outcome) -> Figure:
 
 def differences(found: Outcome) -> Figure:
     """Draw the difference of every seed to the baseline, their mean and its interval."""
-    arms = list(found.comparisons)
+    arms, dots = list(found.comparisons), [0.0]
     figure = new_figure(0.9 + 0.55 * len(arms))
     axes = figure.subplots()
     theirs = found.scores[found.baseline]
@@ -97,13 +97,17 @@ def differences(found: Outcome) -> Figure:
         one = found.comparisons[arm]
         gains = [run.score - theirs[seed].score for seed, run in found.scores[arm].items() if seed in theirs]
         colour = VERDICT_COLOURS[one.verdict]
+        dots += gains
         axes.scatter(gains, [row + 0.18] * len(gains), s=18, color=FAINT)
         axes.plot([one.by_t.low, one.by_t.high], [row, row], color=colour, linewidth=2.4)
         axes.scatter([one.mean], [row], s=42, color=colour, zorder=3)
     axes.axvline(0, color=INK, linewidth=1)
     axes.set_yticks(range(len(arms)), [plain(arm) for arm in arms])
     axes.set_ylim(len(arms) - 0.4, -0.6)
-    axes.set_xlabel(f"score minus that of {plain(found.baseline)}, same seed")
+    room = max(dots) - min(dots) or 1.0
+    left, right = axes.get_xlim()
+    axes.set_xlim(max(left, min(dots) - room), min(right, max(dots) + room))
+    axes.set_xlabel(f"score minus that of {plain(found.baseline)}, same seed; wider intervals are cut off")
     return figure
 
 
@@ -157,7 +161,8 @@ def headline(found: Outcome) -> str:
     said = {"helped": "Helped", "hurt": "Hurt", "not told apart": "Not told apart"}[one.verdict]
     interval = f"95 % interval {signed(one.by_t.low)} to {signed(one.by_t.high)}, {one.seeds} seeds"
     rest = "".join(f"; {name}: {other.verdict}" for name, other in found.comparisons.items() if name != arm)
-    return f"{said}: {arm} scored {signed(one.mean)} against {found.baseline} ({interval}){rest}."
+    better = "".join(f" {text[0].upper()}{text[1:]}." for text in found.ahead(arm))
+    return f"{said}: {arm} scored {signed(one.mean)} against {found.baseline} ({interval}){rest}.{better}"
 
 
 def _verdict(arm: str, one: Comparison) -> dict[str, object]:

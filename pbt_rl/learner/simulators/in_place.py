@@ -75,7 +75,7 @@ class InPlaceRollout:
     """Reusable memory of T steps. New memory is poisoned.
 
     fields: name -> [P, T(+1), b, ...] (`state`: [P, b, S]). obs: name -> [P, T+1, b, ...]. weights_version,
-    weights_epoch, ready and on_device: as in `Rollout`.
+    lineage_version, ready and on_device: as in `Rollout`.
     """
 
     def __init__(self, of: RolloutShape) -> None:
@@ -91,7 +91,7 @@ class InPlaceRollout:
         self.final_value = poisoned((of.policies, of.steps, of.envs), torch.float32, of.device)
         """[P, T, b] see `Batch`."""
         self.weights_version: NDArray[np.int64] = np.full((of.steps, of.policies), -1, np.int64)
-        self.weights_epoch: NDArray[np.int64] = np.full(of.policies, -1, np.int64)
+        self.lineage_version: NDArray[np.int64] = np.full(of.policies, -1, np.int64)
         self.ready: Mark | None = None
         self.on_device = [*self.fields.values(), *self.obs.values(), self.final_value]
 

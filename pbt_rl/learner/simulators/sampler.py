@@ -146,7 +146,7 @@ class ResidentSampler:
 
     def take_resets(self) -> None:
         """Zero the recurrent state of slots whose weights were replaced."""
-        self._epoch = self._shared.pack.weights_epoch.copy()
+        self._lineage_version = self._shared.pack.lineage_version.copy()
         while self._shared.state_resets:
             self._turns.state[self._shared.state_resets.popleft()] = 0
 
@@ -162,7 +162,7 @@ class ResidentSampler:
         began, stepped = time.thread_time(), shared.sampling.environment_seconds
         with self._pack.streams.acting(), torch.no_grad():
             self.take_resets()
-            self.rollout.weights_epoch[:] = self._epoch
+            self.rollout.lineage_version[:] = self._lineage_version
             self.rollout.weights_version[:] = shared.pack.weights_version
             self._pack.streams.after(self.rollout.ready)
             if self._turns.rounds is None:  # the first step may compile for minutes

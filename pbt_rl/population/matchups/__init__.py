@@ -1,1 +1,1 @@
-"""Who plays whom in environments of several agents, and what their games say of the members."""
+"""Matchups in environments of several agents, and ratings from their games."""

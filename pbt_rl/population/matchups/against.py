@@ -1,9 +1,9 @@
-"""`pbt-rl eval RUN --against ...`: a trained member plays games against others, in every seat equally often.
+"""`pbt-rl eval RUN --against ...`: games of a trained member against opponents, with all agent positions equally often.
 
-Opponents are another run's member (or an earlier state of the same run), uniformly random actions, or a custom
-policy. In a game of more than two seats the member plays one, its opponent all others.
+Opponents are another run's member (or an earlier state of the same run), uniformly random actions, or a custom policy.
+In a game of more than two agents the member plays one, its opponent all others.
 
-Axes: G games, R = G * S rows, S seats; A action components.
+Axes: G games, R = G * S rows, S agents; A action components.
 """
 
 from __future__ import annotations
@@ -35,31 +35,31 @@ from pbt_rl.play.member import Acts, Player, Policy, RandomPlayer, load_pack, sa
 from pbt_rl.record.saved import PLAY, Source, check_trust, find_saved, read_config
 
 MAX_GAMES = 16
-"""Games that are played at once."""
+"""Number of simultaneous games."""
 CONFIDENCE = 0.95
 Act = Callable[[Mapping[str, NDArray[Any]], NDArray[np.bool_]], NDArray[Any]]
-"""(name -> [N, ...] observations, [N] whether a game begins) -> [N, A] actions: a custom policy."""
+"""Custom policy: (name -> [N, ...] observations, [N] bool start of a game) -> [N, A] actions."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """The outcome of games of one player against others."""
+    """Outcome of the games of one player against others."""
 
     wins: int
     draws: int
     losses: int
     objectives: tuple[float, ...]
-    """Objectives of the player, game by game."""
+    """Objective of the player in each game."""
     others: tuple[float, ...]
-    """Mean objective of its opponents, game by game."""
+    """Mean objective of its opponents in each game."""
 
     @property
     def games(self) -> int:
-        """The number of all games."""
+        """Number of all games."""
         return self.wins + self.draws + self.losses
 
     def lines(self) -> list[str]:
-        """Return the result as text."""
+        """Return the result as text lines."""
         low, high = wilson(self.wins, self.games)
         interval = f"between {low:.1%} and {high:.1%} with {CONFIDENCE:.0%} confidence"
         score = (self.wins + self.draws / 2) / self.games
@@ -71,9 +71,9 @@ class Result:
 
 
 def wilson(successes: int, trials: int) -> tuple[float, float]:
-    """Return the confidence interval of a share (Wilson 1927, "Probable inference, the law of succession").
+    """Return the confidence interval of a proportion (Wilson 1927, "Probable inference, the law of succession").
 
-    centre +- half, with z the normal quantile, n trials and p the share seen:
+    centre +- half, with z the normal quantile, n trials and p the observed proportion:
     centre = (p + z^2 / 2n) / (1 + z^2 / n), half = z / (1 + z^2 / n) sqrt(p (1 - p) / n + z^2 / 4n^2).
     """
     z = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2)
@@ -92,11 +92,12 @@ def evaluate_against(
     greedy: bool,
     trust: bool = False,
 ) -> None:
-    """Play games and print who won. The number of games is rounded up so that every seat is played equally often.
+    """Play games and print the result. The number of games is rounded up to equal numbers per agent position.
 
     against: `random`; RUN[@FRAMES][:MEMBER], a member of a run (by default the best of its newest checkpoint); or
-    `module:factory`, called with the EnvSpec, that returns an `Act`. trust: what is imported of what the runs name.
-    Raises ConfigError if any of that is missing, and for an environment of one agent.
+    `module:factory`, called with the EnvSpec, that returns an `Act`.
+    trust: import user code that the runs name.
+    Raises ConfigError if any of these is missing, and for an environment of one agent.
     """
     if games < 1:
         raise ConfigError(f"--episodes {games} cannot be used: give 1 or more")
@@ -109,7 +110,7 @@ def evaluate_against(
     with environment_code(config.env):
         spec = probe(config.env, config.env_options)
     if spec.seats == 1:
-        raise ConfigError(f"--against {against} cannot be used: {config.env} has one agent, and no opponents")
+        raise ConfigError(f"--against {against} cannot be used: {config.env} has one agent: leave it out")
     total = -(-games // spec.seats) * spec.seats
     tables = min(total, -(-MAX_GAMES // spec.seats) * spec.seats)
     pack = load_pack(config, spec, saved, seed)
@@ -123,13 +124,13 @@ def evaluate_against(
 
 
 def rows_of_seats(games: int, seats: int) -> tuple[list[int], list[int]]:
-    """Return the rows of the player, which has seat g % S of game g, and the rows of the others."""
+    """Return the rows of the player, agent g % S of game g, and those of the others."""
     rows = [g * seats + g % seats for g in range(games)]
     return rows, [row for row in range(games * seats) if row not in set(rows)]
 
 
 def play_games(unit: Unit, player: Acts, opponent: Acts, share_G: list[int]) -> Result:
-    """Play `share_G[g]` games at table g, with the player in seat g % S."""
+    """Play `share_G[g]` games in environment g, with the player as agent g % S."""
     seats = unit.spec.seats
     sides = tuple(zip((player, opponent), rows_of_seats(len(share_G), seats), strict=True))
     step = private_step_arrays(unit.spec, unit.rows)
@@ -169,13 +170,13 @@ def _part(step: StepArrays, rows: list[int]) -> StepArrays:
 
 
 class CustomPlayer:
-    """A policy of the user."""
+    """User-defined policy."""
 
     def __init__(self, name: str, act: Act, spec: EnvSpec) -> None:
         self._name, self._act, self._spec = name, act, spec
 
     def act(self, step: StepArrays) -> NDArray[Any]:
-        """Raises ConfigError if the actions have the wrong shape."""
+        """Return the actions. Raises ConfigError if they have the wrong shape."""
         with environment_code(f"--against {self._name}"):
             action = np.asarray(self._act(step.obs, step.first))
         wanted = (len(step.first), self._spec.action.components)
@@ -189,7 +190,7 @@ class CustomPlayer:
 def find_opponent(
     against: str, spec: EnvSpec, seed: int, *, greedy: bool, trust: bool = False
 ) -> tuple[Acts, str]:
-    """Return (opponent, its name for people). Raises ConfigError if there is none."""
+    """Return (opponent, its display name). Raises ConfigError if it does not exist."""
     if against == "random":
         return RandomPlayer(spec, seed), "random actions"
     source = Source.of(against)
@@ -200,7 +201,7 @@ def find_opponent(
             theirs = probe(config.env, config.env_options)
         if (theirs.obs, theirs.action, theirs.seats) != (spec.obs, spec.action, spec.seats):
             raise ConfigError(
-                f"--against {against}: that run is on {config.env}, whose observations, actions or seats differ"
+                f"--against {against} cannot be used: {config.env} has other observations, actions or agents"
             )
         saved = find_saved(source, say)
         pack = load_pack(config, theirs, saved, seed)
@@ -215,6 +216,6 @@ def find_opponent(
             )
         return CustomPlayer(against, act, spec), against
     raise ConfigError(
-        f"--against {against!r} cannot be used: write random, a member of a run (RUN[@FRAMES][:MEMBER]), or "
+        f"--against {against!r} cannot be used: give random, a member of a run (RUN[@FRAMES][:MEMBER]), or "
         "module:factory"
     )

@@ -1,15 +1,16 @@
 """Matchmaking for environments of several agents. Pure: no processes, no torch.
 
-A matchup of a unit is a permutation (environment, seat) -> row, [E, S]; row r belongs to slot r // b of its pack.
-With every scheme, a matchup holds exactly the b rows of every slot, so packing and learning do not depend on it.
+A matchup of a vector env is a permutation (environment, agent) -> row, [E, S]. Row r belongs to slot r // b of its
+pack. With every scheme, a matchup contains exactly the b rows of each slot, so packing and learning do not depend on
+it.
 
-    self          one member takes all seats of an environment
+    self          one member plays all agents of an environment
     round-robin   all members play each other equally often: the pair with the fewest games plays next
     random        opponents are drawn uniformly from the other members
     prioritised   opponents that a member beats least are drawn most (prioritised fictitious self-play, Vinyals et al.
                   2019, "Grandmaster level in StarCraft II", Methods: weight (1 - P[win])^p)
 
-Axes: P slots of a pack, U units, E environments of a unit, S seats of an environment.
+Axes: P slots of a pack, U vector envs, E environments of a vector env, S agents of an environment.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ from pbt_rl.config import MatchupConfig
 from pbt_rl.controllers.state import SHARED
 
 Pick = Callable[[list[int], list[int]], int]
-"""(slots in the game so far, candidates) -> the candidate that takes the next seat."""
+"""(slots in the game so far, candidates) -> candidate for the next agent."""
 
 MANY_GAMES = 64
-"""With more games a unit is not evened out pair by pair: 184 games took 1.5 s, between two comparisons."""
+"""Most games per vector env that are balanced pair by pair: 184 games took 1.5 s between two comparisons."""
 
 
 @dataclass(eq=False)
 class Matchmaker:
-    """Makes the matchups of one pack, one after the other. Equal seeds and win rates make equal matchups."""
+    """Factory of the matchups of one pack. Deterministic given its seed and the win rates."""
 
     config: MatchupConfig = field(metadata=SHARED)
     slots: int
@@ -54,7 +55,7 @@ class Matchmaker:
     def restored(self) -> None:
         """Check that every pair of slots has a number of games. Raises ValueError."""
         if {len(self._played_PP), *map(len, self._played_PP)} != {self.slots}:
-            raise ValueError(f"the saved games of each pair are not those of {self.slots} slots")
+            raise ValueError(f"the saved games of each pair do not fit {self.slots} slots")
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -62,9 +63,9 @@ class Matchmaker:
         return self.units, self.slots * self.envs // self.seats, self.seats
 
     def next(self, win_rate: Callable[[int, int], float]) -> NDArray[np.int64]:
-        """Return the matchups of all units, [U, E, S].
+        """Return the matchups of all vector envs, [U, E, S].
 
-        win_rate: (slot, other slot) -> share of games that the first one wins.
+        win_rate: (slot, other slot) -> proportion of games that the first one wins.
         """
         alone = self.slots == 1 or self.config.scheme == "self"
         pick = self._pick(win_rate)
@@ -98,15 +99,15 @@ class Matchmaker:
 
 
 def hard_weight(win_rate: float, power: float) -> float:
-    """f_hard of Vinyals et al. 2019, with a floor: an opponent that always loses is still drawn now and then."""
+    """Return f_hard of Vinyals et al. 2019, with a floor: an opponent that always loses is still drawn sometimes."""
     return float(max(1.0 - win_rate, 0.05) ** power)
 
 
 def make_games(slots: int, envs: int, seats: int, pick: Pick) -> list[list[int]]:
-    """Return slots * envs / seats games in which every slot has `envs` seats.
+    """Return slots * envs / seats games in which each slot plays `envs` agents.
 
-    The slot with the most seats left opens a game, so that (in games of two) none is left over to play itself. A slot
-    takes a second seat of a game only if no other slot has one left.
+    The slot with the most agents left opens a game, so that no slot is left over to play itself (in games of two). A
+    slot plays a second agent of a game only if all other slots are used up.
     """
     left = [envs] * slots
     games = []
@@ -125,11 +126,10 @@ def make_games(slots: int, envs: int, seats: int, pick: Pick) -> list[list[int]]
 
 
 def even_out(games: list[list[int]], played_PP: list[list[int]]) -> None:
-    """Exchange two players of two games whenever that makes the numbers of games per pair more alike.
+    """Exchange players between games if that balances the numbers of games per pair.
 
-    played_PP: [P, P] games of each pair, these ones included; symmetric. Both are changed in place. An exchange is
-    made if it lowers the sum of the squared numbers: (m + 1)^2 - m^2 = 2 m + 1 for a new pair, 1 - 2 m for one given
-    up.
+    played_PP: [P, P] games of each pair, including these; symmetric. Both arguments are changed in place. An exchange
+    must lower the sum of the squared numbers: (m + 1)^2 - m^2 = 2 m + 1 for an added pair, 1 - 2 m for a removed one.
     """
     for one, other in combinations(games, 2):
         for a, b in product(range(len(one)), range(len(other))):
@@ -151,7 +151,7 @@ def even_out(games: list[list[int]], played_PP: list[list[int]]) -> None:
 
 
 def games_to_rows(games: Sequence[Sequence[int]], slots: int, envs: int) -> NDArray[np.int64]:
-    """Return [E, S] rows: those of a slot, slot * envs, slot * envs + 1, ..., in the order of its games."""
+    """Return [E, S] rows: slot * envs, slot * envs + 1, ... for each slot, in the order of its games."""
     given = [0] * slots
     rows = np.zeros((len(games), len(games[0])), np.int64)
     for e, game in enumerate(games):
@@ -163,7 +163,7 @@ def games_to_rows(games: Sequence[Sequence[int]], slots: int, envs: int) -> NDAr
 
 
 def games_between(row_UES: NDArray[np.int64], slots: int, envs: int) -> list[list[int]]:
-    """Return [P, P]: the number of pairs of seats that slots p and q hold in the same environment; for the record."""
+    """Return [P, P], the agent pairs per pair of slots, for the journal."""
     count = np.zeros((slots, slots), np.int64)
     slot_GS = row_UES.reshape(-1, row_UES.shape[-1]) // envs
     for a, b in permutations(range(slot_GS.shape[1]), 2):

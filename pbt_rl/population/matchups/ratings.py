@@ -1,15 +1,15 @@
-"""Ratings from games between members: Elo, and the win rate of every pair. Pure bookkeeping.
+"""Ratings from games between members: Elo, and the win rate of each pair. Pure bookkeeping.
 
 Expected score of a against b, and the update after a game (Elo 1978, "The Rating of Chessplayers"):
 
     E_a = 1 / (1 + 10^((R_b - R_a) / 400))        R_a += K (S_a - E_a)        S: win 1, draw 1/2, loss 0
 
-A game of S > 2 seats counts as a game of every pair, each with K / (S - 1), all on the ratings from before it.
-Pairs of seats that one member holds are left out.
+A game of S > 2 agents counts as a game of every pair, each with K / (S - 1), all based on the ratings before it. Pairs
+of agents of the same member are omitted.
 
-A rating belongs to weights. A member that becomes a copy gets its donor's rating; one that keeps its weights (a
-mutation, a copy of values alone) keeps its rating; fresh weights begin with `START`. Ratings can be compared only
-among members that play each other: those of one device.
+A rating belongs to weights. A copy gets its donor's rating. A member that keeps its weights (a mutation, a copy of
+values only) keeps its rating. Initialised weights start with `START`. Ratings are comparable only between members that
+play each other: those of one device.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ RECENT_GAMES = 100
 START = 1000.0
 SCALE = 400.0
 FORGET = 0.98
-"""Factor on the record of a pair per new game: about the last 50 games count."""
+"""Decay of a pair's record per game: about the last 50 games count."""
 
 
 def scores(objectives: Sequence[float], a: int, b: int) -> float:
-    """Return the score of seat a against seat b: 1 for the higher objective, 1/2 for equal ones, else 0."""
+    """Return the score of agent a against agent b: 1 for the higher objective, 1/2 for equal ones, else 0."""
     return 0.5 if objectives[a] == objectives[b] else float(objectives[a] > objectives[b])
 
 
@@ -45,7 +45,7 @@ def expected(own: float, other: float) -> float:
 class Ratings:
     """Ratings and pair results of all members.
 
-    members: their number. k: the most points by which a game moves one. objective: that members are judged by.
+    members: their number. k: maximum rating change per game. objective: criterion that members are compared by.
     """
 
     members: int
@@ -58,7 +58,7 @@ class Ratings:
     _played: list[list[float]] = field(init=False)
     _remembered: dict[StateKey, float] = field(default_factory=dict, init=False)
     _scores: list[list[float]] = field(init=False)
-    """Of the last games of each member against others, in its present generation."""
+    """Last scores of each member against others, in its present generation."""
     _shown: dict[int, float] = field(default_factory=dict, init=False)
     """Member -> its rating after its last game."""
 
@@ -68,25 +68,25 @@ class Ratings:
         self._won, self._played = ([[0.0] * self.members for _ in range(self.members)] for _ in range(2))
 
     def restored(self) -> None:
-        """Check that everything is there for every member. Raises ValueError."""
+        """Check the sizes of all tables. Raises ValueError."""
         tables = (self._won, self._played)
         sizes = {len(self.elo), len(self.games), len(self._scores), *map(len, tables)}
         sizes |= {len(row) for table in tables for row in table}
         if sizes != {self.members}:
-            raise ValueError(f"the saved ratings are not those of {self.members} members")
+            raise ValueError(f"the saved ratings do not fit {self.members} members")
 
     @property
     def judges(self) -> bool:
-        """Games make the objective of a member, not returns."""
+        """True if games determine the objective of a member, instead of returns."""
         return self.objective != "return"
 
     @property
     def window(self) -> int | None:
-        """Objectives that make a full window: of ratings one, which is a mean already; None: as many as of returns."""
+        """Objectives in a full window: 1 for ratings, which are means already. None: as for returns."""
         return 1 if self.objective == "elo" else None
 
     def take(self, members: Sequence[int], objectives: Sequence[float]) -> list[tuple[int, float]]:
-        """Count a finished game, given per seat; return (member, objective) of those that it judges, seat by seat."""
+        """Count a finished game, given per agent; return (member, objective) of the judged agents, in order."""
         rated = self.note_game(members, objectives)
         for member, score in rated:
             self._scores[member] = [*self._scores[member], score][-RECENT_GAMES:]
@@ -96,15 +96,15 @@ class Ratings:
         return [(m, score if self.objective == "win-rate" else self.elo[m]) for m, score in rated]
 
     def stats(self, member: int) -> dict[str, float]:
-        """Return the rating and the win rate of a member, as far as there are any."""
+        """Return the rating and the win rate of a member, if available."""
         scores = self._scores[member]
         found = {"win_rate": fsum(scores) / len(scores)} if scores else {}
         return found | ({"elo": self._shown[member]} if member in self._shown else {})
 
     def note_game(self, members: Sequence[int], objectives: Sequence[float]) -> list[tuple[int, float]]:
-        """Count a finished game, given per seat.
+        """Count a finished game, given per agent.
 
-        Returns (member, mean score against the others) for each seat that faced another member.
+        Returns (member, mean score against the others) for each agent that faced another member.
         """
         gained = [0.0] * len(members)
         score: list[list[float]] = [[] for _ in members]
@@ -132,13 +132,15 @@ class Ratings:
         self._played[one][other] = FORGET * self._played[one][other] + 1.0
 
     def win_rate(self, one: int, other: int) -> float:
-        """Return the share of recent games that a member wins against another; 1/2 without any."""
+        """Return the proportion of recent games that a member wins against another; 1/2 without games."""
         return (self._won[one][other] + 0.5) / (self._played[one][other] + 1.0)
 
     def follow(self, changes: Iterable[Change], remembered: frozenset[StateKey]) -> None:
-        """Let ratings and pair results follow the weights, as they were before the comparison.
+        """Update ratings and pair results so that they follow the weights.
 
-        remembered: the states that the controller keeps from now on.
+        All are based on the state before the comparison.
+
+        remembered: states that the controller keeps from now on.
         """
         before, kept = list(self.elo), dict(self._remembered)
         self._remembered = {key: kept.get(key, before[key[0]]) for key in remembered}
@@ -158,9 +160,9 @@ class Ratings:
         self._copy_pairs(sources)
 
     def _copy_pairs(self, sources: Mapping[int, int | None]) -> None:
-        """Give members with other weights the pair results of their donors, against the donors of others likewise.
+        """Copy the donors' pair results to members with new weights.
 
-        sources: member -> its donor; None for weights that have played nobody.
+        sources: member -> its donor. None: weights without games.
         """
         for member in sources:
             self.games[member] = 0

@@ -1,6 +1,6 @@
-"""Who plays whom in a run: matchups made after every comparison, from the win rates.
+"""Matchups of a run, updated after each comparison from the win rates.
 
-A matchup of a pack is the row of each seat, [U, E, S]: U units, E environments of a unit, S seats.
+A matchup of a pack is the row of each agent, [U, E, S]: U vector envs, E environments of a vector env, S agents.
 """
 
 from __future__ import annotations
@@ -24,20 +24,23 @@ UNKNOWN_WIN_RATE = 0.5
 
 
 def check(config: Config, spec: EnvSpec, plan: Plan) -> None:
-    """Raise ConfigError unless members play each other if their games rank them, and rows fill environments."""
+    """Check that ranked members play each other, and rows fill the environments.
+
+    Raises ConfigError.
+    """
     check_seats(config, spec.seats, plan)
     objective = config.matchup.objective
     if objective == "return":
         return
     if spec.seats == 1:
-        reason, remedy = f"{config.env} has one agent, without an opponent", "leave it out"
+        reason, remedy = f"{config.env} has one agent", "leave it out"
     elif len(plan.packs) > 1:
         reason = (
-            f"members of different devices never play each other, and there are {len(plan.packs)} devices"
+            f"members of different devices do not play each other, and there are {len(plan.packs)} devices"
         )
         remedy = "use one device (--devices), or --matchup.objective return"
     elif plan.packs[0].slots == 1:
-        reason = "one policy holds the only slot, and it plays itself"
+        reason = "the only slot belongs to one policy, which plays itself"
         remedy = "use more policies (--num-policies, --slots), or --matchup.objective return"
     else:
         return
@@ -45,37 +48,37 @@ def check(config: Config, spec: EnvSpec, plan: Plan) -> None:
 
 
 def check_seats(config: Config, seats: int, plan: Plan) -> None:
-    """Raise ConfigError unless the rows of a unit fill its environments."""
+    """Check that the rows of a vector env fill its environments. Raises ConfigError."""
     envs = config.envs_per_unit
     for slots in (pack.slots for pack in plan.packs if envs):
         alone = slots == 1 or config.matchup.scheme == "self"
         rows = envs if alone else slots * envs
         if rows % seats:
-            whose = "a member plays all seats itself" if alone else f"a unit has {rows} rows"
+            whose = "a member plays all agents itself" if alone else f"a vector env has {rows} rows"
             raise ConfigError(
-                f"--envs-per-unit {envs} cannot be used: an environment has {seats} seats, and {whose}: give a "
+                f"--envs-per-unit {envs} cannot be used: an environment has {seats} agents, and {whose}: give a "
                 f"multiple of {seats}, or leave it out"
             )
 
 
 def ratings_of(config: Config, spec: EnvSpec) -> Ratings | None:
-    """Return what rates the games of a run's members; None if an environment has one seat."""
+    """Build the ratings of a run's members, or None for an environment of one agent."""
     matchup = config.matchup
     return None if spec.seats == 1 else Ratings(config.num_policies, matchup.elo_k, matchup.objective)
 
 
 def note(config: Config, packs: tuple[PackPlan, ...]) -> str:
-    """Describe the matchups in a line."""
+    """Return a log line about the matchups."""
     matchup = config.matchup
     if matchup.scheme == "self" or all(pack.slots == 1 for pack in packs):
-        return "matchup: every member plays itself, so objectives mean nothing in a game that one wins and one loses"
+        return "matchup: each member plays itself, so objectives are meaningless in zero-sum games"
     limit = f", those of the same device ({len(packs)} devices)" if len(packs) > 1 else ""
     return f"matchup: {matchup.scheme} against the other members{limit}; members are ranked by {matchup.objective}"
 
 
 @dataclass(eq=False)
 class RunMatchups:
-    """Matchups of a run. A part with a state (`controllers.state`)."""
+    """Matchups of a run. A part with state (see `controllers.state`)."""
 
     config: InitVar[Config]
     packs: InitVar[tuple[PackPlan, ...]]
@@ -86,7 +89,7 @@ class RunMatchups:
     """Members were compared since the last matchups."""
     _makers: tuple[Matchmaker, ...] = field(init=False)
     _present: list[list[list[list[int]]]] = field(default_factory=list, init=False)
-    """The rows that are in force, [U, E, S] of each pack."""
+    """Rows in use, [U, E, S] of each pack."""
 
     def __post_init__(self, config: Config, packs: tuple[PackPlan, ...], seats: int) -> None:
         matchup = config.matchup
@@ -98,11 +101,11 @@ class RunMatchups:
 
     @property
     def plan(self) -> list[dict[str, int]]:
-        """Slots, environments, units and seats of every pack: a state can be restored if they are the same."""
+        """Slots, environments, vector envs and agents of each pack. State can be restored if they are the same."""
         return [{"slots": m.slots, "envs": m.envs, "units": m.units, "seats": m.seats} for m in self._makers]
 
     def restored(self) -> None:
-        """Check that every row has one seat. Raises ValueError."""
+        """Check that each row has one agent. Raises ValueError."""
         for maker, units in zip(self._makers, self._present, strict=bool(self._present)):
             try:
                 row_UES = np.array(units)
@@ -110,14 +113,14 @@ class RunMatchups:
                 row_UES = np.empty(0)
             rows = np.arange(maker.slots * maker.envs)
             if row_UES.shape != maker.shape or any((np.sort(unit.ravel()) != rows).any() for unit in row_UES):
-                raise ValueError("the saved matchups do not give every row one seat")
+                raise ValueError("the saved matchups do not assign one agent to each row")
 
     def first(self) -> list[NDArray[np.int64]]:
-        """Return the matchups to begin with, the rows, [U, E, S], of each pack: the restored ones, or new ones."""
+        """Return the first matchups, rows [U, E, S] of each pack: the restored ones, or new ones."""
         return [np.array(rows) for rows in self._present] or self._make()
 
     def make_again(self) -> list[NDArray[np.int64]]:
-        """Return new matchups; none if all would stay as they are."""
+        """Return new matchups; [] if they never change."""
         self.due = False
         return self._make() if self._changing else []
 
@@ -130,7 +133,7 @@ class RunMatchups:
         return made
 
     def _win_rate(self, pack: int) -> Callable[[int, int], float]:
-        """Return the win rate between two slots, as far as their members have played."""
+        """Return the win rate function of two slots of a pack."""
         members, ratings = self.slots.members_of(pack), self.ratings
 
         def rate(slot: int, other: int) -> float:

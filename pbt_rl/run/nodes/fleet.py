@@ -293,6 +293,9 @@ class NodeFleet:
         waited = time.monotonic() - station.heard_at if station.owes else 0.0
         return station.silent + self._awake.of_last(waited)
 
+    def learns(self) -> bool:
+        return False  # nodes do not report it
+
     def environment_seconds(self) -> float:
         return sum(station.environment_seconds for station in self._stations)
 

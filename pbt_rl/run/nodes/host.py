@@ -7,7 +7,7 @@ import os
 from collections import deque
 from dataclasses import replace
 
-from pbt_rl.actors.messages import Applied, LearnerReady, Load, Save, Saved, SetValues, ToLearner
+from pbt_rl.actors.messages import Acknowledgement, LearnerReady, Load, Save, Saved, SetValues, ToLearner
 from pbt_rl.actors.store import StatePool
 from pbt_rl.run.fleet import ActorFailed, Event, LearnerLost, ProcessFleet, Received
 from pbt_rl.run.inline import InlineFleet
@@ -93,7 +93,7 @@ class PackHost:
                 state = State(pool.read(entry), pool.counts(entry))
                 pool.clear(entry)
                 return Heard(event, state)
-            case Received(_, Applied(member)):
+            case Received(_, Acknowledgement(member)):
                 entry_read = self._loading[member].popleft()
                 if entry_read is not None:
                     pool.clear(entry_read)

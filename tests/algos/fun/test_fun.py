@@ -353,9 +353,9 @@ def test_policies_learn_in_a_pack_as_they_do_alone():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"critic": "separate"}, "leave --model.critic shared"),
-        ({"core": "gru"}, "leave --model.core none"),
-        ({"value_head": "torch.nn:Linear"}, "leave --model.policy-head and --model.value-head"),
+        ({"critic": "separate"}, "--model.critic shared"),
+        ({"core": "gru"}, "--model.core none"),
+        ({"value_head": "torch.nn:Linear"}, "--model.policy-head linear and --model.value-head"),
     ],
 )
 def test_a_network_without_a_place_for_it_is_refused(options, message):

@@ -348,10 +348,10 @@ def test_the_heads_learn_and_the_coefficients_count():
 @pytest.mark.parametrize(
     ("shape", "actions", "options", "message"),
     [
-        (((4,), "float32"), {"nvec": (2,)}, {}, "shows none: use a3c"),
-        (((1, 20, 20), "uint8"), {"nvec": (), "continuous": 2}, {}, "continuous: use a3c"),
-        (((1, 20, 20), "uint8"), {"nvec": (2,), "continuous": 1}, {}, "continuous: use a3c"),
-        (((1, 20, 20), "uint8"), {"nvec": (2,)}, {"critic": "separate"}, "leave --model.critic shared"),
+        (((4,), "float32"), {"nvec": (2,)}, {}, "needs an image"),
+        (((1, 20, 20), "uint8"), {"nvec": (), "continuous": 2}, {}, "needs discrete actions"),
+        (((1, 20, 20), "uint8"), {"nvec": (2,), "continuous": 1}, {}, "needs discrete actions"),
+        (((1, 20, 20), "uint8"), {"nvec": (2,)}, {"critic": "separate"}, "--model.critic shared"),
     ],
 )
 def test_what_it_cannot_learn_from_is_refused(shape, actions, options, message):

@@ -50,7 +50,7 @@ def test_the_best_third_of_a_bracket_begins_again():
     assert controller.observe(report(20, [again, *at_10[3:]])) == []
     again = member(1, (5.0,), frames=40, generation=1, values=values[1])
     assert controller.observe(report(20, [again, *at_10[3:]])) == [
-        Stop(1, "completed: 5", completed=True, score=5.0)
+        Stop(1, "completed: score 5", completed=True, score=5.0)
     ]
 
 

@@ -80,7 +80,9 @@ def test_the_rule_by_hand():
         assert going_on(controller.observe(at(200, {i: 100.0}))) == {i: 300}
     assert stopped(controller.observe(at(200, {4: 99.0}))) == {4}
     # Who ends the last phase is completed, whatever it has.
-    assert controller.observe(at(300, {0: -1.0})) == [Stop(0, "completed: -1", completed=True, score=-1.0)]
+    assert controller.observe(at(300, {0: -1.0})) == [
+        Stop(0, "completed: score -1", completed=True, score=-1.0)
+    ]
 
 
 def test_a_member_far_beyond_its_phase_still_trains_before_it_is_judged_again():
@@ -265,7 +267,7 @@ def test_all_wait_for_the_last_and_the_worst_stop():
     assert (going_on(decisions), stopped(decisions)) == ({1: 200, 2: 200}, {0, 3})
     decisions = controller.observe(at(200, {1: 1.0, 2: 2.0}))
     assert (going_on(decisions), stopped(decisions)) == ({2: 300}, {1})
-    assert controller.observe(at(300, {2: 0.0})) == [Stop(2, "completed: 0", completed=True, score=0.0)]
+    assert controller.observe(at(300, {2: 0.0})) == [Stop(2, "completed: score 0", completed=True, score=0.0)]
 
 
 def test_a_member_that_vanishes_or_breaks_is_not_waited_for():

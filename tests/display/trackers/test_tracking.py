@@ -31,6 +31,21 @@ class Dying(Kept):
     def show(self, view):
         raise RuntimeError("no quota")
 
+class Bare:
+    where = "curves are in the sky"
+    def show(self, view):
+        open("bare.txt", "a").write(f"{view.seconds} ")
+    def close(self, ended):
+        open("bare.txt", "a").write(ended)
+
+class Unmade(Kept):
+    def __init__(self, run):
+        raise RuntimeError("wrong password")
+
+class Exiting(Kept):
+    def __init__(self, run):
+        raise SystemExit("no key")
+
 class Blocking(Dying):
     def show(self, view):
         time.sleep(1000)
@@ -49,7 +64,6 @@ def own(tmp_path, monkeypatch):
 
 
 def run_in(folder, seconds=0.0):
-    (folder / "logs").mkdir(exist_ok=True)
     return TrackedRun("demo", RunFolder(folder), {"env": "toy/identity"}, 2, seconds)
 
 
@@ -91,6 +105,28 @@ def test_an_own_tracker_gets_the_views_and_the_end(own):
     tracking.finish("frames", patient=True)
     assert (own / "kept.txt").read_text().split() == ["100.0", "102.0", "102.1", "102.2", "frames"]
     assert said == []
+
+
+def test_a_class_without_a_constructor_is_a_tracker(own, monkeypatch):
+    monkeypatch.chdir(own)
+    tracking, said = trackers(own, "own:Bare")
+    tracking.update(moment(1.0))
+    tracking.finish("frames", patient=True)
+    assert (own / "bare.txt").read_text() == "1.0 frames"
+    assert said == ["tracker own:Bare: curves are in the sky"]
+
+
+@pytest.mark.parametrize(
+    ("name", "why"), [("Unmade", "RuntimeError: wrong password"), ("Exiting", "SystemExit: no key")]
+)
+def test_one_that_cannot_be_made_does_not_end_the_run(own, name, why):
+    tracking, said = trackers(own, f"own:{name}", "own:Kept")
+    tracking.update(moment(1.0))
+    tracking.finish("frames", patient=True)
+    (line,) = said
+    assert line.startswith(f"tracker own:{name} has ended ({why}; see ")
+    assert why in (own / "logs" / "tracker_0.log").read_text()
+    assert (own / "kept.txt").read_text().split() == ["1.0", "frames"]
 
 
 def test_one_that_dies_is_said_once_and_the_others_go_on(own):

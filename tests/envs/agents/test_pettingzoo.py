@@ -198,6 +198,49 @@ def test_agents_that_leave_wait_for_the_others():
     assert [read_stats(out, row) for row in (0, 1)] == [{}, {"moves": 1.0}]
 
 
+class PaysLate(Alone):
+    """Agent b has left when the game pays both."""
+
+    def step(self, actions):
+        seen, rewards, *ends, infos = super().step(actions)
+        over = {"a": {}, "b": {"true_objective": 9.0}} if self.t == 3 else {}
+        return seen, (dict.fromkeys("ab", 5) if self.t == 3 else rewards), *ends, infos | over
+
+
+class PaysLateInTurns(Slots):
+    def step(self, action):
+        super().step(action)
+        if self.agent_selection == "a" and self.truncations["a"]:
+            self.rewards = dict.fromkeys("ab", 5)
+
+
+def test_a_reward_for_an_agent_that_has_left_counts_for_its_return_and_is_learned_from_in_the_next_game():
+    seen, out, _ = steps_of(PaysLate(), 3)
+    assert seen[-1] == [[5, 0], [Y, N], [N, N], [N, Y], [Y, Y]]
+    assert (out.objective.tolist(), out.raw_return.tolist(), out.length.tolist()) == ([7, 9], [7, 8], [3, 1])
+    seen, out, _ = steps_of(PaysLate(), 7)  # the fourth one begins the next game
+    assert seen[4:] == [
+        [[1, 3], [N, N], [N, N], [N, N], [N, N]],
+        [[1, 0], [N, N], [N, N], [N, N], [N, N]],
+        [[5, 5], [Y, Y], [N, N], [N, N], [Y, Y]],
+    ]
+    assert (out.raw_return.tolist(), out.length.tolist()) == ([7, 8], [3, 3])
+
+
+def test_the_same_holds_for_turns():
+    seen, out, _ = steps_of(PaysLateInTurns(), 4)
+    assert seen[-1] == [[5, 0], [N, N], [Y, N], [N, Y], [Y, Y]]
+    assert out.raw_return.tolist() == [6, 5]
+    seen, out, turns = steps_of(PaysLateInTurns(), 9)
+    assert seen[6:] == [
+        [[-1, 1], [N, N], [N, N], [N, N], [N, N]],
+        [[1, 0], [N, N], [N, N], [N, N], [N, N]],
+        [[5, 5], [N, N], [Y, Y], [N, N], [Y, Y]],
+    ]
+    assert turns[-2:] == [([1, 0], [4, 0])] * 2, "who has left makes no move"
+    assert out.raw_return.tolist() == [6, 5]
+
+
 def test_games_that_cannot_be_used():
     with pytest.raises(EnvSetupError, match="an observation of b is missing"):
         steps_of(Alone(quiet=True), 3)

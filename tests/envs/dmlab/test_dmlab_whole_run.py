@@ -17,6 +17,7 @@ WORDS = (
 
 
 @pytest.mark.long
+@pytest.mark.timeout(400)  # the engine compiles maps
 def test_a_population_is_trained_evaluated_and_filmed(lab, tmp_path):  # noqa: F811
     assert load_module().version()
     here = tmp_path / "here"

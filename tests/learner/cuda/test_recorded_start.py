@@ -90,7 +90,8 @@ def test_a_learner_says_what_is_replayed_and_why_the_rest_is_not(kind, device, m
     assert isinstance(ready, LearnerReady)
     assert isinstance(report, LearnerReport)
     refused = kind is Refuses
-    assert "Adam is many kernels, which costs speed: one kernel is made for CUDA alone" in ready.note
+    assert "Adam" in ready.note
+    assert "CUDA device" in ready.note
     for what in (
         "inference batches run without CUDA graphs",
         "operation not permitted",

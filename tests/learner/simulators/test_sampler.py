@@ -145,9 +145,9 @@ def test_a_replacement_between_two_rollouts_leaves_the_donor_alone_and_its_weigh
         donor, before = stand.state(0), stand.learner.sampler._turns.rounds._stage.clone()
         values = stand.values | {"shaping.angle": 2.0, "shaping.speed": 0.0}
         stand.line.send(Load(1, 1, 1, values, donor=0, of_slot=0))
-        (proof,) = [m for m in stand.batch() if hasattr(m, "in_environment")]
-        assert proof.donor_unchanged
-        assert proof.in_environment == pytest.approx({"angle": 2.0, "speed": 0.0, "effort": 0.001})
+        (ack,) = [m for m in stand.batch() if hasattr(m, "in_environment")]
+        assert ack.donor_unchanged
+        assert ack.in_environment == pytest.approx({"angle": 2.0, "speed": 0.0, "effort": 0.001})
         assert same_bits(stand.state(0), donor)
         assert same_bits({"param": stand.state(1)["param"]}, {"param": donor["param"]})
         after = stand.learner.sampler._turns.rounds._stage
@@ -223,8 +223,8 @@ def test_episodes_come_as_rounds_with_their_count():
         (["--mode=async"], "sync or serial"),
         (["--actors=2"], "give --rows"),
         (["--envs-per-unit=4"], "give --rows"),
-        (["--algo=unreal"], "replay"),
-        (["--algo=fun"], "values the last observation of an episode by itself"),
+        (["--algo=unreal"], "--algo unreal"),
+        (["--algo=fun"], "--algo fun"),
         (["--model.last-action-reward=true"], "add them to its observations"),
     ],
 )

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from pbt_rl.cli.train import parse_train
 from pbt_rl.config import Config, LearnerConfig, ModelConfig
+from pbt_rl.config.command import parse_train
 from pbt_rl.errors import ConfigError
 from pbt_rl.play.export.member import export_member
 from pbt_rl.play.policy import load_policy
+from pbt_rl.record.history import read_run
 from pbt_rl.record.saved import Source
-from pbt_rl.report.read import read_run
 from pbt_rl.run.train import train
 from tests.helpers.saved import saved_run
 
@@ -32,7 +32,7 @@ OPTIONS = dict(word.split("=") for word in WORDS.split()) | {"rows": ROWS, "env-
 def run(tmp_path_factory):
     out = tmp_path_factory.mktemp("rsl_rl")
     words = [f"--{name}={value}" for name, value in (OPTIONS | {"out": out, "name": "x"}).items()]
-    assert train(parse_train([*words, *STDS, "--no-figures"])[0]) == 0
+    assert train(parse_train([*words, *STDS, "--no-figures"])) == 0
     return out / "x"
 
 

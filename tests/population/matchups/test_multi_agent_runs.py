@@ -229,8 +229,8 @@ HERE = Machine(2, 0)
     ("policies", "scheme", "said"),
     [
         (3, "round-robin", "multiple of 2"),
-        (1, "round-robin", "all seats itself"),
-        (2, "self", "all seats itself"),
+        (1, "round-robin", "plays all agents itself"),
+        (2, "self", "plays all agents itself"),
     ],
 )
 def test_rows_that_do_not_fill_the_seats(policies, scheme, said):

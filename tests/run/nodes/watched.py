@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from pbt_rl.actors.messages import Applied, Load, Save, Saved
+from pbt_rl.actors.messages import Acknowledgement, Load, Save, Saved
 from pbt_rl.run.fleet import Received
 from pbt_rl.run.nodes.fleet import NodeFleet, OverNodes
 
@@ -54,7 +54,7 @@ class WatchedFleet(NodeFleet):
                 replacement, member = self._looks[-message.key - 1]
                 replacement.found[member] = self._pool.read(message.entry)
                 continue
-            if isinstance(message, Applied):
+            if isinstance(message, Acknowledgement):
                 for one in self.replacements:
                     if (message.member, message.generation) == (one.edit.member, one.edit.generation):
                         self._look_at(one)

@@ -1,0 +1,74 @@
+"""Compare an environment with what it was when a run began: its author may have edited it since."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pbt_rl.controllers.events import Spec, Start
+from pbt_rl.envs.base import EnvSpec
+from pbt_rl.errors import ConfigError
+from pbt_rl.record.journal import as_json_types, journal_events
+
+
+def check_environment(run: Path, spec: EnvSpec, note: Callable[[str], None], *, trains: bool) -> None:
+    """Raise ConfigError if the networks of a run do not fit its environment any more.
+
+    note: is told of changes with which they still fit. trains: the run goes on, so that values of the shaping, agents
+    and tasks must be the same, too.
+    """
+    try:
+        start = next(journal_events(run), None)
+    except (ConfigError, OSError):
+        return  # who needs the journal says so
+    if not isinstance(start, Start) or start.spec is None or start.spec.obs is None:
+        return
+    was, now = start.spec, as_json_types(spec)
+    found = _observations(was.obs or {}, now["obs"], named=trains)
+    found += _actions(was, spec)
+    if trains:
+        gone, new = was.shaping.keys() - spec.shaping.keys(), spec.shaping.keys() - was.shaping.keys()
+        found += [f"shaping {name} is gone" for name in sorted(gone)]
+        found += [f"shaping {name} is new" for name in sorted(new)]
+        found += [f"agents are {spec.seats}, were {was.seats}"] * (was.seats not in (None, spec.seats))
+    if found:
+        raise ConfigError(
+            f"{spec.env_id} is not what it was when {run} was trained: {'; '.join(found)}. Undo that, or train another "
+            f"run from these weights: pbt-rl train --env {spec.env_id} --init-from {run} --init-strict no"
+        )
+    bounds = {name: now["action"][name] for name in ("low", "high")}
+    if was.action is not None and bounds != {
+        name: was.action.get(name, bound) for name, bound in bounds.items()
+    }:
+        note(f"warning: {spec.env_id} has other bounds of its actions than when {run} was trained")
+
+
+def _observations(was: Mapping[str, Any], now: Mapping[str, Any], *, named: bool) -> list[str]:
+    """Return what differs. named: the name of a single observation counts, too."""
+    before, after = ({name: _described(one) for name, one in obs.items()} for obs in (was, now))
+    if not named and len(before) == len(after) == 1:
+        before = dict(zip(after, before.values(), strict=True))
+    return [
+        f"observation {name!r} is {after.get(name, 'gone')}, was {before.get(name, 'not there')}"
+        for name in {**before, **after}
+        if before.get(name) != after.get(name)
+    ]
+
+
+def _described(array: Mapping[str, Any]) -> str:
+    return f"{tuple(array.get('shape', ()))} {array.get('dtype', '')}"
+
+
+def _actions(was: Spec, now: EnvSpec) -> list[str]:
+    if was.action is None:
+        return []
+    before = _named(was.action.get("nvec", []), len(was.action.get("low", [])))
+    after = _named(now.action.nvec, len(now.action.low))
+    return [f"actions are {after}, were {before}"] if before != after else []
+
+
+def _named(choices: Any, numbers: int) -> str:
+    parts = [f"{' x '.join(map(str, choices))} choices"] * bool(choices)
+    parts += [f"{numbers} numbers"] * bool(numbers)
+    return " and ".join(parts)

@@ -1,0 +1,43 @@
+"""A command ends when its work is done, whatever an environment that ran in its process has started."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+SCRIPT = """
+import atexit, subprocess, sys, threading, time
+from concurrent.futures import ThreadPoolExecutor
+from pbt_rl import cli
+cli.EXIT_SECONDS, cli.EXIT_SECONDS_AT_MOST, cli.CHILD_SECONDS = 0.3, 0.6, 0.3
+atexit.register(cli._end_children)
+{what}
+cli._end(3)
+"""
+THREAD = "threading.Thread(target=time.sleep, args=(1000,)).start()"
+CHILD = "subprocess.Popen(['sleep', '1000'])"
+STARTED = {
+    "nothing": "pass",
+    "thread": THREAD,
+    "thread and child": f"{THREAD}; {CHILD}",
+    "pool": "ThreadPoolExecutor(1).submit(time.sleep, 1000)",
+    "deaf child": """subprocess.Popen(["sh", "-c", "trap '' TERM; sleep 1000 & wait; sleep 1000"])""",
+    "grandchild": "subprocess.Popen(['sh', '-c', 'sleep 1000; true'])",
+    "atexit": "atexit.register(time.sleep, 1000)",
+}
+
+
+@pytest.mark.parametrize("what", STARTED.values(), ids=STARTED.keys())
+def test_a_command_ends_whatever_an_environment_has_started(what):
+    began = time.monotonic()
+    # Whoever holds its output keeps `communicate` from its end.
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT.format(what=what)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 3, done.stderr
+    assert time.monotonic() - began < 50
