@@ -1,4 +1,4 @@
-"""What a person watches while a run goes on: terminal, TensorBoard, figures, the summary at the end.
+"""Displays of a run: terminal, TensorBoard, figures, trackers, final summary.
 
-Displays receive views (`view`); they import no learner and no supervisor, and change nothing.
+Displays receive views (`view`). They import no learner and no supervisor, and do not affect the run.
 """

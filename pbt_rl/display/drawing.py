@@ -1,4 +1,7 @@
-"""Draws the figures of the population for TensorBoard, in a process of its own: a run never waits for them."""
+"""Draws the population's figures for TensorBoard in a child process.
+
+The run never waits for them.
+"""
 
 from __future__ import annotations
 
@@ -15,27 +18,27 @@ from pbt_rl.record.append import reason
 
 MIN_GAP_SECONDS = 60.0
 GAP_FACTOR = 10.0
-"""The pause before the next drawing is at least this multiple of the last one's duration."""
+"""The pause before the next drawing is at least this multiple of the last drawing's duration."""
 MAX_GAP_SECONDS = 3600.0
-"""The pause doubles with every failure, up to this."""
+"""The pause doubles with each failure, up to this limit."""
 LIMIT_SECONDS = 300.0
 PATIENCE_SECONDS = 20.0
-"""The end of a run waits at most this long for the last drawing."""
+"""Timeout for the last drawing at the end of a run."""
 LOWEST = 19
-"""Priority of a drawing beside training (`nice`)."""
+"""Niceness of a drawing during training."""
 INSTALL = 'pip install "pbt-rl[report]"'
 
 
 class Drawing:
-    """Draws the figures of one run as PNG files, by name: at most once per minute, and at its end.
+    """Draws a run's figures as PNG files, by name: at most once per minute, and at the end of the run.
 
     loop      consumes   the run's journal, as it is when a drawing begins
               produces   images, returned by `poll`
               waits for  nothing; `finish` waits for the last drawing
 
-    A drawing that fails, for want of memory or disk perhaps, is reported to `warn`; others are tried later, ever more
-    rarely, until one succeeds. Training goes on. `report.images` draws, a child whose setup is (folder of the run,
-    descriptor of the file for the images, what to add to its niceness). Without matplotlib nothing is drawn.
+    A failed drawing (for example, out of memory or disk) is reported to `warn`. Later attempts follow at growing
+    intervals until one succeeds. Training continues. The child process runs `report.images`; its setup is (folder of
+    the run, file descriptor for the images, niceness increment). Without matplotlib nothing is drawn.
     """
 
     def __init__(self, run: Path, warn: Callable[[str], None]) -> None:
@@ -44,19 +47,19 @@ class Drawing:
         self._file: IO[bytes] | None = None
         self._requested = self._given_up = False
         self._failures = 0
-        """Since the last drawing that succeeded."""
+        """Failures since the last success."""
         self._began = 0.0
         self._next = 0.0
 
     def request(self) -> None:
-        """Ask for a drawing of the present journal, as soon as the pause allows it."""
+        """Request a drawing of the current journal, as soon as the pause allows it."""
         if not self._given_up and importlib.util.find_spec("matplotlib") is None:
             self._given_up = True
-            self._warn(f"no figures reach TensorBoard: they need matplotlib ({INSTALL})")
+            self._warn(f"TensorBoard gets no figures because matplotlib is missing: {INSTALL}")
         self._requested = not self._given_up
 
     def poll(self) -> dict[str, bytes]:
-        """Return images that have become ready; begin the next drawing if one is due."""
+        """Return finished images, and start the next drawing if one is due."""
         ready = self._collect()
         if self._requested and self.child is None and time.monotonic() >= self._next:
             self._start_process(priority=LOWEST)
@@ -65,7 +68,7 @@ class Drawing:
     def finish(self, patient: Callable[[], bool] = lambda: True) -> dict[str, bytes]:
         """Wait for the last drawing while `patient`, end its process, and return the images.
 
-        One that was begun beside training, at the lowest priority, may get no core where others work: it begins anew.
+        A drawing in progress is restarted, because at the lowest priority it may get no core.
         """
         ready = self._collect()
         if self.child is not None:
@@ -126,4 +129,4 @@ class Drawing:
         pause = MIN_GAP_SECONDS * 2.0 ** min(self._failures, 10)
         self._next = time.monotonic() + min(pause, MAX_GAP_SECONDS)
         if self._failures == 1:
-            self._warn(f"figures could not be drawn for TensorBoard ({why}); training goes on")
+            self._warn(f"figures could not be drawn for TensorBoard ({why}); training continues")

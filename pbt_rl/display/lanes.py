@@ -1,4 +1,4 @@
-"""Where each set of weights lies in a drawing of the forest: without matplotlib, as the live page draws it too."""
+"""Layout of the lineage forest. Does not use matplotlib, because the watch page needs it too."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pbt_rl.controllers.lineage import Node
 from pbt_rl.record.history import History
 
 THIN_LANE = 0.3
-"""Height of a lane that died out, relative to the lane of a member."""
+"""Height of a lane that died out, relative to a member's lane."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where each node is drawn. y: of each node, downwards. height: of the axes, in inches."""
+    """Positions of the nodes. y: of each node, downwards. height: of the axes, in inches."""
 
     y: dict[StateKey, float]
     bottom: float
@@ -22,7 +22,7 @@ class Layout:
 
     @classmethod
     def of(cls, history: History) -> Layout:
-        """Stack the lanes."""
+        """Stack the lanes vertically."""
         last = {node.key for node in history.last.values()}
         y: dict[StateKey, float] = {}
         bottom = 0.0
@@ -39,7 +39,7 @@ class Layout:
 
 
 def ancestors(history: History) -> dict[StateKey, int]:
-    """Return the ancestors of the last weights of all members, each with the frames up to which it is an ancestor."""
+    """Return the ancestors of the last weights -> frames up to which each is an ancestor."""
     found: dict[StateKey, int] = {}
     for node in history.last.values():
         key: StateKey | None = node.key
@@ -51,9 +51,9 @@ def ancestors(history: History) -> dict[StateKey, int]:
 
 
 def _lanes(history: History) -> list[list[Node]]:
-    """Return the nodes that continue each other in place, tree by tree.
+    """Return lanes of nodes that continue each other in place, tree by tree.
 
-    The lane of a copy lies below that of its donor, later copies nearer, so that no branch crosses a lane.
+    A copy's lane is below its donor's, later copies nearer, so that no branch crosses a lane.
     """
     lineage = history.lineage
     lanes = []

@@ -1,14 +1,14 @@
-"""What the displays share: the ranking, changed values, shares of processor time, and the leaderboard as lines of text.
+"""Shared by the displays: ranking, changed values, shares of processor time, and the leaderboard as lines of text.
 
     supervisor --- RunView, about once a second ---+--> tensorboard.TensorBoard   TensorBoard event files
                                                    +--> terminal.Terminal         live table or plain lines
     supervisor --- last RunView -------------------+--> scalars.summary           content of summary.json
 
-A display consumes views, produces text or files, and waits for nothing.
+A display turns views into text or files, and never blocks.
 
-The leaderboard shows the best score and what comes next, the members by rank with their values, and what went wrong. It
-is laid out by hand because rich's Table took 5 ms per view for 8 members (it measures and wraps every cell); this takes
-1 ms. Narrow terminals get fewer columns, and as many changed values as fit into the rest of the line.
+The leaderboard shows the best score, the next step, the members by rank with their values, and problems. Its layout is
+computed here (1 ms per view of 8 members) because rich's Table takes 5 ms: it measures and wraps each cell. Narrow
+terminals get fewer columns, and as many changed values as fit into the line.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from pbt_rl.display.view import MemberView, RunView
 
 @dataclass(frozen=True)
 class Standing:
-    """Summary of the population's objectives. `spread` is the standard deviation over the members (not of a sample).
+    """Summary of the population's objectives. `spread` is the std over the members (of the population, not a sample).
 
-    `best` is of all members. Mean and spread are of those that are not stopped, if there are any, since stopped members
-    do not change.
+    `best` covers all members. Mean and spread exclude stopped members, because those do not change any more, unless
+    all members are stopped.
     """
 
     best: float
@@ -37,20 +37,21 @@ class Standing:
 
 
 def known_objective(member: MemberView) -> float | None:
-    """Return the member's objective; None if there is none yet, or if it is NaN or infinite."""
+    """Return the member's objective; None if it is missing, NaN or infinite."""
     objective = member.objective
     return None if objective is None or not math.isfinite(objective) else objective
 
 
 def drawn_objective(member: MemberView) -> float | None:
-    """Return the objective for a curve: None while its window holds only the shortest episodes since a change."""
+    """Return the objective for a curve. None while the window contains only the shortest episodes since a change."""
     return known_objective(member) if member.complete else None
 
 
 def ranked(members: Sequence[MemberView]) -> list[MemberView]:
-    """Return the best first, then members without an objective, then stopped ones; ties by id.
+    """Sort members: best first, then those without an objective, then stopped ones; ties by id.
 
-    Members that have played final games come before all others, by these; last of them those whose mean is not finite.
+    Members with a final evaluation precede all others, sorted by its mean; those with a non-finite mean come last
+    among them.
     """
 
     def key(member: MemberView) -> tuple[bool, bool, bool, float, int]:
@@ -65,14 +66,14 @@ def ranked(members: Sequence[MemberView]) -> list[MemberView]:
 
 
 def best_member(members: Sequence[MemberView]) -> int | None:
-    """Return the id of the best member, stopped or not, no control; None while no member has a score."""
+    """Return the id of the best member, stopped or not, excluding controls. None while no member has a score."""
     members = [m for m in members if not m.control]
     finals = {m.member: m.final.mean for m in members if m.final is not None}
     return next(iter(by_score({m.member: m.objective for m in members}, finals)), None)
 
 
 def standing(members: Sequence[MemberView], *, control: bool = False) -> Standing | None:
-    """Summarise the known objectives of the population, or of its controls; None if there are none."""
+    """Summarise the known objectives of the population or of its controls. None if there are none."""
     members = [m for m in members if m.control == control]
     all_known = [(m, objective) for m in members if (objective := known_objective(m)) is not None]
     if not all_known:
@@ -83,14 +84,14 @@ def standing(members: Sequence[MemberView], *, control: bool = False) -> Standin
 
 
 def busy_shares(busy_threads: Mapping[str, float]) -> dict[str, float]:
-    """Return stage -> share of all busy threads, without those that wait; empty if nothing was busy."""
+    """Return stage -> share of all busy threads, excluding waiting threads. Empty if nothing was busy."""
     busy = {stage: threads for stage, threads in busy_threads.items() if stage not in (WAITING, GPU_LEARNING)}
     total = sum(busy.values())
     return {stage: threads / total for stage, threads in busy.items()} if total > 0 else {}
 
 
 def differing(members: Sequence[MemberView]) -> frozenset[str]:
-    """Return the names of the values that differ between members now."""
+    """Return the names of the values that currently differ between members."""
     seen: dict[str, float] = {}
     names = set()
     for member in members:
@@ -101,7 +102,7 @@ def differing(members: Sequence[MemberView]) -> frozenset[str]:
 
 
 def shown_values(then: Values, now: Values, different: frozenset[str] = frozenset()) -> list[str]:
-    """Return the names to show: changed since `then` (largest relative change first), then `different` ones."""
+    """Return the names to show: changed since `then` (largest relative change first), then those in `different`."""
 
     def change(name: str) -> float:
         new, old = now[name], then.get(name, now[name])
@@ -117,7 +118,7 @@ def shown_values(then: Values, now: Values, different: frozenset[str] = frozense
 def changed_values(
     then: Values, now: Values, room: int, different: frozenset[str] = frozenset(), arrow: str = " -> "
 ) -> str:
-    """Return as many values as fit into `room` characters, largest change first, then the number of the others."""
+    """Format the values that fit into `room` characters, largest change first, then the omitted number."""
     names = shown_values(then, now, different)
     texts = [_change(name, then.get(name, now[name]), now[name], arrow) for name in names]
     for shown in range(len(texts), 0, -1):
@@ -138,12 +139,12 @@ SEPARATOR = " | "
 UNKNOWN = "-"
 CONTROL = "control"
 YOUNG = "~"
-"""Before a score for which not every environment has ended an episode since the member's change."""
+"""Prefix of a score while not every environment has ended an episode since the member's last change."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column. least_width: of a terminal that shows it, in characters."""
+    """One column. least_width: minimum terminal width that shows it, in characters."""
 
     title: str
     cell: Callable[[MemberView], str]
@@ -155,7 +156,7 @@ def _stat(name: str) -> Callable[[MemberView], str]:
 
 
 def score(member: MemberView) -> str:
-    """Return the objective; before it counts the mean so far, marked; `-` before any episode."""
+    """Format the objective. Before it counts, the marked mean so far; `-` before any episode."""
     known = known_objective(member)
     if known is not None and member.complete:
         return number(known)
@@ -172,20 +173,20 @@ COLUMNS = (
     Column("frames", lambda m: count(m.frames), least_width=60),
 )
 MATCHUP_COLUMNS = (Column("elo", _stat("elo")), Column("wins", _stat("win_rate")))
-"""Shown only if members play games: the rating, and the share of the last games that was won."""
+"""Shown only for multi-agent environments: rating, and share of recent games won."""
 ENDED = Column("ended", lambda m: f"{m.ended}/{m.environments}")
-"""Shown only while a score is marked, before final games: environments that have ended an episode, of how many."""
+"""Shown only while a score is marked, before the final evaluation: environments that have ended an episode."""
 STATUS = Column("status", lambda m: " ".join(filter(None, [CONTROL * m.control, m.status])))
-"""Shown only if a member has one, or is a control."""
+"""Shown only if a member has a status or is a control."""
 FINAL = Column("final", lambda m: number(None if m.final is None else m.final.mean))
-"""Shown only after final games: their mean objective."""
+"""Shown only after the final evaluation: mean objective."""
 VALUES_TITLE = "values (start→now)"
 
 
 def table_lines(view: RunView, width: int, max_members: int | None = None) -> list[str]:
     """Return the header and one line per member, best first, at most `width` characters each.
 
-    Of more than `max_members` members the best are shown, and the last line counts the rest.
+    If there are more than `max_members` members, the best are shown and the last line counts the others.
     """
     members = ranked(view.members)
     hidden = 0
@@ -216,7 +217,7 @@ def table_lines(view: RunView, width: int, max_members: int | None = None) -> li
 
 
 def title_lines(view: RunView, trend: str = "") -> list[str]:
-    """Return a line with the score and what comes next, and one with how far the run is. trend: of the best score."""
+    """Return two title lines: score and next step, then progress. trend: change of the best score."""
     if view.waits_for:
         return [
             f"starting ({view.stalled_seconds:.0f} s): {view.waits_for}",
@@ -229,7 +230,7 @@ def title_lines(view: RunView, trend: str = "") -> list[str]:
 
 
 def best(view: RunView) -> str:
-    """Return the best score and its member as text; before any counts, the best mean so far."""
+    """Format the best score and its member; before any score counts, the best mean so far."""
     members = [m for m in view.members if not m.control]
     named = best_member(members)
     early = [m for m in members if m.early is not None and math.isfinite(m.early)]
@@ -244,7 +245,7 @@ def best(view: RunView) -> str:
 
 
 def progress(view: RunView) -> list[str]:
-    """Return time, frames of a member and speed, each as text."""
+    """Return time, frames per member and speed, each as text."""
     frames = [m.frames for m in view.members if not m.stopped] or [m.frames for m in view.members]
     least, most = min(frames), max(frames)
     each = count(least) if most <= 1.1 * least else f"{count(least)} to {count(most)}"
@@ -259,18 +260,18 @@ def stalled(view: RunView) -> str:
 
 
 def replacements(view: RunView) -> str:
-    """Return their number as text; nothing for a single member."""
+    """Format the number of replacements; empty for a single member."""
     return f"{view.replacements} replacement{'s' * (view.replacements != 1)}" if len(view.members) > 1 else ""
 
 
 def time_left(view: RunView) -> str:
-    """Return the time left as text; nothing if it is unknown."""
+    """Format the time left; empty if unknown."""
     bound = "at most " * view.seconds_left_at_most
     return "" if view.seconds_left is None else f"{bound}{clock(view.seconds_left)} left"
 
 
 def next_comparison(view: RunView) -> str:
-    """Return when members are compared next as text; nothing if it is unknown."""
+    """Format the time until the next comparison; empty if unknown."""
     until, left = view.comparison_in_seconds, view.seconds_left
     if not until:
         return "" if until is None else "comparison needs episodes"
@@ -282,11 +283,11 @@ def next_comparison(view: RunView) -> str:
 
 
 MANY_DISCARDED = 0.05
-"""Share of all rollouts from which on their number is shown."""
+"""Share of all rollouts above which discarded rollouts are shown."""
 
 
 def footer_lines(view: RunView) -> list[str]:
-    """Return a line of what went wrong, if anything did."""
+    """Return a line about problems, if there were any."""
     discarded = view.discarded_rollouts if view.discarded_share >= MANY_DISCARDED else 0
     wrong = {
         "actors restarted": view.actors_restarted,
@@ -298,7 +299,7 @@ def footer_lines(view: RunView) -> list[str]:
 
 
 def number(x: float | None) -> str:
-    """Format a measurement for a glance: 3 or 4 digits, thousands separated."""
+    """Format a measurement with 3 or 4 digits and thousands separators."""
     if x is None or not math.isfinite(x):
         return UNKNOWN
     if x != 0 and abs(x) < 0.1:
@@ -309,7 +310,10 @@ def number(x: float | None) -> str:
 
 
 def value(x: float) -> str:
-    """Format a hyperparameter: three digits; just below 1 (discounts, betas) as many as distinguish it from 1."""
+    """Format a hyperparameter with three digits.
+
+    Values just below 1 (discounts, betas) get enough digits to differ from 1.
+    """
     if 0.9 < x < 1:
         return f"{x:.{max(5, math.ceil(-math.log10(1 - x)) + 1)}f}".rstrip("0")
     if x != 0 and not 0.001 <= abs(x) < 100_000:
@@ -333,7 +337,7 @@ def count(n: int) -> str:
 
 
 def clock(seconds: float) -> str:
-    """Format a duration: m:ss, from an hour on h:mm:ss."""
+    """Format a duration as m:ss, or h:mm:ss from one hour on."""
     whole = max(0, round(seconds))
     minutes = f"{whole // 3600}:{whole // 60 % 60:02d}" if whole >= 3600 else f"{whole // 60}"
     return f"{minutes}:{whole % 60:02d}"

@@ -1,7 +1,6 @@
-"""The numbers of a view: under the tags that all trackers show them by, such as `episodes/objective`, and as the
-content of summary.json, for people and for scripts.
+"""Numbers of a view: as tag -> value for all trackers (`episodes/objective`), and as the content of summary.json.
 
-Pages sort sections by name. So what members are ranked by stands in the first one, `episodes/`.
+TensorBoard sorts sections by name, so `episodes/` with the ranking objective comes first.
 """
 
 from __future__ import annotations
@@ -32,20 +31,18 @@ _MAX_GAP_SECONDS = 60.0
 
 
 def gap_seconds(seconds: float) -> float:
-    """Return the time between two views that are written, `seconds` after the start of a run.
+    """Return the interval between two written views, `seconds` after the start of a run.
 
-    It grows with the run (0.5 % of its time, at most a minute), so a day of training makes one or two megabytes per
-    member.
+    It grows with the run (0.5 % of its time, at most a minute). A day of training takes 1 to 2 MB per member.
     """
     return min(seconds / 200, _MAX_GAP_SECONDS)
 
 
 def member_scalars(member: MemberView, shown: Collection[str] | None = None) -> Scalars:
-    """Return tag -> value of one member; unknown values are absent. shown: names of values that have a
-    curve; None: all.
+    """Return tag -> value of one member; unknown values are absent. shown: names of values with a curve; None: all.
 
-    Means over episodes begin with the first that has ended. After a change they wait until every environment has ended
-    one, as curves would dive else: the shortest episodes end first.
+    Means over episodes start with the first ended episode. After a change they wait until each environment has ended an
+    episode, because the shortest episodes end first and the curves would drop.
     """
     scalars: Scalars = {"pbt/generation": member.generation, "episodes/ended": member.episodes}
     if member.environments:
@@ -69,7 +66,7 @@ def member_scalars(member: MemberView, shown: Collection[str] | None = None) -> 
 
 
 def curves_of_values(view: RunView) -> frozenset[str]:
-    """Return the names of values that have a curve: tuned ones, and those that differ or have changed. No constants."""
+    """Return the names of values with a curve: tuned, differing or changed ones, but no constants."""
     changed = {name for m in view.members for name in ranking.shown_values(m.initial, m.values)}
     return view.tuned | ranking.differing(view.members) | changed
 
@@ -101,7 +98,7 @@ def population_scalars(view: RunView) -> Scalars:
 
 
 def evaluation_scalars(evaluation: Evaluation | None) -> Scalars:
-    """Return tag -> value of the newest games beside training; nothing before the first."""
+    """Return tag -> value of the latest evaluation during training; empty before the first."""
     if evaluation is None:
         return {}
     return {
@@ -112,7 +109,7 @@ def evaluation_scalars(evaluation: Evaluation | None) -> Scalars:
 
 
 def value_tag(name: str) -> str:
-    """Return the tag of a hyper or of a shaping value."""
+    """Return the tag of a hyper or a shaping value."""
     return f"shaping/{name.removeprefix(SHAPING)}" if name.startswith(SHAPING) else f"hypers/{name}"
 
 
@@ -125,11 +122,11 @@ def summary(
     warnings: Sequence[str] = (),
     saved_at_frames: int | None = None,
 ) -> dict[str, Any]:
-    """Return the result of a run as JSON types, which may hold NaN and infinities.
+    """Return the content of summary.json as JSON types. It may contain NaN and infinities.
 
-    `frames` are emulator frames and `steps` environment steps, of the whole population. ended: why the run ended,
-    such as `frames`, `seconds`, `interrupted by SIGINT`. warnings: texts that the run has shown.
-    saved_at_frames: of the checkpoint of its end, from which final games were played.
+    `frames` are emulator frames and `steps` environment steps, of the whole population. ended: reason for the end, such
+    as `frames`, `seconds`, `interrupted by SIGINT`. warnings: those shown during the run.
+    saved_at_frames: of the checkpoint at the end, which the final evaluation uses.
     """
     times = replacement_milliseconds
     return _statistics(view) | {
@@ -147,7 +144,7 @@ def summary(
 
 
 def _statistics(view: RunView) -> dict[str, Any]:
-    """Every statistic that has a key, and what GPUs replay; `a.b` is the key `b` of the object `a`."""
+    """Return all statistics with a key, and CUDA graph statistics; `a.b` is the key `b` of the object `a`."""
     content: dict[str, Any] = {}
     for shown, value in run_statistics(view).values():
         *outer, last = shown.key.split(".")

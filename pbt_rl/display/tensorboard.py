@@ -1,11 +1,11 @@
 """TensorBoard: one event file per member (`policy_00/`...) and one for the population (`population/`).
 
-The event files are written here, at once and in the caller's thread. tensorboardX's own writer keeps two
-threads and a bounded queue per file; on a full disk its thread dies, and then `add_scalar` blocks forever.
-Only its messages and its checksum are used.
+The event files are written here, synchronously in the caller's thread. tensorboardX's own writer uses two threads and
+a bounded queue per file; if the disk is full its thread dies, and `add_scalar` then blocks forever. Only its messages
+and its checksum are used.
 
-A run that goes on from a checkpoint begins files of its own. They say where it goes on; TensorBoard then leaves out
-what the files before have from there on.
+A resumed run begins new event files with the step at which it resumes. TensorBoard then ignores later steps of the
+older files.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ from pbt_rl.record.folder import RunFolder
 
 
 class EventFile:
-    """A new event file in a folder: records of length, checksum, message, checksum. Nothing is buffered."""
+    """A new event file in a folder: records of length, checksum, message, checksum. Unbuffered."""
 
     def __init__(self, folder: Path, last_step: int | None = None) -> None:
-        """last_step: of a run that goes on, the one at its checkpoint. Raises OSError."""
+        """last_step: step at the checkpoint of a resumed run. Raises OSError."""
         folder.mkdir(parents=True, exist_ok=True)
         self.last_step = -1 if last_step is None else last_step
-        """Step of the scalars that were written last; -1 before any."""
+        """Step of the last written scalars; -1 before any."""
         self._least_step = self.last_step + 1
-        # TensorBoard reads the files of a folder in the order of their names; wandb reads seconds and host in them.
+        # TensorBoard sorts the files of a folder by name; wandb parses seconds and host from the name.
         seconds, rest = divmod(time.time_ns(), 10**9)
         name = f"events.out.tfevents.{seconds}.{socket.gethostname()}.{rest:09d}.{os.getpid()}"
         self._file = AppendFile(folder / name, 0)
@@ -57,7 +57,7 @@ class EventFile:
             self._write(_Event(wall_time=time.time(), step=last_step + 1, session_log=again))
 
     def scalars(self, scalars: Mapping[str, float], step: int) -> None:
-        """Write all finite values as one record; nothing at a step of before the checkpoint. Raises OSError."""
+        """Write all finite values as one record, unless the step precedes the checkpoint. Raises OSError."""
         values = [
             _Summary.Value(tag=tag, simple_value=value)
             for tag, value in scalars.items()
@@ -68,7 +68,7 @@ class EventFile:
             self.last_step = step
 
     def message(self, summaries: Sequence[Any], step: int = 0) -> None:
-        """Write summaries, of a kind each, as one record. Raises OSError."""
+        """Write summaries as one record. Raises OSError."""
         values = [value for one in summaries for value in one.value]
         self._write(_Event(wall_time=time.time(), step=step, summary=_Summary(value=values)))
 
@@ -86,11 +86,11 @@ class EventFile:
 class TensorBoard:
     """Writes views to TensorBoard. Use it from one thread.
 
-    The gap between two written views grows with the run (`gap_seconds`). A view in which a member changed is always
-    written, so the steps of a schedule stand where they happened.
+    The interval between two written views grows with the run (`gap_seconds`). A view in which a member changed is
+    always written, so that schedules are exact.
 
-    What cannot be written (a full disk) is tried again every ten seconds, with the newest view: the curves have a gap
-    then. `warn` is called when that begins and when it ends, and training goes on.
+    After an OSError (full disk), writing is tried again every ten seconds with the latest view, so the curves have a
+    gap. `warn` is called when the outage begins and when it ends. Training continues.
     """
 
     def __init__(
@@ -105,9 +105,9 @@ class TensorBoard:
     ) -> None:
         """Create the folders and files.
 
-        resumed: of a run that goes on from a checkpoint, the frames of the population there and of each member.
+        resumed: frames of the population and of each member at the checkpoint of a resumed run.
 
-        Raises OSError, as a run that cannot be written should not start.
+        Raises OSError, because a run whose files cannot be written should not start.
         """
         folders = [run.population_events, *(run.member_events(member) for member in range(num_members))]
         self._population, *self._members = (
@@ -124,22 +124,22 @@ class TensorBoard:
         self.drawing = Drawing(run.path, warn)
         self._figures = figures
         self._images: dict[str, bytes] = {}
-        """Figures that are not written yet, by name."""
+        """Figures that are not yet written, by name."""
         self._evaluations: list[tuple[Evaluation, bytes]] = []
-        """Those that are not written yet, each with its clip."""
+        """Evaluations that are not yet written, each with its GIF."""
 
     def request_figures(self) -> None:
-        """Have figures drawn soon. Call it once the journal holds the round of a comparison."""
+        """Request a drawing of the figures. Call this once the journal contains the round of a comparison."""
         if self._figures:
             self.drawing.request()
 
     def evaluated(self, evaluation: Evaluation, clip: bytes) -> None:
-        """Receive games beside training. clip: GIF of the first episode; empty without one."""
+        """Receive an evaluation during training. clip: GIF of the first episode; empty without one."""
         self._evaluations.append((evaluation, clip))
         self._try(self._write_waiting)
 
     def update(self, view: RunView) -> None:
-        """Receive a view; write it if the gap has passed or a member has changed."""
+        """Receive a view. Write it if it is due or a member has changed."""
         self._unwritten = self._last = view
         self._images |= self.drawing.poll()
         due = view.seconds >= self._written_seconds + gap_seconds(view.seconds)
@@ -147,7 +147,7 @@ class TensorBoard:
             self._try(self._write_waiting)
 
     def close(self, patient: Callable[[], bool] = lambda: True) -> None:
-        """Write the last view if that has not happened, wait for the last figures while `patient`, close all files."""
+        """Write the last view, wait for the last figures while `patient`, and close all files."""
         self._try(self._write_waiting, last=True)  # before the figures, which take seconds
         self._images |= self.drawing.finish(patient)
         self._try(self._write_waiting, last=True)
@@ -183,7 +183,7 @@ class TensorBoard:
             self._images.clear()
 
     def _write_evaluation(self, evaluation: Evaluation, clip: bytes) -> None:
-        """Write an evaluation at the frames at which it was made."""
+        """Write an evaluation at its frames."""
         values = [
             _Summary(value=[_Summary.Value(tag=tag, simple_value=value)])
             for tag, value in evaluation_scalars(evaluation).items()
@@ -196,7 +196,7 @@ class TensorBoard:
 
     def _write(self, view: RunView) -> None:
         news = view.frames > self._population.last_step or self._changed(view)
-        # The view itself was written before if a member's file could not be written after it.
+        # The view may have been written earlier, if a member's file could not be written after it.
         if news and view is not self._written_population:
             self._population.scalars(population_scalars(view), view.frames)
             self._written_population, self._written_seconds = view, view.seconds
@@ -209,6 +209,6 @@ class TensorBoard:
 
 
 def _image(tag: str, data: bytes, width: int, height: int) -> Any:
-    """Return the summary of an image file."""
+    """Return the summary message of an image file."""
     shown = _Summary.Image(width=width, height=height, colorspace=4, encoded_image_string=data)
     return _Summary(value=[_Summary.Value(tag=tag, image=shown)])

@@ -1,6 +1,6 @@
-"""The terminal: a live leaderboard, or plain lines if the output is not a terminal.
+"""Terminal display: a live leaderboard, or plain lines if the output is not a terminal.
 
-With it, the standard output as all displays use it (that it is lost ends no training), and decisions as lines of text.
+Also contains the wrapper of standard output for all displays, whose loss does not stop training, and decisions as text.
 """
 
 from __future__ import annotations
@@ -31,41 +31,41 @@ from pbt_rl.display.view import Evaluation, RunView
 
 
 def counted(number: int, thing: str, plural: str = "") -> str:
-    """Return a number with its noun, such as `1 actor`, `2 actors`. plural: if it is not the noun with an s."""
+    """Format a number with its noun, such as `1 actor`, `2 actors`. plural: if it is not the noun plus s."""
     return f"{number} {thing if number == 1 else plural or thing + 's'}"
 
 
 def in_words(reason: str, change: Change) -> str:
-    """Return the reason of a decision as it is shown. change: what the decision does."""
+    """Return the reason of a decision for display. change: effect of the decision."""
     if change.score is not None and change.completed:
-        return f"trained to its end, with a score of {change.score:.4g}"
+        return f"trained to the end, with a score of {change.score:.4g}"
     if change.score is not None and change.place is not None:
         place, members = change.place
-        return f"given up with a score of {change.score:.4g}, number {place} of {members}"
+        return f"evicted with a score of {change.score:.4g}, rank {place} of {members}"
     return reason
 
 
 LOST = (errno.EIO, errno.EPIPE)
-"""What writing to a terminal or a pipe raises once its other end is closed: it stays so."""
+"""Errors of writes to a terminal or pipe whose other end is closed. They are permanent."""
 
 
 class Output:
-    """A stream in which what cannot be written, such as to a file on a full disk, is not shown.
+    """Output stream that drops text that cannot be written (full disk).
 
-    A terminal that was closed (a command that was disowned gets no SIGHUP), or a pipe whose reader has died, becomes
-    /dev/null for the whole process: an environment of a serial run prints there too.
+    If the terminal was closed (a disowned command gets no SIGHUP) or the pipe's reader has died, it becomes /dev/null.
+    This applies to the whole process, because an environment of a serial run prints there too.
     """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Write as far as that is possible."""
+        """Write the text; ignore OS errors."""
         self._attempt(lambda: self._stream.write(text))
         return len(text)
 
     def flush(self) -> None:
-        """Flush as far as that is possible."""
+        """Flush; ignore OS errors."""
         self._attempt(self._stream.flush)
 
     def __getattr__(self, name: str) -> Any:
@@ -79,7 +79,7 @@ class Output:
                 self._replace()
 
     def _replace(self) -> None:
-        with suppress(OSError):  # a stream of the user's own may have no descriptor
+        with suppress(OSError):  # a user's stream may have no file descriptor
             number = self._stream.fileno()
             nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
             os.dup2(nowhere, number)
@@ -88,7 +88,7 @@ class Output:
 
 PLAIN_GAP_SECONDS = 10.0
 PLAIN_WIDTH = 200
-"""Of a line about a decision."""
+"""Width of a decision line."""
 TREND_SECONDS = 60
 LEAST_TREND_SECONDS = 10
 _LINES_AROUND_MEMBERS = 6
@@ -98,15 +98,15 @@ _LINES_AROUND_MEMBERS = 6
 class Terminal:
     """Shows views and events. Use it from one thread, and call `stop` in a `finally`.
 
-    On a terminal the table is redrawn in place and events scroll above it; `stop` removes the table, so that
-    the final leaderboard stands alone. Elsewhere (a file, a pipe, a dumb terminal) every event is a line, and
-    every ten seconds one line summarises the run; at the start lines come as soon as there is something new.
+    On a terminal the table is redrawn in place and events scroll above it. `stop` removes the table, so that only the
+    final leaderboard remains. On other outputs (file, pipe, dumb terminal) each event is a line, and one line
+    summarises the run every ten seconds. During start-up each change is a line.
     """
 
     def __init__(
         self, heading: Sequence[str], *, plain: bool | None = None, console: Console | None = None
     ) -> None:
-        """heading: lines to print at the start, such as the run's folder. plain: None depends on the output."""
+        """heading: lines to print at the start, such as the run's folder. plain: None detects it from the output."""
         self._console = console or _console()
         self.heading = heading
         self.plain = not is_live_terminal(self._console) if plain is None else plain
@@ -121,18 +121,18 @@ class Terminal:
         self._drawn_width = 0
 
     def start(self) -> None:
-        """Print the heading and, on a terminal, take over its last lines."""
+        """Print the heading and, on a terminal, start the live table."""
         for line in self.heading:
             self.event(line)
         if not self.plain:
-            # No refresh thread: the table is drawn when a view comes, and at no other time.
+            # No refresh thread: the table is drawn only when a view arrives.
             self._live = Live(console=self._console, auto_refresh=False, transient=True)
             self._live.start()
 
     def update(self, view: RunView) -> None:
-        """Show the view.
+        """Show a view.
 
-        Plain: if ten seconds have passed since the last line, or the run waits for something else, or no longer.
+        Plain output: only ten seconds after the last line, or when the start-up step changes.
         """
         if self._live is not None:
             max_members = max(1, self._console.height - _LINES_AROUND_MEMBERS)
@@ -146,7 +146,7 @@ class Terminal:
             self.event(plain_line(view))
 
     def _trend(self, view: RunView) -> str:
-        """Return the change of the best score over the last minute as text; empty if it is not known."""
+        """Return the best score's change over the last minute as text; empty if unknown."""
         named, now, scores = ranking.best_member(view.members), view.training_seconds, self._scores
         score = next((ranking.drawn_objective(m) for m in view.members if m.member == named), None)
         if score is None:
@@ -159,9 +159,9 @@ class Terminal:
         return told if since >= LEAST_TREND_SECONDS else ""
 
     def _follow_resize(self) -> None:
-        """Erase lines of the last table that a terminal which became narrower has wrapped.
+        """Erase the table's lines that wrapped because the terminal became narrower.
 
-        To be called before anything is printed, as rich erases the lines that it knows of.
+        Call this before printing, because rich erases only the lines that it has counted itself.
         """
         width = self._console.width
         if width < self._drawn_width:
@@ -173,7 +173,7 @@ class Terminal:
             self._drawn_width = width
 
     def _note_drawn(self) -> None:
-        """Note how the table lies on the screen now."""
+        """Record the width and the lines of the table on the screen."""
         self._drawn_width = self._console.width
         lines = [] if self._shown is None else self._shown.lines(self._drawn_width)
         self._drawn = [text.cell_len for text in lines]
@@ -189,7 +189,7 @@ class Terminal:
             self._note_drawn()
 
     def decision(self, change: Change, before: Values, scores: Mapping[int, float | None]) -> None:
-        """Print a decision that is in force as one line, above the table. See `decision_line`."""
+        """Print a decision in force as one line, above the table. See `decision_line`."""
         width = PLAIN_WIDTH if self.plain else self._console.width
         self.event(decision_line(change, before, scores, width))
 
@@ -202,21 +202,21 @@ class Terminal:
 
 @dataclass(frozen=True)
 class Leaderboard:
-    """A view as a rich renderable, as wide as the console that draws it."""
+    """A view as a rich renderable, as wide as the console."""
 
     view: RunView
     max_members: int | None = None
-    """Lines for members; None for all of them."""
+    """Maximum number of member lines; None for all members."""
     trend: str = ""
     """Change of the best score."""
     over: bool = False
-    """The run has ended: a verdict names the best member below."""
+    """The run has ended, so the best member is named below the table instead of in the title."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield from self.lines(options.max_width)
 
     def lines(self, width: int) -> list[Text]:
-        """Return the lines, none of them longer than `width` characters."""
+        """Return the lines, each at most `width` characters long."""
         header, *rows = ranking.table_lines(self.view, width, self.max_members)
         styled = [(line, "bold") for line in ranking.title_lines(self.view, self.trend)[self.over :]]
         styled.append((header, "bold cyan underline"))
@@ -232,7 +232,7 @@ class Leaderboard:
 
 
 def print_leaderboard(view: RunView, plain: bool) -> None:
-    """Print the final leaderboard: in colours and as wide as the terminal, or plain and as wide as needed."""
+    """Print the final leaderboard: coloured and as wide as the terminal, or plain and as wide as needed."""
     if plain:
         lines = [
             *ranking.title_lines(view)[1:],
@@ -245,9 +245,9 @@ def print_leaderboard(view: RunView, plain: bool) -> None:
 
 
 def is_live_terminal(console: Console) -> bool:
-    """Return whether a table can be redrawn in place.
+    """Check whether a table can be redrawn in place.
 
-    That takes a real terminal (FORCE_COLOR alone does not make one) whose encoding has the table's characters.
+    Requires a real terminal (FORCE_COLOR alone is not enough) with an encoding that has the table's characters.
     """
     return console.is_interactive and sys.stdout.isatty() and console.encoding.startswith("utf")
 
@@ -263,9 +263,9 @@ def plain_line(view: RunView) -> str:
 def decision_line(
     change: Change, before: Values, scores: Mapping[int, float | None], width: int = PLAIN_WIDTH
 ) -> str:
-    """Return who goes on from whom, the scores that decided, and the values that changed, within `width` characters.
+    """Format member, donor, deciding scores and changed values within `width` characters.
 
-    before: the values of the member. scores: of the members that were compared.
+    before: the member's values before the change. scores: of the compared members.
     """
     who, score = f"{change.member}", ranking.number(scores.get(change.member))
     if change.source is None:
@@ -280,9 +280,9 @@ def decision_line(
 
 
 def next_commands(folder: Path, config: Config, ended: str, *, trained: bool, saved: bool) -> list[str]:
-    """Return commands for a run that has ended, and why.
+    """Return commands for a finished run, each with its purpose.
 
-    trained: it has frames to report. saved: it has a checkpoint to play and to go on from.
+    trained: the run has frames to report. saved: it has a checkpoint to play or resume.
     """
     twice = {
         "frames": f" --train-for-frames {2 * config.train_for_frames}",
@@ -294,15 +294,15 @@ def next_commands(folder: Path, config: Config, ended: str, *, trained: bool, sa
     if saved:
         lines.append(f"pbt-rl eval {run}  # play its best member")
     if saved and ended not in ("objective", "all members are done"):
-        lines.append(f"pbt-rl resume {run}{twice.get(ended, '')}  # go on")
+        lines.append(f"pbt-rl resume {run}{twice.get(ended, '')}  # continue")
     return lines
 
 
 def evaluation_text(evaluation: Evaluation) -> str:
-    """Return the event line of games beside training."""
+    """Format the event line of an evaluation during training."""
     return (
         f"evaluation at {evaluation.frames:,} frames: member {evaluation.member} has {evaluation.mean:.4g} "
-        f"(std {evaluation.spread:.3g}) in {counted(evaluation.episodes, 'fresh episode')}"
+        f"(std {evaluation.spread:.3g}) in {counted(evaluation.episodes, 'evaluation episode')}"
     )
 
 
@@ -311,7 +311,7 @@ def _console() -> Console:
 
 
 def _print_plain(text: str) -> None:
-    """Print any text; characters that the output's encoding lacks become question marks."""
+    """Print text; characters missing from the output's encoding become question marks."""
     encoding = sys.stdout.encoding or "utf-8"
     print(
         text.encode(encoding, "replace").decode(encoding), file=cast("TextIO", Output(sys.stdout)), flush=True

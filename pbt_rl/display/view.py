@@ -1,10 +1,10 @@
-"""The population at one moment as plain data, and how each number of a run is shown.
+"""Plain-data view of the population, with display metadata.
 
-A statistic of a run is one field of `RunView`: TensorBoard, the terminal and summary.json show it as its metadata
-describes, so a new one is one field here and its value in the supervisor. A statistic of a loss needs no line at all:
-every name in `MemberView.stats` that is not listed below is shown as a learning statistic.
+A run statistic is one field of `RunView`. TensorBoard, the terminal and summary.json show it as its metadata describes.
+To add one, add a field here and its value in the supervisor. Loss statistics need no code: each name in
+`MemberView.stats` that is not listed below is shown as a learning statistic.
 
-A display of a run besides the terminal and TensorBoard: `trackers`.
+For displays other than the terminal and TensorBoard see `trackers`.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ EXTRA = "stats/"
 EPISODE_STATS = ("raw_return", "shaped_return", "length_steps")
 """Names in `MemberView.stats` of means over a member's last episodes."""
 MATCHUP_STATS = ("elo", "win_rate")
-"""Names in `MemberView.stats` that exist only if environments have several seats."""
+"""Names in `MemberView.stats` that exist only for multi-agent environments."""
 
 
 @dataclass(frozen=True)
 class TaskView:
-    """One member in one task: means over the window, and the number of episodes since the member changed."""
+    """One member in one task: means over the window, and the number of episodes since the member's last change."""
 
     objective: float
     raw_return: float
@@ -34,86 +34,87 @@ class TaskView:
 
 @dataclass(frozen=True)
 class FinalGames:
-    """Fresh episodes of a member, played after training: mean and standard deviation of the true objective."""
+    """Final evaluation of a member: mean and std of the true objective."""
 
     mean: float
     spread: float
     episodes: int
     halves: tuple[float, float] | None = None
-    """Means of every other episode, and of the rest: one picks a member of a group, the other scores it."""
+    """Means of the even and the odd episodes: one half selects a member of a group, the other scores it."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Fresh games of the best member beside training. frames: the population's clock at the checkpoint that played."""
+    """Evaluation of the best member during training. frames: population clock at the evaluated checkpoint."""
 
     frames: int
     all_frames: int
-    """Of the whole population there."""
+    """Frames of the whole population at that checkpoint."""
     member: int
     generation: int
     mean: float = 0.0
-    """Of the true objective over the episodes; with tasks, over the tasks."""
+    """Mean true objective over the episodes; with tasks, over the tasks."""
     spread: float = 0.0
-    """Its standard deviation over the same."""
+    """Std over the same."""
     episodes: int = 0
     seconds: float = 0.0
-    """That the games took."""
+    """Duration of the evaluation."""
 
 
 @dataclass(frozen=True)
 class MemberView:
-    """One member at one moment: a line of the leaderboard."""
+    """One member at one moment: a row of the leaderboard."""
 
     member: int
     objective: float | None
-    """Mean true objective over the window; None until an episode (with tasks: one episode of each) counts."""
+    """Mean true objective over the window. None until an episode (with tasks: one of each) counts."""
     episodes: int
-    """Episodes finished, over all generations."""
+    """Number of finished episodes, over all generations."""
     generation: int
     frames: int
     values: Values
-    """Present hypers and shaping."""
+    """Current hypers and shaping."""
     initial: Values
     """Hypers and shaping at the start of the run."""
     stats: dict[str, float]
-    """Latest statistics by name: `EPISODE_STATS`, `MATCHUP_STATS`, `stats/NAME` for the environment's own; every other
-    name is a learning statistic (`MemberStats.values`)."""
+    """Latest statistics by name: `EPISODE_STATS`, `MATCHUP_STATS`, `stats/NAME` for those of the environment. All other
+    names are learning statistics (`MemberStats.values`)."""
     stopped: bool = False
     parked: bool = False
-    """It waits for a slot or for a decision, and may train again."""
+    """Waits for a slot or a decision, and may train again."""
     complete: bool = True
-    """Every environment has ended an episode since the last change. Before, the means are of the shortest ones."""
+    """True once each environment has ended an episode since the last change. Until then the means cover the shortest
+    episodes."""
     ended: int = 0
-    """Environments that have ended an episode since the last change."""
+    """Number of environments that have ended an episode since the last change."""
     environments: int = 0
-    """In which it plays, as far as their episodes are told apart."""
+    """Number of the member's environments, as far as their episodes can be told apart."""
     early: float | None = None
-    """Mean objective of the last episodes since the last change, whether or not they count yet; None before any."""
+    """Mean objective of the last episodes since the last change, even if they do not count yet. None before any."""
     tasks: dict[str, TaskView | None] = field(default_factory=dict)
-    """Every task by name, None for a task without an episode; empty if there are no tasks."""
+    """Task name -> view, None for a task without an episode. Empty if there are no tasks."""
     final: FinalGames | None = None
-    """None before the end, and for a member that played none."""
+    """None before the end, and for a member without a final evaluation."""
     control: bool = False
-    """It belongs to the control group: it is never compared, changed or copied."""
+    """Member of the control group: never compared, changed or copied."""
 
     @property
     def status(self) -> str:
-        """`stopped`, `parked`, or empty for a member that trains."""
+        """`stopped`, `parked`, or empty for a training member."""
         return "stopped" if self.stopped else "parked" if self.parked else ""
 
     @property
     def learning_stats(self) -> dict[str, float]:
-        """Statistics of the loss and of the optimiser, under whatever names the learner reports them."""
+        """Statistics of the loss and the optimiser, under the learner's names."""
         known = (*EPISODE_STATS, *MATCHUP_STATS)
         return {k: v for k, v in self.stats.items() if k not in known and not k.startswith(EXTRA)}
 
 
 @dataclass(frozen=True)
 class Statistic:
-    """How one field of a `RunView` is shown. An empty part means: not there.
+    """Display of one field of a `RunView`. An empty part is not shown.
 
-    tag: in TensorBoard, of the population. key: in summary.json; a dot nests.
+    tag: TensorBoard tag of the population. key: in summary.json; a dot nests.
     """
 
     tag: str = ""
@@ -121,13 +122,13 @@ class Statistic:
 
 
 def shown(default: Any = MISSING, **how: Any) -> Any:
-    """Declare a field that is a `Statistic`, with what that holds."""
+    """Declare a field with a `Statistic`. how: arguments of the `Statistic`."""
     return field(default=default, metadata={"statistic": Statistic(**how)})
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunView:
-    """Everything that the displays show: the population and the run's statistics at one moment."""
+    """Input of all displays: the population and the run's statistics at one moment."""
 
     env_id: str
     name: str
@@ -144,47 +145,47 @@ class RunView:
     """In order of id."""
     replacements: int = shown(tag="pbt/replacements", key="replacements")
     mutations: int = shown(tag="pbt/mutations")
-    """Of members that kept their weights."""
+    """Mutations of members that kept their weights."""
     actors: int
     actors_restarted: int = shown(tag="throughput/actors_restarted", key="actors_restarted")
     learners_replaced: int = shown(tag="throughput/learners_replaced", key="learners_replaced")
     lag_mean: float = shown(tag="throughput/lag_mean", key="policy_lag.mean")
-    """Optimiser steps between the weights that acted and those that learned."""
+    """Optimiser steps between the behaviour policy and the policy that learns from its rollouts."""
     lag_max: int = shown(tag="throughput/lag_max", key="policy_lag.max")
     discarded_rollouts: int = shown(tag="throughput/discarded_rollouts", key="discarded_rollouts")
     busy_threads: dict[str, float]
-    """Busy threads by stage, mean over the last minute, of all processes (`environment`: those of the actors). Empty in
-    the first seconds."""
+    """Busy threads by stage, summed over processes, mean over the last minute. `environment`: threads of the actors.
+    Empty in the first seconds."""
     training_seconds: float = shown(0.0, key="training_seconds")
-    """`seconds` without the start: what a budget of seconds counts."""
+    """`seconds` without start-up: counts towards a budget of seconds."""
     waits_for: str = ""
-    """What happens before the first frames; empty afterwards."""
+    """Start-up step before the first frames; empty afterwards."""
     stalled_seconds: float = 0.0
-    """Without new frames: since the start, or if that is longer than usual; else 0."""
+    """Seconds without new frames, since the start or if unusually long; otherwise 0."""
     learns: bool = False
-    """A learner has a batch to learn from."""
+    """True while a learner has a batch to learn from."""
     tuned: frozenset[str] = frozenset()
     """Names of the hypers and shaping values that the controller may change."""
     seconds_left_at_most: bool = False
-    """`seconds_left` is an upper bound, as a search may give members up."""
+    """`seconds_left` is an upper bound, because a search may evict members."""
     comparison_in_seconds: float | None = None
-    """Until the next comparison is due; 0 if it waits for episodes; None if unknown, or if there is none."""
+    """Seconds until the next comparison; 0 if it waits for episodes; None if unknown or if there is none."""
     seats: int = 1
-    """Of one environment; above 1, members play games."""
+    """Agents per environment."""
     discarded_share: float = shown(0.0, key="discarded_share")
-    """Of all rollouts so far."""
+    """Share of all rollouts so far."""
     accelerated: list[dict[str, Any]] = field(default_factory=list)
-    """What learners report of what makes them faster; of those alone that do."""
+    """CUDA graph statistics of each learner that reports them."""
     evaluation: Evaluation | None = None
-    """The newest one, with --evaluate-every-frames."""
+    """The latest one, with --evaluate-every-frames."""
     random_play: float | None = shown(None, key="random_play")
-    """Mean objective of random actions in fresh games beside the final ones; None before the end, or without any."""
+    """Mean objective of the random policy in the final evaluation; None before the end or without one."""
     own: dict[str, float] = field(default_factory=dict)
-    """Metrics of the user's own, `stats/NAME`; those of members are among their statistics."""
+    """User-defined metrics of the run, `stats/NAME`; those of members are in their statistics."""
 
 
 def run_statistics(view: RunView) -> dict[str, tuple[Statistic, Any]]:
-    """Return field name -> (how it is shown, its value), in the order of the fields."""
+    """Return field name -> (display, value), in the order of the fields."""
     return {
         f.name: (f.metadata["statistic"], getattr(view, f.name))
         for f in fields(view)
@@ -193,7 +194,7 @@ def run_statistics(view: RunView) -> dict[str, tuple[Statistic, Any]]:
 
 
 def replayed(view: RunView) -> dict[str, Replayed]:
-    """Return `turns` and `steps` of all learners; empty without a GPU."""
+    """Sum `turns` and `steps` over all learners; empty without a GPU."""
     found: dict[str, Replayed] = {}
     for learner in view.accelerated:
         for name, one in learner.items():
@@ -205,16 +206,17 @@ def replayed(view: RunView) -> dict[str, Replayed]:
 
 
 class Remarks:
-    """Says once why not all is replayed."""
+    """Warns once for each reason why work is not replayed from CUDA graphs."""
 
     def __init__(self) -> None:
         self._said: set[str] = set()
 
     def __call__(self, view: RunView) -> list[str]:
-        """Return what is to be said now."""
+        """Return the new warnings."""
         why = {one.why_not for one in replayed(view).values() if one.why_not}
         new = sorted(why - self._said)
         self._said |= why
         return [
-            f"the GPU replays not all of its work ({one}): this run is slower than it could be" for one in new
+            f"the GPU does not run all of its work from CUDA graphs ({one}): this run is slower than possible"
+            for one in new
         ]

@@ -1,4 +1,7 @@
-"""Files that only grow, by whole records, on a disk that may be full, read-only or gone for a while."""
+"""Append-only files of whole records.
+
+Writing may fail for a while: the disk may be full, read-only or missing.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +15,15 @@ RETRY_SECONDS = 10.0
 
 
 class AppendFile:
-    """A file that ends with a whole record, whatever happens to a write. Use it from one thread.
+    """A file that always ends with a whole record, even if a write fails. Use it from one thread.
 
-    A record that could be written in part only is cut off again, at once or before the next one.
+    A partially written record is cut off, at once or before the next one.
     """
 
     def __init__(self, path: Path, position: int | None = None) -> None:
-        """Open the file, which is made if it is missing, and cut it off at `position` bytes.
+        """Open or create the file, and truncate it to `position` bytes.
 
-        Raises OSError; also if the file is a symbolic link.
+        Raises OSError, also if the file is a symbolic link.
         """
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         self._file = os.open(path, flags, 0o666)
@@ -32,7 +35,7 @@ class AppendFile:
             os.ftruncate(self._file, self.position)
 
     def append(self, record: bytes) -> None:
-        """Write one record. Raises OSError; then nothing of it stays in the file."""
+        """Write one record. Raises OSError; the file is then unchanged."""
         self._mend()
         rest = memoryview(record)
         self._torn = True
@@ -47,7 +50,7 @@ class AppendFile:
         self.position += len(record)
 
     def sync(self) -> None:
-        """Have the disk confirm what was written. Raises OSError."""
+        """Flush to disk (fsync). Raises OSError."""
         os.fsync(self._file)
 
     def close(self) -> None:
@@ -63,40 +66,40 @@ class AppendFile:
 
 
 class Outage:
-    """A time in which something cannot be written: shown once when it begins and once when it ends.
+    """An interval in which writing fails. A line is shown when it begins and when it ends.
 
-    Attempts are spaced by `RETRY_SECONDS`, so that a full disk costs a run nothing.
+    Attempts are at least `RETRY_SECONDS` apart, so that a full disk does not slow a run down.
     """
 
     def __init__(self, what: str, warn: Callable[[str], None]) -> None:
-        """what: in the plural, such as "TensorBoard files". warn: shows a line."""
+        """what: plural noun, such as "TensorBoard files". warn: called with a line."""
         self._what, self._warn = what, warn
         self.on = False
         self._next_attempt = 0.0
 
     def due(self) -> bool:
-        """Return whether to write now: always, but during an outage."""
+        """True if writing should be attempted now."""
         return not self.on or time.monotonic() >= self._next_attempt
 
     def failed(self, error: OSError) -> None:
-        """Note that writing failed."""
+        """Record a failed write."""
         self._next_attempt = time.monotonic() + RETRY_SECONDS
         if not self.on:
             self.on = True
             self._warn(
-                f"{self._what} cannot be written ({reason(error)}); training goes on, and it is tried again every "
-                f"{RETRY_SECONDS:.0f} s"
+                f"{self._what} cannot be written ({reason(error)}); training continues, and writing is tried again "
+                f"every {RETRY_SECONDS:.0f} s"
             )
 
     def worked(self) -> None:
-        """Note that everything was written."""
+        """Record a complete write."""
         if self.on:
             self.on = False
             self._warn(f"{self._what} are written again")
 
 
 def reason(error: Exception) -> str:
-    """Return the text of an error: of an OSError why the system refused, and about which file if that is known."""
+    """Return the text of an error; for an OSError the system's reason and the file if known."""
     if not isinstance(error, OSError):
         return str(error)
     text = error.strerror or str(error)

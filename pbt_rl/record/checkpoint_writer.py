@@ -1,11 +1,11 @@
-"""The thread that writes checkpoints, so that neither learning nor the supervisor waits for a disk.
+"""Checkpoint writer thread: learners and the supervisor do not wait for disk writes.
 
     who               consumes                    produces                waits for    is woken by
-    the thread        jobs: begin, add, abandon   files, ended            jobs         the supervisor
-    the supervisor    ended (`poll`)              jobs                    nothing
+    the thread        jobs: begin, add, abandon   files, results          jobs         the supervisor
+    the supervisor    results (`poll`)            jobs                    nothing
 
-While it copies, hashes and writes, the thread does not hold the interpreter's lock. A checkpoint is written under a
-temporary name: its files, the manifest when all are on the disk, then one rename.
+The thread releases the GIL while it copies, hashes and writes. A checkpoint is written under a temporary name: first
+its files, then (once all are on disk) the manifest, then one rename.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ NICENESS = 5
 
 @dataclass(frozen=True)
 class Written:
-    """A checkpoint is whole and on the disk."""
+    """A checkpoint that is complete and on disk."""
 
     path: Path
     number: int
@@ -57,22 +57,22 @@ class Written:
     members: int
     bytes: int
     seconds: float
-    """Since it was begun."""
+    """Duration of the write, from `begin_checkpoint`."""
     kept: bool
 
 
 @dataclass(frozen=True)
 class WriteFailed:
-    """A checkpoint could not be written; those before it are untouched."""
+    """A checkpoint that could not be written; earlier ones are unchanged."""
 
     frames: int
     reason: str
 
 
 class UnfinishedCheckpoint:
-    """Files of one checkpoint in the order in which they come. Every method but `discard` raises OSError.
+    """Files of one checkpoint, written in order of arrival. Each method except `discard` raises OSError.
 
-    Use: `make_folder`, then `pack` and `write` for each member, then `finish`; or `discard` at any time.
+    Call `make_folder`, then `pack` and `write` for each member, then `finish`. `discard` may be called at any time.
     """
 
     def __init__(self, folder: Path, frames: int, names: NetNames, kept: bool) -> None:
@@ -83,7 +83,7 @@ class UnfinishedCheckpoint:
         self._remembered: list[SavedMember] = []
 
     def make_folder(self, state: bytes) -> None:
-        """Make the folder and write the state, JSON."""
+        """Make the folder and write the state (JSON)."""
         if not self._folder.is_dir():
             self._folder.mkdir(parents=True, exist_ok=True)
             _sync_folder(self._folder.parent)
@@ -95,12 +95,12 @@ class UnfinishedCheckpoint:
         self._state = self._write(STATE, state)
 
     def pack(self, snapshot: MemberSnapshot) -> None:
-        """Copy a member's arrays into the bytes of its file; afterwards they may be written to. Raises MemoryError."""
+        """Serialise a member; its arrays may be modified afterwards. Raises MemoryError."""
         tensors = to_tensors(snapshot.arrays, self._names)
         self._packed = pack(tensors, header_to_metadata(snapshot.header))
 
     def write(self, header: SnapshotHeader) -> None:
-        """Write the file that `pack` has made."""
+        """Write the file that `pack` has serialised."""
         generation = header.generation if header.remembered else None
         saved = self._write(member_file(header.member, generation), self._packed)
         entries = self._remembered if header.remembered else self._members
@@ -111,14 +111,14 @@ class UnfinishedCheckpoint:
         )
 
     def finish(self) -> None:
-        """Write the manifest and give the checkpoint its name.
+        """Write the manifest and rename the folder.
 
-        Learners may have gone on since it was ordered: it is named by the frames that its members have. One that is to
-        be kept has the name of the frames at which it was due, by which people ask for it.
+        The name has the frames of the saved members, because learners may have trained on since the request. A kept
+        checkpoint instead has the frames at which it was due, because users refer to it by them.
         """
         if not self._kept:
             ahead = [saved.frames for saved in self._members if saved.frames >= self._frames]
-            self._frames = min(ahead, default=self._frames)  # the others do not train any more
+            self._frames = min(ahead, default=self._frames)  # members behind this point have stopped training
             self._path, _ = _free_names(self._folder, self._frames, self._partial)
         self._manifest = Manifest(
             self._number,
@@ -136,12 +136,12 @@ class UnfinishedCheckpoint:
         _sync_folder(self._folder)
 
     def written(self, seconds: float) -> Written:
-        """Return what was written, after `finish`. seconds: since it was begun."""
+        """Return the result, after `finish`. seconds: duration of the write."""
         size = sum(saved.bytes for saved in self._manifest.files)
         return Written(self._path, self._number, self._frames, len(self._members), size, seconds, self._kept)
 
     def discard(self) -> None:
-        """Remove what was written, as far as that is possible."""
+        """Remove the written files as far as possible."""
         if self._partial != self._folder:
             shutil.rmtree(self._partial, ignore_errors=True)
 
@@ -154,9 +154,9 @@ class UnfinishedCheckpoint:
 
 
 def remove_oldest(folder: Path, keep: int) -> None:
-    """Remove all but the newest `keep` whole checkpoints, and those that are to be kept. Raises OSError.
+    """Remove all complete checkpoints except the newest `keep` and the kept ones. Raises OSError.
 
-    Folders without a readable manifest stay: what they are is unknown.
+    Folders without a readable manifest are left alone because their content is unknown.
     """
     whole = 0
     for checkpoint in reversed(Checkpoints(folder).all()):
@@ -165,21 +165,21 @@ def remove_oldest(folder: Path, keep: int) -> None:
         if whole < keep:
             whole += checkpoint.has_all_files()
         else:
-            # Under another name first, so that a kill in between leaves no checkpoint without its files.
+            # Rename first: if the process is killed in between, no checkpoint is left with missing files.
             partial = checkpoint.path.with_name(f"{checkpoint.path.name}.partial")
             checkpoint.path.rename(partial)
             shutil.rmtree(partial)
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove what a killed run left half written or half deleted. What cannot be removed is no reason to end."""
+    """Remove half-written and half-deleted checkpoints of a killed run. Errors are ignored."""
     for path in folder.glob("*.partial"):
         if PARTIAL.fullmatch(path.name):
             shutil.rmtree(path, ignore_errors=True)
 
 
 def _free_names(folder: Path, frames: int, own: Path | None = None) -> tuple[Path, Path]:
-    """Return the name of a new checkpoint, and its name while it is written. own: a name that it has already."""
+    """Return an unused name for a checkpoint, and its temporary name. own: temporary name that it already has."""
     for count in itertools.count(1):
         path = folder / (f"at_{frames}" if count == 1 else f"at_{frames}_{count}")
         partial = path.with_name(f"{path.name}.partial")
@@ -211,28 +211,28 @@ class _Added:
 
 
 class CheckpointWriter:
-    """Writes one checkpoint after the other into a folder. All methods are for one thread, the one that made it.
+    """Writes checkpoints into a folder, one at a time. Call all methods from the thread that created it.
 
-    keep: how many checkpoints stay, at least 1, besides those that are begun with `kept`.
-    warn: called by `poll` about what does not cost a checkpoint.
+    keep: number of checkpoints to retain, at least 1, besides those begun with `kept`.
+    warn: called by `poll` with problems that do not affect a checkpoint.
     """
 
     def __init__(self, folder: Path, names: NetNames, keep: int, warn: Callable[[str], None]) -> None:
-        assert keep >= 1, f"keep {keep}: the last checkpoint always stays"
+        assert keep >= 1, f"keep {keep}: the last checkpoint is always retained"
         self._folder, self._names, self._keep, self._warn = folder, names, keep, warn
         self.busy = False
-        """A checkpoint was begun whose end `poll` has not returned."""
+        """True from `begin_checkpoint` until `poll` returns the result."""
         self._jobs: SimpleQueue[_Begun | _Added | str | None] = SimpleQueue()
-        """What to write; a text: give up, for this reason; None: end."""
+        """Jobs of the thread. A text: abandon the checkpoint for this reason. None: exit."""
         self._ended: SimpleQueue[Written | WriteFailed | str] = SimpleQueue()
         self._error = ""
         self._thread = threading.Thread(target=self._run, name="checkpoints", daemon=True)
         self._thread.start()
 
     def begin_checkpoint(self, frames: int, state: Mapping[str, Any], expected: int, kept: bool) -> None:
-        """Begin a checkpoint of `expected` snapshots, remembered ones included.
+        """Begin a checkpoint of `expected` snapshots, including remembered ones.
 
-        state: turned into JSON here, so it may change afterwards. Raises TypeError for what JSON cannot represent.
+        state: encoded as JSON here, so it may be modified afterwards. Raises TypeError if JSON cannot represent it.
         """
         assert not self.busy, "a checkpoint is in progress"
         assert expected > 0, "a checkpoint without members"
@@ -241,24 +241,24 @@ class CheckpointWriter:
         self._jobs.put(_Begun(frames, text, expected, kept))
 
     def add(self, snapshot: MemberSnapshot, done: Callable[[], None]) -> None:
-        """Add one of the expected snapshots; the last of them completes the checkpoint.
+        """Add one of the expected snapshots. The last one completes the checkpoint.
 
-        done: called from the thread when the arrays may be reused, also if the checkpoint has failed; must not raise.
+        done: called from the thread when the arrays may be reused, even after a failure. It must not raise.
         """
         assert self.busy, "no checkpoint is in progress"
         self._jobs.put(_Added(snapshot, done))
 
     def abandon(self, reason: str) -> None:
-        """Give up the checkpoint in progress, if it is not complete.
+        """Abandon the checkpoint in progress if it is incomplete.
 
-        What is added until `poll` has returned its end is only released (`done`); nothing of it may be added later.
+        Snapshots added before `poll` returns the result are only released (`done`). Add none of them later.
         """
         self._jobs.put(reason)
 
     def poll(self) -> list[Written | WriteFailed]:
-        """Return what has ended since. A checkpoint that fails ends when all its snapshots were added.
+        """Return the results since the last call. A failed checkpoint ends once all its snapshots were added.
 
-        Raises RunFailed if the thread came upon an error of ours.
+        Raises RunFailed if the thread failed because of a bug.
         """
         ended = []
         with suppress(Empty):
@@ -274,9 +274,9 @@ class CheckpointWriter:
         return ended
 
     def close(self, patience_seconds: float) -> bool:
-        """Write what was added, give up what is incomplete, end the thread. Return whether it ended in time.
+        """Write complete checkpoints, abandon an incomplete one, and end the thread. True if it ended in time.
 
-        If not, it ends with the process; what it leaves unfinished is removed at the run's next checkpoint. `poll`
+        Otherwise the thread ends with the process, and the run's next checkpoint removes its unfinished files. `poll`
         returns the last results.
         """
         self._jobs.put(None)
@@ -291,13 +291,13 @@ class CheckpointWriter:
             while (job := self._jobs.get()) is not None:
                 if isinstance(job, _Begun):
                     self._ended.put(self._write(job))
-                elif isinstance(job, _Added):  # of a checkpoint that was given up
+                elif isinstance(job, _Added):  # of an abandoned checkpoint
                     job.done()
-        except Exception:  # noqa: BLE001 - `poll` raises it in the thread of the owner
+        except Exception:  # noqa: BLE001 - `poll` raises it in the owner's thread
             self._error = traceback.format_exc()
 
     def _write(self, begun: _Begun) -> Written | WriteFailed:
-        """Write a checkpoint, as its members come."""
+        """Write a checkpoint as its members arrive."""
         began = time.monotonic()
         files = UnfinishedCheckpoint(self._folder, begun.frames, self._names, begun.kept)
         failure = _failure(files.make_folder, begun.state)
@@ -314,7 +314,7 @@ class CheckpointWriter:
                 job.done()
             failure = failure or _failure(files.write, job.snapshot.header)
             if failure:
-                files.discard()  # at once: the disk may be full
+                files.discard()  # immediately, because the disk may be full
         failure = failure or _failure(files.finish)
         if failure:
             files.discard()
@@ -328,13 +328,13 @@ class CheckpointWriter:
 
 
 def _failure(act: Callable[..., object], *arguments: object) -> str:
-    """Do it; return why the machine, not our code, made that impossible, or nothing."""
+    """Run a step. Return the reason if the operating system made it fail, otherwise an empty text."""
     try:
         act(*arguments)
     except OSError as error:
         return error.strerror or str(error)
     except MemoryError:
-        return "the memory does not suffice to copy a member"
+        return "not enough memory to copy a member"
     except CheckpointBroken as error:
         return str(error)
     return ""

@@ -1,11 +1,11 @@
-"""Checkpoints of a run: finding the newest whole one, and reading it. Reading executes nothing.
+"""Checkpoints of a run: find the newest complete one and read it. Reading executes no code.
 
-checkpoints/at_FRAMES/             FRAMES: least of the members that train; the second one there is at_FRAMES_2
-  manifest.json                    written last, so a folder where it reads well was finished
-  state.json                       everything but the members: what `CheckpointWriter.begin_checkpoint` was given
-  policy_00.safetensors            each member, its arrays as named tensors
-  remembered_00_3.safetensors      a state that is remembered: member 0 of generation 3
-checkpoints/at_FRAMES.partial/     being written or deleted; what a killed run leaves goes if it is resumed
+checkpoints/at_FRAMES/             FRAMES: least frames of any member that trains; a duplicate is named at_FRAMES_2
+  manifest.json                    written last: a folder with a readable manifest is complete
+  state.json                       everything except the members: argument of `CheckpointWriter.begin_checkpoint`
+  policy_00.safetensors            one file per member: its arrays as named tensors
+  remembered_00_3.safetensors      a remembered state: member 0, generation 3
+checkpoints/at_FRAMES.partial/     being written or deleted; removed when a killed run is resumed
 
     in a member's file       in MemberSnapshot.arrays
     net.NAME                 "param" [N]          NAME: of the network's `state_dict`
@@ -14,7 +14,7 @@ checkpoints/at_FRAMES.partial/     being written or deleted; what a killed run l
     optim.lr_factor          "lr_factor" []
     stats.NORMALISER         NORMALISER
 
-N numbers in the flat vector of a network's parameters.
+N: length of the network's flat parameter vector.
 """
 
 from __future__ import annotations
@@ -45,25 +45,25 @@ LENGTH_BYTES = 8
 
 
 def pack(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> bytes:
-    """Return the bytes of a file. Raises MemoryError."""
+    """Serialise arrays and metadata to a safetensors file. Raises MemoryError."""
     contiguous = {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in arrays.items()}
     data: bytes = save(contiguous, dict(metadata))
     return data
 
 
 def unpack(data: bytes) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
-    """Return the arrays of a file, which may be written to, and its metadata.
+    """Return the arrays (writable) and the metadata of a safetensors file.
 
-    Raises ValueError, saying what is wrong, for anything that is not such a file.
+    Raises ValueError with the reason for any other data.
     """
     try:
         arrays = load(data)
         size = int.from_bytes(data[:LENGTH_BYTES], "little")
         texts: _Texts = _HEADER.decode(data[LENGTH_BYTES : LENGTH_BYTES + size])
     except (SafetensorError, msgspec.DecodeError) as error:
-        raise ValueError(f"it is no safetensors file: {error}") from error
+        raise ValueError(f"it is not a safetensors file: {error}") from error
     except KeyError as unknown:
-        raise ValueError(f"it holds numbers of the type {unknown.args[0]}, which cannot be read") from None
+        raise ValueError(f"it contains numbers of the unsupported dtype {unknown.args[0]}") from None
     return arrays, texts.metadata
 
 
@@ -79,26 +79,26 @@ Arrays = Mapping[str, NDArray[Any]]
 PARAM = "param"
 WEIGHTS, OPTIMIZER, NORMALISERS = "net.", "optim.", "stats."
 ALL = (WEIGHTS, OPTIMIZER, NORMALISERS)
-"""Prefixes of the names in a file."""
+"""Prefixes of the tensor names in a file."""
 OPTIMIZER_SCALARS = {"steps": "optimizer_steps", "lr_factor": "lr_factor"}
-"""Name behind the prefix in a file -> name of the array."""
+"""Name after the prefix in a file -> name of the array."""
 MAX_LINES = 20
 
 
 @dataclass(frozen=True)
 class NetNames:
-    """Where each parameter of a network lies in its flat vector.
+    """Position of each parameter of a network in its flat vector.
 
-    parts: (name of the `state_dict`, offset, shape). A shape of four numbers is a convolution's, (out, in, height,
-    width), and lies channels-last in the vector, as algos/weights.py has it.
+    parts: (name in the `state_dict`, offset, shape). A shape of four numbers belongs to a convolution: (out, in,
+    height, width). It is stored channels-last in the vector, see algos/weights.py.
     """
 
     parts: tuple[tuple[str, int, tuple[int, ...]], ...]
     size: int
-    """N, with the padding between the parts, which is 0."""
+    """N, including the zero padding between the parts."""
 
     def views(self, flat: NDArray[Any]) -> dict[str, NDArray[Any]]:
-        """Views of a flat vector [N] by name, in the shapes of the `state_dict`."""
+        """Return views of a flat vector [N] by name, with the shapes of the `state_dict`."""
         assert flat.shape == (self.size,), f"shape {flat.shape}, wanted ({self.size},)"
         found = {}
         for name, offset, shape in self.parts:
@@ -114,7 +114,7 @@ class NetNames:
 
 @dataclass(frozen=True)
 class Misfit:
-    """One name that a file has and a network does not, or the other way, or in another shape or dtype."""
+    """A tensor whose presence, shape or dtype differs between a file and a network."""
 
     name: str
     has: str
@@ -125,7 +125,7 @@ class Misfit:
 
 
 def to_tensors(arrays: Arrays, names: NetNames) -> dict[str, NDArray[Any]]:
-    """Return views of a member's arrays by the names of a file. Nothing is copied."""
+    """Return views of a member's arrays by tensor name. Copies nothing."""
     moments = [name for name, array in arrays.items() if name != PARAM and array.shape == (names.size,)]
     tensors = {f"{WEIGHTS}{name}": view for name, view in names.views(arrays[PARAM]).items()}
     for moment in moments:
@@ -138,11 +138,11 @@ def to_tensors(arrays: Arrays, names: NetNames) -> dict[str, NDArray[Any]]:
 
 
 def from_tensors(path: Path, tensors: Arrays, names: NetNames) -> dict[str, NDArray[Any]]:
-    """Return a member's arrays, new ones, from the tensors of its whole state.
+    """Copy a member's complete state from tensors into new arrays.
 
-    Raises ConfigError with the layers if they are another network's. path: for that message.
+    Raises ConfigError with the layers if they belong to another network. path: for the error message.
     """
-    # The optimiser and the normalisers are those of the file, so only the network decides what fits.
+    # Optimiser and normalisers are taken from the file as they are, so only the network can mismatch.
     optimizer = [name.removeprefix(OPTIMIZER) for name in tensors if name.startswith(OPTIMIZER)]
     moments = sorted({name.split(".")[0] for name in optimizer} - OPTIMIZER_SCALARS.keys())
     arrays: dict[str, NDArray[Any]] = {
@@ -161,17 +161,17 @@ def from_tensors(path: Path, tensors: Arrays, names: NetNames) -> dict[str, NDAr
 
 
 def check_finite(path: Path, tensors: Arrays) -> None:
-    """Check arrays of a file. Raises ConfigError for numbers that are not finite."""
+    """Raise ConfigError if an array of the file contains NaN or infinity."""
     broken = sorted(name for name, array in tensors.items() if not np.isfinite(array).all())
     if broken:
         raise ConfigError(
-            f"{path} holds numbers that are not finite (in {', '.join(broken)[:200]}): the member is broken and cannot "
-            "be used; choose another one"
+            f"{path} contains NaN or infinity (in {', '.join(broken)[:200]}): this member cannot be used; choose "
+            "another one"
         )
 
 
 def misfits(has: Arrays, wanted: Arrays, prefixes: tuple[str, ...]) -> list[Misfit]:
-    """Compare what a file has with what is wanted. One entry stands for a prefix of which the file has nothing."""
+    """Compare a file's tensors with the required ones. A prefix that is missing completely yields one entry."""
     found = []
     for prefix in prefixes:
         present = {name: _described(array) for name, array in has.items() if name.startswith(prefix)}
@@ -190,32 +190,32 @@ def _described(array: NDArray[Any]) -> str:
 
 
 def misfit_text(path: Path, found: Sequence[Misfit]) -> str:
-    """Return the message about a file that does not fit."""
+    """Format the error message for a file that does not fit the network."""
     lines = shortened([str(misfit) for misfit in found])
     return "\n  ".join([f"{path} does not fit the network of this run:", *lines])
 
 
 def shortened(lines: Sequence[str]) -> list[str]:
-    """Return the first MAX_LINES lines, and how many more there are."""
+    """Return the first MAX_LINES lines and the number of omitted ones."""
     more = [f"and {len(lines) - MAX_LINES} more"] if len(lines) > MAX_LINES else []
     return [*lines[:MAX_LINES], *more]
 
 
 KEY = "pbt_rl.member"
 COUNTS = tuple(field.name for field in fields(SnapshotHeader) if field.name not in ("values", "remembered"))
-"""Whole numbers, at least 0."""
+"""Non-negative integers."""
 _DECODER = decoder(SnapshotHeader)
 
 
 def header_to_metadata(header: SnapshotHeader) -> dict[str, str]:
-    """Return the metadata of a member's file."""
+    """Return the metadata for a member's file."""
     return {KEY: json.dumps(as_json_types(header), allow_nan=False)}
 
 
 def header_from_metadata(metadata: Mapping[str, str]) -> SnapshotHeader | None:
-    """Return the header of a member's file; None if it has none, as weights alone do.
+    """Return the header of a member's file, or None for a file of bare weights.
 
-    Raises ValueError, saying what is wrong.
+    Raises ValueError with the reason.
     """
     if KEY not in metadata:
         return None
@@ -224,7 +224,7 @@ def header_from_metadata(metadata: Mapping[str, str]) -> SnapshotHeader | None:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"its member's header cannot be read: {error}") from error
     if not all(0 <= getattr(header, name) < MOST for name in COUNTS):
-        raise ValueError(f"its member's header has a count that none can be: {', '.join(COUNTS)}")
+        raise ValueError(f"its member's header has a count that is out of range: {', '.join(COUNTS)}")
     return header
 
 
@@ -246,7 +246,7 @@ class SavedFile:
 
 @dataclass(frozen=True)
 class SavedMember(SavedFile):
-    """The file of a member's state, present or remembered."""
+    """File of a member's current or remembered state."""
 
     member: Whole
     generation: Whole
@@ -255,14 +255,14 @@ class SavedMember(SavedFile):
 
 @dataclass(frozen=True)
 class Manifest:
-    """What manifest.json holds. number: rises with every checkpoint of a run; frames: see `Checkpoint`."""
+    """Content of manifest.json. number: increases with each checkpoint of a run. frames: see `Checkpoint`."""
 
     number: Whole
     frames: Whole
     time: float
     """Seconds since the epoch."""
     kept: bool
-    """It is never deleted to make room for newer ones."""
+    """Exempt from the deletion of old checkpoints."""
     members: tuple[SavedMember, ...]
     remembered: tuple[SavedMember, ...]
     state: SavedFile
@@ -270,11 +270,11 @@ class Manifest:
 
     @property
     def files(self) -> list[SavedFile]:
-        """All files but the manifest."""
+        """All files except the manifest."""
         return [*self.members, *self.remembered, self.state]
 
     def to_text(self) -> str:
-        """Return the content of the file."""
+        """Return the file content."""
         return msgspec.json.format(msgspec.json.encode(self), indent=1).decode() + "\n"
 
 
@@ -282,7 +282,7 @@ _MANIFEST_DECODER = msgspec.json.Decoder(Manifest)
 
 
 def member_file(member: int, generation: int | None = None) -> str:
-    """Return the name of a member's file; with a generation, of a state that is remembered."""
+    """Return the name of a member's file. generation: of a remembered state."""
     name = f"policy_{member:02d}" if generation is None else f"remembered_{member:02d}_{generation}"
     return f"{name}.safetensors"
 
@@ -302,27 +302,27 @@ def read_manifest(path: Path) -> Manifest:
         *((saved, member_file(saved.member, saved.generation)) for saved in manifest.remembered),
     ]
     for saved, name in named:
-        if saved.file != name:  # a manifest never leads out of its folder
+        if saved.file != name:  # a manifest must not point outside its folder
             raise CheckpointBroken(f"{path} is damaged: its entry of {name} is {saved.file!r:.60}")
     return manifest
 
 
 FOLDER = re.compile(r"at_\d+(_\d+)?")
 PARTIAL = re.compile(r"at_\d+(_\d+)?\.partial")
-"""Names of whole checkpoints, and of others."""
+"""Names of complete and of partial checkpoints."""
 _STATE = msgspec.json.Decoder(dict[str, Any])
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One whole checkpoint. Whatever is read is verified first."""
+    """One complete checkpoint. Each file is verified before it is used."""
 
     path: Path
     manifest: Manifest
 
     @property
     def frames(self) -> int:
-        """The least of the members that train, or those at which it was due if it is kept."""
+        """Least frames of any member that trains; for a kept checkpoint, the frames at which it was due."""
         return self.manifest.frames
 
     def members(self) -> list[SavedMember]:
@@ -330,11 +330,11 @@ class Checkpoint:
         return sorted(self.manifest.members, key=lambda saved: saved.member)
 
     def remembered(self) -> list[SavedMember]:
-        """Return the states that are remembered, in order of member and generation."""
+        """Return the remembered states, in order of member and generation."""
         return sorted(self.manifest.remembered, key=lambda saved: (saved.member, saved.generation))
 
     def state(self) -> dict[str, Any]:
-        """Return everything but the members. NaN and infinities are strings. Raises CheckpointBroken."""
+        """Return everything except the members. NaN and infinities are strings. Raises CheckpointBroken."""
         try:
             return _STATE.decode(self._verified(self.manifest.state))
         except (*NOT_JSON, RecursionError) as error:
@@ -345,25 +345,25 @@ class Checkpoint:
         return self.path / self._saved(member_file(member)).file
 
     def load(self, member: int, names: NetNames, generation: int | None = None) -> MemberSnapshot:
-        """Read a member; with a generation, a state of it that is remembered.
+        """Read a member's current state or, with a generation, its remembered state.
 
-        Raises CheckpointBroken; ConfigError if it is of another network, naming the layers.
+        Raises CheckpointBroken, or ConfigError with the layers if it belongs to another network.
         """
         file = member_file(member, generation)
         tensors, header = self._read(self._saved(file))
         return MemberSnapshot(header, from_tensors(self.path / file, tensors, names))
 
     def tensors(self, member: int) -> tuple[dict[str, NDArray[Any]], SnapshotHeader]:
-        """Read a member by the names of its file, whatever its network. Raises as `load` does."""
+        """Read a member's tensors by name, for any network. Raises as `load`, except for the network."""
         return self._read(self._saved(member_file(member)))
 
     def verify(self) -> None:
-        """Read every file. Raises CheckpointBroken for one that is missing or differs from its checksum."""
+        """Read each file. Raises CheckpointBroken if one is missing or differs from its checksum."""
         for saved in self.manifest.files:
             self._verified(saved)
 
     def has_all_files(self) -> bool:
-        """Return whether every file is there and as long as it was, without reading any."""
+        """Check that each file exists with its recorded size. Reads no file."""
         try:
             return all(
                 (self.path / saved.file).stat().st_size == saved.bytes for saved in self.manifest.files
@@ -379,7 +379,7 @@ class Checkpoint:
         except ValueError as error:
             raise CheckpointBroken(f"{path} is damaged: {error}") from error
         if header is None or (header.member, header.generation) != (saved.member, saved.generation):
-            raise CheckpointBroken(f"{path} is damaged: it does not hold the member that the manifest names")
+            raise CheckpointBroken(f"{path} is damaged: it does not contain the member named in the manifest")
         return tensors, header
 
     def _saved(self, name: str) -> SavedMember:
@@ -387,10 +387,10 @@ class Checkpoint:
             if saved.file == name:
                 return saved
         there = ", ".join(str(saved.member) for saved in self.members())
-        raise ConfigError(f"{self.path} has no {name}; it holds the members {there}")
+        raise ConfigError(f"{self.path} has no {name}; it contains the members {there}")
 
     def _verified(self, saved: SavedFile) -> bytes:
-        """Read a file. Raises CheckpointBroken unless it is the one that was written."""
+        """Read a file. Raises CheckpointBroken if it differs from the file that was written."""
         path = self.path / saved.file
         try:
             if not path.is_file():
@@ -405,24 +405,24 @@ class Checkpoint:
                 f"{path} cannot be read: it needs {saved.bytes} bytes of memory"
             ) from error
         if hashlib.sha256(data).hexdigest() != saved.sha256:
-            raise CheckpointBroken(f"{path} is damaged: its checksum is not the one that was written")
+            raise CheckpointBroken(f"{path} is damaged: its checksum differs from the recorded one")
         return data
 
 
 class Checkpoints:
-    """The checkpoints in a folder, which need not exist: `runs/NAME/checkpoints`."""
+    """The checkpoints in `runs/NAME/checkpoints`, a folder that need not exist."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def all(self) -> list[Checkpoint]:
-        """Return those whose manifest reads well, by number. Only manifests are read."""
+        """Return the checkpoints with a readable manifest, by number. Reads only manifests."""
         return self._read()[0]
 
     def newest(self, note: Callable[[str], None]) -> Checkpoint | None:
-        """Return the newest whole one, every file verified; None if there is none.
+        """Return the newest complete checkpoint, fully verified; None if there is none.
 
-        note: called once for every newer one that is not whole, with the file and the reason.
+        note: called with the file and the reason for each newer checkpoint that is skipped.
         """
         whole = None
         readable, unreadable = self._read()
@@ -432,24 +432,24 @@ class Checkpoints:
                 checkpoint.verify()
                 whole = checkpoint
             except CheckpointBroken as error:
-                note(f"checkpoint {checkpoint.path.name} is passed over: {error}")
+                note(f"checkpoint {checkpoint.path.name} is skipped: {error}")
         for path, reason in unreadable:
-            # Without its number, the frames in its name say whether it may have been newer.
+            # The manifest has the number; without it, the frames in the folder's name decide which one is newer.
             if whole is None or int(path.name.split("_")[1]) > whole.frames:
-                note(f"checkpoint {path.name} is passed over: {reason}")
+                note(f"checkpoint {path.name} is skipped: {reason}")
         return whole
 
     def at(self, frames: int) -> Checkpoint:
-        """Return the last one at these frames. Raises ConfigError with those that there are."""
+        """Return the last checkpoint at these frames. Raises ConfigError that lists the available ones."""
         found = self.all()
         for checkpoint in reversed(found):
             if checkpoint.frames == frames:
                 return checkpoint
         there = ", ".join(str(frames) for frames in sorted({one.frames for one in found})) or "none"
-        raise ConfigError(f"{self.folder} has no checkpoint at {frames} frames; there are: {there}")
+        raise ConfigError(f"{self.folder} has no checkpoint at {frames} frames; available: {there}")
 
     def _read(self) -> tuple[list[Checkpoint], list[tuple[Path, CheckpointBroken]]]:
-        """Return those whose manifest reads well, by number, and the folders of the others with the reason."""
+        """Return the checkpoints with a readable manifest, by number, and the other folders with the error."""
         readable: list[Checkpoint] = []
         unreadable: list[tuple[Path, CheckpointBroken]] = []
         try:

@@ -1,12 +1,12 @@
-"""Claim the folder of a run: nobody else writes it, and the run that was there before is kept until the new one works.
+"""Lock on a run's folder: one process writes a run, and `--overwrite` keeps the old run until the new one works.
 
-The lock on a folder is the kernel's, which releases it when its process ends, by whatever signal. `--overwrite` moves
+The kernel holds the lock (`flock`) and releases it when the process ends, even if it is killed. `--overwrite` moves
 the old folder aside, and deletes it at the first report of the new run:
 
-    runs/.demo.new.1f3a        being made; it gets its name once it is locked and has a config
-    runs/.demo.replaced.1f3a   the old run; put back if the new one fails before that report
+    runs/.demo.new.1f3a        under construction; renamed once it is locked and has a config
+    runs/.demo.replaced.1f3a   the old run; restored if the new one fails before that report
 
-A process that is killed leaves such a folder. The next claim of the name deletes the first, and names the second.
+A killed process leaves such a folder behind. The next claim of the name deletes the first kind and reports the second.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from pbt_rl.record.folder import RunFolder, made_name
 
 FILE = ".lock"
 PATIENCE_SECONDS = 0.1
-"""Who only looks whether a lock is held holds it for a moment itself."""
+"""A process that only checks whether a lock is held acquires it for a moment."""
 _MAX_BYTES = 400
 
 
-class Held(Exception):  # noqa: N818 - reads as what happened
-    """Another process holds the lock. The message names it."""
+class Held(Exception):  # noqa: N818 - describes the state
+    """Another process holds the lock. The message identifies it."""
 
 
 class FolderLock:
-    """The lock of this process on a folder: `flock` on the file `.lock` in it, which says who holds it.
+    """Lock of this process on a folder: `flock` on its file `.lock`, which names the holder.
 
-    Children do not inherit it. A folder that is moved stays locked. On a file system without locks `supported` is
-    False, and nothing is locked.
+    Child processes do not inherit it. It survives a rename of the folder. On a file system without locks `supported`
+    is False, and nothing is locked.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -84,9 +84,9 @@ class FolderLock:
 
 
 def is_held(folder: Path) -> bool | None:
-    """Return whether a process holds the lock of a folder; None if the file system has no locks.
+    """Check whether a process holds the lock of a folder. None if the file system does not support locks.
 
-    A lock file that is missing or no file is held by nobody.
+    False if the lock file is missing or not a regular file.
     """
     try:
         file = _open_to_read(folder)
@@ -101,7 +101,7 @@ def is_held(folder: Path) -> bool | None:
 
 
 def _holder(folder: Path) -> str:
-    """Return who holds the lock, as its file says."""
+    """Return the holder of the lock, read from the lock file."""
     try:
         file = _open_to_read(folder)
     except OSError:
@@ -117,7 +117,7 @@ def _open_to_read(folder: Path) -> int:
 
 
 def _lock(file: int, kind: int) -> bool:
-    """Lock a file without waiting; return False if the file system has no locks, which each reports in its own way.
+    """Lock a file without blocking. False if the file system does not support locks (the error code varies).
 
     Raises BlockingIOError if another process holds it.
     """
@@ -134,45 +134,46 @@ NEW, REPLACED = "new", "replaced"
 
 
 class ClaimedRun:
-    """The folder of a run that this process alone writes, until `release` or its end."""
+    """A run's folder that only this process writes, until `release` or the end of the process."""
 
     def __init__(self, config: Config, folder: RunFolder, lock: FolderLock, *, existing: bool) -> None:
         self.config, self.folder = config, folder
-        """The config has its name."""
+        """The run's name is set in the config."""
         self.existing = existing
-        """Whether the run was there before; then nothing in it was changed. Otherwise the folder holds the config."""
+        """True if the run existed before; its files are unchanged. Otherwise the folder contains the config."""
         self.notes: list[str] = []
-        """Lines that the user should see."""
+        """Lines to show to the user."""
         if not lock.supported:
             self.notes.append(
-                f"{folder.path} lies on a file system without locks: see to it that no other process writes this run"
+                f"{folder.path} is on a file system without locks: make sure that no other process writes this run"
             )
         self.made_out = False
-        """Whether the folder of the runs was made for this one."""
+        """True if the parent folder of the runs was created for this one."""
         self._locks = [lock]
         self._aside: Path | None = None
         self._started = False
         self._deleting: threading.Thread | None = None
 
     def set_aside(self, aside: Path, lock: FolderLock) -> None:
-        """Keep the run that this one replaces until `started`."""
+        """Keep the run that this one replaces, until `started`."""
         self._aside = aside
         self._locks.append(lock)
 
     def started(self) -> None:
-        """Note, at the first report and perhaps again, that the run works: delete the one that it replaces."""
+        """Delete the replaced run, because the new one works. Called at the first report; safe to call again."""
         self._started = True
         if self._aside is not None:
-            # In a thread, as a disk may take seconds for a long run.
+            # In a thread, because deleting a long run may take seconds.
             self._deleting = threading.Thread(target=_delete, args=(self._aside,), daemon=True)
             self._deleting.start()
             self._aside = None
 
     def release(self, *, failed: bool) -> str:
-        """Give the folder up. Safe to call twice.
+        """Release the folder. Safe to call twice.
 
-        failed: an error stopped the run. Before the first report, a new folder is then deleted, and a run that was to
-        be replaced is put back, whether or not the new one failed. Returns why that was impossible, or nothing.
+        failed: an error stopped the run. If this happens before the first report, a new folder is deleted. A run that
+        was to be replaced is restored in any case before the first report. Returns the reason if this is impossible,
+        otherwise an empty text.
         """
         problem = ""
         try:
@@ -182,7 +183,7 @@ class ClaimedRun:
             elif failed and not self.existing and not self._started:
                 _delete(self.folder.path)
                 if self.made_out:
-                    with contextlib.suppress(OSError):  # somebody else uses it by now
+                    with contextlib.suppress(OSError):  # another process already uses it
                         self.folder.path.parent.rmdir()
         except OSError as error:
             where = f"; the run that was to be replaced is in {self._aside}" if self._aside else ""
@@ -196,12 +197,12 @@ class ClaimedRun:
 
 
 def claim_run_folder(config: Config) -> ClaimedRun:
-    """Claim the folder of a run. A new one is made with its config; one that exists is locked and left as it is.
+    """Claim the folder of a run. A new one is created with its config; an existing one is locked and left unchanged.
 
-    With `overwrite` an existing run is set aside for a new one. Raises ConfigError if another process writes the run,
-    if what is there is no run, or if the folder cannot be written; then everything is as it was.
+    With `overwrite` an existing run is moved aside for a new one. Raises ConfigError if another process writes the run,
+    if the path is not a run, or if the folder cannot be written. Everything is then unchanged.
     """
-    # Path.exists raises for a path that no file can have or that may not be seen.
+    # Path.exists raises for an impossible path and for one without read permission.
     made_out = not os.path.exists(config.out)  # noqa: PTH110
     if not made_out and not config.out.is_dir():
         raise ConfigError(f"--out {config.out} cannot be written: Not a directory")
@@ -224,7 +225,7 @@ def claim_run_folder(config: Config) -> ClaimedRun:
 
 
 def _claim(config: Config, folder: RunFolder) -> ClaimedRun | None:
-    """Return None if another process has just taken the name."""
+    """Claim a folder. None if another process has just taken the name."""
     path, name = folder.path, config.name
     if not os.path.lexists(path):
         return _make(config, folder)
@@ -262,7 +263,7 @@ def _claim(config: Config, folder: RunFolder) -> ClaimedRun | None:
 
 
 def _make(config: Config, folder: RunFolder) -> ClaimedRun | None:
-    """Make a new folder, with its lock and its config before its name. None if the name is taken by now."""
+    """Create a new folder with lock and config, then rename it. None if the name has been taken in the meantime."""
     made = _hidden(folder.path, NEW)
     made.mkdir()
     lock: FolderLock | None = None
@@ -282,12 +283,12 @@ def _make(config: Config, folder: RunFolder) -> ClaimedRun | None:
 
 
 def _recover(path: Path) -> list[str]:
-    """Remove what a killed start left, and name what it had set aside; return lines for the user."""
+    """Remove the remains of a killed start. Return lines for the user about runs that it moved aside."""
     for left in _siblings(path, NEW):
         if (left / FILE).exists() and is_held(left) is False:
             _delete(left)
     return [
-        f"{aside} holds an older run of this name; move it to a name of its own, or remove it"
+        f"{aside} contains an older run of this name; rename it, or remove it"
         for aside in _siblings(path, REPLACED)
         if is_held(aside) is False
     ]

@@ -1,18 +1,18 @@
-"""A run's folder: where each file lies, and the JSON files in it.
+"""Folder of a run: file paths and the JSON files.
 
 runs/NAME/
-  config.json      the whole config
-  journal.jsonl    everything that happened, see `record.journal`
-  summary.json     the result; from the end of the run on
-  policy_00.json   present hypers and shaping of member 0
+  config.json      the complete config
+  journal.jsonl    all events, see `record.journal`
+  summary.json     the result; written at the end of the run
+  policy_00.json   current hypers and shaping of member 0
   policy_00/       TensorBoard events of member 0
   population/      TensorBoard events of the population
-  checkpoints/     at_FRAMES/: the whole run then, policy_00.safetensors for each member, see `record.checkpoints`
-  .changed         names of the options that are not at their defaults
-  .origin          where the folder was made: only there it is its user's own, see `RunFolder.is_own`
-  logs/            what actors, learners and environments print: actor_0.log, learner_0.log
-  report/          the output of `pbt-rl report`
-  .lock            held while a process writes the run, see `record.claim`
+  checkpoints/     at_FRAMES/: complete run state, policy_00.safetensors for each member, see `record.checkpoints`
+  .changed         names of the options that differ from their defaults
+  .origin          path where the folder was created: it is the user's own run only there, see `RunFolder.is_own`
+  logs/            output of actors, learners and environments: actor_0.log, learner_0.log
+  report/          output of `pbt-rl report`
+  .lock            locked while a process writes the run, see `record.claim`
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ORIGIN, CHANGED = ".origin", ".changed"
 
 
 class RunFolder:
-    """Paths of the files of one run, which need not exist, and writers of its small JSON files."""
+    """Paths of the files of one run, and writers of its small JSON files. The files need not exist."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -56,21 +56,21 @@ class RunFolder:
         self.checkpoints = path / "checkpoints"
         """Folder of checkpoints, see `record.checkpoints`."""
         self.logs = path / "logs"
-        """Folder of what the processes print."""
+        """Folder of the processes' output."""
         self.population_events = path / "population"
         """Folder of the population's TensorBoard events."""
 
     @property
     def is_run(self) -> bool:
-        """Whether there is a config, so a run; False too for a path that no file can have or that may not be seen."""
+        """True if there is a config, hence a run. False also for an impossible or unreadable path."""
         return os.path.isfile(self.config)  # noqa: PTH113 - Path.is_file raises for such a path
 
     def lacks(self, name: str) -> str:
-        """Return the message about a folder that is no run's, as this file is not there. It may hold runs."""
+        """Format the error message for a folder in which this file is missing. The folder may contain runs."""
         if self.is_run:
             return f"{self.path} has no {name}: restore the file"
         inside, there = _runs_in(self.path), os.path.lexists(self.path)
-        hint = f"; it holds runs: name one, such as {inside[0]}" if inside else ""
+        hint = f"; it contains runs: name one, such as {inside[0]}" if inside else ""
         if not there:
             beside = {run.name: run for run in (*_runs_in(Config.out), *_runs_in(self.path.parent))}
             near = get_close_matches(self.path.name.lower(), beside, n=1, cutoff=0.5)
@@ -84,11 +84,11 @@ class RunFolder:
         return self.path / _policy(member)
 
     def values(self, member: int) -> Path:
-        """Present hypers and shaping of a member."""
+        """File of a member's current hypers and shaping."""
         return self.path / f"{_policy(member)}.json"
 
     def write_values(self, member: int, generation: int, values: Values) -> None:
-        """Write the present hypers and shaping of a member, for people. Raises OSError."""
+        """Write a member's current hypers and shaping, for users. Raises OSError."""
         content = {
             "member": member,
             "generation": generation,
@@ -98,15 +98,15 @@ class RunFolder:
         write_whole(self.values(member), json.dumps(content, indent=2) + "\n", sync=False)
 
     def write_config(self, config: Config) -> None:
-        """Write the config, and which of its options are not at their defaults. Raises OSError."""
+        """Write the config, and the names of its options that differ from their defaults. Raises OSError."""
         names = [option.field for option in table(config).values() if option.of(config) != option.default]
         write_whole(self.path / CHANGED, json.dumps(names) + "\n")
         write_whole(self.config, json.dumps(to_json(config), indent=2) + "\n")
 
     def at_default(self, field: str) -> bool:
-        """Whether an option, or all of a group, that this version need not know stood at its default when it was saved.
+        """Check whether an option (or a whole group) had its default value when the run was saved.
 
-        False if that is not known.
+        The option need not exist in this version. False if unknown.
         """
         try:
             changed = json.loads((self.path / CHANGED).read_text(encoding="utf-8"))
@@ -116,14 +116,15 @@ class RunFolder:
         return known and not any(name == field or name.startswith(f"{field}.") for name in changed)
 
     def write_origin(self, path: Path) -> None:
-        """Write where this folder, which was just made, will lie. Raises OSError."""
+        """Write the final path of this folder, which was just created. Raises OSError."""
         write_whole(self.path / ORIGIN, json.dumps([os.path.realpath(path), self.path.stat().st_ino]) + "\n")
 
     @property
     def is_own(self) -> bool:
-        """Whether this user's process made the folder where it lies, and all that commands follow is this user's.
+        """True if the user created the folder at this path.
 
-        One that was copied, moved or unpacked is not, as its place or its inode is another one.
+        The user must also own all files in it that commands use.
+        False for a copied, moved or unpacked folder, because its path or its inode differs.
         """
         run = RunFolder(Path(os.path.realpath(self.path)))
         try:
@@ -149,17 +150,17 @@ def _runs_in(folder: Path) -> list[Path]:
 
 
 def write_whole(path: Path, text: str, *, sync: bool = True) -> None:
-    """Write a file in one piece: a reader finds the old one or the whole new one.
+    """Write a file atomically: a reader finds either the old or the complete new one.
 
-    sync: wait for the disk, so that this holds after a power cut too. Raises OSError; then the old one is there, and no
-    half-written file is left. What a killed process leaves, the next one writes over.
+    sync: flush to disk, so that this holds after a power failure too. Raises OSError; the old file is then unchanged
+    and no partial file is left. The partial file of a killed process is overwritten by the next write.
     """
     draft = path.with_name(f".{path.name}.new")
     draft.unlink(missing_ok=True)
     try:
         with draft.open(
             "x", encoding="utf-8"
-        ) as file:  # never through a link that somebody else has put there
+        ) as file:  # never write through a symbolic link that another user has created
             file.write(text)
             file.flush()
             if sync:
@@ -171,7 +172,7 @@ def write_whole(path: Path, text: str, *, sync: bool = True) -> None:
 
 
 def made_name(config: Config) -> str:
-    """Return a name for a run without one, from its environment and the time, that is still free."""
+    """Return an unused run name made of the environment and the time."""
     env = re.sub(r"[^A-Za-z0-9._-]+", "-", config.env).strip(".-") or "run"
     made = f"{env}-{time.strftime('%Y%m%d-%H%M%S')}"
     names = (made if count == 1 else f"{made}-{count}" for count in itertools.count(1))
@@ -187,10 +188,10 @@ def to_json(config: Config) -> dict[str, Any]:
 
 
 def config_from_json(data: object, at_default: Callable[[str], bool] = lambda _: False) -> Config:
-    """Rebuild the config of a run. Nothing that it names is imported.
+    """Rebuild the config of a run. Imports nothing that it names.
 
-    at_default: whether an option that this version does not have stood at its default, so that it can be left out.
-    Raises ConfigError for anything that is not one, and EnvSetupError for options that a family refuses.
+    at_default: returns True if a removed option had its default value when saved, so that it can be ignored.
+    Raises ConfigError for an invalid config, and EnvSetupError for options that an environment family rejects.
     """
     if not isinstance(data, dict):
         raise ConfigError("the config in config.json should be an object")
@@ -218,7 +219,7 @@ def config_from_json(data: object, at_default: Callable[[str], bool] = lambda _:
 
 
 def _hypers(data: object) -> type[Hypers]:
-    """Return hypers with those of an algorithm that is not imported: of them only their numbers are known."""
+    """Return hypers that include those of an algorithm that is not imported: only their numbers are available."""
     registered = {option.field for option in table(Hypers).values()}
     more = tuple(
         (name, type(value))

@@ -1,4 +1,4 @@
-"""The history of a run, from its journal: the run may have ended, go on, or have been killed."""
+"""The history of a run, built from its journal: the run may have ended, still be running, or have been killed."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.journal import journal_events
 
 FRAMES = "frames"
-"""What members of a run are trained for, in the names of columns and the texts of figures."""
+"""Unit of training in column names and figure texts."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """One member at one moment. seconds: since the run began. frames: of the member."""
+    """One member at one moment. seconds: since the start of the run. frames: of the member."""
 
     seconds: float
     member: int
@@ -53,11 +53,11 @@ class Point:
     objective: float | None
     episodes: int
     complete: bool = True
-    """The window is more than the shortest episodes since the member's last change."""
+    """False while the window holds only the shortest episodes since the member's last change."""
 
     @property
     def drawn(self) -> float | None:
-        """The objective that a curve shows: none while the window is not complete, or it would dive at each change."""
+        """Objective for a curve: None while the window is incomplete, because the curve would drop at each change."""
         return self.objective if self.complete else None
 
 
@@ -65,8 +65,8 @@ class Point:
 class Moment:
     """The population at one moment.
 
-    nodes: of the members that were not stopped before the decisions of this moment. founders: how many fresh weights
-    the members of the population descend from that are not stopped after them.
+    nodes: of the members that were not stopped before the decisions of this moment. founders: number of initialised
+    weights from which the population's members descend, counted over members that are not stopped after the decisions.
     """
 
     seconds: float
@@ -89,13 +89,13 @@ class TakenDecision:
     frames: int
     decision: Decision
     change: Change
-    """What the decision did to its member."""
+    """Effect of the decision on its member."""
     objective: float | None
 
 
 @dataclass(frozen=True)
 class Turn:
-    """The time in which a member held a slot. slot: counted over all packs."""
+    """Interval in which a member held a slot. slot: counted over all packs."""
 
     slot: int
     member: int
@@ -107,8 +107,8 @@ class Turn:
 class Phase:
     """A member's training between two decisions of a search.
 
-    score: its objective at the end. outcome: what followed: `on`, `completed` or `evicted`. Both are None
-    while the phase goes on.
+    score: objective at the end of the phase. outcome: `on` (continued), `completed` or `evicted`. Both are None
+    while the phase lasts.
     """
 
     member: int
@@ -121,21 +121,21 @@ class Phase:
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """Of the options of a search, those that a report reads."""
+    """Search options that a report reads."""
 
     eviction_rate: Annotated[float, Meta(ge=0, lt=1)] = 0.0
 
 
 @dataclass(frozen=True)
 class PbtOptions:
-    """Of the options of PBT, those that a report reads."""
+    """PBT options that a report reads."""
 
     ready: str = ""
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """The options that a report reads. A run of `tune.run` has few of them."""
+    """Options that a report reads. A `tune.run` run has only a few of them."""
 
     env: str = "a run"
     controller: str = "pbt"
@@ -146,9 +146,9 @@ class RunOptions:
     search: SearchOptions = SearchOptions()
     pbt: PbtOptions = PbtOptions()
     api: str | None = None
-    """Of a run of `tune.run`, which counts steps and evaluations."""
+    """Set for a `tune.run` run, which counts steps and evaluations."""
     choices: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Name of a value -> what its indices mean."""
+    """Value name -> meaning of each index, for values that are choices."""
 
     @property
     def controls(self) -> frozenset[int]:
@@ -158,22 +158,21 @@ class RunOptions:
 
     @property
     def unit(self) -> str:
-        """What members are trained for."""
+        """Unit of training: frames or steps."""
         return FRAMES if self.api is None else "steps"
 
     def shown(self, name: str, value: float) -> float | str:
-        """Return a value; of a choice its meaning."""
+        """Return the value, or its meaning if it is a choice."""
         texts = self.choices.get(name)
         return value if not texts else texts[min(max(round(value), 0), len(texts) - 1)]
 
 
 @dataclass(frozen=True)
 class History:
-    """Everything that a report shows.
+    """All data of a report.
 
-    config, versions: as in the journal's first event; the config of a resumed run is that of its last resume. seconds:
-    since the run began, without the time in which it stood still. ended: why the run ended; None if it goes on or was
-    cut off.
+    config, versions: from the journal's first event; a resumed run has the config of its last resume. seconds: since
+    the start, without interruptions. ended: reason for the end; None if the run still trains or was killed.
     """
 
     name: str
@@ -192,29 +191,29 @@ class History:
     phases: Sequence[Phase]
     actor_restarts: int
     learners_lost: Sequence[float] = ()
-    """Seconds at which a learner died or hung and was replaced."""
+    """Seconds at which a learner was replaced because it died or hung."""
     final: Final | None = None
-    """The games after training, if there were any."""
+    """Final evaluation; None without one."""
     evaluations: Sequence[Evaluation] = ()
-    """The games beside training, if there were any."""
+    """Evaluations during training."""
     tasks: int = 0
-    """Of the environment; 0 for one without."""
+    """Number of tasks of the environment; 0 without tasks."""
     entry_episodes: int = 1
-    """Episodes whose mean is one entry of a window: more than 1 in a simulator on the device."""
+    """Episodes averaged into one window entry: more than 1 for a device simulator."""
     noise: Noise | None = None
-    """Of the comparisons; None if the windows were not read."""
+    """Noise of the comparisons; None if the windows were not read."""
     remarks: Sequence[str] = ()
-    """What the terminal showed about what went wrong unseen."""
+    """Warnings that were shown in the terminal."""
     told: Progress | None = None
-    """The newest record of progress; None if there is none."""
+    """Latest progress record; None without one."""
     cpu_seconds: float = 0.0
-    """Of all processes, on the learners' and actors' side; 0 if it was not recorded."""
+    """CPU seconds of all learner and actor processes; 0 if not recorded."""
     gpu_seconds: float = 0.0
-    """In which GPUs learned, added up; 0 without one."""
+    """Seconds of learning on GPUs, summed over GPUs; 0 without one."""
 
     @property
     def training_seconds(self) -> float:
-        """Without start and end, as the terminal shows them; of a run that records none, `seconds`."""
+        """Seconds of training without start-up and shutdown, as in the terminal; `seconds` if not recorded."""
         told = None if self.told is None else self.told.training_seconds
         return self.seconds if told is None else told
 
@@ -224,12 +223,12 @@ class History:
         return self.options.controls
 
     def standard_error(self, games: Evaluation) -> float:
-        """Return that of the mean of games beside training; with tasks, mean and spread are over these."""
+        """Return the standard error of an evaluation's mean. With tasks, mean and std are over the tasks."""
         return games.spread / math.sqrt(max(1, self.tasks or games.episodes))
 
     @cached_property
     def last(self) -> dict[int, Node]:
-        """Return each member's last node, stopped or not, in order of id."""
+        """Return each member's last node, stopped members included, in order of id."""
         return {m: self.lineage.path(m)[-1] for m in sorted({n.member for n in self.lineage.nodes})}
 
     @cached_property
@@ -242,12 +241,12 @@ class History:
         return curves
 
     def objective(self, node: Node) -> float | None:
-        """Return the node's last known objective; None if there is none, or if it is NaN or infinite."""
+        """Return the node's last known objective; None if it is missing, NaN or infinite."""
         return finite(self.lineage.objectives.get(node.key))
 
     @cached_property
     def ranking(self) -> list[int]:
-        """Return the population's members with a score, best first: see `by_score`."""
+        """Return the population's members that have a score, best first: see `by_score`."""
         return [m for m in self._ranked if m not in self.controls]
 
     @property
@@ -257,11 +256,11 @@ class History:
 
     @property
     def finals(self) -> Mapping[int, float]:
-        """Return the means of final games, of the members that played any."""
+        """Return the final evaluation means, by member."""
         return {} if self.final is None else self.final.means
 
     def score(self, member: int | None) -> float | None:
-        """Return a member's mean of final games; if it has played none, its last known objective."""
+        """Return a member's final evaluation mean, or its last known objective if it has none."""
         if member is None or member not in self.last:
             return None
         final = finite(self.finals.get(member))
@@ -269,22 +268,22 @@ class History:
 
     @cached_property
     def now(self) -> Mapping[int, MemberProgress]:
-        """Return the newest record of each member's progress, by member."""
+        """Return each member's latest progress record, by member."""
         return {} if self.told is None else {one.member: one for one in self.told.members}
 
     @cached_property
     def everyone(self) -> list[int]:
-        """Return all members, controls among them, best first; last those without a score."""
+        """Return all members (controls included), best first, those without a score last."""
         return [*self._ranked, *(m for m in self.last if m not in self._ranked)]
 
     @property
     def frames(self) -> int:
-        """Return how far the members are: the least frames of any that trains, as their records have it."""
+        """Return the least recorded frames of any member that trains."""
         return self.moments[-1].frames if self.moments else 0
 
     @property
     def all_frames(self) -> int:
-        """Return the sum over all members."""
+        """Return the frames of all members, summed."""
         return sum(points[-1].frames for points in self.curves.values() if points)
 
     @property
@@ -298,7 +297,7 @@ class History:
 
     @cached_property
     def varied(self) -> list[str]:
-        """Return the names of the values in which any two nodes differ: what was tuned or searched."""
+        """Return the names of the values that differ between any two nodes: the tuned or searched values."""
         nodes = self.lineage.nodes
         return (
             [n for n in nodes[0].values if len({node.values.get(n) for node in nodes}) > 1] if nodes else []
@@ -306,7 +305,7 @@ class History:
 
     @property
     def is_search(self) -> bool:
-        """Return whether members are configurations that are trained phase by phase and stopped."""
+        """True if members are configurations that are trained in phases and can be evicted."""
         return bool(self.phases)
 
 
@@ -325,9 +324,9 @@ def read_run(folder: Path) -> History:
 
 
 def history_of(name: str, events: Sequence[Event], noise: Noise | None = None) -> History:
-    """Build the history from a run's events, the first of which is `Start`. Raises ConfigError.
+    """Build the history from a run's events. The first event is `Start`. Raises ConfigError.
 
-    noise: of the same run, if its windows were read.
+    noise: of the same run, or None if its windows were not read.
     """
     events = uninterrupted(events)
     start = events[0]
@@ -389,9 +388,10 @@ def history_of(name: str, events: Sequence[Event], noise: Noise | None = None) -
 
 
 def _spent(events: Sequence[Event], began: float, counts: Callable[[str], bool]) -> float:
-    """Integrate the busy threads of some stages; each record of progress has them as means over the time before it.
+    """Integrate the busy threads of some stages over time.
 
-    The first ones of a run have none yet: the first that has them stands for the time since the start.
+    Each progress record holds means over the preceding interval. The first records of a run have none, so the first
+    record with means covers the time since the start.
     """
     total, before, busy, known = 0.0, 0.0, 0.0, False
     for event in events:
@@ -425,7 +425,7 @@ def _points(event: Round | Progress, seconds: float) -> list[Point]:
 
 
 def _turns(changes: Iterable[SlotChange], began: float, total: float) -> list[Turn]:
-    """Pair every entry into a slot with the exit; turns without an exit last to the end."""
+    """Pair each slot entry with its exit. Without an exit the interval lasts to the end of the run."""
     slots: dict[tuple[int, int], int] = {}
     holders: dict[int, tuple[int, float]] = {}
     turns = []
@@ -442,9 +442,9 @@ def _turns(changes: Iterable[SlotChange], began: float, total: float) -> list[Tu
 
 
 def _phases(decisions: Iterable[TakenDecision], turns: Sequence[Turn], total: float) -> list[Phase]:
-    """Return the phases of a search, as its decisions number them, in order of their end.
+    """Return the phases of a search, numbered as in its decisions, in order of their end.
 
-    The first phase of a member begins with its first turn; a member that never held a slot has no phase.
+    A member's first phase begins when it first enters a slot. A member that never held a slot has no phase.
     """
     entered: dict[int, float] = {}
     for turn in turns:
@@ -465,7 +465,10 @@ def _phases(decisions: Iterable[TakenDecision], turns: Sequence[Turn], total: fl
 
 
 def light(event: Event) -> Event:
-    """Return the event; of a round, keep of each window the mean alone: a tenth of a journal of many members."""
+    """Reduce each window of a round to its mean.
+
+    The reason: the full windows take nine tenths of the journal of many members.
+    """
     if not isinstance(event, Round):
         return event
     means = [(m, mean(m.objectives)) for m in event.report.members]
@@ -474,12 +477,12 @@ def light(event: Event) -> Event:
 
 
 def uninterrupted(events: Iterable[Event]) -> Sequence[Event]:
-    """Return the events with the interruptions taken out.
+    """Return the events without interruptions.
 
-    - All times after a `Resume` are earlier by the time in which the run stood still: from the event before it to it.
-    - An `End` and a `Final` that a `Resume` follows are left out.
-    - Every slot is left at a `Resume`, at which others may take other slots.
-    - The config of the first event is that of the last `Resume`.
+    - All times after a `Resume` are shifted back by the length of the interruption, which precedes the event.
+    - An `End` or a `Final` before a `Resume` is dropped.
+    - Each slot is vacated at a `Resume`, because its member may then enter another slot.
+    - The first event gets the config of the last `Resume`.
     """
     told: list[Event] = []
     paused, config = 0.0, None
@@ -498,6 +501,6 @@ def uninterrupted(events: Iterable[Event]) -> Sequence[Event]:
 
 
 def _held(events: Iterable[Event]) -> list[tuple[int, int]]:
-    """Return (pack, slot) of every slot that a member holds after the events."""
+    """Return (pack, slot) of each slot that a member holds after the events."""
     held = {(e.pack, e.slot): e.enters for e in events if isinstance(e, SlotChange)}
     return [place for place, member in held.items() if member is not None]

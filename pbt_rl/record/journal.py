@@ -1,15 +1,15 @@
-"""The journal of a run: JSON lines, one object per event, appended and flushed as it happens.
+"""Journal of a run: JSON lines, one object per event, appended and flushed immediately.
 
-Every event holds `event` (its kind), `time` (seconds since the epoch) and `frames` (the population's clock: the least
-emulator frames of any member that trains). docs/reference/run-files.md has the kinds.
+Each event holds `event` (its kind), `time` (seconds since the epoch) and `frames` (population clock: the least
+emulator frames of any member that trains). docs/reference/run-files.md lists the kinds.
 
-Events that cannot be written (a full disk, a folder that is read-only or gone) wait in memory and are written in order
-when that is possible again. At most 64 MB wait; beyond that the oldest are dropped and counted in a `lost` event, those
-that an audit needs (`round`...) last of all.
+If the disk is full or the folder is read-only or missing, events wait in memory and are written in order later. At
+most 64 MB wait. Beyond that the oldest are dropped and counted in a `lost` event; events that an audit needs
+(`round`...) are dropped last.
 
-JSON has no NaN and no infinities: they are written as the strings "nan", "inf" and "-inf".
+NaN and infinities are written as the strings "nan", "inf" and "-inf" because JSON has no such numbers.
 
-Reads journals and the other JSON files of a run's folder, which may come from anybody and be damaged in any way.
+Also reads journals and the other JSON files of a run's folder. They are untrusted and may be damaged.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from pbt_rl.version import __version__
 
 MAX_WAITING_BYTES = 64 << 20
 AUDITED = frozenset({"start", "initial", "round", "resume"})
-"""Events without which the decisions cannot be decided again."""
+"""Events that an audit needs to recompute the decisions."""
 _OBJECT = msgspec.json.Decoder(dict[str, Any])
 LineT = TypeVar("LineT")
 
@@ -51,25 +51,25 @@ LineT = TypeVar("LineT")
 class Journal:
     """Appends events to one file. Use it from one thread of one process.
 
-    An existing file is continued; it ends with a whole event (`cut_journal`).
+    An existing file must end with a complete event (`cut_journal`); new events are appended.
     """
 
     def __init__(self, path: Path, warn: Callable[[str], None] = warnings.warn) -> None:
-        """warn: shows a line when writing fails, and when it works again. Raises OSError."""
+        """warn: called with a line when writing fails and when it works again. Raises OSError."""
         self._path, self._warn = path, warn
         self._file = AppendFile(path)
         self._outage = Outage(f"events of {path}", warn)
         self._waiting: deque[tuple[str, bytes]] = deque()
-        """Kind and line of each event that is not in the file yet."""
+        """Kind and line of each event that is not yet in the file."""
         self._waiting_bytes = 0
         self._lost: Counter[str] = Counter()
         self._first_lost: dict[str, Any] = {}
 
     def write(self, event: str, frames: int, **content: Any) -> None:
-        """Append one event. Its content may hold dataclasses, paths, tuples, numpy numbers, NaN and infinities.
+        """Append one event. Its content may contain dataclasses, paths, tuples, numpy numbers, NaN and infinities.
 
-        If it cannot be written now, it waits in memory. Raises TypeError for anything else that JSON cannot represent;
-        then nothing is written.
+        It waits in memory if it cannot be written now. Raises TypeError, and writes nothing, for anything else that
+        JSON cannot represent.
         """
         self._add(event, frames, content)
         if self._outage.due():
@@ -83,11 +83,11 @@ class Journal:
             self._drop()
 
     def position(self) -> int:
-        """Return the bytes of the events that are in the file."""
+        """Return the size in bytes of the written events."""
         return self._file.position
 
     def sync(self) -> None:
-        """Write the events that wait, and have the disk confirm all. Raises OSError if that fails."""
+        """Write the waiting events and flush everything to disk (fsync). Raises OSError."""
         self._write_waiting()
         self._outage.worked()
         self._file.sync()
@@ -102,7 +102,7 @@ class Journal:
         self._write_waiting()
 
     def initial(self, values: list[Values]) -> None:
-        """Write the members' values at the start. Raises OSError."""
+        """Write the members' initial values. Raises OSError."""
         self._add("initial", 0, {"values": values})
         self._write_waiting()
 
@@ -113,7 +113,7 @@ class Journal:
         incomplete: Sequence[int] = (),
         count: int = 1,
     ) -> None:
-        """Write what a controller was passed and the decisions that it returned. count: see `Round`."""
+        """Write the report to a controller and the decisions that it returned. count: see `Round`."""
         made = [decision_to_dict(d) for d in decisions]
         members = [
             {name: value for name, value in vars(m).items() if name != "values"} for m in report.members
@@ -124,7 +124,7 @@ class Journal:
         self.write("round", report.frames, report=seen, decisions=made, incomplete=incomplete, **of_rounds)
 
     def close(self) -> None:
-        """Try for the last time to write what waits, and close the file. Safe to call twice."""
+        """Try once more to write the waiting events, then close the file. Safe to call twice."""
         if self._waiting:
             try:
                 self._write_waiting()
@@ -152,8 +152,9 @@ class Journal:
             self._waiting_bytes -= len(line)
 
     def _drop(self) -> None:
-        """Drop the oldest events that wait, down to half the bound; those that an audit needs only if there are too
-        many of them alone.
+        """Drop the oldest waiting events down to half the limit.
+
+        Events that an audit needs are dropped only if they exceed the limit without the others.
         """
         for audited in (False, True):
             if audited and self._waiting_bytes <= MAX_WAITING_BYTES:
@@ -176,18 +177,17 @@ def read_journal(path: Path) -> list[dict[str, Any]]:
 
 
 def each_line(path: Path, decode: Callable[[bytes, int], LineT]) -> Iterator[LineT]:
-    """Yield what a function makes of each line and its number, without a broken last line (the process was killed while
-    writing it).
+    """Yield `decode(line, number)` for each line. An incomplete last line is skipped: the process was killed.
 
-    One after the other, as a journal of weeks has gigabytes. Raises OSError, what the function does, and ValueError for
-    a line that is no JSON anywhere but at the end: the file is damaged then.
+    Lines are read one at a time because the journal of a long run has gigabytes. Raises OSError, any error of
+    `decode`, and ValueError if a line other than the last is not JSON: the file is damaged.
     """
     broken = 0
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             if broken:
                 raise ValueError(
-                    f"{path}, line {broken}, is no JSON: restore the file, as no run goes on without a line"
+                    f"{path}, line {broken}, is not JSON: restore the file, because a run needs each line to continue"
                 )
             try:
                 event = decode(line, number)
@@ -195,14 +195,14 @@ def each_line(path: Path, decode: Callable[[bytes, int], LineT]) -> Iterator[Lin
                 broken = number
             else:
                 yield event
-            if not line.endswith(b"\n"):  # the last one; what a run appends meanwhile is no line of its own
+            if not line.endswith(b"\n"):  # the last line; a running process may append to it in the meantime
                 return
 
 
 def cut_journal(path: Path, position: int) -> None:
-    """Cut a journal off after `position` bytes, which is where an event ended, to continue it from there.
+    """Truncate a journal to `position` bytes, the end of an event, to continue it from there.
 
-    Raises ConfigError if it is missing or shorter or no event ends there, OSError if it cannot be read or cut.
+    Raises ConfigError if it is missing, is shorter, or has no event end there; OSError if it cannot be read or cut.
     """
     if not path.exists():
         raise ConfigError(f"{path} is missing: restore the file")
@@ -210,13 +210,11 @@ def cut_journal(path: Path, position: int) -> None:
         size = file.seek(0, os.SEEK_END)
         if size < position:
             raise ConfigError(
-                f"{path} is shorter ({size:,} bytes) than it was ({position:,}): events are missing; restore the file"
+                f"{path} has {size:,} bytes instead of {position:,}: events are missing; restore the file"
             )
         file.seek(max(0, position - 1))
         if position > 0 and file.read(1) != b"\n":
-            raise ConfigError(
-                f"{path} is not what it was: no event ends at byte {position:,}; restore the file"
-            )
+            raise ConfigError(f"{path} has changed: no event ends at byte {position:,}; restore the file")
         file.truncate(position)
         os.fsync(file.fileno())
 
@@ -238,24 +236,24 @@ def as_json_types(value: Any) -> Any:
 
 def _line(record: Mapping[str, Any]) -> bytes:
     text = json.dumps(as_json_types(record), allow_nan=False, ensure_ascii=False)
-    return text.encode(errors="replace") + b"\n"  # a path may hold what is no text
+    return text.encode(errors="replace") + b"\n"  # a path may contain bytes that are not valid text
 
 
 MOST_BYTES = 64 << 20
-"""Of config.json and summary.json: of a run with thousands of members they are far smaller."""
+"""Limit for config.json and summary.json, which are far smaller even with thousands of members."""
 
 
 def check_file(path: Path, most_bytes: int | None = None) -> None:
-    """Check that a file can be read to its end, which devices and pipes do not have. Raises OSError or ValueError."""
+    """Check that a path is a regular file (no device or pipe) within a size limit. Raises OSError or ValueError."""
     facts = path.stat()
     if not stat.S_ISREG(facts.st_mode):
-        raise ValueError(f"{path.name} is no regular file")
+        raise ValueError(f"{path.name} is not a regular file")
     if most_bytes is not None and facts.st_size > most_bytes:
         raise ValueError(f"{path.name} has {facts.st_size:,} bytes, more than {most_bytes:,}")
 
 
 def read_object(path: Path, if_missing: str) -> dict[str, Any]:
-    """Return the JSON object in a file. Raises ConfigError; if there is no such file, with the text `if_missing`."""
+    """Return the JSON object in a file. Raises ConfigError, with the text `if_missing` if the file is missing."""
     try:
         check_file(path, MOST_BYTES)
         data = json.loads(path.read_text(encoding="utf-8"))
@@ -266,12 +264,12 @@ def read_object(path: Path, if_missing: str) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} cannot be read: {reason(error)}") from error
     if not isinstance(data, dict):
-        raise ConfigError(f"{path} cannot be read: it holds no JSON object")
+        raise ConfigError(f"{path} cannot be read: it does not contain a JSON object")
     return data
 
 
 def was_saved(folder: Path) -> bool:
-    """Return whether a run has had a checkpoint. One that goes on from its only one notes `resume` in its place.
+    """Check whether a run has had a checkpoint. A run resumed from its only one has a `resume` event instead.
 
     Raises ConfigError.
     """
@@ -281,11 +279,11 @@ def was_saved(folder: Path) -> bool:
 
 
 PACKAGES = ("torch", "numpy", "numba", "gymnasium", "ale-py", "safetensors")
-"""Packages whose versions affect a result."""
+"""Packages whose versions affect results."""
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of this package, of Python and of the installed packages that affect a result."""
+    """Return the versions of this package, Python and the installed packages that affect results."""
     found = {"pbt_rl": __version__, "python": platform.python_version()}
     for name in PACKAGES:
         try:
@@ -296,9 +294,9 @@ def versions() -> dict[str, str]:
 
 
 def git_version() -> str | None:
-    """Return the commit of this source tree, with "-dirty" if files differ from it; None outside of one."""
+    """Return the commit of this source tree, with "-dirty" if files were changed. None outside a git checkout."""
     root = Path(__file__).resolve().parents[2]
-    if not (root / ".git").exists():  # an installed package must not report a repository around it
+    if not (root / ".git").exists():  # an installed package must not report a repository that contains it
         return None
     command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
@@ -312,7 +310,7 @@ def git_version() -> str | None:
 
 
 def journal_events(folder: Path) -> Iterator[Event]:
-    """Yield the events of a run's journal in order, as `each_line`. Raises ConfigError."""
+    """Yield the events of a run's journal in order, read as by `each_line`. Raises ConfigError."""
     path = RunFolder(folder).journal
     try:
         check_file(path)

@@ -1,8 +1,8 @@
-"""Finds members whose weights a run has saved, and says what the files of a run may make this program do.
+"""Saved members of a run, and the trust check of its config.
 
-They make it do nothing but read numbers, unless the user has made them or trusts them. A config may name modules
-(`module:name`), which are imported and so run, a cluster, and folders and options of engines. Each command checks the
-options that it would follow (`PLAY`, `AUDIT`) before it does. To find a member nothing that a config names is imported.
+Files of an untrusted run are only read as numbers, unless the user created or trusts the run. A config may name modules
+(`module:name`), which are imported and thus executed, a cluster, and folders and options of engines. Each command
+checks the options that it uses (`PLAY`, `AUDIT`) first. Finding a member imports nothing that a config names.
 """
 
 from __future__ import annotations
@@ -26,43 +26,46 @@ from pbt_rl.record.journal import read_object
 
 
 def read_config(run: Path) -> Config:
-    """Read the config of a run. It imports nothing; `check_trust` comes before anything else is done with it.
+    """Read the config of a run. Imports nothing; call `check_trust` before any other use of the config.
 
     Raises ConfigError if there is none, or EnvSetupError.
     """
     folder = RunFolder(run)
     missing = folder.lacks("config.json")
-    if os.path.isfile(folder.journal):  # noqa: PTH113 - for pathlib a name may be too long
+    if os.path.isfile(folder.journal):  # noqa: PTH113 - pathlib raises for a name that is too long
         missing = (
-            f"{run} has a journal but no config.json: it is a run of something else than agents, which goes on in the "
-            "Python that made it"
+            f"{run} has a journal but no config.json, so `pbt-rl train` did not make it; continue it from the Python "
+            "program that made it"
         )
     return config_from_json(read_object(folder.config, missing), folder.at_default)
 
 
 def _holds_text(value: Any) -> bool:
-    """Whether a value of --env-option is, or holds, a text: makers take some as names of modules, files or programs."""
+    """Check whether a value of --env-option contains text.
+
+    Env constructors may use text as the name of a module, file or program.
+    """
     if isinstance(value, Mapping):
         return any(_holds_text(inner) for inner in value.values())
     return isinstance(value, str) or (isinstance(value, list) and any(_holds_text(inner) for inner in value))
 
 
 _MACHINE = tuple(name for name, option in table(Config).items() if "machine" in option.metadata)
-"""Options about this machine: a folder that is read, one in which files are written and removed, and its size."""
+"""Options about this machine: folders that are read or written, and its size."""
 
 NETWORK = ("model.encoder", "model.core", "model.policy-head", "model.value-head")
-"""Options that may name parts of a network."""
+"""Options that may name network modules."""
 PLAY = ("env", "env-option", "algo", *NETWORK, *_MACHINE)
-"""Options that playing a member follows."""
+"""Options that are used to play a member."""
 AUDIT = ("controller", "pbt.exploit", "pbt.explore", "pbt.custom-explore")
-"""Options that deciding again follows."""
+"""Options that are used to recompute decisions."""
 
 
 def check_trust(config: Config, options: Collection[str], run: Path, *, trust: bool) -> None:
-    """Raise ConfigError if one of these options of a run's config leads to code or places of others.
+    """Raise ConfigError if one of these options makes the program use foreign code or paths.
 
-    trust: whether the user trusts whoever wrote the run, so that all of it is followed. A run of the user's own, where
-    it was made, is: what is followed is named.
+    trust: the user trusts the author of the run, so all options are used. The options of a run that the user created
+    at this path are used too, and are printed.
     """
     named = [] if trust else _foreign(config, options)
     if not named:
@@ -70,10 +73,10 @@ def check_trust(config: Config, options: Collection[str], run: Path, *, trust: b
     typed = " ".join(f"--{option} {shlex.quote(value):.200}" for option, value in named)
     if not RunFolder(run).is_own:
         raise ConfigError(
-            f"{RunFolder(run).config} names {typed}, which would be imported or used. If you trust whoever wrote it, "
+            f"{RunFolder(run).config} names {typed}, which would be imported or used. If you trust its author, "
             "add --trust (from Python: trust=True)"
         )
-    _say(f"pbt-rl: {run} is your own run: what it names is imported and used: {typed}")
+    _say(f"pbt-rl: {run} is your own run: the modules and paths in its config are used: {typed}")
 
 
 @cache
@@ -82,7 +85,7 @@ def _say(line: str) -> None:
 
 
 def _foreign(config: Config, asked: Collection[str]) -> list[tuple[str, str]]:
-    """Return (option, value) of what leads out of what is installed with this program, of the options asked for."""
+    """Return (option, value) of the requested options that use code or paths outside this installation."""
     options = {name: value for name, _, value in walk(config)}
     found: list[tuple[str, str]] = []
     for name, option in table(config).items():
@@ -107,7 +110,7 @@ _SOURCE = re.compile(rf"(?P<run>.+?)(@(?P<at>[0-9]{{1,18}}))?(:(?P<member>{_MEMB
 
 @dataclass(frozen=True)
 class Source:
-    """What RUN[@FRAMES][:MEMBER] says. at: frames of a checkpoint; None for the newest whole one."""
+    """A parsed RUN[@FRAMES][:MEMBER]. at: frames of a checkpoint; None: the newest complete one."""
 
     run: Path
     at: int | None = None
@@ -115,7 +118,7 @@ class Source:
 
     @classmethod
     def of(cls, text: str) -> Source | None:
-        """Read such a text; None if it names no folder of a run."""
+        """Parse such a text. None if it does not name the folder of a run."""
         text = os.path.expanduser(os.path.expandvars(text))  # noqa: PTH111 - the folder is a part of it
         if RunFolder(Path(text)).is_run:
             return cls(Path(text))
@@ -140,9 +143,9 @@ class SavedPolicy:
 
 
 def find_saved(source: Source, note: Callable[[str], None]) -> SavedPolicy:
-    """Find a member. note: is told of newer checkpoints that are not whole, and so passed over.
+    """Find a saved member. note: called with each newer checkpoint that is skipped because it is incomplete.
 
-    Raises ConfigError with the frames or members that there are; CheckpointBroken for a state.json that is damaged.
+    Raises ConfigError that lists the available frames or members; CheckpointBroken if state.json is damaged.
     """
     if not re.fullmatch(_MEMBER, source.member):
         raise ConfigError(f"--member {source.member!r} cannot be used: write best or the id of a member")
@@ -151,7 +154,7 @@ def find_saved(source: Source, note: Callable[[str], None]) -> SavedPolicy:
     member = _best(source.run, checkpoint, saved) if source.member == BEST else int(source.member)
     if member not in saved:
         never = member < read_config(source.run).members
-        why = "it had never held a slot, so it has no weights" if never else "there is no such member"
+        why = "it never held a slot, so it has no weights" if never else "this member does not exist"
         raise ConfigError(
             f"member {member} is not in {checkpoint.path}: {why}; choose one of {', '.join(map(str, saved))}"
         )
@@ -165,7 +168,7 @@ def _checkpoint(source: Source, note: Callable[[str], None]) -> Checkpoint:
     notes: list[str] = []
     newest = checkpoints.newest(notes.append)
     if newest is None:
-        why = f"none of its checkpoints is whole: {notes[0]}" if notes else "it was never saved"
+        why = f"none of its checkpoints is complete: {notes[0]}" if notes else "it was never saved"
         raise ConfigError(f"{source.run} has no weights: {why}")
     for text in notes:
         note(text)
@@ -177,17 +180,20 @@ def _best(run: Path, checkpoint: Checkpoint, saved: list[int]) -> int:
     if named in saved:
         return int(named)
     best = checkpoint.state().get("best_member")
-    if best is None:  # no episode had finished
+    if best is None:  # no episode had ended
         return saved[0]
     if not isinstance(best, int) or isinstance(best, bool):
         raise ConfigError(
-            f"{checkpoint.path}: best_member in its state.json is not the id of a member: {best!r:.100}"
+            f"{checkpoint.path}: best_member in its state.json is not a member id: {best!r:.100}"
         )
     return best
 
 
 def _named_best(run: Path, checkpoint: Checkpoint) -> Any:
-    """Return the best member that the summary names, if it is about this checkpoint: it knows the final games."""
+    """Return the best member of the summary, if it is about this checkpoint.
+
+    The summary takes precedence because it includes the final evaluation.
+    """
     path = RunFolder(run).summary
     summary = read_object(path, "") if path.is_file() else {}
     return summary.get("best_member") if summary.get("saved_at_frames") == checkpoint.frames else None

@@ -3,5 +3,5 @@
     journal.jsonl -> History -+-> figures, cost... -> PNG -> page (HTML), TensorBoard
                               +-> exports (CSV)
 
-A run that trains imports nothing from here: a process of its own (`images`) draws the figures for TensorBoard.
+A training run does not import this package: a separate process (`images`) draws the figures for TensorBoard.
 """

@@ -1,4 +1,4 @@
-"""`pbt-rl audit RUN`: decide a recorded run again, and compare bit for bit."""
+"""`pbt-rl audit RUN`: recompute the decisions of a recorded run and compare them bit for bit."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ EXIT_OK, EXIT_DIFFERENT = 0, 1
 
 
 def audit(run: Path, trust: bool = False) -> int:
-    """Print how many rounds and decisions agree, or the first that does not; return the exit code.
+    """Print the number of matching rounds and decisions, or the first mismatch; return the exit code.
 
-    The environment is not needed: the journal holds its shaping. trust: whether rules of somebody's own are imported.
-    Raises ConfigError if `run` is no run.
+    The environment is not needed, because the journal contains its shaping. trust: import user-defined rules.
+    Raises ConfigError if `run` is not a run.
     """
     recorded = Recorded.open(run, trust)
     config = recorded.config
@@ -40,16 +40,16 @@ def audit(run: Path, trust: bool = False) -> int:
     made = f"{len(rounds.frames)} rounds with {rounds.decisions} decisions"
     counted = f"{made}, and the values of all members at the start"
     if not mismatches:
-        print(f"{run}: {counted}, agree bit for bit with what the controller decides again")
+        print(f"{run}: {counted}, agree bit for bit with the recomputed ones")
         return EXIT_OK
-    print(f"{run}: of {counted}, {len(mismatches)} disagree with what the controller decides again")
+    print(f"{run}: of {counted}, {len(mismatches)} disagree with the recomputed ones")
     print(_described(mismatches[0], rounds.frames.get(mismatches[0].index)) + _origin(recorded.start))
     return EXIT_DIFFERENT
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """A run that can be decided again. events: all of them, to be read once. config: that it was started with."""
+    """A run to recompute. events: all events, readable once. config: the one at its start."""
 
     run: Path
     trust: bool
@@ -57,11 +57,11 @@ class Recorded:
     config: Config
     events: Iterator[Event]
     names: frozenset[str]
-    """Of the members' values at its start."""
+    """Names of the members' values at the start."""
 
     @classmethod
     def open(cls, run: Path, trust: bool = False) -> Recorded:
-        """Read the head of a run's journal. Raises ConfigError if `run` is no run, or cannot be decided again."""
+        """Read the head of a run's journal. Raises ConfigError if it is not a run or cannot be recomputed."""
         events = journal_events(run)
         head = _head(events)
         start, config = _first_event(run, head)
@@ -71,13 +71,13 @@ class Recorded:
         return cls(run, trust, start, config, itertools.chain(head, events), frozenset(first))
 
     def table(self, config: Config) -> dict[str, HyperSpec]:
-        """Return the table of the values that the run's members have, under its config or another one."""
+        """Return the table of the members' values, for the run's config or another one."""
         return value_table(config, self.start.shaping, self.names)
 
     def resumed(
         self, event: Resume, state: Any, change: Callable[[Config], Config] = lambda c: c
     ) -> Controller:
-        """Return the controller of the run from where it was resumed with other options. change: of its options."""
+        """Rebuild the controller at a resume with changed options. change: applied to the options."""
         config = config_from_json(event.config, RunFolder(self.run).at_default)
         check_trust(config, AUDIT, self.run, trust=self.trust)
         config = change(_declared(config, self.trust, self.run))
@@ -85,18 +85,18 @@ class Recorded:
             return resumed_controller(config, self.table(config), config.seed, state, event.values)
         except ValueError as error:
             raise ConfigError(
-                f"{self.run} cannot be decided again from where it was resumed: {error}"
+                f"{self.run} cannot be recomputed from the point where it was resumed: {error}"
             ) from error
 
 
 class _Rounds:
-    """Passes events on and counts the rounds among them. Nothing else is kept: a journal of weeks has gigabytes."""
+    """Passes events on and counts their rounds. Keeps nothing else, because long journals have gigabytes."""
 
     def __init__(self, run: Path, events: Iterable[Event]) -> None:
         self._run, self._events = run, events
         self.decisions = 0
         self.frames: dict[int, int] = {}
-        """Index of each round -> the population's clock."""
+        """Index of each round -> population clock (frames)."""
 
     def __iter__(self) -> Iterator[Event]:
         """Yield the events. Raises ConfigError at rounds that were lost."""
@@ -113,9 +113,9 @@ class _Rounds:
 
 
 def _declared(config: Config, trust: bool, run: Path) -> Config:
-    """Return the config with all that is known of its hypers. Raises ConfigError.
+    """Return the config with all declared hypers. Raises ConfigError.
 
-    Those of an algorithm of the user's own that declares some are known when it is imported; others are not imported.
+    Imports a user-defined algorithm only if it declares hypers, because they are declared in its code.
     """
     if all("bounds" in option.metadata for option in table(config.hypers).values()):
         return config
@@ -124,7 +124,7 @@ def _declared(config: Config, trust: bool, run: Path) -> Config:
 
 
 def _head(events: Iterator[Event]) -> list[Event]:
-    """Return the events up to the values at the start, without which no round can follow."""
+    """Return the events up to the initial values, which precede every round."""
     head = []
     for event in events:
         head.append(event)
@@ -134,9 +134,9 @@ def _head(events: Iterator[Event]) -> list[Event]:
 
 
 def _first_event(run: Path, events: Sequence[Event]) -> tuple[Start, Config]:
-    """Return the first event, and the config that the run was started with (a resumed run may have another by now).
+    """Return the first event and the config at the start.
 
-    events: up to the values at the start. Raises ConfigError if it cannot be decided again.
+    events: up to the initial values. Raises ConfigError if the run cannot be recomputed.
     """
     if not events or not isinstance(events[0], Start):
         raise ConfigError(
@@ -148,25 +148,25 @@ def _first_event(run: Path, events: Sequence[Event]) -> tuple[Start, Config]:
     members = next((len(event.values) for event in events if isinstance(event, Initial)), None)
     if members != config.members:
         raise ConfigError(
-            f"{run} cannot be audited: its journal was started with {config.members} members, and has values of "
-            f"{'none' if members is None else members}"
+            f"{run} cannot be audited: its journal was started with {config.members} members, but has initial values "
+            f"for {'none' if members is None else members}"
         )
     return events[0], config
 
 
 def _described(mismatch: Mismatch, frames: int | None) -> str:
-    """frames: the population's clock at the round; None at the start."""
+    """Format a mismatch. frames: population clock of the round; None at the start."""
     pairs = itertools.zip_longest(mismatch.recorded, mismatch.decided)
     recorded, decided = next((a, b) for a, b in pairs if a != b)
     where = "values at the start" if frames is None else f"round at {frames:,} frames"
     lines = [f"first in line {mismatch.index + 1} of the journal, the {where}:"]
-    for label, one, other in (("recorded", recorded, decided), ("decided again", decided, recorded)):
+    for label, one, other in (("recorded", recorded, decided), ("recomputed", decided, recorded)):
         lines.append(f"  {label}: {_differing(one, other)}")
     return "\n".join(lines)
 
 
 def _differing(one: Any, other: Any) -> str:
-    """Describe `one`; if both are of a kind, only the parts that differ."""
+    """Describe `one`; only the differing parts if both are of the same kind."""
     if one is None:
         return "nothing"
     if type(one) is not type(other):
@@ -182,7 +182,7 @@ def _flat(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _origin(start: Start) -> str:
-    """Return a note if other code made the record, whose decisions may then differ for a good reason."""
+    """Return a note if another version made the record, because its decisions may then differ legitimately."""
     then, now = (start.versions.get("pbt_rl"), start.git), (__version__, git_version())
     if then == now:
         return ""

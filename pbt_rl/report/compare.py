@@ -1,6 +1,6 @@
-"""`pbt-rl report A B C`: one page that compares runs, with the spread over seeds, and the same as CSV.
+"""`pbt-rl report A B C`: one page that compares runs, with the spread over seeds, and the same data as CSV.
 
-Runs that differ only in their seed form a group, whose spread is shown.
+Runs that differ only in their seed form a group. The spread is shown per group.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ NO_DIFFERENCE = frozenset(
         "evaluate_video", "learner.threads", "learner.packing",
     }
 )  # fmt: skip
-"""Options by which runs of one group may differ."""
+"""Options that may differ between runs of one group."""
 DRAWS = "pbt.start_values"
-"""An experiment writes what a seed has drawn there."""
+"""An experiment stores here the values that were sampled with the seed."""
 NOT_TIMED = {"train_for_frames", "pbt.period_frames", "pbt.start_frames"}
-"""If members are compared by time: estimates, from a speed that was measured."""
+"""Options to ignore if members are compared by time: they are estimates from a measured speed."""
 MOST_OPTIONS = 4
-"""Named of a group."""
+"""Maximum number of options named per group."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Runs with the same options, but for the seed. label: their names. options: in which the groups differ."""
+    """Runs that differ only in their seed. label: their names. options: those that differ between groups."""
 
     label: str
     options: str
@@ -54,25 +54,25 @@ class Group:
 
 
 def mean_objective(run: History) -> float | None:
-    """Return the mean of the last known objectives of a run's members."""
+    """Return the mean over members of the last known objective."""
     known = [o for member in run.ranking if (o := run.objective(run.last[member])) is not None]
     return fmean(known) if known else None
 
 
 def mean_and_deviation(numbers: Sequence[float]) -> str:
-    """Return `mean ± sample deviation`, or the only number."""
+    """Format `mean ± sample std`, or a single number."""
     if not numbers:
         return "-"
     return f"{fmean(numbers):.4g}" + (f" ± {stdev(numbers):.2g}" if len(numbers) > 1 else "")
 
 
 def groups(runs: Sequence[History]) -> list[Group]:
-    """Put the runs into groups, in the order in which the first of each was given."""
+    """Group the runs, in the order of each group's first run."""
     options = [dict(_flat(run.config)) for run in runs]
     keys = _keys(options, NO_DIFFERENCE | {DRAWS})
     by_seed = {(key, one.get("seed")): one.get(DRAWS) for key, one in zip(keys, options, strict=True)}
     if any(by_seed[key, o.get("seed")] != o.get(DRAWS) for key, o in zip(keys, options, strict=True)):
-        keys = _keys(options, NO_DIFFERENCE)  # not drawn by the seed, but given by people
+        keys = _keys(options, NO_DIFFERENCE)  # values were set by the user, not sampled with the seed
     found: dict[str, list[int]] = {}
     for number, key in enumerate(keys):
         found.setdefault(key, []).append(number)
@@ -89,7 +89,7 @@ def groups(runs: Sequence[History]) -> list[Group]:
 
 
 def _named(names: Sequence[str]) -> str:
-    """Return what the names of runs have before the number of their seed; if they differ there the first name."""
+    """Return the common part of run names before the seed number; the first name if there is none."""
     if len(names) == 1:
         return names[0]
     stems = {re.sub(r"[._-]*(seed)?[0-9]*$", "", name) for name in names}
@@ -97,7 +97,7 @@ def _named(names: Sequence[str]) -> str:
 
 
 def _keys(options: Sequence[Mapping[str, Any]], left_out: AbstractSet[str]) -> list[str]:
-    """Return for each run a text that is the same for runs of one group."""
+    """Return a key for each run that is equal for runs of one group."""
     keys = []
     for one in options:
         absent = left_out | NOT_TIMED if one.get("pbt.ready") == "timed" else left_out
@@ -120,17 +120,17 @@ def _shown(value: object) -> str:
 GRID_POINTS = 300
 COLOURS = ("#1d4ed8", "#c2410c", "#15803d", "#7e22ce", "#0e7490", "#a16207", "#be185d", "#475569")
 Curve = tuple[np.ndarray, np.ndarray]
-"""Frames, and an objective at each."""
+"""Frames, and the objective at each."""
 Points = list[tuple[float, float]]
-"""(cost, score) each."""
-NO_CURVE = "No run has a window of episodes that is complete."
+"""(cost, score) pairs."""
+NO_CURVE = "No run has a complete window of episodes."
 
 
 def write_comparison(folders: Sequence[Path], out: Path) -> list[Path]:
-    """Write the page, its pictures and its tables into `out`; return the files, the page first. Raises ConfigError."""
+    """Write the page, its figures and its tables into `out`; return the paths, the page first. Raises ConfigError."""
     runs = [read_run(folder) for folder in folders]
     if len({folder.resolve() for folder in folders}) < len(folders):
-        raise ConfigError("the same run is given twice: name each run once")
+        raise ConfigError("the same run is given twice: give each run once")
     found = groups(runs)
     coloured = [(COLOURS[i % len(COLOURS)], group.runs) for i, group in enumerate(found)]
     same = len({run.options.env for run in runs}) == 1
@@ -147,9 +147,9 @@ def write_comparison(folders: Sequence[Path], out: Path) -> list[Path]:
 
 
 def curves(found: Sequence[Group]) -> Figure | None:
-    """Draw the best fifth's objective of each group: the mean over its runs, and the range of the runs around it.
+    """Draw the best fifth's objective per group: mean and range over its runs.
 
-    Each environment has axes of its own, as objectives of different ones do not compare.
+    Each environment has separate axes, because objectives of different environments are not comparable.
     """
     drawn = [(group, tops) for group in found if (tops := _tops(group))]
     if not drawn:
@@ -168,10 +168,10 @@ def curves(found: Sequence[Group]) -> Figure | None:
 
 
 def mean_and_range(axes: Axes, lines: Sequence[Curve], colour: str, label: str) -> None:
-    """Draw the mean of curves and the range from the lowest to the highest, where all of them are."""
+    """Draw mean and range of curves, where all of them have data."""
     left = sorted(lines, key=lambda line: float(line[0][-1]))
     while left and left[0][0][-1] < max(x[0] for x, _ in left):
-        del left[0]  # it ends before others begin
+        del left[0]  # it ends before others start
     if not left:
         axes.plot([], [], color=colour, linewidth=2, label=plain(f"{label} (too few records)"))
         return
@@ -183,14 +183,14 @@ def mean_and_range(axes: Axes, lines: Sequence[Curve], colour: str, label: str) 
 
 
 def _tops(group: Group) -> list[Curve]:
-    """Return frames and the mean objective of the best fifth, of each run that has any."""
+    """Return frames and the best fifth's mean objective, for each run that has a curve."""
     known = ((run, drawn_curves(run)) for run in group.runs)
     tops = [top_mean(list(one.values()), max(1, math.ceil(run.population / 5))) for run, one in known if one]
     return [(x, y) for x, y in tops if len(x) > 0]
 
 
 def pareto(points: Sequence[tuple[float, float]]) -> Points:
-    """Return the points (cost, score) that none of the same or a lower cost equals, by cost."""
+    """Return the Pareto front of (cost, score) points, by cost."""
     front: Points = []
     for cost, score in sorted(points, key=lambda p: (p[0], -p[1])):
         if not front or score > front[-1][1]:
@@ -199,9 +199,9 @@ def pareto(points: Sequence[tuple[float, float]]) -> Points:
 
 
 def run_costs(history: History, kind: str) -> Points:
-    """Return (processor seconds of the whole run until then, objective of the best member then) along a run.
+    """Return (processor seconds so far, best member's objective) along a run.
 
-    kind: of processor, `CPU` or `GPU`. Empty if no time on it is recorded.
+    kind: `CPU` or `GPU`. Empty if its time is not recorded.
     """
     whole = history.cpu_seconds if kind == "CPU" else history.gpu_seconds
     known = drawn_curves(history)
@@ -213,9 +213,9 @@ def run_costs(history: History, kind: str) -> Points:
 
 
 def cost_curves(groups: Sequence[tuple[str, Sequence[History]]]) -> Figure | None:
-    """Draw the best member's objective of each run over the run's cost, and the front over all of them.
+    """Draw each run's best objective over its cost, and the Pareto front.
 
-    groups: (colour, runs) each. Each kind of processor has axes of its own. None if no run has any cost.
+    groups: (colour, runs) pairs. CPU and GPU have separate axes. None if no run has a recorded cost.
     """
     lines = {
         kind: [
@@ -243,31 +243,31 @@ def cost_curves(groups: Sequence[tuple[str, Sequence[History]]]) -> Figure | Non
 
 
 def comparison_page(found: Sequence[Group], picture: bytes | None, cost: bytes | None = None) -> str:
-    """Return the HTML. picture, cost: PNG files of the curves over frames and over processor time, if there are."""
+    """Return the HTML. picture, cost: PNG files of the curves over frames and over processor time, if available."""
     environments = sorted({run.options.env for group in found for run in group.runs})
-    warning = none("The runs are of different environments: their scores do not compare.") * (
+    warning = none("The runs use different environments: their scores are not comparable.") * (
         len(environments) > 1
     )
     parts = [
         section(
             "Objective",
-            "The best fifth of the members (of up to five the best one) at each number of frames: the mean over the "
-            "runs of a group, as far as all of them came, and around it the range of its runs.",
+            "Best fifth of the members (best member of up to five) at each number of frames: mean over the runs of a "
+            "group, as far as all of them have data, and the range of the runs.",
             none(NO_CURVE)
             if picture is None
             else image(picture, "Objective of the best fifth of each group"),
         ),
         section(
             "Groups",
-            "Runs that differ only in their seed form a group. Means over the runs ± sample deviation. Best score: of "
-            "the best member, in final games where they were played, else its objective in training.",
+            "Runs that differ only in their seed form a group. Means over the runs ± sample std. Best score: of the "
+            "best member, from the final evaluation if there is one, otherwise its objective in training.",
             table([_group_row(group) for group in found]),
         ),
         section("Runs", "", table([_run_row(group, run) for group in found for run in group.runs])),
         section(
             "Score and cost",
-            "A line per run, coloured as above: the objective of its best member, over the processor time that the "
-            "whole run had taken by then. The front: what no run had reached at that cost.",
+            "One line per run, coloured as above: objective of its best member over the processor time of the whole "
+            "run so far. The Pareto front is the best score that any run reached at that cost.",
             none("No processor time is recorded yet.")
             if cost is None
             else image(cost, "Objective against processor time"),
@@ -307,7 +307,7 @@ def _run_row(group: Group, run: History) -> dict[str, Any]:
         "time": duration(run.training_seconds),
         "CPU seconds": f"{run.cpu_seconds:.4g}" if run.cpu_seconds else "-",
         "replacements": changed,
-        "ended": run.ended or "goes on, or was cut off",
+        "ended": run.ended or "still running, or killed",
     }
 
 

@@ -1,4 +1,4 @@
-"""Tables for other programs, as CSV."""
+"""CSV tables for other programs."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ COLUMNS = frozenset(
         "began_steps", "began_own_steps", "weights_trained_steps", "weights_trained_steps_at_end",
     }
 )  # fmt: skip
-"""Of the tables of members and nodes, beside the values."""
+"""Columns of the tables of members and nodes, besides the values."""
 OF_GAMES = ("member", "mean", "spread", "episodes")
 OF_DECISIONS = ("donor", "donor_generation", "copy", "until_frames")
 COUNTS = COLUMNS | {"until_frames"}
 
 
 def files(history: History) -> dict[str, str]:
-    """Return name -> text of every file."""
+    """Return file name -> content."""
     tables = {
         "members.csv": members(history),
         "nodes.csv": nodes(history),
@@ -49,22 +49,22 @@ def files(history: History) -> dict[str, str]:
 
 
 def _counted(column: str, unit: str) -> str:
-    """Return the name of a column in the unit of the run."""
+    """Return a column's name with the run's unit (frames or steps)."""
     return column.replace(FRAMES, unit) if column in COUNTS else column
 
 
 def label(key: StateKey) -> str:
-    """Name a node, in all files: m3g2 is member 3 after its second change."""
+    """Name a node in all files: m3g2 is member 3 after its second change."""
     return f"m{key[0]}g{key[1]}"
 
 
 def value_column(name: str) -> str:
-    """Return the column of a value: its name, unless a column of another meaning has that."""
+    """Return the column of a value: its name, prefixed if another column has that name."""
     return f"value.{name}" if name in COLUMNS else name
 
 
 def members(history: History) -> list[dict[str, Any]]:
-    """Return one record per member, in its last known state."""
+    """Return one record per member: its last known state."""
     stopped = {t.decision.member: t.decision.reason for t in history.decisions if t.change.stopped}
     records = []
     for member, node in history.last.items():
@@ -134,7 +134,7 @@ def decisions(history: History) -> list[dict[str, Any]]:
 
 
 def table_text(records: Sequence[dict[str, Any]]) -> str:
-    """Return records as CSV; a column for every name that any of them has."""
+    """Return records as CSV with the union of their columns."""
     columns = dict.fromkeys(name for record in records for name in record)
     file = io.StringIO()
     writer = csv.DictWriter(file, list(columns), lineterminator="\n")

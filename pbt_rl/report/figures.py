@@ -1,4 +1,4 @@
-"""Figures of a run. Each function returns a figure, or the reason why there is nothing to draw."""
+"""Figures of a run. Each function returns a figure, or the reason why it cannot be drawn."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from pbt_rl.report import style
 
 GRID_POINTS = 400
 NO_PHASES = "This run is not a search: its members are not trained phase by phase."
-NO_EVALUATIONS = "No games were played beside training (--evaluate-every-frames)."
+NO_EVALUATIONS = "There were no evaluations during training (--evaluate-every-frames)."
 NAME_WIDTH, NAME_HEIGHT = 0.012, 0.045
-"""Of a member's number beside its curve, as shares of a figure's axes."""
+"""Size of a member's number beside its curve, as shares of the axes."""
 MOST_NAMED = 12
-"""Curves with the number of their member; more would hide each other."""
+"""Up to this many curves are labelled with the member's number; more labels would overlap."""
 
 
 def objective(history: History) -> style.Drawn:
-    """Draw every member's objective, faint, and the mean of the best fifth at each number of frames, thick."""
+    """Draw each member's objective (faint) and the best fifth's mean at each number of frames (thick)."""
     curves = drawn_curves(history, controls=True)
     if not curves:
         counted = any(p.objective is not None for points in history.curves.values() for p in points)
-        return "No window of episodes is complete yet." if counted else "No episode has counted yet."
+        return "No window of episodes is complete yet." if counted else "No episode counts yet."
     figure = style.new_figure(3.6)
     axes = figure.subplots()
     controls = {m: points for m, points in curves.items() if m in history.controls}
@@ -63,7 +63,7 @@ def objective(history: History) -> style.Drawn:
 
 
 def _control_band(axes: Axes, curves: Sequence[Sequence[Point]]) -> None:
-    """Draw the mean of the controls, and the range from the worst to the best of them."""
+    """Draw mean and range of the controls."""
     if not curves:
         return
     until = min(points[-1].frames for points in curves)
@@ -78,7 +78,7 @@ def _control_band(axes: Axes, curves: Sequence[Sequence[Point]]) -> None:
 
 
 def name_ends(axes: Axes, ends: Mapping[int, tuple[float, float]]) -> None:
-    """Write the number of each member at the end of its curve, below one that it would lie on."""
+    """Write each member's number at the end of its curve, moved down where numbers would overlap."""
     (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
     placed: list[tuple[float, float]] = []
     for member, (frames, objective) in sorted(ends.items(), key=lambda end: (-end[1][1], end[1][0])):
@@ -91,12 +91,12 @@ def name_ends(axes: Axes, ends: Mapping[int, tuple[float, float]]) -> None:
 
 
 def _write_number(axes: Axes, member: int, at: tuple[float, float], by: tuple[int, int], **how: Any) -> None:
-    """Write a member's number so many points beside a place."""
+    """Write a member's number at an offset from a position. by: offset in points."""
     axes.annotate(f"{member}", at, xytext=by, textcoords="offset points", **how)
 
 
 def evaluations(history: History) -> style.Drawn:
-    """Draw the games beside training: their mean, and two standard errors of it."""
+    """Draw the evaluations during training: mean and two standard errors."""
     games = history.evaluations
     if not games:
         return NO_EVALUATIONS
@@ -110,13 +110,13 @@ def evaluations(history: History) -> style.Drawn:
         if before is None or event.member != before.member:
             at = (event.at_frames, event.mean)
             _write_number(axes, event.member, at, (0, 5), ha="center", fontsize=7)
-    axes.set_ylabel("objective in fresh games")
+    axes.set_ylabel("objective in evaluation episodes")
     style.frames_axis(axes, "frames of each member")
     return figure
 
 
 def drawn_curves(history: History, *, controls: bool = False) -> dict[int, list[Point]]:
-    """Return the points of each member of the population that has any to draw; with `controls`, of these too."""
+    """Return the drawable points of each member of the population; with `controls`, of the controls too."""
     left_out: frozenset[int] = frozenset() if controls else history.controls
     return {
         m: known for m, points in history.curves.items() if m not in left_out and (known := _known(points))
@@ -128,10 +128,11 @@ def _known(points: Sequence[Point]) -> list[Point]:
 
 
 def top_mean(curves: Sequence[Sequence[Point]], count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return a grid of frames, and the mean of the highest `count` curves (fewer if fewer came that far) at each point.
+    """Return a grid of frames, and the mean of the highest `count` curves there.
 
-    The grid begins when half of the curves have begun. The members of one moment differ in frames, so a curve
-    counts a little beyond its ends, and to the last frame if it ends close to it.
+    The mean is over fewer curves where fewer have data. The grid begins when half of the curves have begun.
+    Members of one moment differ in frames. Each curve is therefore extended a little beyond its ends, and to the last
+    frame if it ends close to it.
     """
     first, last = float(np.median([c[0].frames for c in curves])), max(c[-1].frames for c in curves)
     grid = np.linspace(first, last, GRID_POINTS)
@@ -148,7 +149,7 @@ def top_mean(curves: Sequence[Sequence[Point]], count: int) -> tuple[np.ndarray,
 
 
 def schedules(history: History) -> style.Drawn:
-    """Draw every tuned value along the lineages: faint for all, thin for the last members, thick for the best."""
+    """Draw each tuned value along the lineages: all nodes faint, last members thin, the best member thick."""
     if all(len({tuple(n.values.items()) for n in history.lineage.path(m)}) == 1 for m in history.last):
         return "No member's values changed during the run."
     lineage = history.lineage
@@ -161,7 +162,7 @@ def schedules(history: History) -> style.Drawn:
         ends = ((n, scale.drawn(n.values[name])) for n in lineage.nodes)
         tried = [[(n.trained, y), (lineage.end_trained(n.key), y)] for n, y in ends]
         axes.add_collection(LineCollection(tried, colors="#c3cad6", linewidths=0.8, capstyle="projecting"))
-        for member in sorted(history.last, key=lambda m: m in best):  # the best last: on top
+        for member in sorted(history.last, key=lambda m: m in best):  # the best member last, on top
             line = lineage.line(history.last[member].key)
             x = [n.trained for n in line] + [lineage.end_trained(line[-1].key)]
             y = [scale.drawn(n.values[name]) for n in [*line, line[-1]]]
@@ -179,12 +180,12 @@ def schedules(history: History) -> style.Drawn:
 
 
 def forest(history: History) -> style.Drawn:
-    """Draw the phylogenetic forest: a lane is one set of weights, a branch is a copy; coloured by objective."""
+    """Draw the phylogenetic forest: one lane per set of weights, one branch per copy, coloured by objective."""
     lineage = history.lineage
     if not any(history.objective(node) is not None for node in lineage.nodes):
         return "No member has a score yet."
     if not history.is_search and all(node.parent is None for node in lineage.nodes):
-        return "No member was changed: each goes on from its own first weights."
+        return "No member was changed: no weights were copied."
     layout = Layout.of(history)
     norm, colours = style.colour_scale([o for n in lineage.nodes if (o := history.objective(n)) is not None])
     figure = style.new_figure(layout.height + 0.7)
@@ -206,7 +207,7 @@ def forest(history: History) -> style.Drawn:
 
 
 def _branches(history: History, layout: Layout, norm: Normalize, colours: ScalarMappable) -> LineCollection:
-    """Return a thick line per node up to where it is an ancestor of a last member, thinner beyond, and the copies."""
+    """Return a line per node and per copy, thick for ancestors of last members."""
     lineage, ancestor_until = history.lineage, ancestors(history)
     thick = min(4.0, max(0.8, 0.35 * layout.points_per_lane))
     lines, shades, widths = [], [], []
@@ -236,7 +237,7 @@ def _label_members(axes: Axes, history: History, layout: Layout) -> None:
 
 
 def phases(history: History) -> style.Drawn:
-    """Draw the scores at the end of each phase, and the number of members that began it."""
+    """Draw each phase's final scores and its number of members."""
     if not history.is_search:
         return NO_PHASES
     figure = style.new_figure(4.6)

@@ -1,4 +1,4 @@
-"""The process that draws the population's figures for TensorBoard while a run trains."""
+"""Child process that draws the population's figures for TensorBoard during training."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ DPI = 100
 
 
 def images(run: Path) -> dict[str, bytes]:
-    """Return name -> PNG file of each figure that can be drawn."""
-    # Imported here, at the priority that the parent set, since the import takes as long as the drawing.
+    """Return name -> PNG file for each figure that can be drawn."""
+    # Imported here, at the priority set by the parent, because the import takes as long as the drawing.
     from pbt_rl.record.history import read_run  # noqa: PLC0415
     from pbt_rl.report.pictures import PICTURES, draw  # noqa: PLC0415
 
@@ -24,7 +24,7 @@ def images(run: Path) -> dict[str, bytes]:
 
 
 def main() -> None:
-    """Draw the figures of the run into the file, both passed by the parent."""
+    """Draw the figures of the run into the file. The parent passes both."""
     _, (run, descriptor, niceness) = begin_child()
     os.nice(niceness)
     with os.fdopen(descriptor, "wb") as file:

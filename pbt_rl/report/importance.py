@@ -1,4 +1,4 @@
-"""Importance of each value: random forests with cross-validation (Heinrich and Frosio 2019, appendix A.2)."""
+"""Importance of each value, by random forests with cross-validation (Heinrich and Frosio 2019, appendix A.2)."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from pbt_rl.report.style import FAINT, TOP, Drawn, new_figure, plain
 
 MIN_CONFIGURATIONS = 10
 FORESTS = 100
-"""As in the paper, for a similar number of configurations. A quarter of them for few configurations, which cannot
-distinguish so many, and for hundreds, which take long."""
+"""Number as in the paper, for a similar number of configurations. A quarter is used for few configurations, which
+cannot distinguish that many forests, and for hundreds, which take long."""
 MOST_CONFIGURATIONS = 1000
-"""Of more states a random part is looked at: for 12,000 the forests take minutes."""
+"""Above this, a random sample of states is used, because the forests take minutes for 12,000."""
 FOLDS = 10
 TRAINED = "frames trained"
-"""A feature that is not a value: later weights are better whatever their values are."""
+"""Additional feature: weights that were trained longer are better for any values."""
 
 
 @dataclass(frozen=True)
 class Importance:
-    """Share of each value (they sum to 1), and R squared of the best forest on held-out configurations."""
+    """Share of each value (sum 1), and R squared of the best forest on held-out configurations."""
 
     shares: Mapping[str, float]
     r_squared: float
@@ -38,7 +38,7 @@ class Importance:
 def importance(
     configurations: Sequence[Values], scores: Sequence[float], *, seed: int = 0, forests: int | None = None
 ) -> Importance:
-    """Fit forests with random settings; return the importances of the one that predicts held-out configurations best.
+    """Fit forests with random settings; return the importances of the best one on held-out configurations.
 
     configurations: at least `MIN_CONFIGURATIONS`, all with the same names. Ten folds, as in the paper.
     Raises ConfigError if scikit-learn is missing.
@@ -78,7 +78,10 @@ def importance(
 
 
 def figure(history: History) -> Drawn:
-    """Draw the importance of each value, over the members of a search; with PBT, over all nodes of the lineage."""
+    """Draw the importance of each value.
+
+    Configurations: the members of a search; for PBT, all nodes of the lineage.
+    """
     lineage = history.lineage
     known = [
         n
@@ -100,8 +103,8 @@ def figure(history: History) -> Drawn:
     if result.r_squared <= 0:
         return (
             f"None of {result.forests} random forests predicts the objective of a held-out configuration better than "
-            f"the mean does (R² {result.r_squared:.2f}, {result.configurations} configurations): importances would be "
-            "meaningless."
+            f"the mean does (R² {result.r_squared:.2f}, {result.configurations} configurations), so importances would "
+            "be meaningless."
         )
     return _draw(result)
 

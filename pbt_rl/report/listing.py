@@ -1,4 +1,4 @@
-"""The runs of a folder, from their files, for `pbt-rl runs`. Nothing that a file names is imported."""
+"""Table of the runs in a folder, read from their files, for `pbt-rl runs`. Imports nothing that a file names."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from pbt_rl.record.folder import RunFolder
 
 T = TypeVar("T")
 PLANNED_ENDS = ("frames", "steps", "seconds", "objective", "all members are done")
-"""Ends of a run that has nothing left to do."""
+"""Reasons for the end of a run that is finished."""
 TUNE_STATE = "state.pickle"
-"""Of a run of `tune.run`: that from which it goes on."""
+"""State of a `tune.run` run, from which it resumes."""
 _MAX_JSON_BYTES = 8 << 20
 _TAILS = tuple(1 << exponent for exponent in (14, 17, 20, 23))
-"""The journal's end is read in pieces that grow until one holds the members' progress."""
+"""The end of the journal is read in growing pieces until one contains the members' progress."""
 
 
 @dataclass(frozen=True)
 class RunRow:
-    """One run. None: unknown.
+    """Table row of one run. None: unknown.
 
-    frames: the least of any member that trains. best, final: of the best member, its objective in training and its mean
-    of final games. changed: when it last wrote, in seconds since the epoch.
-    state: running, ended, resumable, interrupted, failed, or "broken: why".
+    frames: least of any member that trains. best, final: the best member's objective in training and its mean in the
+    final evaluation. changed: time of the last write, in seconds since the epoch.
+    state: running, ended, resumable, interrupted, failed, or "broken: REASON".
     """
 
     name: str
@@ -49,7 +49,7 @@ class RunRow:
 
 
 class _Config(Struct):
-    """Of config.json, what a row shows."""
+    """Fields of config.json that a row shows."""
 
     env: str
     num_policies: Whole
@@ -57,7 +57,7 @@ class _Config(Struct):
 
 
 class _Tuned(Struct):
-    """The same of a run of `tune.run`."""
+    """The same fields of a `tune.run` run."""
 
     api: str
     num_members: Whole
@@ -74,19 +74,19 @@ class _Member(Struct, rename={"member": "id"}):
 
 
 class _Summary(Struct):
-    """Of summary.json, what a row shows."""
+    """Fields of summary.json that a row shows."""
 
     members: list[_Member] = []
     ended: str | None = None
     saved_at_frames: Whole | None = 0
 
 
-class _Broken(Exception):  # noqa: N818 - reads as what happened
-    """A file of a run cannot be read. The message says which one and why."""
+class _Broken(Exception):  # noqa: N818 - describes the state
+    """A file of a run cannot be read. The message has the file and the reason."""
 
 
 def list_runs(folder: Path) -> list[RunRow]:
-    """Return the runs in a folder, or the one that it is, the newest first. Raises OSError if it cannot be read."""
+    """Return the runs in a folder (or the folder itself if it is a run), newest first. Raises OSError."""
     if _is_run(folder):
         return [_row(folder)]
     entries = [
@@ -109,7 +109,7 @@ def _row(path: Path) -> RunRow:
         env, members, population = (_config if os.path.lexists(folder.config) else _tuned)(folder)
         last, progress = _tail(folder.journal)
         end = last.ended if isinstance(last, End) else None
-        # A run that was resumed has a summary of an earlier end.
+        # A resumed run still has the summary of its earlier end.
         at_end = end is not None or _changed(folder.summary) >= _changed(folder.journal)
         summary = None
         if at_end and not state and os.path.lexists(folder.summary):
@@ -130,14 +130,14 @@ def _row(path: Path) -> RunRow:
 
 
 def _config(folder: RunFolder) -> tuple[str, int, int]:
-    """Return the environment, the number of members, and of those that are no controls. Raises _Broken."""
-    config = _json(folder.config, _Config, "names no environment or no members")
+    """Return the environment, the number of members, and the number without controls. Raises _Broken."""
+    config = _json(folder.config, _Config, "has no environment or no number of members")
     population = config.num_policies
     return config.env, population + number_of_controls(config.control, population), population
 
 
 def _tuned(folder: RunFolder) -> tuple[str, int, int]:
-    """Return the same of a run of `tune.run`, which has no config.json: its journal names it. Raises _Broken."""
+    """Return the same for a `tune.run` run, from its journal because it has no config.json. Raises _Broken."""
     head, _ = _read(folder.journal, _TAILS[-1], from_start=True)
     try:
         start = decode_event(head.partition(b"\n")[0], 1)
@@ -148,9 +148,9 @@ def _tuned(folder: RunFolder) -> tuple[str, int, int]:
 
 
 def _state(folder: RunFolder, ended: str | None, summary: _Summary | None, *, begun: bool) -> str:
-    """Return how a run ended. One whose end could not be saved has still to go on from its last checkpoint.
+    """Return the state of a run. If its end could not be saved, it is resumable from its last checkpoint.
 
-    begun: its journal has an event. Raises _Broken.
+    begun: the journal has an event. Raises _Broken.
     """
     planned = ended in PLANNED_ENDS
     unsaved = os.path.lexists(folder.config) and summary is not None and summary.saved_at_frames is None
@@ -165,7 +165,7 @@ def _state(folder: RunFolder, ended: str | None, summary: _Summary | None, *, be
 
 
 def _tail(journal: Path) -> tuple[Event | None, Progress | None]:
-    """Return the last event, and the last `Progress` (None if there is none near the end). Raises _Broken."""
+    """Return the last event, and the last `Progress` (None if none is near the end). Raises _Broken."""
     last = None
     for size in _TAILS:
         data, whole = _read(journal, size)
@@ -174,19 +174,19 @@ def _tail(journal: Path) -> tuple[Event | None, Progress | None]:
         progress = next((event for event in events if isinstance(event, Progress)), None)
         if progress is not None or whole:
             if not events and data:
-                raise _Broken("journal.jsonl holds no event at its end")
+                raise _Broken("journal.jsonl has no event at its end")
             return last, progress
     return last, None
 
 
 def _events_backwards(data: bytes) -> Iterator[Event]:
     for line in reversed(data.splitlines()):
-        with contextlib.suppress(ValueError):  # cut off, or damaged
+        with contextlib.suppress(ValueError):  # truncated or damaged
             yield decode_event(line, 0)
 
 
 def _json(path: Path, kind: type[T], lack: str) -> T:
-    """Return what is read of a JSON object. lack: what is wrong with one that has not that. Raises _Broken."""
+    """Read a JSON object. lack: error text if required fields are missing. Raises _Broken."""
     data, whole = _read(path, _MAX_JSON_BYTES)
     is_object = whole and data.lstrip().startswith(b"{")
     try:
@@ -198,9 +198,9 @@ def _json(path: Path, kind: type[T], lack: str) -> T:
 
 
 def _read(path: Path, limit: int, *, from_start: bool = False) -> tuple[bytes, bool]:
-    """Return the last (or first) bytes of a file, at most `limit`, and whether they are all of it. Raises _Broken."""
+    """Return the last (or first) `limit` bytes, and True if that is the whole file. Raises _Broken."""
     try:
-        # Not blocking: the file may be a pipe, which is refused below.
+        # Non-blocking, because the file may be a pipe, which is rejected below.
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
         raise _Broken(f"{path.name} is missing") from None

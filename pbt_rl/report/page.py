@@ -1,4 +1,4 @@
-"""The page of a report: one HTML file with everything inside, without network or JavaScript."""
+"""Report page: one self-contained HTML file that needs no network and no JavaScript."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ KINDS: Mapping[DecisionName, tuple[str, str]] = {
     "stop": ("stopped", "stopped"),
 }
 MEMBERS_CAPTION = (
-    "In their last known state, best first, with the values that differ between members or changed. Objective: the "
-    "mean over the last episodes since the member's last change. ~: not every environment has ended one since then. "
-    "Environments: those that have. Return: mean over the last episodes, without shaped rewards. Final: mean of fresh "
-    "episodes after training."
+    "Last known state of each member, best first, with the values that differ between members or changed. Objective: "
+    "mean over the last episodes since the member's last change. ~: not every environment has ended an episode since. "
+    "Environments: those that have. Return: mean over the last episodes, without shaped rewards. Final: mean of the "
+    "final evaluation."
 )
 CSS = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #1f2937; background: #fff; max-width: 72rem; margin: 2rem auto;
@@ -68,7 +68,7 @@ pre { font-size: .78rem; background: #f6f7f9; padding: 1rem; border-radius: .4re
 
 
 def document(title: str, body: str) -> str:
-    """Return a whole page with everything inside. title: plain text."""
+    """Return a self-contained HTML page. title: plain text."""
     return f"""<!doctype html>
 <html lang="en">
 <head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
@@ -82,7 +82,7 @@ def document(title: str, body: str) -> str:
 
 
 def section(title: str, caption: str, body: str) -> str:
-    """Return a part of a page. caption: what stands behind the question mark, if anything; body: HTML."""
+    """Return a section of a page. caption: text behind the question mark, may be empty. body: HTML."""
     note = (
         f'<details><summary>?</summary><p class="caption">{escape(caption)}</p></details>' if caption else ""
     )
@@ -90,25 +90,25 @@ def section(title: str, caption: str, body: str) -> str:
 
 
 def image(data: bytes, alt: str) -> str:
-    """Return a PNG file as HTML."""
+    """Return a PNG file as an HTML image."""
     text = base64.b64encode(data).decode()
     return f'<div class="wide"><img alt="{escape(alt)}" src="data:image/png;base64,{text}"></div>'
 
 
 def table(rows: Sequence[Mapping[str, object]]) -> str:
-    """Return rows of the same columns as an HTML table."""
+    """Return rows with the same columns as an HTML table."""
     head = "".join(f"<th>{escape(name)}</th>" for name in rows[0])
     body = "".join(f"<tr>{''.join(f'<td>{escape(str(x))}</td>' for x in row.values())}</tr>" for row in rows)
     return f'<div class="wide"><table><tr>{head}</tr>{body}</table></div>'
 
 
 def none(text: str) -> str:
-    """Return a sentence that stands where there is nothing to show."""
+    """Return a sentence to show in place of missing content."""
     return f'<p class="none">{escape(text)}</p>'
 
 
 def page(history: History, pictures: Sequence[tuple[Picture, bytes | str]]) -> str:
-    """Return the HTML. pictures: each with its PNG file, or the reason why there is none."""
+    """Return the HTML of a report. pictures: each with its PNG file, or the reason why it is missing."""
     title = f"{history.name}: {history.options.env}" if history.options.api is None else history.name
     unit = history.options.unit
     shown: dict[bool, list[str]] = {False: [], True: []}
@@ -144,7 +144,7 @@ def page(history: History, pictures: Sequence[tuple[Picture, bytes | str]]) -> s
 
 
 def sentence(history: History) -> str:
-    """Return what came out, in one sentence."""
+    """Return the headline: the outcome of the run in one sentence."""
     counts = Counter(t.change.decision for t in history.decisions)
     said = [counted(history.population, "member")]
     if history.controls:
@@ -162,8 +162,8 @@ def _best(history: History) -> str:
     if best is not None:
         final, where = history.final, "in training"
         if final is not None and best in final.episodes:
-            chance = "" if final.random_play is None else f" (random play: {final.random_play:.4g})"
-            where = f"over {final.episodes[best]} fresh games{chance}"
+            chance = "" if final.random_play is None else f" (random policy: {final.random_play:.4g})"
+            where = f"over {final.episodes[best]} evaluation episodes{chance}"
         return f"best member {best}: {history.score(best):.4g} {where}"
     early = {m: one for m, one in history.now.items() if finite(one.early) is not None}
     population = [m for m in early if m not in history.controls]
@@ -175,7 +175,7 @@ def _best(history: History) -> str:
 
 
 def _moved(history: History) -> str:
-    """Say which value changed most on the way to the best member's weights; nothing if none did."""
+    """Describe the value that changed most on the way to the best member's weights; empty if none did."""
     if history.best is None or history.is_search:
         return ""
     line = history.lineage.line(history.last[history.best].key)
@@ -198,11 +198,11 @@ def _moved(history: History) -> str:
 def facts(history: History) -> list[tuple[str, str]]:
     """Return the key figures as (name, value)."""
     unit, told = history.options.unit, history.told
-    shown = [(f"{unit} of all members, a sum", short(history.all_frames))]
+    shown = [(f"{unit} of all members, summed", short(history.all_frames))]
     if history.entry_episodes > 1:
         shown.append(("an entry of a window", f"mean of {history.entry_episodes} episodes"))
     if told is not None and told.lag_mean is not None:
-        shown.append(("age of rollouts, in optimiser steps", f"{told.lag_mean:.0f}, {told.lag_max} at most"))
+        shown.append(("age of rollouts, in optimiser steps", f"{told.lag_mean:.0f}, at most {told.lag_max}"))
     if not history.is_search and history.moments:
         shown.append(("surviving founders", f"{history.moments[-1].founders} of {history.population}"))
     if history.learners_lost:
@@ -235,13 +235,15 @@ def _summary(history: History) -> str:
         f"{short(history.frames)} {history.options.unit} of each in {duration(history.training_seconds)}"
     )
     end = (
-        f"ended: {history.ended}" if history.ended else "no end is recorded: the run goes on, or was cut off"
+        f"ended: {history.ended}"
+        if history.ended
+        else "no end is recorded: the run is still training, or was killed"
     )
     return f"{trained}. Controller {history.options.controller}, seed {history.seed}; started {began}; {end}."
 
 
 def duration(seconds: float) -> str:
-    """Return a time in its two largest units."""
+    """Format a duration in its two largest units."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
@@ -271,7 +273,7 @@ def _members(history: History) -> str:
 
 
 def _young(history: History, member: int) -> dict[str, str]:
-    """Return the mean so far of a member whose objective does not count yet, and its environments that ended one."""
+    """Return mean so far and ended environments while the objective does not count yet."""
     now = history.now.get(member)
     if now is None or now.complete or not now.environments:
         return {"environments": ""}
@@ -332,10 +334,10 @@ def _config(history: History) -> str:
 
 
 def write_report(run: Path, out: Path) -> list[Path]:
-    """Write everything into `out`, creating it; return the files, the page first. Raises ConfigError.
+    """Write all files of the report into `out`; return their paths, the page first. Raises ConfigError.
 
-    Symbolic links among the files of an earlier report are replaced, not followed; `out` itself may be one only if it
-    lies outside of the run.
+    Symbolic links among the files of an earlier report are replaced, not followed. `out` itself may be a symbolic link
+    only if it is outside the run's folder.
     """
     linked = os.path.islink(out)  # noqa: PTH114 - Path.is_symlink raises for a path that no file can have
     if linked and out.parent.resolve() == run.resolve():
@@ -345,14 +347,14 @@ def write_report(run: Path, out: Path) -> list[Path]:
     contents: dict[str, bytes] = {"report.html": page(history, pictures).encode()}
     contents |= {f"{p.name}.png": image for p, image in pictures if isinstance(image, bytes)}
     contents |= {name: text.encode() for name, text in files(history).items()}
-    # An earlier report may have drawn what this one does not.
+    # An earlier report may contain figures that this one lacks.
     return write_files(out, contents, [f"{p.name}.png" for p, image in pictures if isinstance(image, str)])
 
 
 def write_files(out: Path, contents: Mapping[str, bytes], absent: Sequence[str] = ()) -> list[Path]:
-    """Write files into a folder, which is made if it is missing, and remove those of the names `absent`.
+    """Write files into a folder, which is created if missing, and remove the files named in `absent`.
 
-    Return their paths. Raises ConfigError.
+    Return the written paths. Raises ConfigError.
     """
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -366,7 +368,7 @@ def write_files(out: Path, contents: Mapping[str, bytes], absent: Sequence[str] 
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """Write a file anew, in place of a link of its name. Raises OSError; then the old one is still there."""
+    """Replace a file, or a link of its name. Raises OSError; the old file is then unchanged."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.unlink(missing_ok=True)
     try:

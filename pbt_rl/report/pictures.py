@@ -1,4 +1,4 @@
-"""All pictures of a report, in order."""
+"""All figures of a report, in order."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ from pbt_rl.report.style import STYLE, Drawn, png
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure with its texts. name: of its file and of its TensorBoard tag. caption: stands behind a question mark."""
+    """A figure with its texts. name: of its file and TensorBoard tag. caption: text behind a question mark."""
 
     name: str
     title: str
     caption: str
     draw: Callable[[History], Drawn]
     more: bool = False
-    """It stands behind a click."""
+    """Shown only after a click."""
 
 
 PICTURES = (
     Picture(
         "objective",
         "Objective",
-        "Thin: the objective of every member over its own frames, with the member's number. Thick: the best member at "
-        "each number of frames; of more than five members, the mean of the best fifth. An objective is the mean over "
-        "the last episodes (the window) since the member's last change, drawn once every environment has ended one. "
-        "Violet, if there is a control group: its mean, and the range of its members.",
+        "Thin: objective of each member over its own frames, labelled with the member's number. Thick: the best member "
+        "at each number of frames; for more than five members, the mean of the best fifth. The objective is the mean "
+        "over the last episodes (the window) since the member's last change. It is drawn once every environment has "
+        "ended an episode. Violet: mean and range of the control group, if there is one.",
         figures.objective,
     ),
     Picture(
         "evaluations",
-        "Fresh games beside training",
-        "The best member of each moment in games on seeds of their own, as pbt-rl eval plays them: their mean, and two "
-        "standard errors of it. A number marks the member that plays from there on.",
+        "Evaluations during training",
+        "Evaluation episodes of the currently best member, with separate seeds, as in pbt-rl eval: mean and two "
+        "standard errors of the mean. A number marks the member that is evaluated from there on.",
         figures.evaluations,
     ),
     Picture(
         "forest",
         "Lineage",
-        "Each horizontal line is one set of weights as it trains, coloured by its objective; each branch is a copy. "
+        "Each horizontal line is one set of weights during training, coloured by its objective; each branch is a copy. "
         "Thick: ancestors of the last members; thin: lines that died out. Numbers mark the last members: the best in "
         "red, controls in violet.",
         figures.forest,
@@ -53,24 +53,24 @@ PICTURES = (
     Picture(
         "schedules",
         "Schedules along the lineages",
-        "Each tuned value over the frames that the weights were trained on. Red: the schedule that produced the best "
-        "member; dark: those of the other members; light: lines that died out.",
+        "Each tuned value over the training frames of the weights. Red: the schedule of the best member; dark: "
+        "schedules of the other members; light: lines that died out.",
         figures.schedules,
     ),
     Picture(
         "phases",
         "Scores per phase",
-        "Top: scores of the members at the end of each phase, by what followed. Bottom: number of members that "
+        "Top: scores of the members at the end of each phase, marked by what followed. Bottom: number of members that "
         "began the phase.",
         figures.phases,
     ),
     Picture(
         "importance",
         "Importance of each value",
-        "Impurity importances of the random forest, of many with random settings, that predicts held-out "
-        "configurations best in ten-fold cross-validation (Heinrich and Frosio 2019, appendix A.2). If members change, "
-        "every state between two changes is a configuration (of more than 1,000 a random part), and the frames trained "
-        "are a further feature.",
+        "Impurity importances of a random forest: of many with random settings, the one that best predicts held-out "
+        "configurations in ten-fold cross-validation (Heinrich and Frosio 2019, appendix A.2). If members change, each "
+        "state between two changes is a configuration (above 1,000, a random sample is used), and the trained frames "
+        "are an additional feature.",
         importance.figure,
         more=True,
     ),
@@ -78,7 +78,7 @@ PICTURES = (
 
 
 NOT_MEANT = frozenset({figures.NO_EVALUATIONS, figures.NO_PHASES})
-"""Reasons why there is no picture that say only of which kind the run is."""
+"""Reasons for a missing figure that only reflect the kind of the run; they are not reported."""
 
 
 def draw(picture: Picture, history: History, dpi: int = 150) -> bytes | str:

@@ -1,4 +1,4 @@
-"""The look of all figures. They are made without pyplot: no global state, no window, in any process."""
+"""Common style of all figures. They are made without pyplot: no global state, no window, usable in any process."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from pbt_rl.config import Hypers
 from pbt_rl.controllers.hypers import hyper_table
 
 Drawn = Figure | str
-"""A figure, or the reason why there is nothing to draw."""
+"""A figure, or the reason why it cannot be drawn."""
 WIDTH = 9.0
-"""Inches."""
+"""Width of a figure in inches."""
 INK, FAINT, GRID, BEST, TOP = "#1f2937", "#94a3b8", "#e5e9f0", "#c2410c", "#1d4ed8"
 CONTROL = "#7e22ce"
 UNKNOWN = "#c9ced6"
@@ -58,7 +58,7 @@ def new_figure(height: float, width: float = WIDTH) -> Figure:
 
 
 def panels(count: int) -> tuple[Figure, list[Axes]]:
-    """Make a figure with `count` axes, three side by side (two if there are two or four)."""
+    """Make a figure with `count` axes, three per row (two per row for two or four)."""
     columns = count if count < 3 else 2 if count == 4 else 3
     rows = math.ceil(count / columns)
     figure = new_figure(2.1 * rows + 0.3, WIDTH if columns > 1 else WIDTH * 0.6)
@@ -78,7 +78,7 @@ def png(figure: Figure, dpi: int = 150) -> bytes:
 
 
 def plain(name: str) -> str:
-    """Return a name as a figure writes it letter by letter; between dollar signs it would be a formula."""
+    """Escape dollar signs in a name, because matplotlib renders text between them as a formula."""
     return name.replace("$", r"\$")
 
 
@@ -100,17 +100,17 @@ def frames_axis(axes: Axes, label: str = "frames of the member") -> None:
 
 @dataclass(frozen=True)
 class ValueAxis:
-    """The axis of one hyper or shaping value: discounts and decays as 1 - value, wide ranges on a log scale."""
+    """Axis of one hyper or shaping value: discounts and decays as 1 - value, wide ranges on a log scale."""
 
     label: str
     one_minus: bool
     log: bool
     meanings: tuple[str, ...] = ()
-    """Of the indices of a choice."""
+    """Meanings of the indices, if the value is a choice."""
 
     @classmethod
     def of(cls, name: str, values: Sequence[float], meanings: Sequence[str] = ()) -> ValueAxis:
-        """Choose by the table of hypers, or by the range of the values if the name is not in it."""
+        """Choose the scale from the table of hypers, otherwise from the values."""
         if meanings:
             return cls(plain(name), one_minus=False, log=False, meanings=tuple(meanings))
         spec = hyper_table(Hypers()).get(name)
@@ -122,11 +122,11 @@ class ValueAxis:
         return cls(f"1 - {shown}" if one_minus else shown, one_minus, wide or known_log)
 
     def drawn(self, value: float) -> float:
-        """Return the position of the value on the axis."""
+        """Return the position of a value on the axis."""
         return 1 - value if self.one_minus else value
 
     def dress(self, axes: Axes) -> None:
-        """Set scale and ticks of the y axis. Call it after drawing."""
+        """Set scale and ticks of the y axis. Call this after drawing."""
         axis = axes.yaxis
         if self.meanings:
             axis.set_major_locator(FixedLocator(range(len(self.meanings))))
@@ -143,7 +143,7 @@ class ValueAxis:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Return three to six round numbers of a log axis: powers of ten or finer; none if the range is too narrow."""
+    """Return three to six round ticks for a log axis; none if the range is too narrow."""
     for mantissas in ((1.0,), (1.0, 3.0), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)):
         powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
         ticks = [m * 10.0**p for p in powers for m in mantissas if low <= m * 10.0**p <= high]
@@ -153,7 +153,7 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 
 def colour_scale(values: Sequence[float]) -> tuple[Normalize, ScalarMappable]:
-    """Map objectives to colours. The lowest 2 % share one, so that one failure does not hide all differences."""
+    """Map objectives to colours. The lowest 2 % share one colour, so that a single failure does not hide the rest."""
     finite = [v for v in values if math.isfinite(v)] or [0.0]
     low, high = float(np.quantile(finite, 0.02)), max(finite)
     norm = Normalize(low, high if high > low else low + 1e-9 + abs(low) * 1e-9, clip=True)

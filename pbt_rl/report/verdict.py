@@ -1,4 +1,4 @@
-"""The first box of a report: the population beside its control group; and notes about the run's comparisons."""
+"""First box of a report (population versus control group), and notes about the run's comparisons."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from pbt_rl.report.style import short
 
 FEW_COMPARISONS, MANY_COMPARISONS = 10, 100
 ENOUGH_REPLACEMENTS = 4
-"""Of fewer the share that luck may have made means nothing."""
+"""With fewer replacements, the share within the noise is meaningless."""
 
 
 def control_box(history: History) -> str:
-    """Return the HTML that compares the groups; empty for a run without controls."""
+    """Return the HTML that compares population and controls; empty for a run without controls."""
     if not history.controls:
         return ""
     own, others = scores(history)
     if not own or not others:
-        text = "Not every group has a score yet: nothing can be compared."
+        text = "Not every group has a score yet, so they cannot be compared."
         return f'<div class="box"><h2>Population and control group</h2><p>{text}</p></div>'
     starts = history.population
     halves = _halves(history, own.keys() | others.keys())
@@ -35,19 +35,19 @@ def control_box(history: History) -> str:
     )
     fewer = starts > len(others)
     low = (
-        f" (too low: {counted(len(others), 'control')} cannot show what the best of {starts} draws reaches)"
+        f" (too low: {counted(len(others), 'control')} cannot show the best of {starts} samples)"
         if fewer
         else ""
     )
     how = (
-        "a member is picked by one half of them and scored by the other"
+        "one half of them selects a member, the other half scores it"
         if halves is not None
-        else "the same games pick a member and score it: the best of each group was lucky, too"
+        else "the same episodes select a member and score it, so the best of each group is biased upwards"
     )
     judged = (
-        f"fresh final games, {max(history.final.episodes.values())} episodes of each; {how}"
+        f"final evaluation, {max(history.final.episodes.values())} evaluation episodes of each member; {how}"
         if history.final is not None
-        else "windows of training episodes, as no final games were played: the higher the luckier"
+        else "windows of training episodes, as there was no final evaluation: the best of them is biased upwards"
     )
     rows = [
         ("best of the population", f"{best:.4g}"),
@@ -61,25 +61,25 @@ def control_box(history: History) -> str:
     gap = best - left_alone
     said = "as much as" if gap == 0 else f"{abs(gap):.4g} {'more' if gap > 0 else 'less'} than"
     alone = (
-        f"{starts} members left alone, which {counted(len(others), 'control')} show too low"
+        f"{starts} untuned members, which {counted(len(others), 'control')} estimate too low"
         if fewer
-        else "as many members left alone"
+        else "the same number of untuned members"
     )
     return (
         '<div class="box"><h2>Population and control group</h2>'
         f"<p>The best of the population scored {said} the best of {alone}.</p>"
-        f'<table>{body}</table><p class="caption">Scores: {escape(judged)}. This is one run: it shows what '
-        "happened with this seed, and cannot show whether the method helps on this task. For that the gap must hold "
-        "over several seeds: <code>pbt-rl prove</code> trains them and says whether it does.</p></div>"
+        f'<table>{body}</table><p class="caption">Scores: {escape(judged)}. One run shows the result for one seed. '
+        "It cannot show whether the method helps on this task: for that, the gap must hold over several seeds. "
+        "<code>pbt-rl prove</code> trains several seeds and tests the gap.</p></div>"
     )
 
 
 def expected_best(scores: Sequence[float], k: int, picks: Sequence[float] | None = None) -> float:
     """Return the expected maximum of k of N scores x_1 <= ... <= x_N, over all ways to draw them.
 
-    k <= N, without replacement: sum_i x_i C(i-1, k-1) / C(N, k), which is unbiased for the best of k new draws.
-    k > N, with replacement: sum_i x_i ((i/N)^k - ((i-1)/N)^k), which is too low: N draws do not show what is rarer.
-    picks: the expected score of the one that is best by these other numbers, which it is ordered by; of equal ones any.
+    k <= N, without replacement: sum_i x_i C(i-1, k-1) / C(N, k). Unbiased for the best of k new samples.
+    k > N, with replacement: sum_i x_i ((i/N)^k - ((i-1)/N)^k). Too low, because N samples do not show rarer scores.
+    picks: numbers that rank the members instead of their scores; ties are averaged.
     """
     by, count = scores if picks is None else picks, len(scores)
     equal: dict[float, list[float]] = {}
@@ -95,13 +95,13 @@ def expected_best(scores: Sequence[float], k: int, picks: Sequence[float] | None
 
 
 def _picked(halves: Sequence[Mapping[int, float]], k: int) -> float:
-    """Return the expected score of the best of k members: picked by one half of the games, scored by the other."""
+    """Return the expected score of the best of k members: one half of the episodes selects, the other scores."""
     one, other = ([half[m] for m in sorted(half)] for half in halves)
     return fmean((expected_best(one, k, picks=other), expected_best(other, k, picks=one)))
 
 
 def _halves(history: History, members: AbstractSet[int]) -> tuple[dict[int, float], dict[int, float]] | None:
-    """Return the means of each half of the final games; None if they are not known of all members."""
+    """Return the means of each half of the final evaluation; None if they are missing for any member."""
     games = () if history.final is None else history.final.members
     known = {g.member: g.halves for g in games if g.halves is not None and all(map(math.isfinite, g.halves))}
     if not members <= known.keys():
@@ -110,7 +110,10 @@ def _halves(history: History, members: AbstractSet[int]) -> tuple[dict[int, floa
 
 
 def scores(history: History) -> tuple[dict[int, float], dict[int, float]]:
-    """Return member -> score of the population and of the controls: of final games, else of training."""
+    """Return member -> score for the population and for the controls.
+
+    Scores are those of the final evaluation, or of training if there was none.
+    """
     known = history.finals or {m: o for m in history.last if (o := history.score(m)) is not None}
     finite = {m: score for m, score in known.items() if math.isfinite(score)}
     return (
@@ -125,7 +128,7 @@ def _frames(history: History, *, control: bool) -> float:
 
 
 def notes(history: History) -> list[str]:
-    """Return what the comparisons of a run of PBT say about its options; nothing if they say nothing."""
+    """Return advice on the options of a PBT run, from the noise of its comparisons; empty if there is none."""
     noise = history.noise
     if noise is None or history.is_search or not noise.comparisons:
         return []
@@ -136,22 +139,22 @@ def notes(history: History) -> list[str]:
     said = [said_of_luck(noise, period, in_python=in_python)] if noise.replacements else []
     why = ""
     if noise.comparisons < FEW_COMPARISONS:
-        why = f"few for a schedule to form: shorter periods ({shorter}) make 20 to 50"
+        why = f"too few for a schedule to form: shorter periods ({shorter}) make 20 to 50"
     elif noise.comparisons > MANY_COMPARISONS and 2 * noise.within > noise.replacements > 0:
-        why = f"many, and most replacements were within the noise: longer periods ({period}) judge better"
+        why = f"many, and most replacements were within the noise: longer periods ({period}) compare more reliably"
     held = counted(noise.comparisons, "comparison was", "comparisons were")
-    return [*said, f"{held} held, {why}."] if why else said
+    return [*said, f"{held} made, {why}."] if why else said
 
 
 def mostly_luck(noise: Noise) -> bool:
-    """Return whether most replacements may have been made by luck."""
+    """True if most replacements may be due to chance."""
     return noise.replacements >= ENOUGH_REPLACEMENTS and 2 * noise.within > noise.replacements
 
 
 def said_of_luck(noise: Noise, period: str, *, in_python: bool) -> str:
-    """Return how many replacements luck may have made, and what makes fewer of these if they are most.
+    """Return the number of replacements within the noise and, if they are most, the remedy.
 
-    period: the option. in_python: of a run of `tune.run`, whose options are arguments.
+    period: name of the option. in_python: for a `tune.run` run, whose options are arguments.
     """
     if not noise.within:
         beyond = f"beyond the noise of their windows (Welch's test, p < {LEVEL:g})"
@@ -165,7 +168,7 @@ def said_of_luck(noise: Noise, period: str, *, in_python: bool) -> str:
             f"Longer periods ({period}) make"
             if in_python
             else f"Longer periods ({period}), --pbt.exploit t-test or a gap in the objective's unit "
-            "(--pbt.replace-gap-absolute; a share of scores near 0 is no gap) make"
+            "(--pbt.replace-gap-absolute; a share of scores near 0 is too small a gap) make"
         )
-        said += f": luck may have made most of them. {fewer} fewer"
+        said += f": most of them may be due to chance. {fewer} fewer"
     return said + "."

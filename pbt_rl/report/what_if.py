@@ -1,7 +1,7 @@
-"""`pbt-rl audit RUN --what-if NAME=VALUE ...`: decide the recorded scores again under other rules.
+"""`pbt-rl audit RUN --what-if NAME=VALUE ...`: recompute the decisions on recorded scores with other rules.
 
-Exact up to the first difference: until then the other rules would have made the same run. From there on that run would
-have other weights and scores, so what is decided on the recorded ones is an estimate, and labelled so.
+The result is exact up to the first difference, because until then the other rules produce the same run. Later results
+are labelled as estimates: the other run would have had different weights and scores.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from pbt_rl.run.resolved import build_controller
 from pbt_rl.run.shown import of_rules
 
 OF_SCORES = ("objective_episodes", "evaluate_episodes", "tune", "prior", "start_values", "enabled")
-"""Options of PBT by which the recorded scores came about."""
+"""PBT options that influenced the recorded scores."""
 OF_TIMES = ("ready", "ready_fraction")
-"""Options by which comparisons may be held at times of which no scores are recorded."""
+"""Options that may move comparisons to times without recorded scores."""
 MOST_LINES = 20
-KEEPS, UNSEEN = "goes on", "not compared"
+KEEPS, UNSEEN = "continues", "not compared"
 
 
 @dataclass(frozen=True)
 class Other:
-    """A decision that would have gone otherwise. recorded, decided: in words. exact: no difference came before."""
+    """A changed decision. recorded, decided: as text. exact: True if no difference came before."""
 
     frames: int
     member: int
@@ -53,18 +53,18 @@ class Other:
 
 @dataclass
 class WhatIf:
-    """What other rules decide on recorded scores."""
+    """Result of other rules on recorded scores."""
 
     rounds: int = 0
     exact_rounds: int = 0
-    """Rounds that were decided bit for bit as recorded, before the first difference."""
+    """Rounds before the first difference, with decisions identical bit for bit."""
     first: str = ""
-    """Where and why the runs part; empty if they do not."""
+    """Place and reason of the first difference; empty if there is none."""
     others: list[Other] = field(default_factory=list)
     replacements: int = 0
-    """That the other rules decide."""
+    """Number of replacements by the other rules."""
     noise: Noise = field(default_factory=Noise)
-    """Of the recorded rounds."""
+    """Noise of the recorded rounds."""
 
 
 def decide_again(
@@ -75,25 +75,25 @@ def decide_again(
     *,
     times_known: bool = True,
 ) -> WhatIf:
-    """Pass recorded reports to a controller of the run's own rules and to another one, both unused. Raises ConfigError.
+    """Recompute the recorded rounds with the run's own rules and with other ones, both unused. Raises ConfigError.
 
-    times_known: the other rules compare at no time at which the run's own would not look. resumed: see `Recorded`, for
-    each of the two.
+    times_known: the other rules compare only at times at which the run's own rules compare too. resumed: see
+    `Recorded`, one for each controller.
     """
     found, lineage = WhatIf(), Lineage()
     last, due = PopulationReport(0, ()), (0.0, 0.0)
     if not times_known:
-        found.first = "from the start: these rules may compare at times of which no scores are recorded"
+        found.first = "from the start: these rules may compare at times without recorded scores"
     for event in events:
         report = with_values(event.report, lineage) if isinstance(event, Round) else None
         lineage.take(event)
         match event:
             case Lost(counts=counts) if counts.get("round"):
-                raise ConfigError("rounds were lost while the disk was full: they cannot be decided again")
+                raise ConfigError("rounds were lost while the disk was full, so they cannot be recomputed")
             case Initial(values=values):
                 own.initial(len(values))
                 if other.initial(len(values)) != list(values) and not found.first:
-                    found.first = "at the start: these rules draw other values"
+                    found.first = "at the start: these rules sample other values"
                 fresh = tuple(MemberReport(m, 0, (), 0, 0) for m in range(len(values)))
                 last = PopulationReport(0, fresh, 0.0)
                 due = _due(own, last), _due(other, last)
@@ -106,7 +106,7 @@ def decide_again(
                     (frames, "frames") if report.seconds is None else (report.seconds, "s of training")
                 )
                 if not found.first and due[1] < min(due[0], now):
-                    found.first = f"at {due[1]:,} {unit}: compared there, of which no scores are recorded"
+                    found.first = f"at {due[1]:,} {unit}: these rules compare there, without recorded scores"
                 own.observe(report)
                 _compare(found, frames, list(decisions), other.observe(report))
                 found.noise.note(event)
@@ -135,31 +135,31 @@ def _compare(found: WhatIf, frames: int, recorded: Sequence[Decision], decided: 
 
 
 def _without_reason(decision: Decision) -> Decision:
-    """Return what is done, without the sentence that says why: it is about the rules, and they differ."""
+    """Return the decision without its reason, because the reason describes the rules, which differ."""
     return structs.replace(decision, reason="") if hasattr(decision, "reason") else decision
 
 
 def _verdict(decision: Decision | None) -> str:
-    """Name a decision without its values, which depend on the draws before it."""
+    """Name a decision without its values, because they depend on earlier random numbers."""
     if decision is None:
         return UNSEEN
     if isinstance(decision, Replace):
         return f"copies member {decision.donor}"
-    return {"continue": KEEPS, "mutate": "mutates", "restart": "begins again"}.get(
+    return {"continue": KEEPS, "mutate": "mutates", "restart": "restarts"}.get(
         type(decision).__name__.lower(), type(decision).__name__.lower()
     )
 
 
 @runtime_checkable
 class ByTime(Protocol):
-    """A rule of readiness whose clock is `PopulationReport.seconds`."""
+    """A readiness rule whose clock is `PopulationReport.seconds`."""
 
     def seconds_left(self, report: PopulationReport) -> float:
         """Return the seconds until a comparison is due; negative if it is overdue."""
 
 
 def _due(controller: Controller, report: PopulationReport) -> float:
-    """Return when a controller compares next, by its rule's clock: frames or seconds; 0 if it does not say."""
+    """Return the time of a controller's next comparison, in frames or seconds as in its rule; 0 if unknown."""
     controller, report = innermost(controller, report)
     if not isinstance(controller, PbtController):
         return 0
@@ -169,23 +169,23 @@ def _due(controller: Controller, report: PopulationReport) -> float:
 
 
 def with_rules(config: Config, words: Sequence[str], run: Path) -> Config:
-    """Return the config with other rules of decision, written NAME=VALUE. Raises ConfigError."""
+    """Return the config with other decision rules, given as NAME=VALUE. Raises ConfigError."""
     for word in words:
         name, given, value = word.partition("=")
         name = spelt(name)
         field_name = name.removeprefix("pbt.").replace("-", "_")
-        require(bool(given), "what-if", word, "write NAME=VALUE, such as pbt.exploit=t-test")
+        require(bool(given), "what-if", word, "give NAME=VALUE, such as pbt.exploit=t-test")
         require(
             name.startswith("pbt.") or name == "controller",
             "what-if",
             word,
-            f"the scores of {run} are recorded as they are: give options of decisions, such as pbt.exploit=t-test",
+            f"the scores of {run} are fixed: give options of decisions, such as pbt.exploit=t-test",
         )
         require(
             field_name not in OF_SCORES,
             "what-if",
             word,
-            f"the recorded scores came about by it: train again with --{name} {value}",
+            f"it influenced the recorded scores: train again with --{name} {value}",
         )
     options = table(config)
     arguments = [part for word in words for part in _as_typed(word.removeprefix("--"), options)]
@@ -194,20 +194,20 @@ def with_rules(config: Config, words: Sequence[str], run: Path) -> Config:
         READY_RULES[other.pbt.ready].by_time == READY_RULES[config.pbt.ready].by_time,
         "what-if",
         " ".join(words),
-        f"{run} compared its members by --pbt.ready {config.pbt.ready}, and of another clock no times are recorded",
+        f"{run} compared its members by --pbt.ready {config.pbt.ready}, so no times of another clock are recorded",
     )
     unread = dict(of_rules(other))
     for word in words:
         name = spelt(word.partition("=")[0])
         if name in options and options[name].field in unread:
             raise ConfigError(
-                f"--what-if {word} cannot be used, as it changes nothing: {unread[options[name].field]}"
+                f"--what-if {word} cannot be used, because it has no effect: {unread[options[name].field]}"
             )
     return other
 
 
 def _as_typed(word: str, options: Mapping[str, Option]) -> list[str]:
-    """Return NAME=VALUE as it is typed; the entries of an option that has several are separated by commas."""
+    """Convert NAME=VALUE to command-line words. Entries of a list option are separated by commas."""
     name, _, value = word.partition("=")
     option = options.get(spelt(name))
     several = option is not None and option.is_list
@@ -215,7 +215,7 @@ def _as_typed(word: str, options: Mapping[str, Option]) -> list[str]:
 
 
 def what_if(run: Path, words: Sequence[str], trust: bool = False) -> int:
-    """Print what other rules would have decided; return the exit code. Raises ConfigError."""
+    """Print the decisions of other rules; return the exit code. Raises ConfigError."""
     recorded = Recorded.open(run, trust)
     config = recorded.config
     other = with_rules(config, words, run)
@@ -225,7 +225,7 @@ def what_if(run: Path, words: Sequence[str], trust: bool = False) -> int:
             not (entry.searches or entry.follows) and one.pbt.enabled,
             "what-if",
             " ".join(words),
-            f"controller {one.controller} compares no members by rules that can be exchanged",
+            f"controller {one.controller} does not compare members by rules that can be exchanged",
         )
     own_pbt, pbt = config.pbt, other.pbt
     postpones = own_pbt.exploit == "backtrack" or ":" in own_pbt.exploit
@@ -253,31 +253,33 @@ def what_if(run: Path, words: Sequence[str], trust: bool = False) -> int:
 
 
 def described(found: WhatIf, run: Path, words: Sequence[str]) -> list[str]:
-    """Return the lines that are printed."""
+    """Return the lines to print."""
     noise = found.noise
-    lines = [f"{run} with {' '.join(words)}: {found.rounds} recorded rounds decided again"]
+    lines = [f"{run} with {' '.join(words)}: {found.rounds} recorded rounds recomputed"]
     if not found.rounds:
-        return [*lines, "no comparison is recorded, so there is nothing to decide again"]
+        return [*lines, "no comparison is recorded, so there is nothing to recompute"]
     if not found.first:
-        lines.append("all agree bit for bit with those recorded: these rules would have made the same run")
+        lines.append("all agree bit for bit with the recorded ones: these rules produce the same run")
     else:
-        lines.append(f"exact for the first {found.exact_rounds} rounds; the runs part {found.first}")
+        lines.append(
+            f"exact for the first {found.exact_rounds} rounds; the first difference is {found.first}"
+        )
         if not any(other.exact for other in found.others):
-            lines.append("  (no member's verdict differs there: other values, or another time)")
+            lines.append("  (no member's decision differs there: only its values or its time)")
     for label, exact in (
-        ("exact, where they part", True),
-        ("estimates on the recorded scores, behind that", False),
+        ("exact, at the first difference", True),
+        ("estimates from the recorded scores, after it", False),
     ):
         shown = [o for o in found.others if o.exact == exact]
         if shown:
             one = "another" if len(shown) == 1 else "others"
-            lines.append(f"{label}: {counted(len(shown), 'verdict')} would have been {one}")
+            lines.append(f"{label}: {counted(len(shown), 'decision')} would have been {one}")
             lines += [
                 f"  {o.frames:,} frames, member {o.member}: {o.recorded} -> {o.decided}"
                 for o in shown[:MOST_LINES]
             ]
             lines += [f"  and {len(shown) - MOST_LINES} more"] if len(shown) > MOST_LINES else []
-    lines.append(f"replacements: {noise.replacements} recorded, {found.replacements} decided now")
+    lines.append(f"replacements: {noise.replacements} recorded, {found.replacements} with these rules")
     lines.append(
         f"{noise.within} of {noise.replacements} recorded replacements were within the noise of their windows "
         f"(Welch's test, p >= {LEVEL:g})"

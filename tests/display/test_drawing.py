@@ -66,7 +66,7 @@ def test_a_drawing_that_fails_is_reported_once_and_the_numbers_go_on(tmp_path):
         assert display.drawing.child is None, "not again at once"
     display.close(patient=lambda: False)
     assert len(warnings) == 1
-    assert "is no JSON: restore the file" in warnings[0]
+    assert "journal.jsonl, line" in warnings[0]
     assert images(tmp_path) == {}
     assert dict(written(tmp_path, "population")["episodes/objective_best"])[10_000] == 10_000
 

@@ -282,7 +282,7 @@ def test_a_journal_is_continued_from_a_position(tmp_path, faulty_disk):
     assert journal.position() == (tmp_path / "k").stat().st_size > 0
 
 
-@pytest.mark.parametrize(("position", "said"), [(1000, "is shorter"), (5, "no event ends at byte 5")])
+@pytest.mark.parametrize(("position", "said"), [(1000, "1,000"), (5, "byte 5")])
 def test_a_journal_that_does_not_fit_the_position_is_not_cut(tmp_path, position, said):
     path = tmp_path / "j"
     with closing(Journal(path)) as journal:
@@ -297,7 +297,7 @@ def test_a_journal_that_does_not_fit_the_position_is_not_cut(tmp_path, position,
 
 def test_a_journal_that_is_a_pipe_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "journal.jsonl")
-    with pytest.raises(ConfigError, match="no regular file"):
+    with pytest.raises(ConfigError, match=r"journal\.jsonl"):
         was_saved(tmp_path)
 
 

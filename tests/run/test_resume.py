@@ -219,7 +219,7 @@ def test_a_broken_checkpoint_is_passed_over_and_a_run_without_any_whole_one_is_r
     checkpoints = killed / "runs" / "x" / "checkpoints"
     for path in checkpoints.glob("*/state.json"):
         path.write_bytes(path.read_bytes()[:-7])
-    with pytest.raises(ConfigError, match="none of its checkpoints is whole"):
+    with pytest.raises(ConfigError, match="--overwrite"):
         resume(killed)
     assert "state.json" in capsys.readouterr().err
 

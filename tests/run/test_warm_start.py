@@ -134,7 +134,7 @@ def test_numbers_that_are_not_finite_are_refused(source):
     pack = trained_pack()
     pack.state["mean"][:] = float("inf")
     save(source, pack, {0: 0}, best=0, frames=3000)
-    with pytest.raises(ConfigError, match=r"holds numbers that are not finite .in optim\.mean"):
+    with pytest.raises(ConfigError, match=r"in optim\.mean"):
         WarmStart.find(resolved(source), print)
     assert WarmStart.find(resolved(source, init_parts="weights"), print) is not None
 
@@ -239,7 +239,7 @@ def test_statistics_of_another_observation_are_skipped_with_their_count(tmp_path
     ("spoil", "error", "reason"),
     [
         (lambda path: path.unlink(), ConfigError, "is not a file"),
-        (lambda path: path.write_bytes(b"no"), CheckpointBroken, "no safetensors file"),
+        (lambda path: path.write_bytes(b"no"), CheckpointBroken, "safetensors"),
         (lambda path: path.write_bytes(path.read_bytes()[:-1]), CheckpointBroken, "cannot be used"),
     ],
 )

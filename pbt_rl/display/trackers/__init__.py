@@ -1,1 +1,1 @@
-"""Trackers: where the numbers of a run go besides the terminal and TensorBoard, chosen by `--track`."""
+"""Trackers selected by `--track`: further destinations of a run's metrics, besides terminal and TensorBoard."""

@@ -1,9 +1,9 @@
-"""Passes views to the trackers of a run, each in a thread of its own.
+"""Passes views to the trackers of a run, each in a separate thread.
 
-A tracker is a class with `show(view)` and `close(ended)`. It is made before TensorBoard's files are there, of a
-TrackedRun if its constructor takes one. If it has an attribute `where`, a text, that is shown at the start. Training
-never waits for these: what is not taken in time is left out, whole views at a time, and a tracker that raises is said
-once.
+A tracker is a class with `show(view)` and `close(ended)`. It is created before TensorBoard's files exist, with a
+TrackedRun if its constructor takes an argument. Its attribute `where` (a text), if present, is shown at the start.
+Training never waits for trackers: views are dropped if a tracker is too slow. If a tracker raises, one warning is
+shown.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from pbt_rl.record.journal import as_json_types
 from pbt_rl.registry import load_object
 
 MOST_WAITING = 64
-"""Views for a tracker that takes none."""
+"""Maximum number of queued views per tracker."""
 PATIENCE_SECONDS, SHORT_SECONDS = 30.0, 2.0
-"""The end of a run waits this long for its trackers, and after Ctrl-C."""
+"""Timeout for the trackers at the end of a run, and after Ctrl-C."""
 
 
 @dataclass(frozen=True)
 class TrackedRun:
     """The run that a tracker follows.
 
-    config: all options, as JSON types. seconds: 0, or of a run that goes on those at its checkpoint; what was tracked
-    of later ones is trained again.
+    config: all options, as JSON types. seconds: 0, or those at the checkpoint of a resumed run; anything that was
+    tracked later is trained again.
     """
 
     name: str
@@ -51,7 +51,7 @@ class TrackedRun:
 
     @property
     def tracking(self) -> Path:
-        """Folder for what a tracker writes; it is made."""
+        """Folder for the tracker's files; created if missing."""
         path = self.folder.path.absolute() / "tracking"
         path.mkdir(exist_ok=True)
         return path
@@ -69,7 +69,7 @@ class Outlet(Thread):
             raise ConfigError(f"--track {name} {error}") from error
         if not all(callable(getattr(make, method, None)) for method in ("show", "close")):
             raise ConfigError(
-                f"--track {name} is no tracker: a class with show(view) and close(ended) is needed"
+                f"--track {name} is not a tracker: give a class with show(view) and close(ended)"
             )
         self._waiting: Queue[RunView | str] = Queue(MOST_WAITING)
         self._failed, self._late, self._over = "", False, False
@@ -81,7 +81,7 @@ class Outlet(Thread):
         self.start()
 
     def run(self) -> None:
-        """Pass on what comes, until the reason of the run's end."""
+        """Pass messages on, up to the reason for the end of the run."""
         if not self._failed:
             self._caught(self._follow)
 
@@ -93,7 +93,7 @@ class Outlet(Thread):
     def _caught(self, call: Callable[[], Any]) -> Any:
         try:
             return call()
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - of the user's class, or of a package
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - raised by the user's class or a package
             with suppress(OSError):
                 self._log.parent.mkdir(parents=True, exist_ok=True)
                 self._log.write_text(traceback.format_exc(), encoding="utf-8")
@@ -101,24 +101,24 @@ class Outlet(Thread):
             return None
 
     def send(self, message: RunView | str) -> None:
-        """Pass a message on, without the oldest one if too many wait. Say it once if the tracker has failed."""
+        """Queue a message, dropping the oldest if the queue is full. Warn once if the tracker has failed."""
         if self._failed and not self._over:
             self._over = True
             self._warn(
-                f"{self.name} has ended ({self._failed}; see {self._log}); training goes on without it"
+                f"{self.name} has ended ({self._failed}; see {self._log}); training continues without it"
             )
         if self._over:
             return
         while self._waiting.full():
             if not self._late:
-                self._warn(f"{self.name} does not keep up: it will miss some of the numbers")
+                self._warn(f"{self.name} is too slow: some of its numbers are dropped")
             self._late = True
             with suppress(Empty):
                 self._waiting.get_nowait()
-        self._waiting.put(message)  # nobody else puts
+        self._waiting.put(message)  # never blocks, because this is the only producer
 
     def finish(self, deadline: float) -> None:
-        """Wait for the tracker to take the last messages, and say so if it does not or has failed."""
+        """Wait for the tracker to process the last messages. Warn if it does not or has failed."""
         self.join(max(0.0, deadline - time.monotonic()))
         if self._failed:
             self.send("")
@@ -127,18 +127,18 @@ class Outlet(Thread):
 
 
 def _takes_one(make: Callable[..., Any]) -> bool:
-    """Whether a class can be made of one argument."""
+    """Check whether a class can be constructed with one argument."""
     try:
         signature(make).bind(None)
     except TypeError:
         return False
-    except ValueError:  # of a class of C
+    except ValueError:  # a class implemented in C
         return True
     return True
 
 
 class Trackers:
-    """The trackers of a run, for one thread. A view is passed on after `gap_seconds`, or if a member changed."""
+    """Trackers of a run, for use from one thread. Views are passed on after `gap_seconds`, or if a member changed."""
 
     def __init__(self, names: Sequence[str], run: TrackedRun, warn: Callable[[str], None]) -> None:
         """Import all of them. Raises ConfigError."""
@@ -148,7 +148,7 @@ class Trackers:
         self._unsent: RunView | None = None
 
     def update(self, view: RunView) -> None:
-        """Take a view."""
+        """Receive a view."""
         changes = view.replacements + view.mutations
         if changes == self._sent_changes and view.seconds < self._sent_seconds + gap_seconds(view.seconds):
             self._unsent = view
@@ -158,7 +158,7 @@ class Trackers:
             outlet.send(view)
 
     def finish(self, ended: str, *, patient: bool) -> None:
-        """Pass the last view and the reason of the end on, and wait for the trackers. patient: not after Ctrl-C."""
+        """Pass on the last view and the reason for the end, then wait for the trackers. patient: False after Ctrl-C."""
         deadline = time.monotonic() + (PATIENCE_SECONDS if patient else SHORT_SECONDS)
         for outlet in self._outlets:
             if self._unsent is not None:
@@ -169,7 +169,7 @@ class Trackers:
 
 
 def check(config: Config) -> None:
-    """Check that the packages of the trackers are there, before anything starts. Raises ConfigError."""
+    """Check before the start that the trackers' packages are installed. Raises ConfigError."""
     if "wandb" in config.track and find_spec("wandb") is None:
         raise ConfigError('--track wandb needs wandb: pip install "pbt-rl[wandb]"')
 
@@ -177,7 +177,7 @@ def check(config: Config) -> None:
 def start(config: Config, folder: RunFolder, seconds: float, warn: Callable[[str], None]) -> Trackers:
     """Start the trackers of a run. Raises ConfigError if one cannot be imported.
 
-    seconds: 0, or of a run that goes on those at its checkpoint. warn: shows a line.
+    seconds: 0, or those at the checkpoint of a resumed run. warn: called with a line.
     """
     run = TrackedRun(str(config.name), folder, as_json_types(to_json(config)), config.members, seconds)
     return Trackers(config.track, run, warn)

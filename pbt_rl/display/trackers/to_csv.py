@@ -1,7 +1,7 @@
 """`--track csv`: two tables in `tracking/` of the run's folder, for spreadsheets and data frames.
 
-members.csv has a row per member and view, population.csv a row per view; the columns are the tags of TensorBoard. A
-column that comes later (learning statistics exist from the first update on) stands at the end, empty before.
+members.csv has a row per member and view, population.csv a row per view. The columns are the TensorBoard tags. A column
+that appears later (learning statistics, from the first update on) is appended at the right, empty for earlier rows.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from pbt_rl.display.view import RunView
 
 Row = Mapping[str, object]
 TIME = "seconds"
-"""The column by which rows of lost training are cut off."""
+"""Column by which rows after the checkpoint of a resumed run are removed."""
 
 
 class Table:
-    """A CSV file that grows by rows, and is written anew if a column comes."""
+    """A CSV file to which rows are appended. It is rewritten when a new column appears."""
 
     def __init__(self, path: Path, until_seconds: float) -> None:
-        """Continue the file if there is one, without its rows after `until_seconds`. Raises OSError."""
+        """Continue an existing file without its rows after `until_seconds`. Raises OSError."""
         self._path = path
         rows = [] if path.is_symlink() or not path.exists() else self._rows()
         self._write_anew([row for row in rows if float(str(row[TIME])) <= until_seconds])
@@ -71,4 +71,4 @@ class CsvTracker:
         self._population.add([{**time, "frames": view.frames, **scalars}])
 
     def close(self, ended: str) -> None:
-        """Do nothing: the rows are there."""
+        """Do nothing, because all rows are already written."""

@@ -1,7 +1,7 @@
 """`--track wandb`: Weights & Biases, one run per member and one for the population, all in one group.
 
-The package follows the TensorBoard files by itself: each quantity is one chart with a line per member. The project
-is WANDB_PROJECT (default: pbt_rl); WANDB_MODE=offline and the package's other variables work as ever.
+The package reads the TensorBoard files, so each quantity is one chart with a line per member. WANDB_PROJECT sets the
+project (default: pbt_rl). WANDB_MODE=offline and the package's other variables work as usual.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ PROJECT = "pbt_rl"
 
 
 class WandbTracker:
-    """Begins the runs at once: the package leaves out files of before."""
+    """Starts all wandb runs at creation, because the package ignores TensorBoard files that exist earlier."""
 
     def __init__(self, run: TrackedRun) -> None:
-        path = run.tracking / "id"  # a run that goes on goes on there too
+        path = run.tracking / "id"  # a resumed run continues its wandb runs
         if not path.is_file():
             path.write_text(secrets.token_hex(6), encoding="utf-8")
         number, folder = path.read_text(encoding="utf-8").strip(), run.folder
@@ -37,7 +37,7 @@ class WandbTracker:
         self.where = url or f"W&B is offline; `wandb sync {files}/offline-run-*` uploads the runs"
 
     def show(self, view: RunView) -> None:
-        """Give each member's run the values that it began with, as its config."""
+        """Set the initial values of each member as the config of its wandb run."""
         if not self._shown:
             for m, run in zip(view.members, self._members, strict=True):
                 start = {value_tag(name): value for name, value in m.initial.items()}
@@ -45,7 +45,7 @@ class WandbTracker:
         self._shown = True
 
     def close(self, ended: str) -> None:
-        """Finish all runs: the package reads the files to their end."""
+        """Finish all wandb runs; the package reads the files to their end."""
         for run in (self._population, *self._members):
             run.summary["ended"] = ended
             run.finish(exit_code=1 if ended == "failed" else 0)
@@ -63,6 +63,6 @@ def _begin(run: TrackedRun, part: str, number: str, events: Path) -> Any:
         reinit="create_new",
         settings=wandb.Settings(silent=True, disable_git=True, disable_code=True),
     )
-    # `sync_tensorboard` does this for writers that it knows, and for one run per process.
+    # `sync_tensorboard` does this only for known writers, and for one run per process.
     begun._tensorboard_callback(str(events), save=False, root_logdir=str(events))  # noqa: SLF001
     return begun

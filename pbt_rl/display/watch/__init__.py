@@ -1,6 +1,6 @@
-"""`pbt-rl watch`: a page that follows a run, from its files alone.
+"""`pbt-rl watch`: a web page that follows a run, from its files alone.
 
     journal.jsonl -> reader.Reader -> state.state: JSON -> server -> page.html, page.js, page.css in a browser
 
-Nothing is written, no process of the run knows of it, and a run that is over is shown the same way.
+Writes nothing and does not contact the run's processes. A finished run is shown in the same way.
 """

@@ -1,12 +1,12 @@
 "use strict";
-// Draws the state of a run every two seconds. All that comes from the run is written as text, never as markup.
+// Draws the state of a run every two seconds. Texts of the run are inserted as plain text, never as markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 const VIRIDIS = ["#440154", "#472d7b", "#3b528b", "#2c728e", "#21918c", "#28ae80", "#5ec962", "#addc30", "#fde725"];
 let marked = null; // the member under the pointer
 
 const at = (id) => document.getElementById(id);
-// Of a drawing, in pixels: its texts keep their size on any screen.
+// Width of a drawing in pixels, so that its texts keep their size on any screen.
 const widthOf = (id) => Math.max(280, at(id).clientWidth);
 const finite = (x) => typeof x === "number" && Number.isFinite(x);
 
@@ -54,7 +54,7 @@ function scaleColour(x, low, high) {
 
 // -- axes
 
-// A call takes some ten thousand arguments; a thousand members have more points.
+// Not Math.min(...numbers): a call takes about ten thousand arguments, and a thousand members have more points.
 const range = (numbers) => numbers.reduce(([low, high], x) => [Math.min(low, x), Math.max(high, x)], [Infinity, -Infinity]);
 
 function steps(low, high, count) {
@@ -74,7 +74,7 @@ function powers(low, high) {
   return decades.length >= 3 ? decades : found.length >= 2 ? found : [low, high];
 }
 
-// names: of the numbers 0, 1, ... of the y axis, if they stand for something.
+// names: labels of the values 0, 1, ... on the y axis, if the value is a choice.
 function chart(width, height, xs, ys, log, names) {
   const box = { left: 52, right: 26, top: 8, bottom: 24 };
   let [x0, x1] = [0, Math.max(1, range(xs)[1])];
@@ -99,14 +99,14 @@ function path(points, x, y, stepped) {
   for (const [px, py] of points) {
     if (!finite(py)) { down = false; continue; }
     if (down && stepped) text += `L${x(px).toFixed(1)} ${y(before).toFixed(1)}`;
-    // A point alone is a dot: a line of no length with round ends.
+    // A single point is drawn as a dot: a line of length 0 with round ends.
     text += down ? `L${x(px).toFixed(1)} ${y(py).toFixed(1)}` : `M${x(px).toFixed(1)} ${y(py).toFixed(1)}h0`;
     [down, before] = [true, py];
   }
   return text;
 }
 
-// Numbers of members at the ends of their curves, moved apart where they would lie on each other.
+// Member numbers at the ends of the curves, moved apart where they would overlap.
 function labelEnds(svg, ends) {
   const placed = [];
   for (const { member, x, y } of ends.sort((a, b) => a.y - b.y || a.x - b.x)) {
@@ -121,7 +121,7 @@ function labelEnds(svg, ends) {
 
 const controlsOf = (s) => new Set(s.members.filter((m) => m.status === "control").map((m) => m.member));
 
-// Over the gaps of a curve: from the last point before each to the first one behind it.
+// Segments that bridge the gaps of a curve: from the last point before a gap to the first one after it.
 function bridges(points) {
   const found = [];
   let last = null, gap = false;
@@ -150,8 +150,8 @@ function drawHead(s) {
   document.title = `${s.name} · ${s.env}`;
   at("title").textContent = `${s.name}: ${s.env}`;
   const age = Math.max(0, Date.now() / 1000 - s.changed);
-  const quiet = age > 120 ? `, its last record is ${clock(age)} old` : "";
-  at("status").textContent = s.running ? `running${quiet}` : s.ended ? `ended: ${s.ended}` : "not running: it was cut off, or stands still";
+  const quiet = age > 120 ? `, last record ${clock(age)} ago` : "";
+  at("status").textContent = s.running ? `running${quiet}` : s.ended ? `ended: ${s.ended}` : "not running: killed or interrupted";
   at("status").className = s.running ? "good" : s.ended ? "" : "bad";
   for (const one of document.querySelectorAll(".unit")) one.textContent = s.unit;
   at("episodes-caption").hidden = s.unit === "steps";
@@ -162,27 +162,27 @@ function drawHead(s) {
   drawTime(s);
   const facts = Object.entries(s.counts).map(([name, n]) => `${n} ${n === 1 ? name.replace(/s$/, "") : name}`);
   if (s.running && s.stalled) facts.push(s.stalled);
-  else if (s.running) facts.push(`${short(s.frames_per_second)} ${s.unit}/s of all members together`);
+  else if (s.running) facts.push(`${short(s.frames_per_second)} ${s.unit}/s over all members`);
   if (s.actor_restarts) facts.push(`${s.actor_restarts} actor restarts`);
   at("facts").textContent = facts.join(" · ");
 }
 
-// Of a member of the population that has no score yet, the mean so far, marked.
+// Until a member of the population has a score, the best mean so far, marked with ~.
 function drawScore(s) {
   const [number, text] = at("score").children;
   const young = s.members.filter((m) => finite(m.early) && m.status !== "control").sort((a, b) => b.early - a.early)[0];
   const best = s.members.find((m) => m.member === s.best);
   if (best) {
     number.textContent = (finite(best.final) || best.complete ? "" : "~") + short(s.score);
-    text.textContent = `best: member ${s.best}, ${finite(best.final) ? `${s.final_episodes} fresh games` : "in training"}` +
-      (finite(s.random_play) ? `; random play ${short(s.random_play)}` : "");
+    text.textContent = `best: member ${s.best}, ${finite(best.final) ? `${s.final_episodes} evaluation episodes` : "in training"}` +
+      (finite(s.random_play) ? `; random policy ${short(s.random_play)}` : "");
   } else {
     number.textContent = young ? `~${short(young.early)}` : "-";
     text.textContent = young ? `so far: member ${young.member}, ${young.ended} environments` : "no episode has ended";
   }
 }
 
-// As the terminal shows the time: what was recorded together, and has run on since.
+// The same times as in the terminal: those of the last record, plus the time since then.
 function drawTime(s) {
   const [bar, text] = at("time").children;
   const on = s.running ? Math.min(s.since, s.seconds_left ?? Infinity) : 0, passed = s.seconds + on;
@@ -250,7 +250,7 @@ function drawEvaluations(s) {
   at("evaluations-section").hidden = !s.evaluations.length;
   if (!s.evaluations.length) return;
   const shown = s.evaluations.map(([frames, mean, error, episodes, member]) => {
-    return { frames, mean, low: mean - 2 * error, high: mean + 2 * error, text: `member ${member}: ${short(mean)} in ${episodes} games` };
+    return { frames, mean, low: mean - 2 * error, high: mean + 2 * error, text: `member ${member}: ${short(mean)} in ${episodes} evaluation episodes` };
   });
   const { svg, x, y } = chart(widthOf("evaluations"), 300, shown.map((e) => e.frames), shown.flatMap((e) => [e.low, e.high]), false);
   const edge = [...shown.map((e) => [e.frames, e.high]), ...shown.map((e) => [e.frames, e.low]).reverse()];
@@ -347,7 +347,7 @@ async function follow() {
     draw();
     if (!state.running) pause = 10000;
   } catch (error) {
-    at("status").textContent = `no news: ${error.message}`;
+    at("status").textContent = `no update: ${error.message}`;
     at("status").className = "bad";
   }
   setTimeout(follow, pause);

@@ -1,4 +1,4 @@
-"""Reads a journal as it grows, and builds the history that is shown."""
+"""Reader of a growing journal, which builds the history to show."""
 
 from __future__ import annotations
 
@@ -18,27 +18,26 @@ from pbt_rl.record.history import history_of, light
 
 MIN_GAP_SECONDS = 1.0
 GAP_FACTOR = 10.0
-"""The pause between two states is at least this multiple of the time that the last one took: of a journal of weeks,
-seconds."""
+"""The pause between two states is at least this multiple of the last one's duration (seconds for a long journal)."""
 
 
 class Reader:
-    """The state of one run. May be used from several threads.
+    """State of one run. Thread-safe.
 
-    Links are not followed: the journal must be a file in the folder. A journal that was cut, as by a resume, or
-    replaced is read anew.
+    Links are not followed: the journal must be a regular file in the folder. A journal that was truncated (by a resume)
+    or replaced is read again from the start.
     """
 
     def __init__(self, run: Path) -> None:
-        """Raises ConfigError if there is no run."""
+        """Raises ConfigError if `run` is not a run."""
         self._folder = RunFolder(run)
         self._name = run.resolve().name
         self._turn = threading.Lock()
         self._file: tuple[int, int] | None = None
-        """Device and inode of the journal that was read."""
+        """Device and inode of the journal."""
         self._position = 0
         self._last = b""
-        """The line that ends there."""
+        """Last line that was read."""
         self._lines = 0
         self._events: list[Event] = []
         self._state: State = {}
@@ -46,7 +45,7 @@ class Reader:
         self.latest()
 
     def latest(self) -> State:
-        """Return the present state, or that of a moment ago. Raises ConfigError if the journal cannot be read."""
+        """Return the current state, cached for a moment. Raises ConfigError if the journal cannot be read."""
         with self._turn:
             if time.monotonic() >= self._next:
                 began = time.monotonic()
@@ -67,13 +66,13 @@ class Reader:
         return state(history_of(self._name, list(self._events)), self._events)
 
     def _read(self) -> bool:
-        """Read the events that are new; return whether there are any."""
+        """Read the new events. True if there are any."""
         path = self._folder.journal
         try:
             with open(path, "rb", opener=_opener) as journal:
                 facts = os.fstat(journal.fileno())
                 if not stat.S_ISREG(facts.st_mode):
-                    raise ConfigError(f"{path} cannot be read: it is no regular file")
+                    raise ConfigError(f"{path} cannot be read: it is not a regular file")
                 if self._file != (facts.st_dev, facts.st_ino) or not self._goes_on(journal):
                     self._file = facts.st_dev, facts.st_ino
                     self._position, self._last, self._lines = 0, b"", 0
@@ -86,12 +85,12 @@ class Reader:
             raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
 
     def _goes_on(self, journal: IO[bytes]) -> bool:
-        """Return whether what was read stands there still: a journal that was cut may have grown beyond it since."""
+        """Check that the last line is unchanged, because a truncated journal may have grown again."""
         journal.seek(self._position - len(self._last))
         return journal.read(len(self._last)) == self._last
 
     def _read_lines(self, path: Path, journal: IO[bytes]) -> bool:
-        """Read whole lines, one after the other: those of weeks are gigabytes. Return whether there were any."""
+        """Read complete lines, one at a time because long journals have gigabytes. True if there are any."""
         before = self._lines
         for line in journal:
             if not line.endswith(b"\n"):
@@ -106,5 +105,5 @@ class Reader:
 
 
 def _opener(path: str, flags: int) -> int:
-    """Open a file that is neither a link nor a pipe that blocks."""
+    """Open a file without following links and without blocking on a pipe."""
     return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)

@@ -1,6 +1,6 @@
-"""Serves the page and the state of a run over HTTP: three files and one JSON object, to be read only.
+"""Read-only HTTP server of the watch page: three files and one JSON object.
 
-The page needs no other file and no network. Nobody is asked who they are: whoever reaches the interface can read it.
+The page needs no other file and no network. There is no authentication: anyone who reaches the interface can read it.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ PAGES = {
 
 
 class Server(ThreadingHTTPServer):
-    """A server for one run. state: returns what is shown, raises ConfigError if the run cannot be read."""
+    """HTTP server for one run. state: returns the content of the page; raises ConfigError if the run is unreadable."""
 
     daemon_threads = True
 
     def __init__(self, host: str, port: int, state: Callable[[], dict[str, Any]]) -> None:
-        """Port 0: any free one. Raises OSError."""
+        """Port 0: any free port. Raises OSError."""
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.state = state
         self.host = host
         super().__init__((host, port), Handler)
 
     def server_bind(self) -> None:
-        """Bind without the look-up of the host's name, which may take seconds."""
+        """Bind without a host name lookup, because it may take seconds."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
@@ -45,17 +45,17 @@ class Server(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """What to open in a browser."""
-        anywhere = self.host in ("0.0.0.0", "::")  # noqa: S104 - the user's own choice
+        """URL to open in a browser."""
+        anywhere = self.host in ("0.0.0.0", "::")  # noqa: S104 - chosen by the user
         name = socket.gethostname() if anywhere else self.host
         return f"http://{f'[{name}]' if ':' in name else name}:{self.server_port}/"
 
     def handle_error(self, *_: Any) -> None:
-        """Say nothing about a browser that went away."""
+        """Ignore browsers that disconnect."""
 
 
 class Handler(BaseHTTPRequestHandler):
-    """One connection."""
+    """Handler of one connection."""
 
     server: Server
     timeout = REQUEST_SECONDS
@@ -63,7 +63,7 @@ class Handler(BaseHTTPRequestHandler):
     server_version, sys_version = "pbt_rl", ""
 
     def do_GET(self) -> None:
-        """Answer with a file of the page or with the state."""
+        """Respond with a file of the page or with the state."""
         path = urlsplit(self.path).path
         if path in PAGES:
             name, kind = PAGES[path]
@@ -75,7 +75,7 @@ class Handler(BaseHTTPRequestHandler):
                 code, text = 503, json.dumps({"error": str(error)})
             self._answer(code, text, "application/json")
         else:
-            self._answer(404, "there is nothing here", "text/plain")
+            self._answer(404, "not found", "text/plain")
 
     def _answer(self, code: int, text: str, kind: str) -> None:
         content = text.encode()
@@ -87,4 +87,4 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, *_: Any) -> None:
-        """Print nothing per request."""
+        """Log nothing per request."""

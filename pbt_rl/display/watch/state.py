@@ -1,4 +1,4 @@
-"""What the page shows, as JSON types: numbers, and texts that the page writes as texts."""
+"""Content of the watch page as JSON types: numbers, and texts that the page inserts as plain text."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from pbt_rl.record.history import History
 State = dict[str, Any]
 T = TypeVar("T")
 MOST_POINTS = 300
-"""Of a curve or a schedule, about; a screen shows no more."""
+"""Approximate maximum of points per curve or schedule, because a screen cannot show more."""
 MOST_DECISIONS = 100
 MOST_NODES = 3000
-"""Of the forest: of longer runs the newest, and the ancestors of the last members."""
+"""Maximum of nodes in the forest: the newest ones, plus the ancestors of the last members."""
 RATE_SECONDS = 60.0
 NEARLY_ALL = 0.99
-"""Of the budget of frames: a run that comes to it within its seconds may end by either."""
+"""Share of the frame budget. A run expected to reach it before its time is up may end by either budget."""
 NAMES: Mapping[DecisionName, str] = {
     "replace": "replacements",
     "mutate": "mutations",
@@ -33,7 +33,7 @@ NAMES: Mapping[DecisionName, str] = {
 
 
 def state(history: History, events: Sequence[Event]) -> State:
-    """Return everything that the page shows of a run. events: those that the history was built from."""
+    """Return the content of the watch page. events: those from which the history was built."""
     options, last = history.options, history.moments[-1] if history.moments else None
     counts = Counter(taken.change.decision for taken in history.decisions)
     told = history.told if history.told and history.told.training_seconds is not None else None
@@ -84,7 +84,7 @@ def _lost(history: History) -> list[str]:
 
 
 def _frames_budget(history: History, told: Progress | None) -> int | None:
-    """Return the frames of each member at which the run ends; None if its seconds are spent before."""
+    """Return the frames per member at which the run ends; None if its time is up earlier."""
     options, frames = history.options, history.moments[-1].frames if history.moments else 0
     budget = options.train_for_frames
     if not budget or not options.train_for_seconds or history.ended == "frames":
@@ -133,7 +133,7 @@ def _thinned(points: Sequence[T]) -> list[T]:
 
 
 def _forest(history: History) -> State:
-    """Return where each node lies: x in frames of training, y in lanes downwards."""
+    """Return the position of each node: x in training frames, y in lanes downwards."""
     lineage = history.lineage
     if not lineage.nodes:
         return {"height": 0, "nodes": [], "labels": []}
@@ -157,7 +157,7 @@ def _forest(history: History) -> State:
 
 
 def _schedules(history: History) -> list[State]:
-    """Return, for each value that differs or changes, its steps along the line of each member's last weights."""
+    """Return the steps of each varied value along each member's lineage."""
     lineage = history.lineage
     lines = {m: lineage.line(node.key) for m, node in history.last.items()}
     ends = {m: lineage.end_trained(line[-1].key) for m, line in lines.items()}
@@ -174,13 +174,13 @@ def _schedules(history: History) -> list[State]:
 
 
 def _steps(line: Sequence[Node], name: str) -> list[tuple[int, float]]:
-    """Return where a value changes, thinned; a change of a member is of a few of its values."""
+    """Return the points at which a value changes, thinned. A mutation may leave other values unchanged."""
     points = [(node.trained, node.values[name]) for node in line]
     return _thinned([p for i, p in enumerate(points) if i == 0 or p[1] != points[i - 1][1]])
 
 
 def _decisions(history: History) -> list[State]:
-    """Return the last ones that changed something, the newest first."""
+    """Return the last decisions that changed something, newest first."""
     changed = [t for t in history.decisions if t.change.decision not in ("continue", "evaluate")]
     return [
         {
@@ -197,7 +197,7 @@ def _decisions(history: History) -> list[State]:
 
 
 def _rate(history: History) -> float | None:
-    """Return frames/s of all members over the last minute of the record, or its last two moments."""
+    """Return frames/s of all members over the last minute, or the last two moments."""
     totals = [
         (m.seconds, sum(p.frames for p in m.points))
         for m in history.moments

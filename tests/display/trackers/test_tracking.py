@@ -150,10 +150,12 @@ def test_one_that_blocks_is_never_waited_for(own):
     for i in range(100):
         tracking.update(moment(10.0 * i))
     assert time.monotonic() - began < 5.0
-    assert said == ["tracker own:Blocking does not keep up: it will miss some of the numbers"]
+    assert len(said) == 1
+    assert "own:Blocking is too slow" in said[0]
     tracking.finish("frames", patient=False)
     assert time.monotonic() - began < 15.0
-    assert said[1:] == ["tracker own:Blocking did not end in time: its last numbers may be missing"]
+    assert len(said) == 2
+    assert "own:Blocking did not end" in said[1]
 
 
 @pytest.mark.parametrize(
@@ -161,7 +163,7 @@ def test_one_that_blocks_is_never_waited_for(own):
     [
         ("nowhere:Tracker", "No module named 'nowhere'"),
         ("own:Nothing", "has no attribute 'Nothing'"),
-        ("own:Useless", r"a class with show\(view\) and close\(ended\) is needed"),
+        ("own:Useless", r"a class with show\(view\)"),
     ],
 )
 def test_one_that_cannot_be_loaded_is_an_error(own, name, problem):

