@@ -25,8 +25,8 @@ from pbt_rl.errors import ConfigError, require
 from pbt_rl.play.member import Filmed
 
 LEAST_HEIGHT, MOST_SIDE = 320, 1920
-"""Smaller pictures are enlarged by an integer factor, while no side exceeds MOST_SIDE. Pictures with a side of more than
-twice MOST_SIDE are reduced."""
+"""Smaller pictures are enlarged by an integer factor, while no side exceeds MOST_SIDE. Pictures with a side above twice
+MOST_SIDE are reduced."""
 LEAST_PIXELS = 16
 """Minimum of each side, because codecs need some pixels."""
 CLIP_SECONDS, CLIP_PICTURES_PER_SECOND, CLIP_SIZE = 30, 8, 200
@@ -64,7 +64,7 @@ class Film:
             raise self._error(error.strerror or str(error)) from error
 
     def add(self, picture: Picture) -> None:
-        """Append a picture. The first one sets the size. An odd row or column is cut, because codecs need even sizes."""
+        """Append a picture. The first one sets the size. Codecs need even sizes, so an odd row or column is cut."""
         shape = picture.shape[:2]
         if self._process is None:
             self._shape, self._factor = shape, factor_of(*shape)

@@ -72,8 +72,8 @@ def warn_of_mistakes(spec: EnvSpec) -> None:
 def load_pack(config: Config, spec: EnvSpec, policy: SavedPolicy, seed: int) -> Pack:
     """Load saved weights and normalisers into a one-policy pack on the CPU.
 
-    policy: its run may be empty if the environment is known to be that of training. Raises ConfigError if the weights do
-    not fit the run's config.json or are not finite. Raises CheckpointBroken.
+    policy: its run may be empty if the environment is known to be that of training. Raises ConfigError if the weights
+    do not fit the run's config.json or are not finite. Raises CheckpointBroken.
     """
     plan = PackPlan(
         "cpu", (0,), actors=1, units_per_actor=1, envs_per_policy=1, units_per_batch=1, threads=1, slots=1

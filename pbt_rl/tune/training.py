@@ -110,7 +110,7 @@ class Training:
         return self._go_on()
 
     def go_on(self, parts: Mapping[str, Any], config: Mapping[str, Any]) -> Result:
-        """Resume from saved parts (see `_save_run` and `restore`) and train to the end. config: recorded in the journal."""
+        """Resume from saved parts (see `_save_run`, `restore`); train to the end. config: recorded in the journal."""
         self._whole = True
         self._write("resume", config=dict(config), changed={})  # so that the time until now does not count
         restore_state(self._controller, parts["controller"])
