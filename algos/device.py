@@ -27,7 +27,7 @@ STRICT = frozenset({"contract", "arcp", "nsz"})
 
 
 def processor_is(vendor: str) -> bool:
-    """Whether the processor has this vendor, by Linux' name for it. False where the name cannot be read."""
+    """Check the vendor of the processor, by Linux' name for it. False if the name cannot be read."""
     try:
         return vendor in Path("/proc/cpuinfo").read_text()
     except OSError:  # another system, or a container that hides it

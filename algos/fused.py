@@ -84,7 +84,7 @@ def make_adam(eps: float) -> AdamKernel:
     return step
 
 
-def _adam(  # type: ignore[no-untyped-def] # Triton reads annotations as types of its own
+def _adam(  # type: ignore[no-untyped-def] # Triton reads annotations as its types
     param,  # noqa: ANN001
     grad,  # noqa: ANN001
     mean,  # noqa: ANN001

@@ -26,7 +26,7 @@ PROSE = {
     r"\b[Nn]obody\b": "name the subject: no member, no process",
     r"\bfor ever\b(?!y)": "forever",
     r"\bso many\b": "a number, or `n`",
-    r"\bin turns\b": "round-robin, in turn",
+    r"(?<!turn )\bin turns\b": "round-robin, in turn",
     r"\b(?:module|table|page|file|rule|option|line|name)s? says?\b": "contains, lists, states",
     r"\bis (?:told|asked) ": "receives, is passed",
     r'"""What ': "a noun phrase, or an imperative verb",

@@ -72,7 +72,7 @@ class Lab2dTable:
         self._acts = [f"{player}.{part}" for player in range(1, players + 1) for part in parts] or first
         self._low_A = np.array([int(bounds[name].minimum) for name in first], np.int32)
         self._nvec = tuple(int(bounds[name].maximum) - int(bounds[name].minimum) + 1 for name in first)
-        self._nobody = np.zeros(self._seats, np.bool_)
+        self._none = np.zeros(self._seats, np.bool_)
 
     def describe(self) -> EnvSpec:
         height, width, channels = self._engine.observation_spec()[self._seen[0]].shape
@@ -88,7 +88,7 @@ class Lab2dTable:
             self._engine = dmlab2d.Environment(self._world, [*self._seen, *self._rewards], seed)
         shown = self._engine.reset()
         self._steps = 0
-        return self._scene(shown.observation, np.zeros(self._seats), self._nobody, self._nobody)
+        return self._scene(shown.observation, np.zeros(self._seats), self._none, self._none)
 
     def advance(self, action: NDArray[Any]) -> Scene:
         shown = self._engine.step(dict(zip(self._acts, (action + self._low_A).flat, strict=True)))

@@ -38,8 +38,8 @@ class _AgentTable:
     def __init__(self, env_id: str, env: Any, *, turns: bool) -> None:
         self._env = env
         self._agents = Agents(env_id, env, turns=turns)
-        self._nobody = np.zeros(len(self._agents.names), np.bool_)
-        self._acting = self._active = self._known = self._nobody
+        self._none = np.zeros(len(self._agents.names), np.bool_)
+        self._acting = self._active = self._known = self._none
         """Agents that act next; those plus agents that have left but stay; all that have acted in this episode."""
         self._pays_late = self._stays = False
         """True if any episode gave a reward to an agent that had left; True if leaving agents stay in this episode."""
@@ -52,7 +52,7 @@ class _AgentTable:
             self._agents.shaper.set_reward_shaping(dict(values), seat)
 
     def _begin(self) -> None:
-        self._acting = self._active = self._known = self._nobody
+        self._acting = self._active = self._known = self._none
         self._stays = self._pays_late
 
     def _paid(self, given: Mapping[Any, Any]) -> NDArray[np.float64]:
@@ -69,7 +69,7 @@ class _AgentTable:
         terminated, truncated: of the agents that have just acted.
         """
         stayed = self._active & ~self._acting & ~acting
-        stays = self._active & ~acting if self._stays and acting.any() else self._nobody
+        stays = self._active & ~acting if self._stays and acting.any() else self._none
         cut, over = bool(truncated.any()), stayed & ~stays
         self._acting, self._active, self._known = acting, acting | stays, self._known | acting
         return terminated & ~stays | over & (not cut), truncated & ~stays | over & cut
@@ -90,7 +90,7 @@ class ParallelTable(_AgentTable):
         answer = self._env.reset(seed=seed)
         if not isinstance(answer, tuple) or len(answer) != 2 or not isinstance(answer[0], Mapping):
             raise self._agents.breach("reset() must return (observations, infos), dicts by agent", answer)
-        return self._scene(answer[0], {}, {}, {}, answer[1], self._nobody)
+        return self._scene(answer[0], {}, {}, {}, answer[1], self._none)
 
     def advance(self, action: NDArray[Any]) -> Scene:
         agents, was = self._agents, self._acting
@@ -138,9 +138,9 @@ class TurnTable(_AgentTable):
     def reset(self, seed: int | None) -> Scene:
         self._begin()
         self._env.reset(seed=seed)
-        nobody = self._nobody
-        self._go_on(self._alive(), nobody, nobody)
-        return self._scene(nobody, np.zeros(len(nobody)), nobody, nobody, ({}, {}))
+        none = self._none
+        self._go_on(self._alive(), none, none)
+        return self._scene(none, np.zeros(len(none)), none, none, ({}, {}))
 
     def advance(self, action: NDArray[Any]) -> Scene:
         env, agents, was = self._env, self._agents, self._acting

@@ -50,7 +50,7 @@ DIGEST_BYTES = 32
 KEEP_SHARE = 0.9
 """Share of the size limit that a sweep keeps, so that not every new map triggers a sweep."""
 SWEEP_SECONDS = 60.0
-"""Maximum seconds between a process's checks of the folder's size; large writes of its own trigger one at once."""
+"""Maximum seconds between a process's checks of the folder's size; its large writes trigger one at once."""
 STALE_SECONDS = 3600.0
 """Age at which a temporary file counts as left by a killed process."""
 _DRAFT = ".draft-"

@@ -22,7 +22,7 @@ GPU_LEARNING = "learning on the GPU"
 
 
 class Event(Struct, frozen=True):
-    """What all events hold. time: seconds since the epoch. frames: the population's clock."""
+    """Fields of all events. time: seconds since the epoch. frames: the population's clock."""
 
     time: Annotated[float, Meta(ge=0, lt=LAST_TIME)]
     frames: Whole
@@ -233,7 +233,7 @@ _DECODER, _OTHERS = decoder(Union[tuple(_KNOWN)]), decoder(Other)  # noqa: UP007
 def decode_event(line: bytes, number: int) -> Event:
     """Return the event in a line of a journal. number: of the line, from 1, for messages.
 
-    Raises ConfigError for JSON that is no event, one of `NOT_JSON` for a line that is none.
+    Raises ConfigError for JSON that is not an event, and one of `NOT_JSON` for a line that is not JSON.
     """
     with reading(f"line {number} of the journal"):
         try:

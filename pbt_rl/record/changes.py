@@ -15,7 +15,7 @@ from pbt_rl.record.journal import as_json_types, journal_events
 def check_environment(run: Path, spec: EnvSpec, note: Callable[[str], None], *, trains: bool) -> None:
     """Raise ConfigError if the networks of a run do not fit its environment any more.
 
-    note: is told of changes with which they still fit. trains: the run goes on, so that values of the shaping, agents
+    note: receives changes with which they still fit. trains: the run goes on, so that values of the shaping, agents
     and tasks must be the same, too.
     """
     try:
@@ -45,7 +45,7 @@ def check_environment(run: Path, spec: EnvSpec, note: Callable[[str], None], *, 
 
 
 def _observations(was: Mapping[str, Any], now: Mapping[str, Any], *, named: bool) -> list[str]:
-    """Return what differs. named: the name of a single observation counts, too."""
+    """Return the differences. named: the name of a single observation counts, too."""
     before, after = ({name: _described(one) for name, one in obs.items()} for obs in (was, now))
     if not named and len(before) == len(after) == 1:
         before = dict(zip(after, before.values(), strict=True))
