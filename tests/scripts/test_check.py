@@ -60,3 +60,14 @@ def test_an_import_against_the_layers_breaks_its_contract(tmp_path):
         for path in files:
             planted = f"pbt_rl.{path.removesuffix('.py').replace('/', '.')}"
             assert planted in found.stdout, f"{planted} breaks {contract}, unseen"
+
+
+def test_phrases_that_a_reader_stumbles_over_are_found(tmp_path):
+    (tmp_path / "algos").mkdir()
+    (tmp_path / "algos" / "one.py").write_text(
+        '"""What a policy knows of its own."""\n# a turn is no step, and nobody reads it\nTHERE = "there is no step"\n'
+    )
+    for name in ("README.md", "CONTRIBUTING.md"):
+        (tmp_path / name).write_text("for every member\n")
+    found = check.prose(tmp_path)
+    assert [reason.split(" ")[0] for reason in found] == ["algos/one.py:1:"] * 3 + ["algos/one.py:2:"] * 2
