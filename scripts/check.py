@@ -117,7 +117,9 @@ def sizes(root: Path) -> list[str]:
 def prose(root: Path) -> list[str]:
     """Return the lines of code and documents with a phrase that a reader of the field stumbles over."""
     folders = ("algos", "envs", "pbt_rl", "docs")
-    files = [p for folder in folders for kind in ("*.py", "*.md", "*.js") for p in (root / folder).rglob(kind)]
+    files = [
+        p for folder in folders for kind in ("*.py", "*.md", "*.js") for p in (root / folder).rglob(kind)
+    ]
     reasons = []
     for path in sorted({p.resolve() for p in [*files, root / "README.md", root / "CONTRIBUTING.md"]}):
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
