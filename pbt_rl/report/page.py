@@ -181,7 +181,7 @@ def _moved(history: History) -> str:
     line = history.lineage.line(history.last[history.best].key)
     now = line[-1].values
     then = dict(line[0].values)
-    for node in line:  # what the user has typed at a resume was moved by nobody
+    for node in line:  # values set by the user at a resume were not moved by the controller
         then.update(history.lineage.typed.get(node.key, {}))
     name = next(iter(shown_values(then, now)), "")
     if not name:
