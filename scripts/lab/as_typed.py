@@ -40,19 +40,27 @@ def train_and_play(env: str, policies: int, budget: str, options: str, seed: int
         words = f"train --env {env} --num-policies {policies} {budget} --seed {seed} {options} --name run"
         ours(*shlex.split(words), "--out", folder)
         summary = json.loads((run / "summary.json").read_text())
-        played = ours("eval", str(run), "--episodes", str(GAMES))
+        mean, sd, least, most = evaluated(run)
+        greedy = evaluated(run, "--greedy")[0]
     finally:
         shutil.rmtree(folder)
-    found = re.search(r"mean (\S+), std (\S+), min (\S+), max (\S+)", played)
-    assert found, played
-    mean, sd, least, most = map(float, found.groups())
     frames = max(member["frames"] for member in summary["members"])
     return {"frames": frames, "seconds": summary["training_seconds"]} | {
         "mean": mean,
         "sd": sd,
         "min": least,
         "max": most,
+        "greedy": greedy,
     }
+
+
+def evaluated(run: Path, *options: str) -> tuple[float, float, float, float]:
+    """Return mean, standard deviation, minimum and maximum of evaluation episodes of the best member."""
+    played = ours("eval", str(run), "--episodes", str(GAMES), *options)
+    found = re.search(r"mean (\S+), std (\S+), min (\S+), max (\S+)", played)
+    assert found, played
+    mean, sd, least, most = map(float, found.groups())
+    return mean, sd, least, most
 
 
 def ours(*words: str) -> str:
@@ -76,7 +84,7 @@ def add(path: Path, row: Mapping[str, Any]) -> None:
     print(row, flush=True)
     heads = path.read_text().partition("\n")[0].split(",")
     with path.open("a", newline="") as file:
-        csv.DictWriter(file, heads, lineterminator="\n").writerow(row)
+        csv.DictWriter(file, heads, extrasaction="ignore", lineterminator="\n").writerow(row)
 
 
 def main() -> None:
