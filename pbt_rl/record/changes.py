@@ -15,13 +15,8 @@ from pbt_rl.record.journal import as_json_types, journal_events
 def check_environment(run: Path, spec: EnvSpec, note: Callable[[str], None], *, trains: bool) -> None:
     """Raise ConfigError if the run's networks no longer fit its environment.
 
-<<<<<<< HEAD
-    note: receives changes with which they still fit. trains: the run goes on, so that values of the shaping, agents
-    and tasks must be the same, too.
-=======
     note: called with changes that do not prevent the use of the networks. trains: training continues, so shaping
     values, agents and tasks must be the same too.
->>>>>>> lang-record
     """
     try:
         start = next(journal_events(run), None)
@@ -50,11 +45,7 @@ def check_environment(run: Path, spec: EnvSpec, note: Callable[[str], None], *, 
 
 
 def _observations(was: Mapping[str, Any], now: Mapping[str, Any], *, named: bool) -> list[str]:
-<<<<<<< HEAD
-    """Return the differences. named: the name of a single observation counts, too."""
-=======
     """Return the differences. named: compare the name of a single observation too."""
->>>>>>> lang-record
     before, after = ({name: _described(one) for name, one in obs.items()} for obs in (was, now))
     if not named and len(before) == len(after) == 1:
         before = dict(zip(after, before.values(), strict=True))

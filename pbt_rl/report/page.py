@@ -181,11 +181,7 @@ def _moved(history: History) -> str:
     line = history.lineage.line(history.last[history.best].key)
     now = line[-1].values
     then = dict(line[0].values)
-<<<<<<< HEAD
-    for node in line:  # values typed at a resume were not moved by PBT
-=======
     for node in line:  # values set by the user at a resume were not moved by the controller
->>>>>>> lang-record
         then.update(history.lineage.typed.get(node.key, {}))
     name = next(iter(shown_values(then, now)), "")
     if not name:

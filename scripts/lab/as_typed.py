@@ -5,7 +5,8 @@
     python scripts/lab/as_typed.py atari/breakout --minutes 10 --seeds 0     # on idle cores, and with Sample Factory
     python scripts/lab/tables.py
 
-Scores are over 20 evaluation episodes of the last weights. Sample Factory has the options of its example, on the CPU.
+Scores are over 20 evaluation episodes of the last weights with drawn actions, in `greedy` with greedy ones. Sample
+Factory has the options of its example, on the CPU.
 """
 
 from __future__ import annotations
