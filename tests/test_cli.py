@@ -252,7 +252,7 @@ def test_overwrite_replaces_a_run(pbt_rl, tmp_path):
     (tmp_path / "runs" / "x" / "old").touch()
     code, _, err = pbt_rl("train", *arguments, "--resume", "no")
     assert code == EXIT_USER_ERROR
-    assert "exists already, and --resume no was given: choose another name, or --overwrite" in err
+    assert "already exists, and --resume is no: choose another --name, or --overwrite" in err
     code, out, _ = pbt_rl("train", *arguments)
     assert (code, "--train-for-frames 100 is a total" in out) == (0, True)
     assert pbt_rl("train", *arguments, "--overwrite")[0] == 0
