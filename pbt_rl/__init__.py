@@ -1,17 +1,16 @@
 """Train a population of reinforcement-learning agents on one machine.
 
     train, Config               train a population; its options
-    Result, MemberResult, Stop  what `train` returns, one member of that; what a callback returns to end the run
+    Result, MemberResult, Stop  result of `train`, one of its members; return value of a callback that ends the run
     load_policy, Policy         a trained member as a function of observations
-    tune                        population-based training of anything that trains: `tune.run`
+    tune                        population-based training of other training code: `tune.run`
     EnvSpec                     description of an environment
     RewardShapingInterface      implemented by an environment whose shaping PBT tunes
     TrainingInfoInterface       implemented by an environment that receives the frames of its member
-    ConfigError, EnvSetupError  wrong input, an environment that cannot be used: a message with the remedy
-    RunFailed                   a run that could not go on
+    ConfigError, EnvSetupError  errors of user input and of environments, with the remedy
+    RunFailed                   failure of a run
 
-Each name is imported when it is first used: importing this package is cheap and free of torch (the actor processes
-import it), and starts nothing.
+Names are imported at first use, so that this package imports fast and without torch (actor processes import it).
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""All errors that the project raises on purpose.
+"""Exceptions of the project.
 
     Exception
     |-- ValueError
-    |   |-- ConfigError          the user's input is wrong: what, which value, what to do instead
-    |   |   `-- CheckpointBroken   a file of a checkpoint is torn, changed or missing
-    |   `-- EnvSetupError        the same of an environment: it cannot be made, or breaks its contract
-    `-- RunFailed                a run ended for a reason that is not the user's input; the child's traceback inside
+    |   |-- ConfigError          wrong user input: the option, its value and the remedy
+    |   |   `-- CheckpointBroken   a checkpoint file is incomplete, changed or missing
+    |   `-- EnvSetupError        an environment cannot be made, or violates its interface
+    `-- RunFailed                any other failure of a run, with the traceback of the child process
 
-The command line turns the first two into one line and exit code 2, the third into exit code 1.
+The command line prints ConfigError and EnvSetupError with exit code 2, and RunFailed with exit code 1.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from contextlib import contextmanager
 
 
 class ConfigError(ValueError):
-    """The user's input is wrong. The message names the option, its value and what to do instead."""
+    """Error of user input. The message has the option, its value and the remedy."""
 
 
-class CheckpointBroken(ConfigError):  # noqa: N818 - reads as what happened
-    """A file of a checkpoint is torn, changed or missing. The message names it."""
+class CheckpointBroken(ConfigError):  # noqa: N818 - an event
+    """Error of an incomplete, changed or missing checkpoint file. The message has its path."""
 
 
 class EnvSetupError(ValueError):
-    """The user asked for an environment that cannot be made, or one that breaks its contract.
+    """Error of an environment that cannot be made or violates its interface.
 
-    The message holds what is wrong, which value, and what to do instead.
+    The message has the fault, the value and the remedy.
     """
 
 
-class RunFailed(Exception):  # noqa: N818 - reads as what happened
-    """A run could not go on. The message holds the cause and the traceback of the child, if there is one."""
+class RunFailed(Exception):  # noqa: N818 - an event
+    """Failure of a run. The message has the cause and the traceback of the child process, if any."""
 
 
 def require(condition: bool, option: str, value: object, remedy: str) -> None:
@@ -45,7 +45,7 @@ def require(condition: bool, option: str, value: object, remedy: str) -> None:
 
 @contextmanager
 def environment_code(env_id: str) -> Iterator[None]:
-    """Raise an EnvSetupError with the traceback for anything that an environment's own code raises inside."""
+    """Convert exceptions of environment code to EnvSetupError with the traceback."""
     try:
         yield
     except (ConfigError, EnvSetupError):

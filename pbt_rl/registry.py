@@ -1,13 +1,12 @@
-"""What is named on the command line and may come from elsewhere: seven tables, name -> where it is.
+"""Registries of extensible parts: seven tables from name to `module:OBJECT`.
 
-The one of commands stands in `cli`, with their texts. Each table is also a group of entry points, by which another
-installed package adds to it:
+The table of commands is in `cli`. Each table is also a group of entry points, by which another installed package adds
+to it:
 
     [project.entry-points."pbt_rl.exploit"]
     mine = "my_package.rules:MINE"
 
-Nothing is imported before it is looked up. What is wrong with an addition of another package is said where it is named;
-who walks over a table gets the others. Everything else is imported by name, at the place where it is used.
+Objects are imported at lookup. A faulty addition raises an error only if it is looked up; iteration skips it.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ T = TypeVar("T")
 
 
 def load_object(path: str, name: str = "name") -> Any:
-    """Return what `module:object` names. name: what the object is called in the message.
+    """Import `module:object`. name: name of the object in the error.
 
-    Raises ValueError, whose text follows what was to be loaded: "cannot be loaded: ...".
+    Raises ValueError with a text that follows the name of the object: "cannot be loaded: ...".
     """
     module, _, attribute = path.partition(":")
     try:
@@ -36,18 +35,18 @@ def load_object(path: str, name: str = "name") -> Any:
 
 @cache
 def _entry_points() -> Any:
-    """Return those of all groups: one search costs some milliseconds."""
+    """Return the entry points of all groups; cached because a search takes milliseconds."""
     return entry_points()
 
 
 class EntryPointError(ValueError):
-    """Another package's addition cannot be imported, or is of another kind. The message names it."""
+    """Error of an entry point that cannot be imported or has the wrong type. The message has its name."""
 
 
 class Registry(Mapping[str, T], Generic[T]):
-    """Name -> object, imported when it is looked up; ours first, then those of other packages, by name.
+    """Mapping from name to object, imported at lookup; built-in ones first, then those of other packages.
 
-    group: of entry points. kind: class of the objects, as `module:Class`. own: name -> `module:OBJECT`.
+    group: group of entry points. kind: class of the objects, as `module:Class`. own: name -> `module:OBJECT`.
     """
 
     def __init__(self, group: str, kind: str, own: Mapping[str, str]) -> None:
@@ -59,7 +58,7 @@ class Registry(Mapping[str, T], Generic[T]):
         return {point.name: point for point in points if point.name not in self._own}
 
     def __getitem__(self, name: str) -> T:
-        """Return the object. Raises KeyError, and EntryPointError if another package's cannot be used."""
+        """Import an object. Raises KeyError, or EntryPointError for a faulty entry point."""
         path = self._own.get(name) or self._others[name].value
         module, _, attribute = path.partition(":")
         if name in self._own:
@@ -76,16 +75,16 @@ class Registry(Mapping[str, T], Generic[T]):
         return other
 
     def items(self) -> ItemsView[str, T]:
-        """Return the names and objects of those that can be used."""
+        """Return the names and objects, without faulty entry points."""
         return {name: self[name] for name in self if name not in self.unusable}.items()
 
     def values(self) -> ValuesView[T]:
-        """Return those that can be used."""
+        """Return the objects, without faulty entry points."""
         return dict(self.items()).values()
 
     @cached_property
     def unusable(self) -> dict[str, EntryPointError]:
-        """Why others' cannot be used, by name."""
+        """Errors of faulty entry points, by name."""
         found = {}
         for name in self._others:
             try:
@@ -104,7 +103,7 @@ class Registry(Mapping[str, T], Generic[T]):
 
 @dataclass(frozen=True)
 class Recipe:
-    """A published command line."""
+    """Published command line."""
 
     help: str
     """One sentence."""
@@ -114,13 +113,13 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Command:
-    """A command of `pbt-rl`, described without importing it."""
+    """Command of `pbt-rl`, described without importing it."""
 
     name: str
     module: str
-    """Has `run(arguments) -> exit code`, or is MODULE:FUNCTION."""
+    """Module with `run(arguments) -> exit code`, or MODULE:FUNCTION."""
     arguments: str
-    """Behind its name, in the list of commands."""
+    """Arguments in the list of commands."""
     help: str
 
 
@@ -142,7 +141,7 @@ FAMILIES: Registry[Any] = Registry(
         "tensors": "pbt_rl.envs.families:TENSORS",
     },
 )
-"""What comes before the slash of an environment's id: each a `Family` (`envs/family.py`)."""
+"""Environment families, the part of an id before the slash: each a `Family` (`envs/family.py`)."""
 ALGORITHMS: Registry[Any] = Registry(
     "pbt_rl.algorithms",
     "pbt_rl.algos.hypers:AlgorithmEntry",
@@ -153,7 +152,7 @@ ALGORITHMS: Registry[Any] = Registry(
         "unreal": "pbt_rl.algos.hypers:UNREAL",
     },
 )
-"""What `--algo` names: each an `AlgorithmEntry` (`algos/hypers.py`). Controllers draw in the order of their hypers."""
+"""Values of `--algo`: each an `AlgorithmEntry` (`algos/hypers.py`). Controllers sample in the order of their hypers."""
 CONTROLLERS: Registry[Any] = Registry(
     "pbt_rl.controllers",
     "pbt_rl.controllers.entry:ControllerEntry",
@@ -168,7 +167,7 @@ CONTROLLERS: Registry[Any] = Registry(
         "random": "pbt_rl.controllers.search.entries:RANDOM",
     },
 )
-"""What `--controller` names: each a `ControllerEntry` (`controllers/entry.py`)."""
+"""Values of `--controller`: each a `ControllerEntry` (`controllers/entry.py`)."""
 READY_RULES: Registry[Any] = Registry(
     "pbt_rl.ready",
     "pbt_rl.controllers.ready:ReadyRule",
@@ -179,7 +178,7 @@ READY_RULES: Registry[Any] = Registry(
         "timed": "pbt_rl.controllers.ready:TIMED",
     },
 )
-"""What `--pbt.ready` names: each a `ReadyRule` (`controllers/ready.py`)."""
+"""Values of `--pbt.ready`: each a `ReadyRule` (`controllers/ready.py`)."""
 EXPLOIT_RULES: Registry[Any] = Registry(
     "pbt_rl.exploit",
     "pbt_rl.controllers.exploit:ExploitRule",
@@ -194,7 +193,7 @@ EXPLOIT_RULES: Registry[Any] = Registry(
         "sigma-gap": "pbt_rl.controllers.exploit_published:SIGMA_GAP",
     },
 )
-"""What `--pbt.exploit` names: each an `ExploitRule`, whose fields `--pbt.exploit-option` sets."""
+"""Values of `--pbt.exploit`: each an `ExploitRule`, whose fields `--pbt.exploit-option` sets."""
 EXPLORE_RULES: Registry[Any] = Registry(
     "pbt_rl.explore",
     "pbt_rl.controllers.explore:ExploreRule",
@@ -208,10 +207,10 @@ EXPLORE_RULES: Registry[Any] = Registry(
         "pairwise": "pbt_rl.controllers.explore_published:PAIRWISE",
     },
 )
-"""What `--pbt.explore` names: each an `ExploreRule`, whose fields `--pbt.explore-option` sets."""
+"""Values of `--pbt.explore`: each an `ExploreRule`, whose fields `--pbt.explore-option` sets."""
 RULES: Mapping[str, Registry[Any]] = {
     "pbt.ready": READY_RULES,
     "pbt.exploit": EXPLOIT_RULES,
     "pbt.explore": EXPLORE_RULES,
 }
-"""Option that names a rule -> the rules."""
+"""Option -> its rules."""

@@ -150,12 +150,15 @@ def test_show_prints_plan_values_and_what_differs_and_starts_nothing(pbt_rl, tmp
     code, out, err = pbt_rl("train", *given, "--show")
     assert (code, err) == (0, "")
     plan, _, options = out.partition("options that differ from the defaults")
-    assert "learner 0 on cpu: members 0, 1, 2, 3; 48 environments of each (3 actors x 2 units of 8)" in plan
+    assert (
+        "learner 0 on cpu: members 0, 1, 2, 3; 48 environments of each (3 actors x 2 vector envs of 8)"
+        in plan
+    )
     compared = "members are compared at 5,000 frames each and every 4,000 from there, 24 times at most"
     assert f"\n{compared}: --controller pbt" in plan
     assert re.search(r"\nlearning_rate +0\.002 +1e-06:0\.01:log +1e-06\.\.0\.01 +0\.\.1\n", plan)
     assert re.search(r"\nnot tuned: gamma 0.99, gae_lambda 0.95, .*, unroll 16\n", plan)
-    assert "rmsprop_alpha" not in out, "appo does not read it"
+    assert "rmsprop_alpha" not in out, "appo does not use it"
     shown = [line.strip() for line in options.splitlines()[1:]]
     assert {"--env toy/shaped", "--actors 3", "--pbt.factors 1.3 0.7", "--learner.batch 512"} <= set(shown)
     again = parse_train([word for line in shown for word in line.split()])
@@ -252,7 +255,7 @@ def test_overwrite_replaces_a_run(pbt_rl, tmp_path):
     (tmp_path / "runs" / "x" / "old").touch()
     code, _, err = pbt_rl("train", *arguments, "--resume", "no")
     assert code == EXIT_USER_ERROR
-    assert "exists already, and --resume no was given: choose another name, or --overwrite" in err
+    assert "already exists, and --resume is no: choose another --name, or --overwrite" in err
     code, out, _ = pbt_rl("train", *arguments)
     assert (code, "--train-for-frames 100 is a total" in out) == (0, True)
     assert pbt_rl("train", *arguments, "--overwrite")[0] == 0

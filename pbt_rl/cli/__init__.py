@@ -1,6 +1,6 @@
-"""The command line `pbt-rl`: one module per command, imported when the command is called.
+"""Command line `pbt-rl`: one module per command, imported when the command is called.
 
-A module has `run(arguments) -> exit code`. Nothing imports anything from here but the commands.
+Each module has `run(arguments) -> exit code`. Only commands import this package.
 """
 
 from __future__ import annotations
@@ -31,57 +31,55 @@ COMMANDS = (
         "train",
         "pbt_rl.cli.train",
         "--env atari/pong ...",
-        "train a population (train --help lists the usual options; --show prints the plan only)",
+        "train a population (--help lists the common options; --show only prints the plan)",
     ),
     Command("resume", "pbt_rl.cli.resume", "RUN", "continue a run from its last checkpoint"),
-    Command("eval", "pbt_rl.cli.evaluate", "RUN", "play a trained member and print its score"),
-    Command("envs", "pbt_rl.cli.envs", "", "list the environments, what is missing and how to install it"),
+    Command("eval", "pbt_rl.cli.evaluate", "RUN", "evaluate a trained member and print its score"),
+    Command("envs", "pbt_rl.cli.envs", "", "list the environments, and how to install missing ones"),
     Command(
         "audit",
         "pbt_rl.cli.report:run_audit",
         "RUN",
-        "decide a recorded run again and compare the decisions bit for bit",
+        "repeat the decisions of a recorded run and compare them bit for bit",
     ),
     Command("envs check", "pbt_rl.cli.envs:run_check", "ENV", "step an environment and report its mistakes"),
-    Command("dmlab-cache", "pbt_rl.cli.envs:run_dmlab_cache", "", "build maps of DeepMind Lab beforehand"),
+    Command("dmlab-cache", "pbt_rl.cli.envs:run_dmlab_cache", "", "build DeepMind Lab maps before training"),
     Command(
         "export",
         "pbt_rl.cli.evaluate:run_export",
         "RUN --format onnx",
-        "write a trained member for others (onnx, safetensors, rsl_rl)",
+        "export a trained member (onnx, safetensors, rsl_rl)",
     ),
     Command(
         "runs",
         "pbt_rl.cli.runs",
         "[DIR]",
-        "list the runs in a folder (default: runs): env, members, frames, best, state, age",
+        "list the runs in a folder (default: runs) with frames, best score, state and age",
     ),
     Command(
         "prove",
         "pbt_rl.cli.prove",
         "--name NAME ...",
-        "train arms (pbt, random draws, defaults...) on the same seeds, score them by fresh "
-        "games, and say whether one helped",
+        "train arms (pbt, random search, defaults...) on the same seeds, evaluate them, and test "
+        "whether one is better",
     ),
     Command(
         "report",
         "pbt_rl.cli.report",
         "RUN...",
-        "draw ancestry, schedules, curves...: one HTML page, PNG, CSV; of "
-        "several runs, one page that compares them",
+        "draw ancestry, schedules and curves as an HTML page, PNG and CSV; "
+        "several runs are compared on one page",
     ),
     Command(
         "sweep",
         "pbt_rl.cli.sweep",
         "--name NAME ...",
-        "train the same with several seeds and options, one after the other or side by side",
+        "train with several seeds and option values, sequentially or in parallel",
     ),
-    Command(
-        "watch", "pbt_rl.cli.watch", "RUN", "show a run in the browser as it goes on (or when it is over)"
-    ),
+    Command("watch", "pbt_rl.cli.watch", "RUN", "show a running or finished run in the browser"),
 )
 OTHERS: Registry[Command] = Registry("pbt_rl.commands", "pbt_rl.registry:Command", {})
-"""Those of other packages: entry points, each a `Command`."""
+"""Commands of other packages: entry points, each a `Command`."""
 EXIT_USER_ERROR, EXIT_FAILED, EXIT_INTERRUPTED = 2, 1, 130
 EXIT_SECONDS, EXIT_SECONDS_AT_MOST, CHILD_SECONDS = 5.0, 60.0, 2.0
 
@@ -102,7 +100,7 @@ def main() -> None:
     except FileNotFoundError:
         _fail("the working directory has been deleted: cd to another one", EXIT_USER_ERROR)
     working_directory_last()
-    # Imported after that, with all that they import: `python -m` has put the working directory first.
+    # Imported after `working_directory_last`, because `python -m` puts the working directory first.
     from pbt_rl.errors import ConfigError, EnvSetupError, RunFailed
 
     try:
@@ -121,21 +119,21 @@ def main() -> None:
         _fail(str(error), EXIT_FAILED)
     except KeyboardInterrupt:
         _fail("interrupted", EXIT_INTERRUPTED)
-    except SystemExit as error:  # of an environment, or of the parser
+    except SystemExit as error:  # raised by an environment or the parser
         _end(error.code)
-    except Exception:  # noqa: BLE001 - our bug, but what an environment has started must not keep the process
+    except Exception:  # noqa: BLE001 - our bug, but threads of an environment must not keep the process alive
         traceback.print_exc()
         _end(EXIT_FAILED)
     _end(code)
 
 
 def commands() -> dict[str, Command]:
-    """Return name -> command, with those of other packages."""
+    """Return all commands by name, including those of other packages."""
     return {command.name: command for command in (*COMMANDS, *OTHERS.values())}
 
 
 def usage() -> str:
-    """Return the list of commands."""
+    """Format the list of commands."""
     lines = ["usage: pbt-rl COMMAND [OPTIONS]", "", "commands:"]
     for command in commands().values():
         typed = f"{command.name} {command.arguments}".rstrip()
@@ -145,7 +143,7 @@ def usage() -> str:
 
 
 def _of_runs(words: list[str]) -> list[str]:
-    """Return the words of a command that takes runs: NAME is runs/NAME unless there is something of that name here."""
+    """Expand run names: NAME becomes runs/NAME unless a file NAME exists."""
     found = list(words)
     for at, word in enumerate(itertools.takewhile(lambda word: not word.startswith("-"), words)):
         name = re.split("[@:]", word, maxsplit=1)[0]
@@ -160,7 +158,7 @@ def _of_runs(words: list[str]) -> list[str]:
 
 
 def _command(arguments: list[str]) -> tuple[Command, list[str]]:
-    """Return the command, and its arguments. A command may have two words."""
+    """Split arguments into command and rest. A command may have two words."""
     from pbt_rl.errors import ConfigError
 
     there, name = commands(), arguments[0]
@@ -173,7 +171,7 @@ def _command(arguments: list[str]) -> tuple[Command, list[str]]:
         hint = f"did you mean {close[0]}? The commands are" if close else "use"
         if name in OTHERS.unusable:
             raise OTHERS.unusable[name]
-        raise ConfigError(f"{name!r} is no command: {hint} {', '.join(there)} (pbt-rl --help)")
+        raise ConfigError(f"{name!r} is not a command: {hint} {', '.join(there)} (pbt-rl --help)")
     return there[name], arguments[1:]
 
 
@@ -183,23 +181,22 @@ def _fail(message: str, code: int) -> None:
 
 
 def _end(code: int | str | None) -> NoReturn:
-    """Exit, whatever an environment that ran here has started.
+    """Exit, even if threads or processes of an environment do not end.
 
-    After EXIT_SECONDS, threads and processes that do not end are named and left; after EXIT_SECONDS_AT_MOST, too, if
-    nothing is known of what the exit waits for.
+    After `EXIT_SECONDS`, print their names and exit. If they cannot be identified, exit after `EXIT_SECONDS_AT_MOST`.
     """
 
     def insist() -> None:
         time.sleep(EXIT_SECONDS)
-        if not _is_ending():  # somebody called us, and goes on
+        if not _is_ending():  # `main` was called from a program that continues
             return
         names = {one.name for one in threading.enumerate() if not one.daemon} - {"MainThread"}
         names |= {child.name for child in multiprocessing.active_children()}
-        if not names:  # what runs at exit may take long
+        if not names:  # atexit functions may take long
             time.sleep(EXIT_SECONDS_AT_MOST - EXIT_SECONDS)
-            names = {"what it registered with atexit"}
+            names = {"functions registered with atexit"}
         print(
-            f"pbt-rl: what an environment started does not end: {', '.join(sorted(names)[:5])}",
+            f"pbt-rl: killing threads or processes of an environment that do not end: {', '.join(sorted(names)[:5])}",
             file=sys.stderr,
         )
         _kill_children()
@@ -210,8 +207,8 @@ def _end(code: int | str | None) -> NoReturn:
 
 
 def _end_children() -> None:
-    """End what an environment that ran here has started and left, after what it does at exit itself."""
-    import psutil  # `pbt-rl --help` needs none
+    """End child processes that an environment left, after its own atexit functions."""
+    import psutil  # not needed by `pbt-rl --help`
 
     waited_for = {child.pid for child in multiprocessing.active_children()}
     children = [child for child in psutil.Process().children(recursive=True) if child.pid not in waited_for]
@@ -223,7 +220,7 @@ def _end_children() -> None:
 
 
 def _kill_children(but: Collection[int | None] = ()) -> None:
-    """Kill all children, and theirs. but: ids of processes that are left."""
+    """Kill all descendant processes. but: ids of processes to spare."""
     import psutil
 
     for child in psutil.Process().children(recursive=True):
@@ -233,9 +230,9 @@ def _kill_children(but: Collection[int | None] = ()) -> None:
 
 
 def _is_ending() -> bool:
-    """Whether the main thread has ended, or waits for other threads to end, so runs no code of its own any more."""
+    """Check whether the main thread has ended, or waits for other threads to end."""
     main = threading.main_thread()
-    frame = sys._current_frames().get(main.ident or 0)  # noqa: SLF001 - there is no other way to see it
+    frame = sys._current_frames().get(main.ident or 0)  # noqa: SLF001 - the only way to inspect it
     while frame is not None and frame.f_back is not None:
         frame = frame.f_back
     waits = frame is not None and frame.f_code.co_filename == threading.__file__
@@ -243,7 +240,7 @@ def _is_ending() -> bool:
 
 
 def _open_closed_streams() -> None:
-    """Let streams that were closed (`>&-`) be /dev/null: else the first file that is opened would take their number."""
+    """Open /dev/null for closed streams (`>&-`), because the next opened file would take their descriptor."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115, PTH123 - for as long as the process lives
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115, PTH123 - open until the process ends

@@ -1,4 +1,4 @@
-"""The commands about environments: what there is, its mistakes, and maps of DeepMind Lab built beforehand."""
+"""Commands about environments: list, check, and build DeepMind Lab maps before training."""
 
 from __future__ import annotations
 
@@ -20,13 +20,11 @@ from pbt_rl.options.words import parse
 def run(arguments: list[str]) -> int:
     """List the environments."""
     if arguments in (["--help"], ["-h"]):
-        print(
-            "usage: pbt-rl envs                  list the environments, what is missing and how to install it"
-        )
+        print("usage: pbt-rl envs                  list the environments, and how to install missing ones")
         print("\n".join(f"       {line}" for line in _others()))
         return 0
     if arguments:
-        raise ConfigError(f"pbt-rl envs takes nothing, not {' '.join(arguments)!r}")
+        raise ConfigError(f"pbt-rl envs takes no arguments, but got {' '.join(arguments)!r}")
     for family in FAMILIES.values():
         if not family.missing:
             names = family.names()
@@ -37,7 +35,7 @@ def run(arguments: list[str]) -> int:
                 f"{family.name}/  {family.title}: missing {', '.join(family.missing)}; {family.install_hint}"
             )
     print("".join(f"{error}\n" for error in FAMILIES.unusable.values()) + absent(), end="")
-    print("your own  --env module:factory (docs/your-environment.md)")
+    print("custom environments: --env module:factory (docs/your-environment.md)")
     print("\n".join(_others()))
     if plugins():
         print(_wrapped(tuple(sorted(plugins()))))
@@ -45,7 +43,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _others() -> list[str]:
-    """Return a line for each other command about environments."""
+    """Format a line for each other command about environments."""
     return [
         f"{f'pbt-rl {command.name} {command.arguments}':<28} {command.help} ({command.name} --help)"
         for command in commands().values()
@@ -64,21 +62,21 @@ def _wrapped(names: tuple[str, ...]) -> str:
 class CheckCommand:
     """Step an environment as training does, and report its mistakes.
 
-    Exit code 0: none; 1: mistakes were found; 2: it cannot be made or reset.
+    Exit code 0: no mistakes; 1: mistakes found; 2: the environment cannot be made or reset.
     """
 
     env: str = option(positional=True)
     """Environment: module:factory, or family/name."""
     env_option: tuple[str, ...] = option((), pairs=True)
-    """key=value for its maker, as in training."""
+    """KEY=VALUE, a keyword argument of its factory, as in training."""
     steps: int = option(4000, at_least=1)
     """Steps to take."""
     seed: int = option(0, at_least=0)
     """Seed of the environment."""
     timeout_seconds: float = option(0.0, at_least=0, zero="of the family")
-    """A step or reset that takes longer is reported as hung. 0: 30 s, or what an engine or a simulator may take."""
+    """Report a step or reset as hung after this many seconds. 0: 30 s, or longer for some engines and simulators."""
     device: str = "cpu"
-    """Device of an environment whose rows are tensors, such as cuda:0."""
+    """Device of a device simulator, such as cuda:0."""
 
     def __post_init__(self) -> None:
         validate(self)
@@ -88,7 +86,7 @@ def run_check(arguments: list[str]) -> int:
     """Check an environment."""
     command = parse(CheckCommand, "pbt-rl envs check", arguments)
     groups = [getattr(command, name) for family in FAMILIES.values() for name in family.options]
-    families = tuple(group.reproducible() for group in groups)  # else equal seeds give other steps
+    families = tuple(group.reproducible() for group in groups)  # otherwise equal seeds give different steps
     options = EnvOptions(families, keywords=keywords(command.env_option))
     with environment_code(command.env):
         report = tried(
@@ -99,8 +97,8 @@ def run_check(arguments: list[str]) -> int:
 
 
 def _checked(command: CheckCommand, options: EnvOptions) -> Report:
-    """Check the environment, and that a run on it can make its network."""
-    # torch is imported where the environment is tried.
+    """Check the environment, and the network of a run on it."""
+    # Imported here, because torch must be imported in the process that tries the environment.
     from pbt_rl.config.command import make_config
     from pbt_rl.learner.own_loss import check_network
     from pbt_rl.run.shown import network_sees
@@ -108,7 +106,7 @@ def _checked(command: CheckCommand, options: EnvOptions) -> Report:
     config = make_config(env=command.env, env_option=command.env_option)
 
     def tried_network(spec: EnvSpec) -> list[str]:
-        """Make the network of a run, and return what it sees. Raises ConfigError."""
+        """Build the network of a run and describe its inputs. Raises ConfigError."""
         check_network(config, spec, ["cpu"])
         return network_sees(config, spec)
 
@@ -125,23 +123,23 @@ def _checked(command: CheckCommand, options: EnvOptions) -> Report:
 
 @dataclass(frozen=True)
 class DmlabCacheCommand:
-    """Build the maps of DeepMind Lab's levels before training, into the cache that all processes and runs share.
+    """Build the maps of DeepMind Lab levels before training, in the cache that all processes and runs share.
 
-    Train with the same --dmlab.level-seeds then: episodes draw their seeds from those with built maps.
+    Train with the same --dmlab.level-seeds, because episodes then use only seeds with built maps.
     """
 
     levels: tuple[str, ...] = ("dmlab30",)
-    """Levels, as after dmlab/ in --env."""
+    """Levels, named as after dmlab/ in --env."""
     level_seeds: int = option(100, at_least=1)
-    """Seeds per level: this many from the start of its pool."""
+    """Seeds per level, from the start of its pool."""
     steps: int = option(0, at_least=0)
-    """Random steps after each reset: some levels build more maps while they are played."""
+    """Random steps after each reset, because some levels build maps during an episode."""
     jobs: int = option(0, at_least=0, zero="one per core")
-    """Engines that work at once."""
+    """Parallel engines."""
     level_cache: str = ""
-    """Folder; empty: pbt_rl/dmlab in the user's cache folder."""
+    """Cache folder. Empty: pbt_rl/dmlab in the user's cache folder."""
     level_cache_gb: float = option(10.0, above=0)
-    """Size of the folder in gigabytes; the least recently used maps are removed."""
+    """Maximum size of the cache in gigabytes. The least recently used maps are deleted."""
 
     def __post_init__(self) -> None:
         validate(self)

@@ -1,4 +1,4 @@
-"""`pbt-rl eval` and `pbt-rl export`: play a trained member, or write it for other programs."""
+"""`pbt-rl eval` and `pbt-rl export`: evaluate a trained member, or write it for other programs."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ from pbt_rl.record.saved import Source
 
 @dataclass(frozen=True)
 class Played:
-    """A trained member."""
+    """Trained member of a run."""
 
     run: Path = option(positional=True)
     """Folder of a run, such as runs/demo."""
     member: str = "best"
-    """`best` (of that checkpoint), or the id of a member."""
+    """Id of a member, or `best` (in that checkpoint)."""
     at: int | None = None
-    """Frames of a checkpoint, RUN/checkpoints/at_FRAMES. None: the newest whole one; the run may still go on."""
+    """Frames of a checkpoint, RUN/checkpoints/at_FRAMES. None: the newest complete one, also of a running run."""
     trust: bool = False
-    """Of a run that was not made here by you: import the modules that config.json names, and use its paths."""
+    """Import the modules and use the paths in config.json, for a run that you did not make on this machine."""
 
     @property
     def source(self) -> Source:
-        """Who plays."""
+        """Checkpoint and member to load."""
         return Source(self.run, self.at, self.member)
 
 
 @dataclass(frozen=True)
 class EvalCommand(Played):
-    """Play a trained member with its own weights and print its true objective."""
+    """Evaluate a trained member and print its true objective."""
 
     episodes: int = option(10, at_least=1)
-    """Whole episodes to play."""
+    """Number of evaluation episodes."""
     video: Path | None = None
-    """Write the best episode as a video (.mp4 or .gif); for that they are played one after another."""
+    """Write the best episode as a video (.mp4 or .gif). The episodes then run sequentially."""
     seed: int = option(0, at_least=0)
     """Seed of environments and actions."""
     greedy: bool = False
     """Take the most probable action instead of sampling."""
     against: str = ""
-    """Play games against others, in every seat equally often, and print who won: `random`; a member of a run as
-    RUN[@FRAMES][:MEMBER]; or a policy of your own as module:factory."""
+    """Play games against an opponent, in each agent position equally often, and print the wins. Opponents: `random`, a
+    member as RUN[@FRAMES][:MEMBER], or a custom policy as module:factory."""
 
     def __post_init__(self) -> None:
         validate(self)
@@ -54,7 +54,7 @@ class EvalCommand(Played):
 
 
 def run(arguments: list[str]) -> int:
-    """Play whole episodes, or games against others."""
+    """Play evaluation episodes, or games against an opponent."""
     command = parse(EvalCommand, "pbt-rl eval", arguments)
     source, episodes, seed = command.source, command.episodes, command.seed
     how = {"greedy": command.greedy, "trust": command.trust}
@@ -74,12 +74,12 @@ class ExportCommand(Played):
     """Write a trained member as a file for other programs, with a model card."""
 
     format: Literal["onnx", "safetensors", "rsl_rl"] = "onnx"
-    """onnx: the network as a function from observations to actions. safetensors: its weights by name. rsl_rl: a
-    checkpoint for RSL-RL's runner, with its options and the schedule that PBT found as JSON."""
+    """onnx: the network from observations to actions. safetensors: the weights by name. rsl_rl: a checkpoint for
+    RSL-RL's runner, with its options and the schedule found by PBT as JSON."""
     out: Path | None = None
-    """Folder to write to. None: `export/policy_NN` in the run's folder."""
+    """Output folder. None: `export/policy_NN` in the run's folder."""
     episodes: int = option(10, at_least=0, zero="none")
-    """Episodes to play for the score on the model card."""
+    """Evaluation episodes for the score on the model card."""
     seed: int = option(0, at_least=0)
     """Seed of those episodes."""
 

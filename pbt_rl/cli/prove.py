@@ -1,7 +1,6 @@
-"""`pbt-rl prove`: train arms on the same seeds, score them by fresh games, and say whether one helped.
+"""`pbt-rl prove`: train arms on the same seeds, evaluate them, and test whether one is better.
 
-protocol.json (of the folder) --> runs that are missing --> games that are missing --> verdicts, CSV, JSON, page
-`sweep`: side by side     the same
+protocol.json (of the folder) --> missing runs --> missing evaluations --> verdicts, CSV, JSON, page
 """
 
 from __future__ import annotations
@@ -34,43 +33,43 @@ PROG = "pbt-rl prove"
 
 @dataclass(frozen=True)
 class ProveCommand(SeveralRuns):
-    """Does population based training help on this task? Train several arms on the same seeds with the same frames. All
-    other options are those of `pbt-rl train`, for all arms; --train-for-frames must be given.
+    """Test whether population based training helps on a task: train several arms on the same seeds and frames. All
+    other options are those of `pbt-rl train`, for all arms. --train-for-frames is required.
 
-    pbt: the population of these options. random: members that begin with the same values, drawn from the priors by the
-    seed, and are left alone. defaults: one policy with the values of the options and all the frames of a population.
+    pbt: a population with these options. random: the same initial values, sampled from the priors by the seed, without
+    PBT. defaults: one policy with the given values and the total frames of a population.
 
-    Validation games pick a member of each run, and fresh test games score it. Every arm is compared with `random`, seed
-    by seed: the mean difference, its 95 % interval by Student's t, and a verdict. All runs, a CSV, a JSON and a page
-    are in runs/NAME. The same command again goes on with what is missing; more seeds and more arms may be added.
+    Validation episodes select a member of each run, and test episodes score it. Each arm is compared with `random` per
+    seed: the mean difference, its 95 % interval (Student's t), and a verdict. runs/NAME holds all runs, a CSV, a JSON
+    and a page. Repeat the command to continue, also with more seeds and arms.
 
-    Members are compared 25 times unless --pbt.period-frames says otherwise, first after one period or
-    --pbt.start-frames.
+    Members are compared 25 times by default (--pbt.period-frames), first after one period or --pbt.start-frames.
 
     pbt-rl prove --name helps --env gym/CartPole-v1 --mode serial --train-for-frames 20k --seeds 4 --jobs 2
     """
 
     seeds: int = option(5, test=lambda seeds: 2 <= seeds <= 1000, remedy="2 to 1,000: one seed has no spread")
-    """Train with the seeds 0 to this less 1."""
+    """Number of seeds: 0, 1, ..."""
     arm: tuple[str, ...] = option((), repeated=True)
-    """Another arm: NAME of a controller, such as mf-pbt, or NAME:OPTIONS for `pbt` with other options, such as
+    """Another arm: a controller such as mf-pbt, or NAME:OPTIONS for `pbt` with other options, such as
     t-test:'--pbt.exploit t-test'. May be repeated."""
     without: tuple[str, ...] = option((), repeated=True)
-    """Leave out pbt, or defaults, which trains longest where members are computed together. May be repeated."""
+    """Arm to leave out: pbt or defaults. (defaults takes longest if members are computed together.) May be
+    repeated."""
     games: int = option(20, at_least=1, at_most=100_000)
-    """Validation games of each member, and as many test games."""
+    """Validation episodes per member, and test episodes."""
     show: bool = False
-    """Print the commands of the runs, and start nothing."""
+    """Print the commands of the runs. Do not train."""
 
 
 PROTOCOL = "protocol.json"
 JUDGE = "--judge"
-"""`pbt-rl prove --judge RUN GAMES` plays the games of one run: a job of this command, not for users."""
+"""`pbt-rl prove --judge RUN GAMES` evaluates one run; for internal use by this command."""
 
 
 @dataclass(frozen=True)
 class Words:
-    """What is typed. common: for every run."""
+    """Parsed command line. common: arguments of all runs."""
 
     folder: Path
     seeds: int
@@ -82,7 +81,7 @@ class Words:
 
 
 def run(arguments: list[str]) -> int:
-    """Make the experiment, or go on with it; return 0 if it is whole."""
+    """Start or continue the experiment. Return 0 if it is complete."""
     if len(arguments) == 3 and arguments[0] == JUDGE:
         judge(Path(arguments[1]), int(arguments[2]))
         return 0
@@ -127,7 +126,7 @@ def read_words(arguments: Sequence[str]) -> Words:
 
 
 class _Protocol(Struct):
-    """What the folder of an experiment holds."""
+    """Content of protocol.json."""
 
     common: list[str]
     games: int
@@ -135,7 +134,7 @@ class _Protocol(Struct):
 
 
 def read_protocol(folder: Path) -> _Protocol | None:
-    """Return what a folder holds; None if that is no experiment. Raises ConfigError."""
+    """Read the protocol of a folder; None if there is none. Raises ConfigError."""
     path = folder / PROTOCOL
     try:
         return convert(json.loads(path.read_text()), _Protocol)
@@ -146,7 +145,7 @@ def read_protocol(folder: Path) -> _Protocol | None:
 
 
 def write_protocol(words: Words) -> None:
-    """Write what the folder holds. Raises ConfigError if it holds another experiment; new arms and seeds may come."""
+    """Write the protocol, with new arms added. Raises ConfigError if the folder holds another experiment."""
     folder, before = words.folder, read_protocol(words.folder)
     now = _Protocol(words.common, words.games, {arm.name: list(arm.options) for arm in words.arms})
     if before is not None:
@@ -158,11 +157,11 @@ def write_protocol(words: Words) -> None:
             if old != new:
                 raise ConfigError(
                     f"--name {folder.name} cannot be used: {what} there: {shlex.join(old)}; now: {shlex.join(new)}. "
-                    "Use another name, or go on with the same command"
+                    "Use another name, or repeat the old command to continue"
                 )
         now.arms = before.arms | now.arms
     elif folder.is_dir() and any(folder.iterdir()):
-        why = f"{folder} holds something else; use another name"
+        why = f"{folder} is not empty and not an experiment of {PROG}; use another name"
         raise ConfigError(f"--name {folder.name} cannot be used: {why}")
     draft = folder / f"{PROTOCOL}.partial"
     try:
@@ -176,7 +175,7 @@ def write_protocol(words: Words) -> None:
 def _train_and_judge(
     words: Words, points: Sequence[Point], commands: Mapping[str, Sequence[str]], dealt: Sequence[Share]
 ) -> int:
-    """Train what is missing, then play what is missing; return an exit code."""
+    """Train missing runs, then play missing evaluations. Return an exit code."""
     folder = words.folder
 
     def train(point: Point, devices: str) -> list[str]:
@@ -192,8 +191,8 @@ def _train_and_judge(
         before, now = read_config(folder / name), parse_train([*commands[name][1:], *run])
         changes_of(before, now, RunFolder(folder / name))
         frames, there = now.train_for_frames, before.train_for_frames
-        remedy = "and arms have equal frames: remove that folder, and the run is trained again"
-        gone_on = f"{folder / name} has gone on to {there:,}, {remedy}"
+        remedy = "but all arms need equal frames: delete that folder to train the run again"
+        gone_on = f"{folder / name} was trained for {there:,}, {remedy}"
         require(there == frames, "train-for-frames", frames, gone_on)
     untrained = [p for p in points if p.name not in done]
     print(f"{len(points)} runs in {folder}: {len(untrained)} to train; {len(dealt)} at a time", flush=True)
@@ -213,7 +212,7 @@ def _train_and_judge(
     trained = [p for p in points if not code or p.name in ended]
     unplayed = [p for p in trained if read_judged(folder / p.name, words.games) is None]
     if unplayed:
-        print(f"fresh games of {len(unplayed)} runs", flush=True)
+        print(f"evaluation episodes of {len(unplayed)} runs", flush=True)
     return max(code, _jobs(folder, games, dealt, unplayed))
 
 
@@ -230,7 +229,7 @@ def _jobs(
     sweep = Sweep(folder, command, dealt, lambda line: print(line, flush=True), after)
     ended: list[Ended] = sweep.run(waiting)
     if sweep.signal is not None:
-        print("interrupted; the same command goes on")
+        print("interrupted; repeat the command to continue")
         return 128 + sweep.signal
     failed = [one for one in ended if one.code]
     for one in failed:
@@ -239,7 +238,7 @@ def _jobs(
 
 
 def read_scores(words: Words, points: Sequence[Point]) -> Scores:
-    """Return arm -> seed -> scores, of the runs that were judged."""
+    """Return arm -> seed -> scores of evaluated runs."""
     scores: Scores = {arm.name: {} for arm in words.arms}
     for point in points:
         judged = read_judged(words.folder / point.name, words.games)
@@ -255,7 +254,7 @@ def _print_outcome(words: Words, scores: Scores) -> None:
     found = outcome(scores, BASELINE)
     protocol = read_protocol(words.folder)
     others = ", ".join(name for name in protocol.arms if name not in scores) if protocol else ""
-    too = f"the folder holds runs of {others}, too: name the arms again, and they take part"
+    too = f"the folder also holds runs of {others}: add these arms to include them"
     notes = [too] if others else []
     for arm, seeds in scores.items():
         runs = [words.folder / f"{arm}.seed{seed}" for seed in sorted(seeds)]

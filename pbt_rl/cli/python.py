@@ -1,4 +1,4 @@
-"""Train from Python: `pbt_rl.train(env="gym/CartPole-v1", num_policies=4)` is `pbt-rl train` without the shell."""
+"""Python API of training: `pbt_rl.train(env="gym/CartPole-v1", num_policies=4)` corresponds to `pbt-rl train`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class MemberResult:
 
     id: int
     objective: float | None
-    """Mean true objective of its last episodes in training; None without any."""
+    """Mean true objective of its last training episodes; None without episodes."""
     episodes: int
     generation: int
     """Number of changes by the controller."""
@@ -32,14 +32,14 @@ class MemberResult:
     shaping: dict[str, float]
     """Reward shaping, by name."""
     final: dict[str, float] | None
-    """`mean`, `spread` and number of `episodes` of its final games; None if it played none."""
+    """`mean`, `spread` and number of `episodes` of its final evaluation; None without one."""
     status: str
     """`stopped`, `parked`, or empty for a member that trained to the end."""
 
 
 @dataclass(frozen=True, repr=False)
 class Result:
-    """A run that has ended."""
+    """Result of a finished run."""
 
     folder: Path
     """Folder of the run: config, journal, weights, TensorBoard files."""
@@ -47,23 +47,23 @@ class Result:
     """Content of `summary.json`: how the run ended, the best member, and every member."""
 
     def __repr__(self) -> str:
-        """Return one line: the folder and why the run ended."""
+        """Format the folder and the reason for the end."""
         return f"<Result of {self.folder}: {len(self.summary['members'])} members, ended: {self.ended}>"
 
     @classmethod
     def of(cls, folder: Path | str) -> Result:
-        """Read the result of a run that has ended. Raises RunFailed if it has none."""
+        """Read the result of a finished run. Raises RunFailed without a summary."""
         paths = RunFolder(Path(folder))
         try:
             return cls(paths.path, json.loads(paths.summary.read_text()))
         except OSError as error:
             raise RunFailed(
-                f"{paths.path} has no summary of a run that has ended: {error.strerror}"
+                f"{paths.summary} cannot be read: {error.strerror}. Has the run ended?"
             ) from error
 
     @property
     def ended(self) -> str:
-        """Why the run has ended: `frames`, `seconds`, `objective`, `all members are done`, or a `Stop`'s reason."""
+        """Reason for the end: `frames`, `seconds`, `objective`, `all members are done`, or that of a `Stop`."""
         return str(self.summary["ended"])
 
     @property
@@ -98,24 +98,24 @@ def train(
     on_checkpoint: OnCheckpoint | None = None,
     **options: Any,
 ) -> Result:
-    """Train a population and return what has become of it.
+    """Train a population and return its result.
 
-    config: used as it is. options: fields of Config instead, over the recipe of the environment as on the command line.
-    Nested options are mappings (`learner={"batch": 512}`) or have dotted names (`**{"learner.batch": 512}`); keywords
-    of an environment are a mapping, too (`env_option={"is_slippery": False}`).
+    config: used without recipes. options: fields of Config instead, over the environment's recipe as on the command
+    line. Nested options are mappings (`learner={"batch": 512}`) or dotted names (`**{"learner.batch": 512}`). Keyword
+    arguments of an environment are a mapping (`env_option={"is_slippery": False}`).
 
     - on_report(view): called about once a second, and at the end, with a `RunView`: `view.frames`,
       `view.members[0].objective`, `.values`, `.stats`. It may return metrics for TensorBoard, name -> number, or
       name -> {member: number}.
-    - on_decision(report, decisions): called after each comparison that decided something.
-    - on_checkpoint(written): called after the run was saved, with `written.path` and `written.frames`.
+    - on_decision(report, decisions): called after each comparison with decisions.
+    - on_checkpoint(written): called after each checkpoint, with `written.path` and `written.frames`.
 
-    A callback that returns `pbt_rl.Stop(reason)` ends the run in order; it is saved. If one raises, the run ends in the
-    same way, and `train` raises that exception. They run in the supervisor's thread: keep them short.
+    A callback that returns `pbt_rl.Stop(reason)` ends and saves the run. If one raises, the run also ends and is saved,
+    and `train` raises that exception. Keep callbacks short, because they run in the supervisor's thread.
 
-    Call it in a script under `if __name__ == "__main__":`, in a notebook, or in a thread. Ctrl-C ends a run in the main
-    thread only; end one in another thread by a callback. Raises ConfigError or EnvSetupError before anything is
-    started, RunFailed if the run cannot go on or is ended by a signal.
+    In a script, call this under `if __name__ == "__main__":`. Ctrl-C only ends a run in the main thread; end others by
+    a callback. Raises ConfigError or EnvSetupError before anything starts, and RunFailed if the run fails or a signal
+    ends it.
     """
     if config is None:
         config = make_config(**options)
@@ -129,7 +129,7 @@ def train(
     callbacks = Callbacks(on_report, on_decision, on_checkpoint)
     code = supervise(config, callbacks)
     folder = callbacks.folder
-    assert folder is not None, "a run that has ended had a folder"
+    assert folder is not None, "a finished run has a folder"
     if code:
         raise RunFailed(f"the run in {folder} was ended by signal {code - 128}")
     return Result.of(folder)

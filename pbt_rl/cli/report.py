@@ -1,4 +1,4 @@
-"""`pbt-rl report` and `pbt-rl audit`: draw a recorded run, or decide it again."""
+"""`pbt-rl report` and `pbt-rl audit`: draw a recorded run, or repeat its decisions."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ PACKAGES = {"matplotlib": "matplotlib", "sklearn": "scikit-learn"}
 class ReportCommand:
     """Draw a run, finished or not: one self-contained HTML page, PNG files, CSV.
 
-    Of several runs: one page that compares them, with the spread over those that differ only in their seed.
+    Several runs are compared on one page, with the spread over runs that differ only in their seed.
     """
 
     runs: tuple[Path, ...] = option(positional=True)
-    """Folder of a run, such as runs/demo, or folders of several."""
+    """Folder of one or several runs, such as runs/demo."""
     out: Path | None = None
-    """Folder to write to; default: `report` in the run's folder, of several runs `comparison` in the working
+    """Output folder. Default: `report` in the run's folder, or with several runs `comparison` in the working
     directory."""
 
 
 def run(arguments: list[str]) -> int:
-    """Write the report and print where it is."""
+    """Write the report and print its path."""
     command = parse(ReportCommand, "pbt-rl report", arguments)
     missing = [package for module, package in PACKAGES.items() if find_spec(module) is None]
     if missing:
@@ -43,25 +43,25 @@ def run(arguments: list[str]) -> int:
         (folder,) = command.runs
         page, *others = write_report(folder, command.out or folder / "report")
     print(page)
-    print(f"its figures and tables lie beside it, in {len(others)} files")
+    print(f"and {len(others)} files with figures and tables in the same folder")
     return 0
 
 
 @dataclass(frozen=True)
 class AuditCommand:
-    """Decide a recorded run again with a fresh controller, and compare its decisions with the journal bit for bit."""
+    """Repeat the decisions of a recorded run with a new controller, and compare them with the journal bit for bit."""
 
     run: Path = option(positional=True)
     """Folder of a run, such as runs/demo."""
     what_if: tuple[str, ...] = ()
-    """Decide the recorded scores again under other rules, as NAME=VALUE: pbt.exploit=t-test pbt.period-frames=4M.
-    Several entries of one option are separated by commas: pbt.factors=2,0.5."""
+    """Apply other rules to the recorded scores, as NAME=VALUE: pbt.exploit=t-test pbt.period-frames=4M. Separate
+    several entries of one option by commas: pbt.factors=2,0.5."""
     trust: bool = False
-    """Of a run that was not made here by you: import the modules that config.json names."""
+    """Import the modules in config.json, for a run that you did not make on this machine."""
 
 
 def run_audit(arguments: list[str]) -> int:
-    """Audit a run; returns 1 if a decision differs."""
+    """Audit a run. Return 1 if a decision differs."""
     command = parse(AuditCommand, "pbt-rl audit", arguments)
     if command.what_if:
         from pbt_rl.report.what_if import what_if

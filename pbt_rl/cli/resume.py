@@ -1,4 +1,4 @@
-"""`pbt-rl resume`: continue a run from its last checkpoint, with nothing typed again."""
+"""`pbt-rl resume`: continue a run from its last checkpoint."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from pbt_rl.record.saved import check_trust, read_config
 PROG = "pbt-rl resume RUN"
 USAGE = f"""usage: {PROG} [OPTIONS]
 
-Continue a run from its last whole checkpoint, on this machine, until its budget is spent. Without options it goes on as
-it was. Of a run that was not made here by you, --trust follows the modules and paths that config.json names.
+Continue a run from its last complete checkpoint, on this machine, until its budget is spent. Its options are kept
+unless you change them. --trust: import the modules and use the paths in config.json, for a run that you did not make on
+this machine.
 
 These options of `pbt-rl train` may change:
 """
 OF_TRAIN = ("name", "out", "overwrite", "resume")
-"""Options that say which run is meant and what becomes of it: here the folder does."""
+"""Options that select a run. Here the RUN argument replaces them."""
 
 
 @dataclass(frozen=True)
@@ -31,11 +32,11 @@ class ResumeCommand(Config):
     """Continue a run from its last checkpoint."""
 
     trust: bool = False
-    """Of a run that was not made here by you: import the modules that config.json names, and use its paths."""
+    """Import the modules and use the paths in config.json, for a run that you did not make on this machine."""
 
 
 def run(arguments: list[str]) -> int:
-    """Continue the run that the first argument names."""
+    """Continue the run in the first argument."""
     if split(arguments).asks_help:
         print(USAGE + "\n".join(f"  --{name}" for name in may_change() if name not in OF_TRAIN))
         return 0
@@ -54,16 +55,16 @@ def run(arguments: list[str]) -> int:
 
 
 def parse_resume(folder: Path, arguments: list[str]) -> Config:
-    """Return the config of a recorded run with these options over it. Raises ConfigError."""
+    """Build the config of a recorded run with changed options. Raises ConfigError."""
     line = split(arguments)
-    for name in OF_TRAIN:  # it would change nothing: the folder says which run goes on, and that it does
+    for name in OF_TRAIN:  # without effect, because the RUN argument selects the run
         if name in line.names:
             raise ConfigError(
-                f"--{name} cannot be used with {PROG}, which continues the run in that folder: `pbt-rl train` takes it"
+                f"--{name} cannot be used with {PROG}: the folder RUN selects the run; `pbt-rl train` takes --{name}"
             )
     before = read_config(folder)
     if not names_run(folder.name):
-        raise ConfigError(f"{folder} cannot be continued by that name: rename the folder, to {OF_NAMES}")
+        raise ConfigError(f"{folder} cannot be resumed under that name: rename the folder, to {OF_NAMES}")
     start = ResumeCommand(**vars(before))
     options = table(start)
     values = over(start, typed(options, line, PROG))
@@ -74,11 +75,11 @@ def parse_resume(folder: Path, arguments: list[str]) -> Config:
 
 
 def _named(text: Path) -> Path:
-    """Return the folder of a run, with its name: `.` is one, too."""
+    """Resolve a run folder such as `.` to a path with a name."""
     folder = Path(os.path.normpath(text))
     return folder if folder.name not in ("", "..") else Path(os.path.normpath(Path.cwd() / folder))
 
 
 def may_change() -> list[str]:
-    """Names of the options that may differ when a run is continued."""
+    """Return the names of the options that may change at resume."""
     return [name for name, option in table(Config).items() if "may_change" in option.metadata]

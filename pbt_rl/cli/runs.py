@@ -22,9 +22,9 @@ from pbt_rl.report.listing import RunRow, list_runs
 
 HEADER = ("name", "env", "members", "frames", "best", "age", "state")
 FINAL = "final"
-"""After `best`, if some run has them."""
+"""Column after `best`, if a run has a final evaluation."""
 CUT = ("name", "env", "state")
-"""Columns that are cut, the longest first, where the terminal is too narrow."""
+"""Columns to truncate in a narrow terminal, the longest first."""
 MOST_WIDTH = 100_000
 UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 
@@ -33,14 +33,13 @@ UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 class RunsCommand:
     """List the runs in a folder, the newest first, from their files.
 
-    frames: of each member. best: of the best member, its objective in training; final: its mean of final games, if
-    there were any.
-    State: running (a process writes it); ended (its budget is spent); resumable (it has checkpoints to go on from);
-    interrupted or failed (it has none); or what is broken.
+    frames: per member. best: training objective of the best member. final: its mean in the final evaluation, if any.
+    State: running (a process writes it); ended (its budget is spent); resumable (it has checkpoints); interrupted or
+    failed (it has none); or the damaged file.
     """
 
     folder: Path = option(Path("runs"), positional=True)
-    """Folder that holds the runs."""
+    """Parent folder of the runs."""
 
 
 def run(arguments: list[str]) -> int:
@@ -48,7 +47,7 @@ def run(arguments: list[str]) -> int:
     command = parse(RunsCommand, "pbt-rl runs", arguments)
     try:
         rows = list_runs(command.folder)
-        # To be replaced by a run that has not reported yet, or was killed before it did.
+        # Old runs whose replacement has no results yet, or was killed before it had any.
         aside = sorted(path for path in command.folder.glob(f".*.{REPLACED}.*") if path.is_dir())
     except OSError as error:
         raise ConfigError(f"{command.folder} cannot be listed: {error.strerror or error}") from error
@@ -57,18 +56,17 @@ def run(arguments: list[str]) -> int:
     else:
         width = (
             shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-        )  # elsewhere nothing is cut
+        )  # only a terminal truncates
         print("\n".join(table(rows, time.time(), width)))
     for path in aside:
         print(
-            f"{path} holds a run that is being replaced; if that was cut off, move it to a name of its own, or remove "
-            "it"
+            f"{path} is a run that is being replaced. If its replacement was interrupted, rename or delete this folder"
         )
     return 0
 
 
 def table(rows: list[RunRow], now: float, width: int | None) -> list[str]:
-    """Return the header and one line per run, cut to `width` characters; None: whatever they need."""
+    """Format the header and one line per run, truncated to `width` characters; None: no limit."""
     drawn = Table(box=None, padding=(0, len(GAP), 0, 0), pad_edge=False, header_style="")
     judged = any(row.final is not None for row in rows)
     for name in (*HEADER[:5], *((FINAL,) if judged else ()), *HEADER[5:]):
@@ -98,7 +96,7 @@ def _cells(row: RunRow, now: float, *, judged: bool) -> tuple[str, ...]:
 
 
 def age(seconds: float) -> str:
-    """Return a time in its largest unit, such as `3 h`."""
+    """Format a time in its largest unit, such as `3 h`."""
     for size, unit in UNITS:
         if seconds >= size:
             return f"{seconds / size:.0f} {unit}"
@@ -106,5 +104,5 @@ def age(seconds: float) -> str:
 
 
 def _printable(text: str) -> str:
-    """Return the text without characters that would move the cursor or change colours."""
+    """Replace control characters, which could move the cursor or change colours."""
     return "".join(c if c.isprintable() else "?" for c in text)

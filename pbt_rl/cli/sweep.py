@@ -1,4 +1,4 @@
-"""`pbt-rl sweep`: train the same with several seeds and options, one run after the other or side by side."""
+"""`pbt-rl sweep`: train with several seeds and option values, sequentially or in parallel."""
 
 from __future__ import annotations
 
@@ -32,31 +32,31 @@ OF_SEEDS = "whole numbers, such as 0 1 2, or 0-4"
 
 @dataclass(frozen=True)
 class SeveralRuns:
-    """A command that trains several runs, each a process of its own."""
+    """Command that trains several runs, one process each."""
 
     name: str = option(test=names_run, remedy=OF_NAMES)
-    """Name of what is trained, and of its folder."""
+    """Name of the experiment and of its folder."""
     jobs: int | None = option(None, at_least=1, at_most=1000)
-    """Runs at the same time; devices and cores are dealt to them. None: 1, or one per GPU."""
+    """Parallel runs, which share devices and cores. None: 1, or one per GPU."""
     out: Path = Path("runs")
-    """Folder that holds that folder."""
+    """Parent folder of that folder."""
 
     def __post_init__(self) -> None:
         validate(self)
 
     @property
     def folder(self) -> Path:
-        """Where the runs are."""
+        """Folder of the runs."""
         return self.out / self.name
 
 
 @dataclass(frozen=True)
 class SweepCommand(SeveralRuns):
-    """Train every combination of the values of --grid with every seed, as a run of its own in runs/NAME/. All other
-    options are those of `pbt-rl train`.
+    """Train each combination of --grid values with each seed, as a separate run in runs/NAME/. All other options are
+    those of `pbt-rl train`.
 
-    The same command again goes on: runs that have ended are left out, others are resumed. A run that fails does not end
-    the rest. Ctrl-C saves the runs that train, and starts no other.
+    Repeat the command to continue: it skips finished runs and resumes others. A failed run does not end the rest.
+    Ctrl-C saves the running runs and starts no others.
 
     pbt-rl sweep --name rates --env gym/CartPole-v1 --grid hypers.learning-rate=1e-4,1e-3 --seeds 0 1 2 --jobs 2
     """
@@ -64,7 +64,7 @@ class SweepCommand(SeveralRuns):
     seeds: tuple[str, ...] = option(("0",), test=bool, remedy=OF_SEEDS)
     """Seeds, such as 0 1 2, or 0-4."""
     grid: tuple[str, ...] = option((), repeated=True)
-    """OPTION=A,B,C: values of an option of `pbt-rl train`. May be repeated: all combinations."""
+    """OPTION=A,B,C, values of an option of `pbt-rl train`. Repeat it for all combinations of several options."""
 
 
 BUDGETS = {"hours", "train-for-frames", "train-for-seconds", "stop-at-objective"}
@@ -72,7 +72,7 @@ MOST_SEEDS = 10_000
 
 
 def run(arguments: list[str]) -> int:
-    """Train all runs of the sweep; return 0 if all have ended as planned."""
+    """Train all runs of the sweep. Return 0 if all of them completed."""
     command, common = _read(arguments)
     folder = command.folder
     found = points(_grid(command.grid), _seeds(command.seeds))
@@ -80,7 +80,7 @@ def run(arguments: list[str]) -> int:
     configs = {name: parse_train(words[1:]) for name, words in commands.items()}
     dealt = shares_of(command.jobs, {config.devices for config in configs.values()}, len(found))
     if "show" in common.names:
-        print(f"{len(found)} runs in {folder}, {len(dealt)} at a time; nothing is started:")
+        print(f"{len(found)} runs in {folder}, {len(dealt)} at a time (not started, because of --show):")
         for typed in commands.values():
             print(shlex.join(word for word in ["pbt-rl", *typed] if word != "--show"))
         return 0
@@ -99,23 +99,23 @@ def run(arguments: list[str]) -> int:
     number = sweep.signal
     failed = _print_results(folder, found, ended, () if number is None else (128 + number, -number))
     if number is not None:
-        print("interrupted; the same command goes on")
+        print("interrupted; repeat the command to continue")
         return 128 + number
     return 1 if failed else 0
 
 
 def _read(arguments: Sequence[str]) -> tuple[SweepCommand, Line]:
-    """Return the command, and the line of all its runs. Raises ConfigError."""
+    """Parse the command and the arguments of its runs. Raises ConfigError."""
     command, common = parse_part(SweepCommand, PROG, arguments)
     for name in GIVEN_BY_THE_SWEEP:
         if name in common.names:
-            why = "it gives its runs their own (--seeds, --name)"
+            why = "the sweep sets it for each run (use --seeds, --name)"
             raise ConfigError(f"--{name} cannot be used with {PROG}: {why}")
     return command, common
 
 
 def _grid(entries: Sequence[str]) -> dict[str, list[str]]:
-    """Return option -> values as they are written. Raises ConfigError."""
+    """Parse --grid to option -> values as texts. Raises ConfigError."""
     grid: dict[str, list[str]] = {}
     for entry in entries:
         name, equals, text = entry.lstrip("-").partition("=")
@@ -125,7 +125,7 @@ def _grid(entries: Sequence[str]) -> dict[str, list[str]]:
         elif name in grid:
             why = "give all its values at once"
         elif spelt(name) in GIVEN_BY_THE_SWEEP:
-            why = "that belongs to the sweep (--seeds for seeds)"
+            why = "the sweep sets this option for each run (use --seeds, --name)"
         else:
             why = ""
         try:
@@ -152,7 +152,7 @@ def _seeds(texts: Sequence[str]) -> list[int]:
 
 
 def _command(point: Point, folder: Path, common: Sequence[str]) -> list[str]:
-    """Return the arguments of `pbt-rl` for one run, but for its devices."""
+    """Build the `pbt-rl` arguments of one run, without its devices."""
     words = ["train", *common, "--seed", str(point.seed), "--name", point.name, "--out", str(folder)]
     for name, text in point.values.items():
         words += [f"--{name}", *shlex.split(text)]
@@ -160,9 +160,9 @@ def _command(point: Point, folder: Path, common: Sequence[str]) -> list[str]:
 
 
 def shares_of(jobs: int | None, devices: Collection[str], runs: int) -> list[Share]:
-    """Deal the machine to the jobs; None: one, or one per GPU.
+    """Divide the machine among jobs. jobs None: one, or one per GPU.
 
-    devices: of all runs. They are dealt if they are the same in all of them; else each run has its own.
+    devices: --devices of all runs. If they are equal, they are divided too; otherwise each run keeps its own.
     """
     from pbt_rl.plan.machine import Machine, available_cpus
 
@@ -178,11 +178,11 @@ def shares_of(jobs: int | None, devices: Collection[str], runs: int) -> list[Sha
 
 
 def _is_done(path: Path, config: Config) -> bool:
-    """Whether a run has ended, with the options and the budget that it would have now."""
+    """Check whether a run has ended with the same options and budget."""
     try:
         (row,) = list_runs(path)
         changed = changes_of(read_config(path), config, RunFolder(path))
-    except (OSError, ValueError):  # none yet, or one of other options: training says so
+    except (OSError, ValueError):  # not there yet, or other options, which training reports
         return False
     return row.state == "ended" and not BUDGETS & changed.keys()
 
@@ -190,9 +190,9 @@ def _is_done(path: Path, config: Config) -> bool:
 def _print_results(
     folder: Path, found: Sequence[Point], ended: Sequence[Ended], interrupted: Sequence[int]
 ) -> int:
-    """Print a line per run and per combination of values, and the command that compares them; return the failures.
+    """Print a line per run and combination, and a command to compare runs. Return the number of failures.
 
-    interrupted: exit codes of runs that were interrupted, saved or before they began to train.
+    interrupted: exit codes of interrupted runs.
     """
     rows = {row.name: row for row in list_runs(folder) if row.name in {p.name for p in found}}
     codes = {e.point.name: e.code for e in ended}
@@ -215,7 +215,7 @@ def _print_results(
 
 
 def _print_groups(found: Sequence[Point], rows: Mapping[str, RunRow]) -> None:
-    """Print the best objective of each combination of values, over its seeds: of final games, if all runs had them."""
+    """Print the best objective per combination over seeds, from final evaluations if all runs have one."""
     judged = all(row.final is not None for row in rows.values() if row.best is not None)
     groups: dict[str, list[float]] = {}
     for point in found:

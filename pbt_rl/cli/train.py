@@ -1,4 +1,4 @@
-"""`pbt-rl train`: train, show what would be trained, or list the options."""
+"""`pbt-rl train`: train, print the plan, or list the options."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from pbt_rl.record.folder import RunFolder, to_json
 from pbt_rl.registry import ALGORITHMS, CONTROLLERS, RULES
 
 MORE = """\
-These are the usual options. For more of them:
-  --env X --help            also the options of that family of environments
-  --algo X --help           also the hypers that only that algorithm has
+These are the common options. For more:
+  --env X --help            also the options of that environment family
+  --algo X --help           also the hypers of that algorithm
   --controller X --help     also those of that controller; likewise --pbt.exploit X, --pbt.explore X, --pbt.ready X
-  --help-all                all options; all work, shown or not
+  --help-all                all options (hidden options work too)
 """
 
 
 def run(arguments: list[str]) -> int:
-    """Train, or with --show print what would be trained."""
+    """Train, or with --show print the plan."""
     line = split(arguments)
     resumed = line.last("resume")
     if resumed is not None and RunFolder(Path(resumed)).is_run:
         raise ConfigError(
-            f"--resume takes true or false here; what goes on with a run is: pbt-rl resume {resumed}"
+            f"--resume {resumed} cannot be used: give true or false, or run: pbt-rl resume {resumed}"
         )
     asked = HELP & {entry.written for entry in line.entries}
     if asked:
@@ -46,13 +46,11 @@ def run(arguments: list[str]) -> int:
     layers.check_env()
     given = layers.values
     trains = given.get("mode") != "serial" and not given.get("show")
-    # It loads while the environment is made.
+    # It loads torch while the environment is made.
     spare: Waiting[Any, Any] | None = spare_learner(_shown(given)) if trains else None
     try:
         command = layers.command()
-        require(
-            command.show or command.format == "text", "format", command.format, "it is for --show: add that"
-        )
+        require(command.show or command.format == "text", "format", command.format, "add --show")
         config = with_start_values(as_base(Config, command))
         from pbt_rl.run.shown import describe_plan, page
         from pbt_rl.run.train import resolve, train
@@ -72,7 +70,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _shown(given: dict[str, Any]) -> str:
-    """Return what people know the run by before it has a folder."""
+    """Return a label of the run before it has a folder."""
     name = given.get("name")
     return f"a run of process {os.getpid()}" if name is None else f"{given.get('out', Config.out)}/{name}"
 
@@ -83,11 +81,11 @@ def _shown(given: dict[str, Any]) -> str:
 def print_help(layers: Layers, *, everything: bool) -> None:
     """Print the options, with the values of the layers as defaults, and raise SystemExit.
 
-    everything: all options, and not only the common ones and those that belong to what the layers name.
+    everything: print all options, not only the common ones and those of the chosen environment, algorithm and rules.
     """
     try:
         command = layers.command() if layers.values.get("env") else TrainCommand(env="")
-    except EnvSetupError:  # the options of an environment that cannot be made here can be read all the same
+    except EnvSetupError:  # help works for environments that cannot be made here
         command = TrainCommand(env="")
     extra, unread = _related(layers), _unread_hypers(layers.values.get("algo"))
     shown = [
@@ -105,7 +103,7 @@ def print_help(layers: Layers, *, everything: bool) -> None:
 
 
 def _related(layers: Layers) -> set[str]:
-    """Return names of options, and of groups of them, that belong to what the layers name. Raises ConfigError."""
+    """Return the options and groups of the chosen environment, algorithm and rules. Raises ConfigError."""
     given = layers.values
     env, algo = str(given.get("env", "")), str(given.get("algo", ""))
     family = FAMILIES.get(str(SHORT_NAMES.get(env, env)).partition("/")[0])
@@ -123,7 +121,7 @@ def _related(layers: Layers) -> set[str]:
 
 
 def _unread_hypers(algo: str | None) -> frozenset[str]:
-    """Return the options of hypers that an algorithm does not read; it is imported for that. Raises ConfigError."""
+    """Return the hypers that an algorithm does not use. Imports the algorithm. Raises ConfigError."""
     if algo is None:
         return frozenset()
     read = load_algorithm(algo).reads(use_vtrace=True)

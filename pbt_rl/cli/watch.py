@@ -1,4 +1,4 @@
-"""`pbt-rl watch`: a page in the browser that follows a run."""
+"""`pbt-rl watch`: a live page of a run in the browser."""
 
 from __future__ import annotations
 
@@ -21,24 +21,25 @@ if TYPE_CHECKING:
 PORT = 8750
 MOST_PORT = 65535
 WAIT_SECONDS = 60.0
-"""For a folder that is not there yet; a run that holds its folder is waited for until it writes."""
+"""Maximum wait for a run folder to appear. For a run that has locked its folder there is no limit."""
 POLL_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
 class WatchCommand:
-    """Show a run in the browser as it goes on, from its files: members, curves, ancestry, schedules, decisions.
+    """Show a run in the browser, from its files: members, curves, ancestry, schedules, decisions.
 
-    The run may start at the same time, go on, be resumed or be over; nothing of it is changed. Only this machine can
-    open the page, unless --host names another interface; then everybody can who reaches it.
+    The run may be starting, running, resumed or finished. Its files are only read. Only this machine can open the page;
+    with another --host, anyone who reaches that interface can.
     """
 
     run: Path = option(positional=True)
     """Folder of a run, such as runs/demo."""
     port: int = 0
-    """Port to serve on; 0: 8750, or any free one if that is taken."""
+    """Port of the server. 0: 8750, or a free port if 8750 is in use."""
     host: str = "127.0.0.1"
-    """Interface to serve on, such as 0.0.0.0 for all. Rather use `ssh -L 8750:localhost:8750 HOST` from elsewhere."""
+    """Interface of the server, such as 0.0.0.0 for all. Safer: `ssh -L 8750:localhost:8750 HOST` from another
+    machine."""
 
 
 def run(arguments: list[str]) -> int:
@@ -68,7 +69,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _reader(run: Path) -> Reader:
-    """Return the reader of a run; of one that only starts, wait for its journal. Raises ConfigError."""
+    """Open the reader of a run; wait for the journal of a starting run. Raises ConfigError."""
     from pbt_rl.display.watch.reader import Reader
 
     deadline, told = time.monotonic() + WAIT_SECONDS, False
@@ -83,7 +84,7 @@ def _reader(run: Path) -> Reader:
                 raise
             if not told:
                 print(
-                    f"{error if new else f'{run} has no journal yet'}; waiting for the run to begin; Ctrl-C ends it",
+                    f"{error if new else f'{run} has no journal yet'}; waiting for the run to start; Ctrl-C ends it",
                     flush=True,
                 )
             told = True
@@ -91,7 +92,7 @@ def _reader(run: Path) -> Reader:
 
 
 def _server(command: WatchCommand, reader: Reader) -> Server:
-    """Raises OSError."""
+    """Start the server. Raises OSError."""
     from pbt_rl.display.watch.server import Server
 
     try:

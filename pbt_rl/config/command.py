@@ -1,7 +1,7 @@
-"""The options of `pbt-rl train` and `pbt_rl.train`, from the layers that give them.
+"""Options of `pbt-rl train` and `pbt_rl.train`, merged from layers.
 
-The weakest first: the recipe of the environment, that of the algorithm, values derived from the budget of
-the run, a named recipe, a file, what is typed.
+Later layers take precedence: recipe of the environment, recipe of the algorithm, values derived from the budget,
+a named recipe, a file, the command line.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class TrainCommand(Config):
     """Train a population of policies."""
 
     show: bool = option(False, common=True)
-    """Print the plan (actors, units, rows, devices, batch), the values that are tuned and the options that differ from
-    the defaults, and start nothing."""
+    """Print the plan (actors, vector envs, devices, batch), the tuned values, and the options that differ from the
+    defaults. Do not train."""
     recipe: str = option(
         "", texts=lambda: {name: recipe.help for name, recipe in RECIPES.items()}, common=True
     )
@@ -40,24 +40,25 @@ class TrainCommand(Config):
     format: Literal["text", "toml", "yaml", "json"] = "text"
     """With --show: print the whole config instead, as a file for --config."""
     config: Path | None = option(None, common=True)
-    """File of options, FILE.toml, FILE.yaml or FILE.json, such as runs/NAME/config.json. The command line wins."""
+    """File of options: FILE.toml, FILE.yaml or FILE.json, such as runs/NAME/config.json. The command line takes
+    precedence."""
 
 
 @dataclass(frozen=True)
 class Layers:
-    """What gives the options of a run: dotted field -> value of each layer, the weakest first."""
+    """Layers of options: dotted field -> value each. Later layers take precedence."""
 
     hypers: type[Hypers]
-    """Hypers of the algorithm that one of the layers names."""
+    """Hypers class of the algorithm that the layers name."""
     recipe: Mapping[str, Any]
     file: Mapping[str, Any]
     typed: Mapping[str, Any]
 
     @classmethod
     def read(cls, line: Line) -> Layers:
-        """Return the layers of a command line, whose recipe and file are read. Raises ConfigError.
+        """Read the layers of a command line, including its recipe and file. Raises ConfigError.
 
-        Its environment is neither made nor needed; a first word without an option is its name.
+        The environment is not made. A first word without an option is the environment's name.
         """
         if line.head and line.last("env") is None:  # `train gym/CartPole-v1`
             line = replace(line, head=(), entries=(Entry("--env", None, line.head), *line.entries))
@@ -72,7 +73,7 @@ class Layers:
 
     @cached_property
     def values(self) -> dict[str, Any]:
-        """Dotted field -> value of the strongest layer that has one; NAME=VALUE entries are exchanged one by one."""
+        """Merged values by dotted field. NAME=VALUE entries are merged by NAME."""
         pairs = {one.field for one in table(Config).values() if one.holds_pairs}
         values: dict[str, Any] = {}
         for layer in (self.recipe, self.file, self.typed):
@@ -82,11 +83,11 @@ class Layers:
 
     @property
     def given(self) -> set[str]:
-        """Dotted fields that the user gives, typed or in a file."""
+        """Dotted fields that the user sets, on the command line or in a file."""
         return {name for name, value in self.file.items() if value is not None} | self.typed.keys()
 
     def check_env(self) -> None:
-        """Raise ConfigError, or EnvSetupError, for an environment that is not named or has no family."""
+        """Raise ConfigError if no environment is named, EnvSetupError if it has no family."""
         if not self.values.get("env"):
             raise ConfigError(
                 "--env is missing: give it as family/name, such as atari/pong, or module:factory; see `pbt-rl envs`"
@@ -94,33 +95,33 @@ class Layers:
         family_of(str(self.values["env"]))
 
     def command(self) -> TrainCommand:
-        """Return the command. The environment is made for its recipe. Raises ConfigError or EnvSetupError."""
+        """Build the command. Makes the environment for its recipe. Raises ConfigError or EnvSetupError."""
         self.check_env()
         given, known = self.values, {f.name for f in fields(Config)}
         recommended = environment_recipe(given["env"], given.get("env_option", ()))
-        # What a recipe says of options that no run here has is left out.
+        # A recipe may set options of a family that is not installed.
         of_env = {name: value for name, value in recommended.items() if name.partition(".")[0] in known}
         whole = {**of_env, **algorithm_recipe(given.get("algo", Config.algo), of_env), **given}
         whole |= following_hours(whole, given)
         return build(TrainCommand, whole | following_budget(whole, given), hypers=self.hypers)
 
     def config(self) -> Config:
-        """Return the options of the run alone. Raises ConfigError or EnvSetupError."""
+        """Build the config of the run, without --show etc. Raises ConfigError or EnvSetupError."""
         return with_start_values(as_base(Config, self.command()))
 
 
 def parse_train(arguments: Sequence[str]) -> Config:
-    """Return the config of `pbt-rl train ARGUMENTS`. Raises ConfigError or EnvSetupError."""
+    """Build the config of `pbt-rl train ARGUMENTS`. Raises ConfigError or EnvSetupError."""
     return Layers.read(split(arguments)).config()
 
 
 def make_config(**options: Any) -> Config:
-    """Return the config of these options, over the recipe of the environment. Raises ConfigError or EnvSetupError."""
+    """Build a config from these options and the environment's recipe. Raises ConfigError or EnvSetupError."""
     given, algo = options.get("env", ""), options.get("algo", Config.algo)
     if not isinstance(given, str):
         raise ConfigError(
-            f"env={given!r:.200} cannot be used: name it, as family/name or module:factory, because other processes "
-            "make it"
+            f"env={given!r:.200} cannot be used: give a name, as family/name or module:factory, because other "
+            "processes make the environment"
         )
     hypers = hypers_of(algo if isinstance(algo, str) else Config.algo)
     values = checked(options, table(Config, hypers=hypers))

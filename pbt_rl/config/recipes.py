@@ -1,6 +1,6 @@
-"""Recipes: values of options for an environment and an algorithm, and published command lines (`--recipe NAME`).
+"""Recipes: default options of an environment or algorithm, and published command lines (`--recipe NAME`).
 
-`command.py` lays them over each other.
+`command.py` merges them.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ RECIPES: Mapping[str, Recipe] = {
     )
     for name, one in recipes.items()
 }
-"""What families and algorithms declare, by name."""
+"""Recipes of all families and algorithms, by name."""
 
 
 def named(name: str) -> Mapping[str, object]:
-    """Dotted name of a config field -> value. Raises ConfigError for an unknown name."""
+    """Return a named recipe: dotted field -> value. Raises ConfigError for an unknown name."""
     if name not in RECIPES:
         there = f"the recipes are {', '.join(RECIPES)}" if RECIPES else "there are no recipes here"
         raise ConfigError(f"--recipe {name} cannot be used: {there}")
@@ -38,9 +38,9 @@ def environment_recipe(env: str, env_option: Iterable[str] = ()) -> dict[str, ob
 
 
 def algorithm_recipe(algo: str, env_recipe: Mapping[str, object]) -> Mapping[str, object]:
-    """Return what an algorithm lays over the recipe of an environment. Raises ConfigError if it cannot be loaded.
+    """Return the recipe of an algorithm, given that of the environment. Raises ConfigError if it cannot be loaded.
 
-    One for which those recipes are written is not loaded: torch would come with it.
+    An algorithm with `recipes_are_for_it` is not loaded, because that would import torch.
     """
     entry = algorithms.ALGORITHMS.get(algo)
     if not algorithms.is_known(algo) or (entry is not None and entry.recipes_are_for_it):

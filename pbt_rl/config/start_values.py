@@ -1,4 +1,4 @@
-"""Tables of start values: `--pbt.start-values FILE.csv`."""
+"""Tables of initial values of members: `--pbt.start-values FILE.csv`."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from pbt_rl.options.values import path_given
 OPTION = "--pbt.start-values"
 MEMBER = "member"
 MOST_MEMBERS = 100_000
-"""As of --num-policies."""
+"""Limit of --num-policies."""
 
 
 def with_start_values(config: Config) -> Config:
-    """Return the config with the rows of the table that `--pbt.start-values` names. Raises ConfigError."""
+    """Replace the file name in `--pbt.start-values` by the file's rows. Raises ConfigError."""
     given = config.pbt.start_values
     if len(given) != 1 or "=" in given[0] or not given[0]:
         return config
@@ -30,23 +30,23 @@ def with_start_values(config: Config) -> Config:
 
 
 def read_table(path: Path) -> tuple[str, ...]:
-    """Return one text per member, such as `learning_rate=1e-3,gamma=0.99`. Raises ConfigError.
+    """Read one string per member, such as `learning_rate=1e-3,gamma=0.99`. Raises ConfigError.
 
-    CSV, a header with names of values and a line per member, or JSON, a list with an object per member. Cells of a CSV
-    may be separated by `;` or tabs, as spreadsheets write them, then also with decimal commas. A column (or key)
-    `member` holds ids, if the rows are not those of members 0, 1, ... An empty cell leaves the value out.
+    CSV: a header of names and a line per member. JSON: a list with an object per member. Cells of a CSV may be
+    separated by `;` or tabs, then also with decimal commas, because spreadsheets write these. A column (or key)
+    `member` holds ids; the default is 0, 1, ... An empty cell leaves the value out.
     """
     try:
         rows = _rows(path)
     except OSError as error:
         raise _no_table(path, f"{error.strerror}; give FILE.csv, FILE.json or NAME=VALUE,...") from error
     except (ValueError, TypeError, AttributeError, csv.Error) as error:
-        raise _no_table(path, f"it is no table: {error}") from error
+        raise _no_table(path, f"it is not a table: {error}") from error
     texts: dict[int, str] = {}
     for number, row in enumerate(rows):
         member = _member(path, row.get(MEMBER, number))
         if member in texts:
-            raise _no_table(path, f"member {member} is in it twice")
+            raise _no_table(path, f"it lists member {member} twice")
         cells = {str(name).strip(): str(cell).strip() for name, cell in row.items() if name != MEMBER}
         if torn := next((cell for cell in cells.values() if "," in cell), ""):
             raise _no_table(path, f"its cell {torn!r:.100} has a comma: write numbers as 0.001")
@@ -73,8 +73,8 @@ def _rows(path: Path) -> list[Mapping[Any, Any]]:
     if any(None in row or None in row.values() for row in rows):
         raise ValueError("a line has more or fewer cells than the header")
     if twice := {name for name in names if names.count(name) > 1}:
-        raise ValueError(f"column {twice.pop()!r} is in it twice")
-    for name in ("", "Unnamed: 0"):  # the index of a table of pandas
+        raise ValueError(f"it has column {twice.pop()!r} twice")
+    for name in ("", "Unnamed: 0"):  # the index column that pandas writes
         column = [row.get(name, "").strip() for row in rows]
         if any(column) and column != [str(number) for number in range(len(rows))]:
             raise ValueError(f"its column {names.index(name) + 1} has no name")
@@ -86,13 +86,13 @@ def _rows(path: Path) -> list[Mapping[Any, Any]]:
 
 
 _DECIMAL = re.compile(r"^([-+]?\d*),(\d+([eE][-+]?\d+)?)$")
-"""A number with a decimal comma, in a table whose cells are separated by another mark."""
+"""Number with a decimal comma."""
 
 
 def _member(path: Path, text: object) -> int:
     digits = str(text).strip()
     if not digits.isdecimal() or len(digits) > 9 or int(digits) >= MOST_MEMBERS:
-        raise _no_table(path, f"{MEMBER} {text!r:.100} is no id; give 0, 1, ...")
+        raise _no_table(path, f"{MEMBER} {text!r:.100} is not a member id; give 0, 1, ...")
     return int(digits)
 
 

@@ -1,4 +1,4 @@
-"""Options: declared, read from a command line or a file, checked, and shown. `pbt_rl.config` has those of a run."""
+"""Options: declaration, parsing, checks and help. `pbt_rl.config` declares the options of a run."""
 
 from pbt_rl.options.declare import option
 

@@ -1,8 +1,8 @@
-"""Declaration of options, and the table of them.
+"""Declaration of options, and the table of all options.
 
-An option is a field of a frozen dataclass that `option` declares; the docstring below the field is its help. A group of
-options is a field with another such dataclass. All that reads options reads the table. Rules between several options
-are functions of the class that holds them all.
+`option` declares a field of a frozen dataclass; the docstring below the field is its help. A group of options is a
+field with another such dataclass. All readers of options use the table. Checks across options are functions of the
+class that holds them all.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ D = TypeVar("D", bound="DataclassInstance")
 
 
 class Declared(TypedDict, total=False):
-    """What the metadata of an option may hold."""
+    """Metadata of an option."""
 
     at_least: float
     """at_least, above, at_most, below: bounds of a number, or of each number of a tuple."""
@@ -38,29 +38,29 @@ class Declared(TypedDict, total=False):
     off: str
     """Name of the upper bound if it stands for "no limit" ("off")."""
     zero: str
-    """Meaning of 0 if it stands outside the usual meaning ("planned", "no limit")."""
+    """Special meaning of 0 ("planned", "no limit")."""
     choices: Callable[[], tuple[str, ...]]
     """Returns the allowed names."""
     texts: Callable[[], Mapping[str, str]]
-    """Returns name -> its help, which stands for `{each}` in the docstring."""
+    """Returns name -> help, inserted for `{each}` in the docstring."""
     custom: str
-    """Form of a name of the user's own, allowed besides the choices ("module:factory")."""
+    """Form of a custom object, allowed in addition to the choices ("module:factory")."""
     test: Callable[[Any], bool]
     """Predicate for anything else."""
     remedy: str
-    """What `test` accepts."""
+    """Description of the values that `test` accepts."""
     common: bool
-    """Shown by plain `--help`."""
+    """Printed by plain `--help`."""
     machine: bool
-    """It is about this machine: followed only of a run that the user trusts."""
+    """Option about this machine, used from a saved run only if the user trusts it."""
     may_change: bool
-    """It may differ when a run is resumed; of a group: any of its options may."""
+    """The option (or any option of the group) may change when a run is resumed."""
     leads_out: Callable[[str], bool]
-    """Whether a value leads out of what is installed with this program: followed only if who wrote it is trusted."""
+    """Returns True for a value outside the installed package, which is used only if its author is trusted."""
     single: str
-    """Remark for those who give several values."""
+    """Hint in the error for several values."""
     positional: bool
-    """A word without a name."""
+    """Argument without a name."""
     repeated: bool
     """Given once per value."""
     pairs: bool
@@ -74,88 +74,88 @@ class Declared(TypedDict, total=False):
 
 
 def option(default: Any = MISSING, **metadata: Unpack[Declared]) -> Any:
-    """Declare a field that is an option."""
+    """Declare an option as a dataclass field."""
     assert ("test" in metadata) == ("remedy" in metadata), (
-        "a predicate comes with the text of what it accepts"
+        "`test` needs `remedy`, the description of accepted values"
     )
     return field(default=default, metadata=metadata)
 
 
 def names_module(value: str) -> bool:
-    """Whether the value of an option names a module, as `module:object`."""
+    """Check whether the value of an option names a module, as `module:object`."""
     return ":" in value
 
 
 def names_object(text: str) -> bool:
-    """Whether a text has the form module:object."""
+    """Check whether a text has the form module:object."""
     module, _, name = text.partition(":")
     return bool(module and name) and not module.startswith(".")
 
 
 @dataclass(frozen=True)
 class Option:
-    """One option in the table of options."""
+    """Entry in the table of options."""
 
     path: tuple[str, ...]
-    """Names of the fields that lead to it."""
+    """Field names from the outermost dataclass to the option."""
     hint: Any
-    """Its type."""
+    """Type annotation."""
     metadata: Mapping[str, Any]
-    """See `Declared`; with what its group adds."""
+    """See `Declared`; includes the metadata of its group."""
     owner: type
-    """The dataclass that has it as a field."""
+    """Dataclass that declares the field."""
     default: Any
-    """`MISSING` if it must be given."""
+    """Default value; `MISSING` if the option is required."""
 
     @property
     def help(self) -> str:
-        """Docstring below its field, on one line; `{each}` is replaced by the help of each choice."""
+        """Docstring below its field, on one line, with `{each}` replaced by the help of each choice."""
         text = field_docs(self.owner).get(self.path[-1], "")
         return text.replace("{each}", _each(self.metadata["texts"]())) if "texts" in self.metadata else text
 
     @property
     def name(self) -> str:
-        """Dotted name, as it is typed: `pbt.period-frames`."""
+        """Dotted name on the command line: `pbt.period-frames`."""
         return ".".join(self.path).replace("_", "-")
 
     @property
     def field(self) -> str:
-        """Dotted name, as files and Python write it: `pbt.period_frames`."""
+        """Dotted name in files and Python: `pbt.period_frames`."""
         return ".".join(self.path)
 
     @property
     def is_positional(self) -> bool:
-        """Whether it is a word without a name."""
+        """True for an argument without a name."""
         return "positional" in self.metadata
 
     @property
     def holds_pairs(self) -> bool:
-        """Whether it holds NAME=VALUE entries. A later one replaces one with the same name."""
+        """True for NAME=VALUE entries. A later entry replaces one with the same name."""
         return "pairs" in self.metadata
 
     @property
     def is_repeated(self) -> bool:
-        """Whether it is given once per value."""
+        """True if the option is repeated for each value."""
         return self.holds_pairs or "repeated" in self.metadata
 
     @property
     def is_list(self) -> bool:
-        """Whether any number of values follows it."""
+        """True if any number of values may follow the option."""
         return get_origin(self.hint) is tuple and not self.is_repeated
 
     @property
     def leads_out(self) -> Callable[[str], bool] | None:
-        """See `Declared`. What may name a module of the user's own leads out if it does."""
+        """Predicate as in `Declared`. For an option with custom objects the default is `names_module`."""
         found: Callable[[str], bool] | None = self.metadata.get("leads_out")
         return found or (names_module if "custom" in self.metadata else None)
 
     def of(self, options: Any) -> Any:
-        """Return its value in an object of the table's dataclass."""
+        """Return the option's value in an object of the table's dataclass."""
         return reduce(getattr, self.path, options)
 
 
 def _each(texts: Mapping[str, str]) -> str:
-    """Return `name`: text for each, those with the same text together."""
+    """Format `name`: text pairs, with equal texts merged."""
     names: dict[str, list[str]] = {}
     for name, text in texts.items():
         names.setdefault(text, []).append(f"`{name}`")
@@ -163,10 +163,10 @@ def _each(texts: Mapping[str, str]) -> str:
 
 
 def table(options: Any, **groups: type) -> Mapping[str, Option]:
-    """Return dotted name (as it is typed) -> option, of a dataclass of options and of the groups in it.
+    """Build the table of a dataclass of options and its groups: dotted name on the command line -> option.
 
-    options: the dataclass, or an object of it, whose groups may be of classes derived from the declared ones. groups:
-    of a dataclass, such derived classes.
+    options: the dataclass or an object of it. An object may have subclasses of the declared groups. groups: such
+    subclasses, for a dataclass.
     """
     if isinstance(options, type):
         return _table(options, tuple(groups.items()))
@@ -177,7 +177,7 @@ def table(options: Any, **groups: type) -> Mapping[str, Option]:
 
 @cache
 def _table(kind: type, kinds: tuple[tuple[str, type], ...]) -> Mapping[str, Option]:
-    """kinds: the classes of groups. Every reader of options reads this table; nobody else looks into the classes."""
+    """Build the table. kinds: classes of groups. Only this function inspects the option classes."""
     hints, groups = get_type_hints(kind), dict(kinds)
     found: list[Option] = []
     for f in fields(kind):
@@ -195,14 +195,14 @@ def _table(kind: type, kinds: tuple[tuple[str, type], ...]) -> Mapping[str, Opti
 
 
 def walk(options: Any) -> Iterator[tuple[str, Mapping[str, Any], Any]]:
-    """Yield the dotted name, metadata and value of every option of an object of options."""
+    """Yield the dotted name, metadata and value of each option of an object."""
     for name, one in table(options).items():
         yield name, one.metadata, one.of(options)
 
 
 @cache
 def field_docs(kind: type) -> dict[str, str]:
-    """Return the docstring below each field of a dataclass and of its bases, on one line."""
+    """Parse the docstrings below the fields of a dataclass and its bases, each on one line."""
     found: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         if not is_dataclass(base):
@@ -212,7 +212,7 @@ def field_docs(kind: type) -> dict[str, str]:
         }
         try:
             (body,) = ast.parse(dedent(inspect.getsource(base))).body
-        except (OSError, TypeError):  # a class that was made of others, or one without a file
+        except (OSError, TypeError):  # a generated class, or one without a source file
             continue
         assert isinstance(body, ast.ClassDef)
         for above, below in zip(body.body, body.body[1:], strict=False):
@@ -223,7 +223,7 @@ def field_docs(kind: type) -> dict[str, str]:
 
 
 def with_fields(*kinds: type) -> Callable[[type[T]], type[T]]:
-    """Add the options of other dataclasses to a class that becomes one: `@dataclass` stands above this."""
+    """Add the options of other dataclasses to a class. Put `@dataclass` above this decorator."""
 
     def add(kind: type[T]) -> type[T]:
         for other in kinds:
@@ -237,7 +237,7 @@ def with_fields(*kinds: type) -> Callable[[type[T]], type[T]]:
 
 
 def with_groups(groups: Mapping[str, type]) -> Callable[[type[T]], type[T]]:
-    """Add groups of options, name -> dataclass, to a class that becomes a dataclass."""
+    """Add option groups, name -> dataclass, to a class. Put `@dataclass` above this decorator."""
 
     def add(kind: type[T]) -> type[T]:
         for name, group in groups.items():
@@ -255,7 +255,7 @@ def _add(kind: type, name: str, hint: Any, declared: Any) -> None:
 
 
 def build(kind: type[D], values: Mapping[str, object], **groups: type) -> D:
-    """Return a dataclass of options with these values: {"learner.rollout": 32, ...}, by the names of fields.
+    """Build a dataclass of options from dotted fields: {"learner.rollout": 32, ...}.
 
     groups: as for `table`.
     """
@@ -266,27 +266,27 @@ def build(kind: type[D], values: Mapping[str, object], **groups: type) -> D:
 
 
 def changed(options: D, values: Mapping[str, object]) -> D:
-    """Return the options with some replaced: {"learner.rollout": 32, ...}, by the names of fields."""
+    """Replace options by dotted field: {"learner.rollout": 32, ...}."""
     flat, nested = _nested(values)
     parts = {head: replace(getattr(options, head), **inner) for head, inner in nested.items()}
     return replace(options, **flat, **parts)
 
 
 def as_base(kind: type[D], options: Any, **others: object) -> D:
-    """Return those of the options that a base of their class has. others: values that take the place of some."""
+    """Convert options to a base class. others: values to replace."""
     return kind(**{f.name: getattr(options, f.name) for f in fields(kind)} | others)
 
 
 def merged(entries: Sequence[str], stronger: Sequence[str]) -> tuple[str, ...]:
-    """Return NAME=VALUE entries, with the stronger ones in place of those with the same name."""
+    """Merge NAME=VALUE entries; `stronger` replaces entries with the same name."""
     names = {entry.partition("=")[0] for entry in stronger}
     return (*(entry for entry in entries if entry.partition("=")[0] not in names), *stronger)
 
 
 def over(default: Any, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values, by the names of fields, with the NAME=VALUE entries of `default` that they do not replace.
+    """Merge the NAME=VALUE entries of `default` into values by dotted field.
 
-    default: the object of options over which they lie.
+    default: the object of options that the values change.
     """
     known = {one.field: one for one in table(default).values()}
     return {
@@ -296,7 +296,7 @@ def over(default: Any, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _nested(values: Mapping[str, object]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """Part the values of options from those of groups, by group."""
+    """Split dotted values into those of options and those of each group."""
     flat: dict[str, Any] = {}
     nested: dict[str, dict[str, Any]] = {}
     for name, value in values.items():

@@ -2,8 +2,8 @@
 
 Files are TOML, YAML or JSON, also the config.json of another run, nested as the config: groups are tables.
 
-Reading a file executes nothing of it. Modules that it names (an environment, an encoder, a rule of one's own) are
-imported when it is trained with, as if they had been typed.
+Reading a file does not execute code. Training imports the modules in it (custom environments, encoders, rules), as if
+they were typed on the command line.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ Format = Literal["json", "toml", "yaml"]
 
 
 def text_of(path: Path) -> str:
-    """Return a file's text, with or without a byte order mark. Raises OSError, or ValueError for another encoding."""
+    """Read a text file with or without a byte order mark. Raises OSError, or ValueError for another encoding."""
     content = path.read_bytes()
     wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     return content.decode("utf-16" if wide else "utf-8-sig")
 
 
 def _unique(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
-    """Return a mapping. Raises ValueError for a key that is given twice: one of its values would be lost."""
+    """Build a mapping. Raises ValueError for a duplicate key, because one of its values would be lost."""
     found: dict[Any, Any] = {}
     for key, value in pairs:
         if key in found:
@@ -50,12 +50,12 @@ def _unique(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
 
 
 def json_of(text: str) -> Any:
-    """Read JSON. Raises ValueError, also for a key that is given twice."""
+    """Read JSON. Raises ValueError, also for a duplicate key."""
     return json.loads(text, object_pairs_hook=_unique)
 
 
 class _Yaml(yaml.SafeLoader):  # type: ignore[misc] # PyYAML has no types
-    """YAML in which a key stands once, 1e6 is a number and 1:30 a text, as in YAML 1.2."""
+    """YAML loader with unique keys in which 1e6 is a number and 1:30 a text, as in YAML 1.2."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = [key for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
@@ -65,7 +65,7 @@ class _Yaml(yaml.SafeLoader):  # type: ignore[misc] # PyYAML has no types
 
 
 _EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$")
-_CLOCK = re.compile(r"\d+(:\d+)+(\.\d*)?$")  # YAML 1.1 reads 1:30 as 90, whatever the unit is
+_CLOCK = re.compile(r"\d+(:\d+)+(\.\d*)?$")  # YAML 1.1 reads 1:30 as 90, regardless of the unit
 _Yaml.yaml_implicit_resolvers = {
     first: [("tag:yaml.org,2002:str", _CLOCK), *others]
     for first, others in yaml.SafeLoader.yaml_implicit_resolvers.items()
@@ -90,14 +90,16 @@ def read_file(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise _refusal(path, error.strerror or str(error)) from error
     except (ValueError, yaml.YAMLError) as error:
-        raise _refusal(path, f"it is no {path.suffix[1:].upper()}: {' '.join(str(error).split())}") from error
+        raise _refusal(
+            path, f"it is not valid {path.suffix[1:].upper()}: {' '.join(str(error).split())}"
+        ) from error
     if not isinstance(content, dict):
-        raise _refusal(path, "it holds no options; write NAME and VALUE pairs, groups as tables")
+        raise _refusal(path, "it must hold NAME and VALUE pairs, with groups as tables")
     return {str(name): value for name, value in content.items()}
 
 
 def written(config: Mapping[str, Any], form: Format) -> str:
-    """Return a config (`record.folder.to_json`) as a file that `read_config` reads. None is left out."""
+    """Format a config (`record.folder.to_json`) as a file for --config. None is left out."""
     content = _given(config)
     if form == "json":
         return json.dumps(content, indent=2) + "\n"
@@ -112,7 +114,7 @@ def written(config: Mapping[str, Any], form: Format) -> str:
 
 
 def _given(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return plain types without None."""
+    """Convert to plain types without None."""
     plain = {
         name: _given(value)
         if isinstance(value, Mapping)
@@ -125,7 +127,7 @@ def _given(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _toml(options: Mapping[str, Any]) -> list[str]:
-    """Write options that are numbers, truths, texts or lists of these: for them JSON is TOML."""
+    """Format numbers, booleans, texts and lists of these as TOML, because JSON and TOML agree on them."""
     return [
         f"{name} = {json.dumps(value, ensure_ascii=False).replace(chr(127), chr(92) + 'u007f')}"
         for name, value in options.items()
@@ -142,10 +144,10 @@ def _refusal(path: Path, remedy: str) -> ConfigError:
 def checked(
     given: Mapping[str, Any], options: Mapping[str, Option], path: Path | None = None
 ) -> dict[str, Any]:
-    """Return dotted field -> value in the type of its option, of nested mappings and groups of options.
+    """Flatten and convert nested mappings and option groups to dotted field -> value.
 
-    Names may have `-` for `_`, and numbers may be texts, as on the command line. path: the file they are from. Raises
-    ConfigError for a name that is no option, and for a value of another type.
+    Names may have `-` for `_`, and numbers may be texts, as on the command line. path: the source file. Raises
+    ConfigError for an unknown name or a value of another type.
     """
     try:
         return _checked(given, {option.field: option for option in options.values()})
@@ -176,7 +178,7 @@ def _checked(given: Mapping[str, Any], known: Mapping[str, Option]) -> dict[str,
 def _dotted(
     given: Mapping[str, Any], known: Mapping[str, Option], prefix: str = ""
 ) -> Iterator[tuple[str, Any]]:
-    """Yield the options of nested mappings and groups by dotted name, a mapping of pairs as NAME=VALUE entries."""
+    """Yield options of nested mappings and groups by dotted name, and mappings of pairs as NAME=VALUE entries."""
     for key, unread in given.items():
         name, value = f"{prefix}{key}", _group(unread)
         option = known.get(name.replace("-", "_"))
@@ -184,14 +186,14 @@ def _dotted(
             yield name, [f"{word}={_as_text(name, meaning)}" for word, meaning in value.items()]
         elif isinstance(value, Mapping) and not prefix:
             yield from _dotted(value, known, f"{name}.")
-        elif is_dataclass(value):  # all of a group of options, such as learner=LearnerConfig(...)
+        elif is_dataclass(value):  # a whole group, such as learner=LearnerConfig(...)
             yield from ((f"{name}.{f.name}", getattr(value, f.name)) for f in fields(value))
         else:
             yield name, value
 
 
 def _group(value: Any) -> Any:
-    """Return a group of options of argparse, pydantic or ml_collections as a mapping, and anything else as it is."""
+    """Convert an option group of argparse, pydantic or ml_collections to a mapping; keep anything else."""
     if isinstance(value, Namespace | SimpleNamespace):
         return vars(value)
     for method in ("model_dump", "to_dict"):
@@ -201,21 +203,21 @@ def _group(value: Any) -> Any:
 
 
 def _as_text(name: str, value: Any) -> str:
-    """Return the value of a pair as it is typed: a text stays one, though it looks like a number.
+    """Format the value of a pair in command-line syntax, with quotes around a text that looks like a number.
 
-    Raises ConfigError for what JSON cannot hold.
+    Raises ConfigError for a value that JSON cannot hold.
     """
     try:
         free = isinstance(value, str) and free_value(value) == value
         return value if free else json.dumps(value, default=_plain)
     except (TypeError, ValueError):
         raise ConfigError(
-            f"{name} cannot hold {value!r:.200}: give numbers, texts, truths, lists or dicts"
+            f"{name} cannot hold {value!r:.200}: give numbers, texts, booleans, lists or dicts"
         ) from None
 
 
 def _plain(value: Any) -> Any:
-    """Return numbers and arrays of numpy, paths, enums, and collections of other libraries as JSON has them."""
+    """Convert NumPy scalars and arrays, paths, enums, and other collections to JSON types."""
     match value:
         case Enum():
             return value.value
@@ -236,7 +238,7 @@ def _plain(value: Any) -> Any:
 
 
 def _number(option: Option, value: Any) -> Any:
-    """Read a text as a number where one is wanted. YAML reads 1M as a text, and off as false."""
+    """Convert a text to a number if the option is one, because YAML reads 1M as a text, and off as false."""
     hint, metadata = option.hint, option.metadata
     if isinstance(hint, UnionType):
         hint = get_args(hint)[0]

@@ -1,4 +1,4 @@
-"""Help of a command: its options by group, each with its docstring, what it allows, and its default."""
+"""Help of a command: its options by group, with docstring, allowed values and default."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pbt_rl.options.declare import Option
 from pbt_rl.options.values import allowed
 
 COLUMN = 28
-"""Where the text of an option begins."""
+"""Start column of the help texts."""
 
 
 class _Formatter(RawDescriptionHelpFormatter):
-    """Keeps the lines of a command's docstring, and names of options whole."""
+    """Formatter that keeps the lines of a command's docstring, and does not break option names."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=COLUMN)
@@ -56,7 +56,7 @@ def draw(command: type, options: Iterable[Option], value: Callable[[Option], Any
 
 
 def _hint(option: Option, value: Any) -> str:
-    """Return what an option allows, and the default."""
+    """Format the allowed values and the default of an option."""
     metadata = option.metadata
     limits = "" if "choices" in metadata else allowed(metadata, value)
     if "zero" in metadata:
@@ -83,7 +83,7 @@ def _shown(value: Any) -> str:
 
 
 def _metavar(option: Option) -> str:
-    """Return what stands for the value."""
+    """Return the placeholder of the value."""
     if "choices" in option.metadata:
         names = ",".join(option.metadata["choices"]())
         return f"{{{names}}}" + (f"|{option.metadata['custom']}" if "custom" in option.metadata else "")

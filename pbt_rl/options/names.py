@@ -1,4 +1,4 @@
-"""Unknown names of options and values: misspelt, shortened, or those of other trainers."""
+"""Hints for unknown options and values: misspelt, shortened, or from other trainers."""
 
 from __future__ import annotations
 
@@ -7,39 +7,43 @@ from collections.abc import Collection
 
 
 def spelt(name: str) -> str:
-    """Return a name in the usual spelling: small letters, `-` between words, no leading dashes."""
+    """Normalise a name: lower case, `-` between words, no leading dashes."""
     return name.lstrip("-").replace("_", "-").lower()
 
 
 def unknown(name: str, known: Collection[str], *, sign: str = "--") -> str:
-    """Return one line about an unknown option, with the right one if it is recognised. known: names as typed."""
+    """Format an error for an unknown option, with the likely option. known: valid names."""
     typed = spelt(name)
     last = typed.rpartition(".")[2]
     option = OTHER_NAMES.get(last)
     if last in ANSWERS and "num-policies" in known:
-        return f"{name} is no option: {ANSWERS[last]}"
+        return f"Unknown option {name}. {ANSWERS[last]}"
     if option in known:
-        remark = ", and twice the number unless it is CleanRL's: our value loss has the factor 1/2"
-        return f"{name} is no option: write {sign}{option}{remark if last in TWICE else ''}"
+        remark = ", and double the value unless it is from CleanRL, because our value loss has the factor 1/2"
+        return f"Unknown option {name}. Write {sign}{option}{remark if last in TWICE else ''}"
     same = [k for k in sorted(known) if k.rpartition(".")[2] == last or k.replace(".", "-") == typed]
     close = same or difflib.get_close_matches(typed, known, n=3, cutoff=0.75)
     if not close:
         leaves = {k.rpartition(".")[2]: k for k in known}
         close = [leaves[leaf] for leaf in difflib.get_close_matches(last, leaves, n=3, cutoff=0.75)]
     if close:
-        return f"{name} is no option: did you mean {' or '.join(sign + k for k in close)}?"
-    return f"{name} is no option"
+        return f"Unknown option {name}. Did you mean {' or '.join(sign + k for k in close)}?"
+    return f"Unknown option {name}"
 
 
 def assigned(word: str, known: Collection[str]) -> str:
-    """Return the error for NAME=VALUE without dashes, as Hydra has it; "" if NAME is not an option."""
+    """Format an error for NAME=VALUE without dashes (as in Hydra); "" if NAME is not an option."""
     name, equals, value = word.partition("=")
     option = OTHER_NAMES.get(spelt(name).rpartition(".")[2], spelt(name))
-    return f"{word!r} belongs to no option: write --{option} {value}" if equals and option in known else ""
+    return (
+        f"{word!r} does not belong to an option: write --{option} {value}"
+        if equals and option in known
+        else ""
+    )
 
 
 def meant(option: str, value: str, names: Collection[str]) -> str:
-    """Return a hint at the value that is probably meant, to precede the list of names; "" without one."""
+    """Format a hint at the likely value, as a prefix of the list of names; "" without one."""
     if answer := OTHER_VALUES.get((option, value.lower())):
         return f"{answer}; "
     close = difflib.get_close_matches(value.lower(), names, n=1)
@@ -93,12 +97,12 @@ OTHER_NAMES: dict[str, str] = {
     }.items()
     for name in names.split()
 }
-"""Name of an option in Sample Factory, Stable-Baselines3, CleanRL or Ray -> its name here."""
-_OFF_POLICY = "there are no off-policy algorithms; `pbt_rl.tune.run` tunes those of other libraries"
-_RAYS_MODE = "it is Ray's, and here more is better: let the environment give the negative as its reward"
+"""Option of Sample Factory, Stable-Baselines3, CleanRL or Ray -> option here."""
+_OFF_POLICY = "off-policy algorithms are not included; `pbt_rl.tune.run` tunes those of other libraries"
+_RAYS_MODE = "objectives are always maximised here: negate the reward in the environment"
 OTHER_VALUES: dict[tuple[str, str], str] = {
-    ("algo", "ppo"): "appo is PPO, with --mode sync as it was published",
-    ("algo", "impala"): "appo with --learner.returns vtrace is near it",
+    ("algo", "ppo"): "appo is PPO; --mode sync is the published version",
+    ("algo", "impala"): "the closest is appo with --learner.returns vtrace",
     ("algo", "a2c"): "a3c with --mode sync is A2C",
     **{
         ("algo", name): _OFF_POLICY
@@ -107,15 +111,15 @@ OTHER_VALUES: dict[tuple[str, str], str] = {
     ("model.encoder", "cnn"): "nature is the usual CNN",
     ("model.encoder", "resnet"): "impala is a residual network",
     ("mode", "min"): _RAYS_MODE,
-    ("mode", "max"): "it is Ray's, and here more is better: leave it out",
+    ("mode", "max"): "objectives are always maximised here: leave it out",
 }
-"""(option, value of another trainer) -> the remedy."""
+"""(option, value of another trainer) -> remedy."""
 TWICE = {"value-loss-coeff", "vf-loss-coeff", "vf-coef"}
-"""Weights of a value loss without the factor 1/2 of ours; `vf-coef` is that of Stable-Baselines3, not CleanRL's."""
+"""Weights of a value loss without our factor 1/2; `vf-coef` as in Stable-Baselines3, not as in CleanRL."""
 
 ANSWERS = {
-    "metric": "members are compared by the objective that the environment reports; more is better",
-    "with-wandb": "write --track wandb",
-    "seeds": "`pbt-rl sweep --name NAME --seeds 0 1 2` trains the same with several seeds",
+    "metric": "Members are ranked by the objective that the environment reports; higher is better",
+    "with-wandb": "Write --track wandb",
+    "seeds": "Use `pbt-rl sweep --name NAME --seeds 0 1 2`",
 }
-"""Option of another trainer without a counterpart -> the remedy."""
+"""Option of another trainer without a counterpart -> remedy."""

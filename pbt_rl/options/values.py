@@ -1,11 +1,10 @@
-"""Values of options: read from texts and from Python in the type of an option, and checked against its metadata.
+"""Values of options: conversion from texts and Python objects, and checks against the option's metadata.
 
 1e6, 1M, 10_000_000, 2.5k   numbers
 90s, 30m, 1h30m, 1:30:00    times, in the unit of the option
 10GB                        gigabytes
 
-Functions that read a value raise a `ValueError` whose text is the remedy. Their callers, which know the option, turn it
-into a `ConfigError`.
+Conversions raise a `ValueError` whose text is the remedy. Callers add the option and raise a `ConfigError`.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from pbt_rl.options.declare import Option, names_object, table, walk
 from pbt_rl.options.names import meant
 
 MOST = 10**18
-"""Whole numbers stay below it: counts of frames that no run reaches, which any arithmetic holds."""
+"""Limit of whole numbers, above the frames of any run and within int64."""
 
 
 # -- from texts ---------------------------------------------------------------------------------------------
@@ -55,7 +54,7 @@ def number(text: str) -> float:
 
 
 TIMES = {"seconds": 1, "hours": 3600}
-"""Last word of an option that is a time -> its unit in seconds."""
+"""Last word of a time option's name -> its unit in seconds."""
 _PART = re.compile(r"(\d+\.?\d*|\.\d+)\s*(d|h|min|m|sec|s)\s*")
 
 
@@ -86,7 +85,7 @@ def gigabytes(text: str) -> float:
 
 
 def reader(name: str, hint: Any) -> Callable[[str], Any]:
-    """Return the converter of texts for an option of this name and type. It raises ValueError, as `whole` does."""
+    """Return the text converter for an option of this name and type. It raises ValueError, as `whole` does."""
     unit = next((seconds for word, seconds in TIMES.items() if name.endswith(word)), None)
     if unit is not None and hint is float:
         return lambda text: duration(text, unit)
@@ -122,9 +121,9 @@ _THOUSANDS = {"k": 10**3, "K": 10**3, "M": 10**6, "B": 10**9, "G": 10**9}
 
 
 def free_value(text: str) -> Any:
-    """Return the value of a text of unknown type: JSON, Python's words, numbers and collections, 5M, or else the text.
+    """Convert a text of unknown type: JSON, a Python literal, a number such as 5M, otherwise the text itself.
 
-    A text that looks like one of these is given in quotes.
+    Quote a text that looks like one of these.
     """
     bare = text.strip()
     if bare.lower() in _WORDS:
@@ -144,13 +143,13 @@ def free_value(text: str) -> Any:
 
 
 def local_path(given: str | os.PathLike[str]) -> Path:
-    """Return a path of this machine, with `~` and `$NAME` expanded: no shell does that in files, quotes and Python.
+    """Expand `~` and `$NAME` in a path, because a shell does not expand them in files, quotes and Python.
 
-    Raises ValueError, whose text is the remedy, for nothing, an address, a path of Windows, and a name that is not set.
+    Raises ValueError, whose text is the remedy, for an empty text, a URL, a Windows path, or an unset name.
     """
     text = os.path.expanduser(os.path.expandvars(given))  # noqa: PTH111 - of a text
     if re.match(r"$|~|\\\\|[A-Za-z][\w+.-]*:[/\\]", text) or re.search(r"\0|\$[\w{(]|%\w+%", text):
-        raise ValueError("a path of this machine, no address, and whose $NAMEs are set")
+        raise ValueError("a local path, not a URL, in which each $NAME is set")
     return Path(text)
 
 
@@ -158,12 +157,11 @@ def local_path(given: str | os.PathLike[str]) -> Path:
 
 
 def as_type(hint: Any, value: Any) -> Any:
-    """Convert a value of Python to the type of an option: a list to a tuple, a text to a path, an integer to a float.
+    """Convert a Python object to the type of an option: a list to a tuple, a text to a path, an int to a float.
 
-    Numbers and truths of numpy, arrays without axes, fractions and decimals are taken as Python's, and whole floats as
-    whole numbers.
+    NumPy scalars, 0-d arrays, fractions and decimals are converted to Python numbers, and whole floats to ints.
 
-    Raises ValueError, whose text describes the type, for a value of another type.
+    Raises ValueError, whose text describes the type, for other types.
     """
     origin, arguments = get_origin(hint), get_args(hint)
     if getattr(value, "shape", None) == ():
@@ -203,7 +201,7 @@ def as_type(hint: Any, value: Any) -> Any:
 
 
 def _writable(character: str) -> bool:
-    """Whether a terminal and any file can hold a character: no control character, no surrogate."""
+    """Check that a character is not a control character or surrogate, which terminals or files cannot hold."""
     return character in "\n\t" or unicodedata.category(character) not in ("Cc", "Cs")
 
 
@@ -216,11 +214,11 @@ def _checked(value: Any, fits: bool, kind: str) -> Any:
 # -- what is allowed ----------------------------------------------------------------------------------------
 
 _SHOWN = 200
-"""Characters of a value in a message."""
+"""Maximum characters of a value in a message."""
 
 
 def validate(options: Any) -> None:
-    """Check every option against its metadata. Raises ConfigError with the option, its value and what is allowed."""
+    """Check each option against its metadata. Raises ConfigError with the option, its value and the allowed values."""
     for name, metadata, value in walk(options):
         if not allows(metadata, value):
             hint = _meant(name, metadata, value, table(options)) if "choices" in metadata else ""
@@ -230,7 +228,7 @@ def validate(options: Any) -> None:
 
 
 def _meant(name: str, metadata: Mapping[str, Any], value: str, known: Mapping[str, Option]) -> str:
-    """Return what is probably meant by a value that is none of the names to choose from; "" if nothing is."""
+    """Format a hint for a value that is not among the choices; "" without one."""
     elsewhere = [
         other
         for other, one in known.items()
@@ -242,7 +240,7 @@ def _meant(name: str, metadata: Mapping[str, Any], value: str, known: Mapping[st
 
 
 def allows(metadata: Mapping[str, Any], value: Any) -> bool:
-    """Whether the metadata of an option allows a value. None stands for no value and is always allowed."""
+    """Check whether the metadata of an option allows a value. None (no value) is always allowed."""
     if value is None:
         return True
     if "choices" in metadata:
@@ -256,7 +254,7 @@ def allows(metadata: Mapping[str, Any], value: Any) -> bool:
         return "empty" in metadata
     if "distinct" in metadata and len(set(numbers)) < len(numbers):
         return False
-    # NaN compares as false, so it is within no bounds.
+    # NaN compares as false, so it fails each bound.
     return all(
         within(number, metadata[bound])
         for bound, within in _BOUNDS.items()
@@ -266,7 +264,7 @@ def allows(metadata: Mapping[str, Any], value: Any) -> bool:
 
 
 def displayed(metadata: Mapping[str, Any], value: object) -> str:
-    """Return a value of an option as text: the meaning of 0, thousands with commas, no brackets."""
+    """Format a value of an option: the meaning of 0, thousands with commas, without brackets."""
     if value == 0 and "zero" in metadata:
         return str(metadata["zero"])
     if isinstance(value, tuple):
@@ -275,7 +273,7 @@ def displayed(metadata: Mapping[str, Any], value: object) -> str:
 
 
 def allowed(metadata: Mapping[str, Any], value: Any = None) -> str:
-    """Describe what the metadata of an option allows, such as "0 to 1" or "0 (planned) or more"; "" for anything.
+    """Describe the allowed values of an option, such as "0 to 1" or "0 (planned) or more"; "" for anything.
 
     value: any value of the option; a tuple is described as several numbers.
     """
@@ -310,7 +308,7 @@ def _range(metadata: Mapping[str, Any]) -> str:
 
 
 def path_given(name: str, given: str | Path) -> Path:
-    """Return the path that an option or a parameter of this name is given. Raises ConfigError."""
+    """Convert the path in an option or parameter. Raises ConfigError with its name."""
     try:
         return local_path(given)
     except ValueError as remedy:

@@ -5,9 +5,9 @@
 --train_for_frames 1M        ->  train_for_frames = 1000000
 --pbt.enabled False          ->  pbt.enabled = False
 --hypers.clip-value=off      ->  hypers.clip_value = 1e9
---lr 1e-3                    ->  ConfigError: --lr is no option: write --hypers.learning-rate
+--lr 1e-3                    ->  ConfigError: Unknown option --lr. Write --hypers.learning-rate
 
-`split` needs no table of options. So the `Line` is asked for what decides about the table: --algo, --config.
+`split` does not need a table of options, because --algo and --config in the `Line` determine the table.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ T = TypeVar("T", bound="DataclassInstance")
 HELP = {"-h", "--help", "--help-all"}
 YES, NO = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 VALUE = re.compile(r"-(\d|\.\d|inf|nan)")
-"""A word that begins with a dash and is a value."""
+"""Start of a value with a leading dash."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """An option as it is written, and all words up to the next option. text: behind `=`; None without one."""
+    """Option as typed, with the words up to the next option. text: after `=`; None without `=`."""
 
     written: str
     text: str | None
@@ -45,7 +45,7 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """Name of the option, in the usual spelling; "" for a word with a single dash."""
+        """Normalised name of the option; "" for a word with a single dash."""
         return spelt(self.written) if self.written.startswith("--") else ""
 
     @property
@@ -56,7 +56,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Line:
-    """A command line. head: words before the first option."""
+    """Command line. head: words before the first option."""
 
     head: tuple[str, ...]
     entries: tuple[Entry, ...]
@@ -73,11 +73,11 @@ class Line:
 
     @property
     def asks_help(self) -> bool:
-        """Whether -h, --help or --help-all is among the options."""
+        """True if -h, --help or --help-all is among the options."""
         return not HELP.isdisjoint(entry.written for entry in self.entries)
 
     def last(self, name: str) -> str | None:
-        """Return the last value that is typed for an option; None without one."""
+        """Return the last value of an option; None without one."""
         given = [
             entry.follow[0] if entry.text is None else entry.text
             for entry in self.entries
@@ -86,7 +86,7 @@ class Line:
         return given[-1] if given else None
 
     def without(self, names: Collection[str]) -> Line:
-        """Return the line without these options and the words behind them."""
+        """Return the line without these options and their values."""
         return replace(self, entries=tuple(entry for entry in self.entries if entry.name not in names))
 
 
@@ -108,19 +108,19 @@ def _entry(word: str, follow: Sequence[str]) -> Entry:
 
 
 def _is_value(word: str) -> bool:
-    """Whether a word is a value, and not the name of an option."""
+    """Check whether a word is a value and not an option."""
     return not word.startswith("-") or VALUE.match(word) is not None
 
 
 def parse(kind: type[T], prog: str, arguments: Sequence[str]) -> T:
-    """Parse a command. Raises ConfigError, and SystemExit after the help that --help asks for."""
+    """Parse a command. Raises ConfigError, and SystemExit after printing --help."""
     line, options = split(arguments), table(kind)
     _help(kind, prog, line)
     return _built(kind, prog, typed(options, line, prog))
 
 
 def parse_part(kind: type[T], prog: str, arguments: Sequence[str]) -> tuple[T, Line]:
-    """Parse a command that passes other options on; return it with the line of these. Raises as `parse` does."""
+    """Parse a command that passes unknown options on; return both parts. Raises as `parse` does."""
     line, options = split(arguments), table(kind)
     _help(kind, prog, line)
     own = [entry for entry in line.entries if entry.name.removeprefix("no-") in options]
@@ -130,7 +130,7 @@ def parse_part(kind: type[T], prog: str, arguments: Sequence[str]) -> tuple[T, L
 
 
 def _help(kind: type, prog: str, line: Line) -> None:
-    """If the line asks for help, print it and raise SystemExit."""
+    """With --help, print the help and raise SystemExit."""
     if line.asks_help:
         draw(kind, table(kind).values(), lambda option: option.default, prog)
 
@@ -145,17 +145,17 @@ def _built(kind: type[T], prog: str, values: Mapping[str, Any]) -> T:
 
 @dataclass(frozen=True)
 class _Free:
-    """A word that is not a value of the option before it. why: the error if it is not positional either."""
+    """Word after all values of an option. why: the error if it is not positional either."""
 
     word: str
     why: str = ""
 
 
 def typed(options: Mapping[str, Option], line: Line, prog: str) -> dict[str, Any]:
-    """Return dotted field -> value of the options of a line.
+    """Convert a line to dotted field -> value.
 
-    Raises ConfigError with a line per mistake: unknown options, missing values, values of another type. If there are
-    none of these, it names the first value that belongs to no option.
+    Raises ConfigError with a line per mistake: unknown options, missing values, wrong types. Without such mistakes, it
+    reports the first value without an option.
     """
     values, free = _taken(options, line.entries, prog)
     free = [*(_Free(word, assigned(word, _named(options))) for word in line.head), *free]
@@ -165,14 +165,14 @@ def typed(options: Mapping[str, Option], line: Line, prog: str) -> dict[str, Any
 def _taken(
     options: Mapping[str, Option], entries: Sequence[Entry], prog: str
 ) -> tuple[dict[str, Any], list[_Free]]:
-    """Return the values of entries, and the remaining words. Raises ConfigError with a line per mistake."""
+    """Convert entries to values, and return the remaining words. Raises ConfigError with a line per mistake."""
     values: dict[str, Any] = {}
     free: list[_Free] = []
     mistakes: list[str] = []
     for entry in entries:
         try:
             free += _take(entry, options, values, prog)
-        except ConfigError as error:  # a command of another trainer has several
+        except ConfigError as error:  # report all, because a command of another trainer has several
             mistakes.append(str(error))
     if mistakes:
         raise ConfigError("\n".join(mistakes))
@@ -180,7 +180,7 @@ def _taken(
 
 
 def _take(entry: Entry, options: Mapping[str, Option], values: dict[str, Any], prog: str) -> list[_Free]:
-    """Add the value of an entry to `values`; return the remaining words. Raises ConfigError."""
+    """Add the value of an entry to `values`, and return the remaining words. Raises ConfigError."""
     option, switched_off, key = _find(entry.written, options, prog)
     given = [entry.text] if entry.text is not None else _own(option, entry.follow)
     behind = entry.follow if entry.text is not None else entry.follow[len(given) :]
@@ -193,11 +193,11 @@ def _take(entry: Entry, options: Mapping[str, Option], values: dict[str, Any], p
     whys = [assigned(word, _named(options)) for word in behind]
     if option.is_repeated and behind:
         once = f"give {entry.written} once for each value, {entry.written} {behind[0]} too"
-        whys[0] = f"{behind[0]!r} belongs to no option: {once}"
+        whys[0] = f"{behind[0]!r} does not belong to an option: {once}"
     elif option.hint is bool and not given and behind:
         whys[0] = f"{entry.written} {behind[0]} cannot be used: give true or false"
     elif behind and "single" in option.metadata:
-        whys[0] = f"{behind[0]!r} belongs to no option: {option.metadata['single']}"
+        whys[0] = f"{behind[0]!r} does not belong to an option: {option.metadata['single']}"
     return [*map(_Free, behind, whys)]
 
 
@@ -207,20 +207,20 @@ def _named(options: Mapping[str, Option]) -> dict[str, Option]:
 
 
 def _own(option: Option, follow: Sequence[str]) -> list[str]:
-    """Return the values of an option among the words behind it."""
+    """Return the words that are values of an option."""
     if option.hint is bool:
         return [word for word in follow[:1] if word.lower() in YES + NO]
     return list(follow if option.is_list else follow[:1])
 
 
 def _placed(positional: Sequence[Option], free: Sequence[_Free], prog: str) -> dict[str, Any]:
-    """Return the values of positional options. Raises ConfigError for the first word too many."""
+    """Convert words to values of positional options. Raises ConfigError for the first excess word."""
     if any(option.is_list for option in positional):
         (option,) = positional
         words = [one.word for one in free]
         return {option.field: _read(option, option.name.upper(), words)} if words else {}
     for one in free[len(positional) :]:
-        raise ConfigError(one.why or f"{one.word!r} belongs to no option; {prog} --help")
+        raise ConfigError(one.why or f"{one.word!r} does not belong to an option; {prog} --help")
     return {
         option.field: _read(option, option.name.upper(), [one.word])
         for option, one in zip(positional, free, strict=False)
@@ -228,7 +228,7 @@ def _placed(positional: Sequence[Option], free: Sequence[_Free], prog: str) -> d
 
 
 def _find(written: str, options: Mapping[str, Option], prog: str) -> tuple[Option, bool, str]:
-    """Return the option, whether `no-` switches it off, and the NAME of --OPTION.NAME NUMBER.
+    """Find an option. Return it, True for a `no-` prefix, and the NAME of --OPTION.NAME NUMBER.
 
     Raises ConfigError for an unknown option.
     """
@@ -245,13 +245,13 @@ def _find(written: str, options: Mapping[str, Option], prog: str) -> tuple[Optio
         return known[spelt(pairs)], False, key
     line = unknown(written, known)
     if name.partition(".")[0] in ("env", "env-option", "algo", "model") and "run" in options:
-        line = f"{written} is no option: the run's config.json names it, so leave it out"
+        line = f"{written} is not needed: config.json of the run sets the environment, so leave it out"
     more = "-all" if prog.endswith("train") else ""
-    raise ConfigError(line if ":" in line or "?" in line else f"{line}; {prog} --help{more} lists them")
+    raise ConfigError(line if ": " in line or ". " in line else f"{line}; {prog} --help{more} lists them")
 
 
 def _read(option: Option, written: str, given: Sequence[str], key: str = "") -> Any:
-    """Convert texts to the type of an option; with a key to its entry KEY=NUMBER. Raises ConfigError."""
+    """Convert texts to the type of an option, or with a key to an entry KEY=NUMBER. Raises ConfigError."""
     if option.hint is bool:
         text = given[0].lower() if given else YES[0]
         if text not in YES + NO:
@@ -289,11 +289,11 @@ def _value(option: Option, text: str) -> Any:
     return reader(option.name, hint)(text)
 
 
-# -- values as they are typed -------------------------------------------------------------------------------
+# -- values in command-line syntax --------------------------------------------------------------------------
 
 
 def as_words(option: Option, value: object) -> list[str]:
-    """Return a value as it is typed: one text, or one per entry of a repeated option."""
+    """Format a value in command-line syntax: one text, or one per entry of a repeated option."""
     if option.is_repeated:
         assert isinstance(value, tuple)
         return [f"--{option.name} {shlex.quote(str(entry))}" for entry in value]

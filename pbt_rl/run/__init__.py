@@ -1,4 +1,4 @@
-"""One run: the supervisor, its processes and memory, the controller, the audit.
+"""One run: the supervisor, its processes and memory, and the record.
 
-The top room: imported by the command line and by the Python API only.
+Top layer: only the command line and the Python API import this package.
 """

@@ -1,15 +1,14 @@
-"""What a user's functions are told of a run, and what they may answer.
+"""User callbacks of a run.
 
     on_report(view)                  about once a second, and at the end; view: RunView
-    on_decision(report, decisions)   after each comparison that decided something
-    on_checkpoint(written)           after the run was saved
+    on_decision(report, decisions)   after each comparison with decisions
+    on_checkpoint(written)           after each checkpoint
 
-Each may return a `Stop`: the run ends in order and is saved, as at the end of its budget. `on_report` may instead
-return metrics of its own, name -> number, or name -> {member: number}; TensorBoard shows them as `stats/NAME`,
-the newest value until another one comes. They are called in the supervisor's thread: what takes long delays
-decisions.
+Each may return a `Stop`: the run ends and is saved, as at the end of its budget. `on_report` may instead return
+metrics: name -> number, or name -> {member: number}. TensorBoard shows their newest values as `stats/NAME`. Callbacks
+run in the supervisor's thread, so slow ones delay decisions.
 
-An exception in one of them ends the run in the same way; then the caller of `train` gets it, with its traceback.
+An exception in a callback also ends and saves the run; `train` then raises it with its traceback.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Stop:
-    """Returned by a callback: end the run now, in order. reason: is noted as how it ended."""
+    """Request of a callback to end and save the run. reason: recorded as the end of the run."""
 
     reason: str = "stopped"
 
 
 Metrics = Mapping[str, float | Mapping[int, float]]
-"""Name -> number of the population, or of each of these members."""
+"""Name -> number for the population, or {member: number}."""
 OnReport = Callable[[RunView], "Stop | Metrics | None"]
 OnDecision = Callable[[PopulationReport, Sequence[Decision]], Stop | None]
 OnCheckpoint = Callable[["Written"], Stop | None]
@@ -44,17 +43,17 @@ OnCheckpoint = Callable[["Written"], Stop | None]
 
 @dataclass(eq=False)
 class Callbacks:
-    """The functions of a user, and what has become of them. Use it from one thread."""
+    """User callbacks and their results. Use it from one thread."""
 
     on_report: OnReport | None = None
     on_decision: OnDecision | None = None
     on_checkpoint: OnCheckpoint | None = None
     folder: Path | None = field(default=None, init=False)
-    """Of the run, once it has one."""
+    """Run folder, once it exists."""
     ended: str | None = field(default=None, init=False)
-    """Why the run shall end, once it shall."""
+    """Reason to end the run, if a callback requested that."""
     error: Exception | None = field(default=None, init=False)
-    """What a user's code has raised: raised again once the run has ended."""
+    """Exception of a callback, raised again after the end of the run."""
 
     def __post_init__(self) -> None:
         for name in ("on_report", "on_decision", "on_checkpoint"):
@@ -65,7 +64,7 @@ class Callbacks:
         self._of_member: dict[int, dict[str, float]] = {}
 
     def report(self, view: RunView) -> RunView:
-        """Call `on_report`; return the view with the metrics that it has given so far."""
+        """Call `on_report`. Return the view with all metrics so far."""
         if (on_report := self.on_report) is not None:
             self._call("on_report", lambda: self._note_report(on_report(view), view.members))
         members = [
@@ -89,7 +88,7 @@ class Callbacks:
             return
         try:
             function()
-        except Exception as error:  # noqa: BLE001 - a user's code; the run ends in order, then `train` raises it
+        except Exception as error:  # noqa: BLE001 - user code; the run is saved, then `train` raises it
             self.error, self.ended = error, f"{name} raised {type(error).__name__}"
 
     def _note_report(self, answer: object, members: Sequence[MemberView]) -> None:
@@ -98,20 +97,20 @@ class Callbacks:
             return
         for name, value in answer.items():
             if not isinstance(name, str) or not name:
-                raise TypeError(f"the name {name!r} of a metric cannot be used: give a text")
+                raise TypeError(f"metric name {name!r} cannot be used: give a non-empty string")
             if not isinstance(value, Mapping):
                 self._own[EXTRA + name] = _number(name, value)
                 continue
             for member, its in value.items():
                 if member not in range(len(members)):
-                    raise ValueError(f"metric {name!r} is of member {member!r}: give 0 to {len(members) - 1}")
+                    raise ValueError(f"metric {name!r} has member {member!r}: give 0 to {len(members) - 1}")
                 self._of_member.setdefault(member, {})[EXTRA + name] = _number(name, its)
 
     def _note_answer(self, answer: object, other: str = "") -> None:
         if isinstance(answer, Stop):
             self.ended = self.ended or answer.reason
         elif answer is not None:
-            raise TypeError(f"it returned {answer!r:.80}: return None, pbt_rl.Stop(reason){other}")
+            raise TypeError(f"a callback returned {answer!r:.80}: return None, pbt_rl.Stop(reason){other}")
 
 
 def _number(name: str, value: object) -> float:

@@ -1,12 +1,12 @@
-"""From a report of the population to changed members: decisions, then slots, then matchups.
+"""Comparisons of members: decisions, then slots, then matchups.
 
-    report -> controller -> Dispatch: edits, in order -> all applied -> Slots change hands -> new matchups
-                                ^ acks                                     |
-                                +---- one comparison at a time --------------+
+    report -> controller -> Dispatch: edits, in order -> all applied -> slot swaps -> new matchups
+                                ^ acknowledgements                        |
+                                +---- one comparison at a time -----------+
 
 consumes      reports of the population, acknowledgements
 produces      messages to the learners, rows of matchups; lines of the record
-waits for     nothing: each method does what can be done now
+waits for     nothing; methods do not block
 """
 
 from __future__ import annotations
@@ -36,28 +36,28 @@ from pbt_rl.run.recorder import Recorder, fields_of
 from pbt_rl.run.resolved import ResolvedRun
 
 REPLACEMENT_TIMES = 1000
-"""So many times are kept: a run of a month makes hundreds of thousands of replacements."""
+"""Maximum stored times, because a run of a month makes hundreds of thousands of replacements."""
 
 LONG_LOOK_SECONDS = 0.005
-"""After a look at all members that took more processor time than this, and decided nothing, there is a pause..."""
+"""CPU time of a look at all members without decisions, above which a pause follows."""
 LOOK_GAP = 4
-"""...this many times as long..."""
+"""Length of that pause, as a multiple of the CPU time."""
 MOST_LOOK_GAP_SECONDS = 0.5
-"""...but no longer than this."""
+"""Maximum length of that pause."""
 
 
 def make_slots(resolved: ResolvedRun, population: Population) -> Slots:
-    """Return the slots of all packs. In a search nobody's time in one is limited."""
+    """Build the slots of all packs. A search has no time slices."""
     config = resolved.config
     limits = (None, None) if config.searches else (config.slot_frames, config.train_for_frames)
     return Slots(resolved.plan.packs, population, *limits)
 
 
 class Comparisons:
-    """Compares the members whenever the controller wants it, and carries out its decisions.
+    """Comparisons of members by the controller, and the execution of its decisions.
 
-    slots: of `make_slots`. end: says whether the run is about to end, so that slots keep their holders. seconds: of
-    training until now.
+    slots: from `make_slots`. end: end condition of the run, after which slots do not change. seconds: training time so
+    far.
     """
 
     def __init__(
@@ -80,9 +80,9 @@ class Comparisons:
         self.slots = slots
         self._packs = resolved.plan.packs
         self._at_once = config.mode == "serial"
-        """Nobody goes on before a report is answered."""
+        """Serial mode: training waits for the answer to each report."""
         self._spread = resolved.spread
-        """Learners read other clocks, and members go where there is a slot for them."""
+        """Learners are on other machines with other clocks, and members move to free slots."""
         self.dispatch = Dispatch(population, self.slots, self._send)
         seats = resolved.spec.seats
         self.matchups = (
@@ -90,20 +90,20 @@ class Comparisons:
             if seats == 1
             else RunMatchups(config, resolved.plan.packs, seats, self.slots, population.ratings)
         )
-        """None if environments have one seat."""
+        """None for single-agent environments."""
         self.replacement_times = deque[float](maxlen=REPLACEMENT_TIMES)
-        """Milliseconds that each of the newest replacements took at its learner."""
+        """Milliseconds of each recent replacement at its learner."""
         self._reported: list[int] = []
         """Packs of the reports since the last look."""
         self._next_look = 0.0
 
     def note_first_slots(self) -> None:
-        """Record who holds the slots when the fleet starts."""
+        """Record the slot assignment at the start."""
         for pack, handover in self.slots.start():
             self._recorder.slot_held(pack, handover)
 
     def first_matchups(self) -> list[NDArray[np.int64]]:
-        """Return the matchups that the fleet starts with, rows [U, E, S] of each pack, and record them."""
+        """Make and record the initial matchups: rows [U, E, S] of each pack."""
         matchups = [] if self.matchups is None else self.matchups.first()
         for pack, row_UES in enumerate(matchups):
             self._record_matchup(pack, 1, row_UES)
@@ -114,18 +114,16 @@ class Comparisons:
         self._fleet = fleet
 
     def go_on(self, values: Values) -> None:
-        """Tell the fleet of a resumed run what was decided before it: how far members may train.
+        """Send a resumed fleet the frame limits of its members. values: new values of each member, set by the user.
 
-        values: that the user gives every member.
-
-        Nothing is compared before its first report: the run was saved after a comparison. A run that was about to end
-        has left its slots and matchups as they were, so they change now if they should.
+        The first comparison waits for a report, because the run was saved after a comparison. Slots and matchups that
+        were held back at the end of the run change now.
         """
         self.dispatch.send_limits()
         if values:
             live = {m.id: m for m in self._population.members if not m.stopped}
             made = given(values, [(m.id, m.generation, m.values) for m in live.values()])
-            # What was decided of them holds on.
+            # Earlier decisions remain in force.
             self._carry_out(
                 [
                     replace(c, until_frames=live[c.member].until_frames, evaluates=live[c.member].evaluates)
@@ -140,7 +138,7 @@ class Comparisons:
         self._fleet.send(pack, message)
 
     def observe(self) -> bool:
-        """Show the controller the population, and begin to apply its decisions; return whether there were any."""
+        """Report the population to the controller and start its decisions. Return True if there were any."""
         report = self._population.report(self._seconds())
         decisions = self._controller.observe(report)
         if decisions:
@@ -152,7 +150,7 @@ class Comparisons:
         return bool(decisions)
 
     def enact(self, decisions: Sequence[Decision]) -> None:
-        """Begin to apply decisions that are recorded already."""
+        """Start to apply recorded decisions."""
         made = changes(decisions, self._population.generations)
         for decision, change in zip(decisions, made, strict=True):
             if change.stopped:
@@ -166,15 +164,14 @@ class Comparisons:
         self._note_acks()
 
     def note_report(self, pack: int) -> None:
-        """Compare after a learner's report, unless decisions are still on their way; `look` does if it has to wait."""
+        """Compare after a learner's report, now or in a later `look`."""
         self._reported.append(pack)
         self.look()
 
     def look(self) -> None:
-        """Compare after the reports since the last look, if it is time.
+        """Compare after the reports since the last look, if it is due and no decision is pending.
 
-        A look is at all members, and reports come from every learner: for a thousand members, one look per report would
-        take more time than there is.
+        Looks are limited because each one reads all members: with 1,000 members one per report is too slow.
         """
         if not self._reported or time.monotonic() < self._next_look:
             return
@@ -190,7 +187,7 @@ class Comparisons:
             self._next_look = time.monotonic() + min(LOOK_GAP * took, MOST_LOOK_GAP_SECONDS)
 
     def note_applied(self, ack: Acknowledgement) -> None:
-        """Go on after a decision was applied."""
+        """Continue after a decision was applied."""
         pending = self.dispatch.applied(ack)
         if pending.decided is None:  # it has taken a slot
             if pending.proves:
@@ -204,7 +201,7 @@ class Comparisons:
         self.change_slots()
 
     def note_saved(self, message: Saved) -> State:
-        """Go on with a state that is there now."""
+        """Continue with a state that was saved."""
         waited = self.dispatch.busy
         state = self.dispatch.saved(message)
         self._note_acks()
@@ -217,7 +214,7 @@ class Comparisons:
             self.note_applied(ack)
 
     def note_lost(self, pack: int) -> None:
-        """Go on after a learner was replaced, which knows its members and who holds its slots."""
+        """Continue after the replacement of a learner, which already has its members and slots."""
         self._note_acks()
         self.dispatch.send_limits(pack)
         for number, handover in self.slots.start():
@@ -226,7 +223,7 @@ class Comparisons:
         self.change_slots()
 
     def change_slots(self) -> None:
-        """Let slots change hands once all decisions are applied, so that members enter as they were decided to be."""
+        """Swap slots once all decisions are applied, so that entering members have their new state."""
         if self.dispatch.busy:
             return
         self.slots.held_back = self._end.why is not None
@@ -246,7 +243,7 @@ class Comparisons:
             self._recorder.note(handover.text(pack))
 
     def scatter(self, pack: int) -> bool:
-        """Let the members of a pack that has no machine wait in others for a slot; return whether there are others."""
+        """Move the members of a pack without a machine to other packs. Return True if any moved."""
         moved = self.dispatch.scatter(pack)
         self._note_moved(moved)
         if moved:
@@ -254,7 +251,7 @@ class Comparisons:
         return bool(moved)
 
     def _note_moved(self, moved: Sequence[tuple[int, int]]) -> None:
-        """Note members that belong to another pack now."""
+        """Record members that moved to another pack."""
         for member, pack in moved:
             self._population.play_elsewhere(member, self._packs[pack].environments_of_member)
             self._recorder.write("moved", member=member, pack=pack)

@@ -1,4 +1,4 @@
-"""A run that is continued: the checkpoint, the state of the supervisor, and the options that changed."""
+"""Resumed run: checkpoint, supervisor state and changed options."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from pbt_rl.record.checkpoints import Checkpoint, NetNames
 from pbt_rl.run.memory import Start
 
 Changed = dict[str, tuple[Any, Any]]
-"""Option -> (value until now, value from now on)."""
+"""Option -> (old value, new value)."""
 
 
 @dataclass(frozen=True)
 class Continued:
-    """A run to be continued."""
+    """Run to be resumed."""
 
     checkpoint: Checkpoint
     state: dict[str, Any]
@@ -31,13 +31,13 @@ class Continued:
 
     @property
     def record(self) -> dict[str, Any]:
-        """Where the files of the record stood: see `Recorder.positions`."""
+        """State of the record, from `Recorder.positions`."""
         record: dict[str, Any] = self.state["record"]
         return record
 
     @property
     def value_names(self) -> frozenset[str]:
-        """Names of its members' values, which it keeps. Raises ConfigError if its state is not whole."""
+        """Names of the members' values. Raises ConfigError if the state is incomplete."""
         try:
             return frozenset(self.state["run"]["population"]["members"][0]["values"])
         except (LookupError, TypeError):
@@ -46,7 +46,7 @@ class Continued:
             ) from None
 
     def given(self, shaping: Mapping[str, float]) -> Values:
-        """Return the values that other --shaping gives every member. shaping: the environment's defaults."""
+        """Return the values that a changed --shaping sets. shaping: the environment's defaults."""
         if "shaping" not in self.changed:
             return {}
         before, now = (with_shaping(shaping, entries) for entries in self.changed["shaping"])
@@ -54,11 +54,11 @@ class Continued:
 
     @property
     def resumes(self) -> int:
-        """How often the run has been resumed, this time included."""
+        """Number of resumes, including this one."""
         return int(self.state["resumes"]) + 1
 
     def sources(self, names: NetNames) -> list[tuple[int, Read]]:
-        """Return (member, what reads its state or a remembered one) of all that were saved."""
+        """Return (member, reader of a state) for all saved states, including remembered ones."""
         saved = self.checkpoint
         present = [(m.member, partial(saved.load, m.member, names)) for m in saved.members()]
         past = [(m.member, partial(saved.load, m.member, names, m.generation)) for m in saved.remembered()]
@@ -73,9 +73,9 @@ class Continued:
         same_plan: bool,
         seconds: float,
     ) -> Start:
-        """Return where the processes begin.
+        """Build the initial state of the processes.
 
-        slots: contents of each pack's slots. values: of a slot without a member. seconds: of training until now.
+        slots: contents of each pack's slots. values: those of a slot without a member. seconds: training time so far.
         """
         return Start(
             slots,
@@ -87,7 +87,7 @@ class Continued:
         )
 
     def units(self, plan: Plan) -> Sequence[Any]:
-        """Return the states of the units, actor by actor; none if there are others now, which begin new episodes."""
+        """Return the saved states of the vector envs, actor by actor; none if their layout has changed."""
         saved: list[list[Any]] = self.state["units"]
         rows = [unit_rows(unit) for learner in self.state["learners"] for unit in learner.get("units", ())]
         same = rows == [pack.rows for pack in plan.packs for _ in range(pack.units)] and [
@@ -96,11 +96,11 @@ class Continued:
         return saved if same else ()
 
     def found(self) -> str:
-        """Say what the run is continued from."""
+        """Describe the checkpoint."""
         members, age = self.checkpoint.members(), time.time() - self.checkpoint.manifest.time
         generations = [m.generation for m in members]
         return (
-            f"resumes {self.checkpoint.path}: {len(members)} members with {self.checkpoint.frames:,} frames or more, "
+            f"resuming {self.checkpoint.path}: {len(members)} members with at least {self.checkpoint.frames:,} frames, "
             f"generations {min(generations)} to {max(generations)}, saved {_ago(age)} ago"
         )
 

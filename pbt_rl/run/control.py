@@ -1,7 +1,7 @@
-"""A control group: members that begin as the population does, train as long, and are left alone.
+"""Control group: members with the initial values of the population that PBT never changes.
 
 ids 0 .. num_policies - 1    the population: the controller compares and changes them
-ids num_policies ...         controls: no controller sees them, so none is a donor or is changed
+ids num_policies ...         controls: hidden from the controller, so they are never donors and never changed
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from pbt_rl.plan import Plan
 
 @dataclass(eq=False)
 class Controlled(ControllerWrapper):
-    """A controller of the first members; the others are left alone.
+    """Wrapper that hides the controls from a controller.
 
-    Control i begins with the weights (`drawn_net`) and the values of member i, so that the luck of the draw is the same
-    in both groups; if there are more controls than members, the others are drawn as the controller draws members.
-    Controls are evaluated when the population is, because frames of an evaluation teach nothing.
+    Control i starts with the weights (`drawn_net`) and values of member i, so that both groups have the same random
+    start. Controls beyond the population size are sampled like members. Controls are evaluated together with the
+    population, because members do not learn from evaluation frames.
     """
 
     population: int
-    """Members that the controller sees."""
+    """Number of members that the controller receives."""
     _evaluated: set[int] = field(default_factory=set, init=False)
-    """Members of the population that are being evaluated."""
+    """Members of the population under evaluation."""
 
     def initial(self, num_members: int) -> list[Values]:
-        """Return the values of the population and, behind them, those of the controls."""
+        """Return the initial values of the population, followed by those of the controls."""
         controls = num_members - self.population
         drawn = (
             deepcopy(self.controller).initial(controls)[self.population :]
@@ -50,12 +50,12 @@ class Controlled(ControllerWrapper):
         return replace(report, members=tuple(m for m in report.members if m.member < self.population))
 
     def observe(self, report: PopulationReport) -> list[Decision]:
-        """Return what the controller decides of its members."""
+        """Return the controller's decisions, and evaluations of controls."""
         decisions = self.controller.observe(self.seen(report))
         return [*decisions, *self._evaluations(report, decisions)]
 
     def _evaluations(self, report: PopulationReport, decisions: list[Decision]) -> list[Decision]:
-        """Let controls be evaluated from when the first member is until no member is any more."""
+        """Evaluate controls from the first evaluation of a member until the last one ends."""
         before = bool(self._evaluated)
         begun = [d for d in decisions if isinstance(d, Evaluate)]
         self._evaluated -= {d.member for d in decisions}
@@ -64,7 +64,7 @@ class Controlled(ControllerWrapper):
         if begun and not before:
             episodes = begun[0].episodes
             return [
-                Evaluate(m.member, episodes, "a control, evaluated as the population is") for m in controls
+                Evaluate(m.member, episodes, "a control, evaluated with the population") for m in controls
             ]
         if before and not self._evaluated:
             return [Continue(m.member, "a control, evaluated and left alone") for m in controls]
@@ -74,40 +74,38 @@ class Controlled(ControllerWrapper):
 def around(
     controller: Controller, config: Config, entry: ControllerEntry, _tuned: Mapping[str, HyperSpec]
 ) -> Controller:
-    """Return the controller that does not see the controls of a run, if there are any. Raises ConfigError."""
+    """Wrap a controller to hide the controls of a run, if any. Raises ConfigError."""
     if not config.controls:
         return controller
     why = ""
     if entry.searches:
         why = (
-            f"--controller {config.controller} draws members and stops them, so that they have no frames to compare "
-            "at: compare two runs instead"
+            f"--controller {config.controller} stops members early, so controls would not have equal frames: compare "
+            "two runs instead"
         )
     elif entry.follows:
-        why = f"--controller {config.controller} compares no members: give other --seed or --hypers"
+        why = f"--controller {config.controller} does not compare members: give another --seed or other --hypers"
     elif config.controller == "pbt" and not config.pbt.enabled:
-        why = "with --pbt.enabled no every member is left alone: leave out one of the two"
+        why = "--pbt.enabled no leaves all members alone already: leave out one of the two options"
     require(not why, "control", f"{config.control:g}", why)
     return Controlled(controller, config.num_policies)
 
 
 def check(config: Config, spec: EnvSpec, _plan: Plan) -> None:
     """Raise ConfigError if controls would be opponents of the population."""
-    why = (
-        f"the members of {config.env} play each other, so that controls would be opponents of the population"
-    )
+    why = f"the members of {config.env} play each other, so controls would be opponents of the population"
     fits = not config.controls or spec.seats == 1
     require(fits, "control", f"{config.control:g}", f"{why}: leave it out")
 
 
 def notes(config: Config) -> list[str]:
-    """Return which members are controls, for the plan of a run."""
+    """Format a note that lists the controls, for the plan of a run."""
     more, last = config.controls, config.members - 1
     if not more:
         return []
     which = (
-        f"member {last} is a control, which begins as the first member does and is"
+        f"member {last} is a control, with the initial values of the first member"
         if more == 1
-        else f"members {config.num_policies} to {last} are controls, which begin as the first members do and are"
+        else f"members {config.num_policies} to {last} are controls, with the initial values of the first members"
     )
-    return [f"note: {which} never changed or copied (--control)"]
+    return [f"note: {which}; PBT never changes or copies controls (--control)"]

@@ -1,4 +1,4 @@
-"""Whether a run has ended, and why: a signal, what follows it, or a budget that is spent."""
+"""End conditions of a run: a signal, a callback, or a spent budget."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pbt_rl.run.throughput import Throughput
 
 @dataclass(eq=False)
 class RunEnd:
-    """Says why a run ends. It only reads what it is given."""
+    """End condition of a run, computed from its parts without side effects."""
 
     config: Config
     population: Population
@@ -23,11 +23,11 @@ class RunEnd:
     throughput: Throughput
     callbacks: Callbacks
     signal: int | None = field(default=None, init=False)
-    """The first one that asked for the end."""
+    """First signal received."""
 
     @property
     def why(self) -> str | None:
-        """Why the run ends; None if it goes on."""
+        """Reason for the end; None while the run continues."""
         if self.signal is not None:
             return f"interrupted by {Signals(self.signal).name}"
         if self.callbacks.ended is not None:
@@ -36,7 +36,7 @@ class RunEnd:
 
     @property
     def remedy(self) -> str:
-        """Say what lets a run go on that has spent a budget."""
+        """Spent budget, and the option that extends it."""
         config, frames = self.config, self.population.least_frames
         total, seconds = "is a total, and {:,} is reached".format, math.ceil(self.throughput.training_seconds)
         spent = {
@@ -44,10 +44,10 @@ class RunEnd:
             "seconds": f"--train-for-seconds {config.train_for_seconds:g} {total(seconds)}",
             "objective": f"--stop-at-objective {config.stop_at_objective} is reached",
         }.get(self._spent() or "")
-        return "nothing is left to do" if spent is None else f"{spent}: give more to go on"
+        return "the run is complete" if spent is None else f"{spent}: give more to continue"
 
     def _spent(self) -> str | None:
-        """Return which budget is spent, or why no member trains any more."""
+        """Return the spent budget, or the reason that all members stopped."""
         config, population = self.config, self.population
         if population.has_reached(config.stop_at_objective):
             return "objective"

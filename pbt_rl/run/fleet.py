@@ -1,7 +1,7 @@
-"""The fleet: every process of a run, and the anonymous memory between them.
+"""Fleet: all processes of a run, and the anonymous memory between them.
 
-It starts processes, notices how they end, replaces them, and passes all messages but failures on unread. In serial
-mode the same setups run inline (`run.inline`), turn by turn in the supervisor's process.
+It starts processes, detects their end, replaces them, and forwards messages. In serial mode `run.inline` runs the same
+setups in the supervisor's process.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from pbt_rl.run.memory import Matchups, Memory, Start
 from pbt_rl.run.resolved import ResolvedRun
 
 GRACE_SECONDS = 3.0
-"""At the end learners stop and environments are closed within this time, all at once; then they are killed."""
+"""Time for learners to stop and for environments to close at the end; then they are killed."""
 HANG_CHECK_SECONDS = 1.0
 ROOM_SECONDS = 0.01
-"""Between two looks whether a learner has room again for what it was sent."""
+"""Polling interval while a learner's connection is full."""
 STARTS = 5
-"""So many times its timeout a learner may take to start: imports, compilation, a large pack."""
+"""Factor on a learner's timeout during its start: imports, compilation, a large pack."""
 
 LearnerChild = Child[ToLearner, FromLearner]
 ActorChild = Child[Never, Remarked]
@@ -48,10 +48,10 @@ class Received:
 
 @dataclass(frozen=True)
 class LearnerLost:
-    """A learner process has ended, or makes no progress any more.
+    """Event: a learner process has ended or hangs.
 
-    text: the error that it sent, else how it ended or for how long it has hung. user_error: only the user can mend it.
-    machine: it is lost with its machine, so that nothing is wrong with it.
+    text: its error, or how it ended or hung. user_error: the user must fix the cause. machine: the machine was lost,
+    so the learner is not at fault.
     """
 
     pack: int
@@ -62,36 +62,33 @@ class LearnerLost:
 
     @property
     def kind(self) -> str:
-        """For the journal."""
+        """Kind in the journal."""
         return "machine" if self.machine else "hung" if self.hung else "died"
 
 
 @dataclass(frozen=True)
 class MachineLeaving:
-    """The machine of a pack will be taken away soon. lost: what will be said then."""
+    """Event: the machine of a pack will leave soon. lost: the later event."""
 
     lost: LearnerLost
 
 
 @dataclass(frozen=True)
 class ActorFailed:
-    """An actor process has ended, or takes no step any more.
-
-    text: the error that it sent, else how it ended or for how long it has hung.
-    """
+    """Event: an actor process has ended or hangs. text: its error, or how it ended or hung."""
 
     actor: int
     text: str
     user_error: bool = False
-    """The environment broke a contract that only its user can mend."""
+    """The environment violates its interface, which the user must fix."""
     hung: bool = False
     killed: bool = False
-    """It was killed from outside (SIGKILL), which is no fault of the environment."""
+    """It was killed from outside (SIGKILL), so the environment is not at fault."""
 
 
 @dataclass(frozen=True)
 class Notice:
-    """Something that a user may want to know."""
+    """Event: a message for the user."""
 
     text: str
 
@@ -103,7 +100,7 @@ class Fleet(Protocol):
     """The processes of a run, as the supervisor uses them: on this machine, in this process, or over a cluster."""
 
     def events(self, patience_seconds: float) -> Iterator[Event]:
-        """Wait for something to happen, at most for this long; yield what has happened."""
+        """Wait for events, at most this long, and yield them."""
 
     def send(self, pack: int, message: ToLearner) -> None:
         """Send a message to a learner."""
@@ -112,38 +109,38 @@ class Fleet(Protocol):
         """Replace an actor that died or hangs."""
 
     def fence(self, pack: int) -> None:
-        """Kill a learner and its actors: nothing that they do or have sent reaches anybody from now on."""
+        """Kill a learner and its actors, and drop their messages."""
 
     def replace_learner(self, pack: int, start: Start) -> None:
         """Start a learner and its actors anew, once they are fenced."""
 
     def waits(self, pack: int, /) -> bool:
-        """Return whether there is no machine for a pack now."""
+        """Check whether a pack waits for a machine."""
 
     def silent_seconds(self, pack: int, /) -> float:
-        """Return for how long a learner has shown no sign of life."""
+        """Return the seconds since a learner's last heartbeat."""
 
     def learns(self) -> bool:
-        """Return whether any learner of this machine has a batch to learn from."""
+        """Check whether a learner on this machine has a batch to learn from."""
 
     def environment_seconds(self) -> float:
-        """Return the CPU-seconds that all environments took, in total."""
+        """Return the total CPU-seconds of all environments."""
 
     def actions_given(self, actor: int) -> int:
-        """Return how many actions an actor's units were given, in total: 0 if it never became usable."""
+        """Return the total actions sent to an actor's vector envs: 0 if it never became usable."""
 
     def set_matchup(self, pack: int, row_UES: NDArray[np.int64]) -> int:
-        """Seat these rows, [U, E, S], in a pack's environments; returns the version of the matchup."""
+        """Set the matchup of a pack: rows [U, E, S]. Return its version."""
 
     @property
     def settled(self) -> bool:
-        """Whether a run that stops now can be continued as if it had not: in serial mode between two batches only."""
+        """True if a run stopped now resumes bit for bit; in serial mode only between two batches."""
 
     def save_units(self) -> list[Any]:
-        """Return the states of all units, actor by actor; nothing if they cannot be saved."""
+        """Return the states of all vector envs, actor by actor; an empty list if they cannot be saved."""
 
     def close(self, *, at_once: bool = False) -> None:
-        """End every process and release all memory. at_once: learners get no time to end by themselves."""
+        """End all processes and release all memory. at_once: kill learners without waiting."""
 
 
 StartsFleet = Callable[[ResolvedRun, Start, Matchups, StatePool], Fleet]
@@ -151,7 +148,7 @@ StartsFleet = Callable[[ResolvedRun, Start, Matchups, StatePool], Fleet]
 
 
 class LocalFleet:
-    """What the fleets of this machine answer from the memory that they share with their learners and actors."""
+    """Base of the fleets on this machine, which read the memory shared with learners and actors."""
 
     def __init__(
         self, resolved: ResolvedRun, start: Start, matchups: Matchups = (), pool: StatePool | None = None
@@ -198,7 +195,7 @@ class ProcessFleet(LocalFleet):
         """In the order of `memory.actors`."""
         self._hang_check = time.monotonic()
         self._ready: set[int] = set()
-        """Packs whose learner has started."""
+        """Packs with a started learner."""
         try:
             for pack in range(len(self.memory.learners)):
                 self.learners.append(self._start_learner(pack))
@@ -264,15 +261,15 @@ class ProcessFleet(LocalFleet):
             yield from self._hung_actors()
 
     def silent_seconds(self, pack: int) -> float:
-        """Time in which this process did not run, or the learner waited for a processor, counts less."""
+        """Return the seconds without time in which this process did not run or the learner waited for a CPU."""
         return self._silence(self.learners[pack], self.memory.heartbeats[pack].silent_seconds)
 
     def learns(self) -> bool:
-        """Return whether any learner has a batch to learn from."""
+        """Check whether a learner has a batch to learn from."""
         return any(heartbeat.learns for heartbeat in self.memory.heartbeats)
 
     def _silence(self, child: LearnerChild | ActorChild, seconds: float) -> float:
-        """Return how much of a child's silence counts against it: on a starved machine less than passed."""
+        """Return the seconds without a heartbeat, less the time in which a child waited for a CPU."""
         counted = self._awake.of_last(seconds)
         if counted < GAP_SECONDS:
             return counted
@@ -291,7 +288,7 @@ class ProcessFleet(LocalFleet):
 
     def _hung_actors(self) -> Iterator[ActorFailed]:
         for index, record in enumerate(self.memory.actors):
-            # It serves its units in turn: while one of them shows signs of life, the others wait.
+            # It steps its vector envs one after another: while one has a heartbeat, the others wait.
             seconds = self._silence(self.actors[index], min([box.seconds_silent() for box in record.boxes]))
             has_work = not all(box.learner_has_turn for box in record.boxes)
             if has_work and seconds > self._timeout:
@@ -299,11 +296,11 @@ class ProcessFleet(LocalFleet):
                 yield ActorFailed(index, text, hung=True)
 
     def send(self, pack: int, message: ToLearner) -> None:
-        """One that has just ended hears nothing; its end is an event."""
+        """Send a message; it is lost if the learner has just ended, which is an event."""
         self.learners[pack].post(message)
 
     def restart_actor(self, actor: int) -> None:
-        """Its successor continues at the mailboxes' counters, with seeds of its own."""
+        """Restart an actor with new seeds, at the mailboxes' counters."""
         self.actors[actor].end(0)
         record = self.memory.actors[actor]
         record.restarts += 1
@@ -320,7 +317,7 @@ class ProcessFleet(LocalFleet):
             child.end(0)
 
     def replace_learner(self, pack: int, start: Start) -> None:
-        """Mailboxes and shaping begin anew; matchups stay."""
+        """Restart a learner and its actors with reset mailboxes and shaping; matchups stay."""
         self.memory.begin_anew(pack, start)
         self._ready.discard(pack)
         self.learners[pack] = self._start_learner(pack)
@@ -333,11 +330,11 @@ class ProcessFleet(LocalFleet):
     settled = True
 
     def save_units(self) -> list[Any]:
-        """Environments go on while members are saved."""
+        """Return no states, because environments keep running during a save."""
         return []
 
     def close(self, *, at_once: bool = False) -> None:
-        """Learners stop and actors close their environments, at once and for a limited time."""
+        """Stop learners and close environments in parallel, within a time limit."""
         children: list[LearnerChild | ActorChild] = [*self.learners, *self.actors]
         for learner in self.learners:
             learner.post(StopLearner())
@@ -355,6 +352,6 @@ class ProcessFleet(LocalFleet):
 
 
 def log_folder(resolved: ResolvedRun) -> Path | None:
-    """Return where the processes of a run print to; None if it has no folder."""
+    """Return the log folder of a run's processes; None without a run folder."""
     config = resolved.config
     return RunFolder(config.out / config.name).logs if config.name else None

@@ -1,9 +1,9 @@
-"""The fleet of serial mode: actors and learners take turns in the supervisor's process.
+"""Fleet of serial mode: actors and learners run round-robin in the supervisor's process.
 
-    what was sent to a pack  -> that pack hears it, and goes no further     (the first such pack, then the next)
-    nothing waits            -> one pack goes on until it has learned from a batch, then the next one
+    a message for a pack  -> that pack handles it, without training     (the first such pack, then the next)
+    no messages           -> one pack runs until it has learned from a batch, then the next one
 
-So all packs rest between two batches whenever a decision is made, and the same seed gives the same bits.
+All packs are therefore between two batches at each decision, and equal seeds give equal bits.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from pbt_rl.run.memory import Matchups, Start
 from pbt_rl.run.resolved import ResolvedRun
 
 PAUSED_SECONDS = 0.001
-"""A turn of a paused run: the thread that writes the checkpoint needs the interpreter."""
+"""Sleep of a paused run, because the thread that writes the checkpoint needs the interpreter."""
 
 
 class Line:
-    """One end of a connection within a thread. A pipe holds little: who fills it would wait for itself to empty it."""
+    """One end of a connection within a thread; not a pipe, because a full pipe would deadlock the thread."""
 
     def __init__(self, there: deque[bytes], back: deque[bytes]) -> None:
         self._there, self._back = there, back
 
     def send(self, message: object) -> None:
-        """Hand a message over; the other end gets a copy."""
+        """Send a copy of a message."""
         self._there.append(pickle.dumps(message))
 
     def recv(self) -> Any:
@@ -53,18 +53,18 @@ class Line:
         return pickle.loads(self._back.popleft())
 
     def poll(self) -> bool:
-        """Whether a message is there."""
+        """Check whether a message is available."""
         return bool(self._back)
 
     @property
     def unheard(self) -> bool:
-        """Whether the other end has still to hear something."""
+        """True while the other end has unread messages."""
         return bool(self._there)
 
 
 @dataclass(frozen=True)
 class InlinePack:
-    """A learner and its actors."""
+    """Learner and its actors."""
 
     line: Line
     learner: Learner
@@ -72,7 +72,7 @@ class InlinePack:
 
 
 class InlineFleet(LocalFleet):
-    """Serial mode: actors and learners take turns in this process; the same seed gives the same bits."""
+    """Actors and learners in this process, one after another; equal seeds give equal bits."""
 
     def __init__(
         self, resolved: ResolvedRun, start: Start, matchups: Matchups = (), pool: StatePool | None = None
@@ -80,12 +80,12 @@ class InlineFleet(LocalFleet):
         super().__init__(resolved, start, matchups, pool)
         self._env_id = resolved.config.env
         self._folder = _working_directory()
-        """The working directory of the environments, as it would be in a process of their own: some change theirs."""
+        """Working directory of the environments, kept separate because some change it."""
         self._notices: list[Notice] = []
-        """Not told yet."""
+        """Notices to yield."""
         self.packs = [self._start_pack(number) for number in range(len(resolved.plan.packs))]
         self._going = 0
-        """The pack that goes on."""
+        """Pack that trains next."""
         self._paused = False
         self._said_unsaved = False
         self._stacks = StackDumps(list)
@@ -105,7 +105,7 @@ class InlineFleet(LocalFleet):
 
     @contextlib.contextmanager
     def _there(self) -> Iterator[None]:
-        """Be in the working directory of the environments inside."""
+        """Switch to the working directory of the environments."""
         ours = _working_directory()
         os.fchdir(self._folder)
         try:
@@ -117,7 +117,7 @@ class InlineFleet(LocalFleet):
             os.close(ours)
 
     def events(self, patience_seconds: float) -> Iterator[Event]:
-        """Packs take turns until a learner sends a message; without patience, to hear what was sent."""
+        """Run packs until a learner sends a message; without patience, only handle messages."""
         while self._notices:
             yield self._notices.pop(0)
         deadline = time.monotonic() + patience_seconds
@@ -147,14 +147,14 @@ class InlineFleet(LocalFleet):
                 raise
             except (Exception, SystemExit) as error:
                 raise RunFailed(
-                    f"{self._env_id} raised, and in serial mode it has no process that could be replaced (in the "
-                    f"others an actor is restarted).\n{environment_traceback(error)}"
+                    f"{self._env_id} raised an error, which ends a run in serial mode (other modes restart the "
+                    f"actor).\n{environment_traceback(error)}"
                 ) from error
         self._learn(pack)
 
     @staticmethod
     def _learn(pack: InlinePack) -> None:
-        """Let a learner have its turn. Modes and defaults of torch that an environment has set are not its own."""
+        """Run one step of a learner, isolated from torch modes and defaults that an environment has set."""
         with own_torch():
             pack.learner.turn()
 
@@ -163,41 +163,41 @@ class InlineFleet(LocalFleet):
         self.packs[pack].line.send(message)
 
     def restart_actor(self, actor: int) -> None:
-        """Fail: no event asks for it, since an environment that raises ends a serial run."""
+        """Fail, because an error of an environment ends a serial run."""
         raise AssertionError(actor)
 
     def fence(self, pack: int) -> None:
-        """Fail, as learners run in this process: the run ends with them."""
+        """Fail, because learners run in this process."""
         raise AssertionError(pack)
 
     def replace_learner(self, pack: int, _start: Start) -> None:
         raise AssertionError(pack)
 
     def silent_seconds(self, _pack: int) -> float:
-        """Return 0: learners run in this process."""
+        """Return 0, because learners run in this process."""
         return 0.0
 
     def learns(self) -> bool:
-        """Return False: nobody looks while they learn."""
+        """Return False, because views are not updated during learning."""
         return False
 
     @property
     def settled(self) -> bool:
-        """All packs have gone equally far: a run that is continued begins with the first one."""
+        """True if all packs have made equal progress, because a resumed run starts with the first one."""
         return self._going == 0 and all(pack.learner.between_batches for pack in self.packs)
 
     def save_units(self) -> list[Any]:
-        """Environments whose `save_state` raises, or returns what is not JSON, cost no checkpoint."""
+        """Return the states; an empty list if an environment's `save_state` raises or does not return JSON types."""
         try:
             with self._there():
                 units = [actor.save() for pack in self.packs for actor in pack.actors]
             _check_json(as_json_types(units))
-        except Exception as error:  # noqa: BLE001 - a user's code: the run is saved without it
+        except Exception as error:  # noqa: BLE001 - user code: save the run without it
             if not self._said_unsaved:
                 self._said_unsaved = True
                 self._notices.append(
                     Notice(
-                        f"the state of {self._env_id} cannot be saved, so that a resumed run begins new episodes: its "
+                        f"the state of {self._env_id} cannot be saved, so a resumed run starts new episodes: its "
                         f"save_state() must return a dict of JSON types ({type(error).__name__}: {error})"
                     )
                 )
@@ -205,7 +205,7 @@ class InlineFleet(LocalFleet):
         return [] if any(state is None for states in units for state in states) else units
 
     def close(self, *, at_once: bool = False) -> None:  # noqa: ARG002 - the time is limited anyway
-        """An environment that is not closed in time is left."""
+        """Close everything; leave an environment that does not close in time."""
         with self._there(), contextlib.ExitStack() as actors:
             for actor in (actor for pack in self.packs for actor in pack.actors):
                 actors.callback(actor.close)
@@ -219,11 +219,11 @@ class InlineFleet(LocalFleet):
 
 
 def _working_directory() -> int:
-    """Return a descriptor of it, which serves if it is deleted meanwhile, too."""
+    """Open a descriptor of the working directory, valid also after its deletion."""
     return os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
 def _check_json(states: Any) -> None:
-    """Raise TypeError or ValueError for what JSON does not give back, such as keys of dicts that are no texts."""
+    """Raise TypeError or ValueError if a JSON round trip changes the states, such as non-string keys."""
     if json.loads(json.dumps(states, allow_nan=False)) != states:
-        raise TypeError("a key of a dict is not a text")
+        raise TypeError("a key of a dict is not a string")

@@ -1,4 +1,4 @@
-"""Limits of the machine that a run needs to keep: open files and memory."""
+"""Checks of the machine's limits: open files and memory."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from pbt_rl.run.memory_check import check_memory
 from pbt_rl.run.resolved import ResolvedRun
 
 COMFORTABLE = 1 << 16
-"""So many files may be open: some programs go through all numbers up to the limit."""
+"""Upper limit of open files, because some programs loop over all numbers up to the limit."""
 RESERVE = 64
-"""For files that are opened for a moment, and what libraries open; in the learner of a GPU the driver's devices."""
+"""Descriptors for short-lived files, libraries, and a GPU driver's devices."""
 MAPPED = 2
-"""Python's mmap holds a descriptor of its own."""
+"""Descriptors per mapped file, because Python's mmap duplicates its descriptor."""
 SEGMENTS = 16
-"""Of the pool of states: each is twice as large as the one before."""
+"""Maximum segments of the state pool, each twice as large as the one before."""
 PER_CHILD = 3
-"""Socket, line to the keeper, pidfd."""
+"""Descriptors per process: socket, connection to the keeper, pidfd."""
 
 
 def descriptors_needed(plan: Plan, members: int, seats: int) -> int:
-    """Return how many files the supervisor holds open at most, besides those that are open now."""
+    """Return the maximum number of files that the supervisor opens, in addition to those open now."""
     shared = 1 + SEGMENTS  # the pool of states
     record = members + 6  # TensorBoard files; journal, locks, a checkpoint
     per_pack = 2 + MAPPED * (1 + (seats > 1))  # shaping, eventfd; heartbeat, table of matchups
@@ -35,13 +35,13 @@ def descriptors_needed(plan: Plan, members: int, seats: int) -> int:
 
 
 def allow_open_files(needed: int) -> None:
-    """Let `needed` more files be open, and more for comfort. Raises ConfigError if the hard limit forbids it."""
+    """Raise the soft limit by at least `needed` files. Raises ConfigError if the hard limit is too low."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = len(list(Path("/proc/self/fd").iterdir())) + needed
     if hard != resource.RLIM_INFINITY and wanted > hard:
         raise ConfigError(
-            f"this run needs about {wanted} open files, and the limit is {hard} (ulimit -Hn): raise it, or use "
-            "fewer policies, actors or units (--num-policies, --actors, --units-per-actor)"
+            f"this run needs about {wanted} open files, but the limit is {hard} (ulimit -Hn): raise it, or use "
+            "fewer policies, actors or vector envs (--num-policies, --actors, --units-per-actor)"
         )
     target = max(wanted, COMFORTABLE if hard == resource.RLIM_INFINITY else min(COMFORTABLE, hard))
     if soft != resource.RLIM_INFINITY and soft < target:
@@ -49,6 +49,6 @@ def allow_open_files(needed: int) -> None:
 
 
 def check_start(resolved: ResolvedRun) -> None:
-    """Raise the limit of open files. Raises ConfigError if something keeps a run from starting on this machine."""
+    """Raise the limit of open files, and check memory. Raises ConfigError if this machine is too small."""
     allow_open_files(descriptors_needed(resolved.plan, resolved.config.members, resolved.spec.seats))
     check_memory(resolved)

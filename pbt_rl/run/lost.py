@@ -1,18 +1,18 @@
-"""Replaces processes that have died or hang, as long as that can help: learners, and actors.
+"""Replacement of learners and actors that died or hang, within limits.
 
-    LearnerLost -> fence: it and its actors are killed   nothing that it has sent is read any more
-                -> a checkpoint in progress is given up
-                -> Dispatch.lost                         what was on its way is settled
-                -> a new learner and new actors          load the origin of each member (`population.store.Origin`)
+    LearnerLost -> fence: kill it and its actors    its messages are no longer read
+                -> abandon a checkpoint in progress
+                -> Dispatch.lost                    settle pending decisions
+                -> a new learner and new actors     load the restore point of each member (`population.store.Origin`)
 
-Its members go on as they were last saved, while other packs train on. Members without a slot, and remembered states,
-lose nothing: they are in the store.
+Its members continue from their last saved state, while other packs keep training. Members without a slot, and
+remembered states, lose no training because they are in the store.
 
-A learner that is lost with its machine begins in another place at once if there is one. Else its members go to the
-packs that serve, and wait there for a slot; once there is a place again, the pack starts without members, and takes
-such as wait. If the loss was announced (MachineLeaving), members are copied first.
+A learner that is lost with its machine restarts in another place if one is free. Otherwise running packs take over its
+members, which wait there for a slot. Once a place is free, the pack restarts without members and takes waiting ones.
+If the loss was announced (MachineLeaving), members are copied first.
 
-The clock never steps back: what a member had trained since it was saved is lost, and journaled.
+The clock never steps back: training since the last save is lost and journaled.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ WITHIN_SECONDS = 3600.0
 
 @dataclass(eq=False)
 class LostLearners:
-    """Counts the learners that were replaced in a run, and ends it with the cause when that cannot help."""
+    """Replacement of learners, with a limit after which the run ends with the cause."""
 
     save_every_seconds: float
     population: Population
@@ -48,27 +48,27 @@ class LostLearners:
     recorder: Recorder
     throughput: Throughput
     start: Start = field(init=False)
-    """Where the processes of the run begin."""
+    """Initial state of the run's processes."""
     count: int = field(default=0, init=False)
     _replaced: deque[float] = field(default_factory=lambda: deque(maxlen=MOST_REPLACED), init=False)
-    """time.monotonic() of the last times."""
+    """`time.monotonic()` of the last replacements."""
     _updates: dict[int, dict[int, int]] = field(default_factory=dict, init=False)
-    """Pack -> updates of its members at their first report by its learner."""
+    """Pack -> updates of its members at the first report of its learner."""
     _trained: set[int] = field(default_factory=set, init=False)
-    """Packs whose learner has learned."""
+    """Packs whose learner has taken an optimiser step."""
     _leaving: dict[int, tuple[LearnerLost, int]] = field(default_factory=dict, init=False)
-    """Packs whose machine is about to be taken away -> (why, rounds of copies that were begun before)."""
+    """Pack whose machine will leave -> (event, rounds of copies that began before)."""
 
     def note_report(self, pack: int, report: LearnerReport) -> None:
-        """Note that a learner trains: one that is lost before is not replaced."""
+        """Note whether a learner trains, because only a learner that has trained is replaced."""
         first = self._updates.setdefault(pack, {})
         if any(one.updates > first.setdefault(one.member, one.updates) for one in report.members):
             self._trained.add(pack)
 
     def replace(self, fleet: Fleet, lost: LearnerLost) -> None:
-        """Replace a learner. Raises RunFailed with the cause if that cannot help.
+        """Replace a learner. Raises RunFailed with the cause if the limit is reached.
 
-        Raises ConfigError if it could not begin, for a reason that only the user can mend.
+        Raises ConfigError if it failed before training because of a user error.
         """
         self._leaving.pop(lost.pack, None)
         fleet.fence(lost.pack)
@@ -97,30 +97,30 @@ class LostLearners:
         self._scatter(fleet)
 
     def found(self, fleet: Fleet) -> None:
-        """Go on after a learner has started again, which may have room for members that wait."""
+        """Let waiting members use a learner that has restarted."""
         self._scatter(fleet)
         self.comparisons.change_slots()
 
     def _scatter(self, fleet: Fleet) -> None:
-        """Let packs that serve take the members of those that wait for a machine."""
+        """Move members of packs without a machine to running packs."""
         slots = self.comparisons.slots
         for pack in range(len(slots.packs)):
             if slots.of(pack) and fleet.waits(pack) and self.comparisons.scatter(pack):
                 fleet.replace_learner(pack, self._start_again(pack))
 
     def leave(self, lost: LearnerLost) -> None:
-        """Prepare for the loss of a machine that was announced: copies are made, and then its members go elsewhere."""
+        """Prepare for an announced loss of a machine: copy its members, then move them."""
         self._leaving[lost.pack] = (lost, self.checkpoints.begun)
         self.checkpoints.when.copies_asked = True
 
     def step(self, fleet: Fleet) -> None:
-        """Leave machines whose loss was announced, once there are copies of what they hold."""
+        """Replace the learners of leaving machines once their members are copied."""
         for lost, begun in [*self._leaving.values()]:
             if self.checkpoints.whole > begun:
                 self.replace(fleet, lost)
 
     def _start_again(self, pack: int) -> Start:
-        """Return where the learner of a pack begins: with its members as they should be now."""
+        """Return the initial state of a pack's new learner, with all decisions so far."""
         packs = range(len(self.comparisons.slots.packs))
         return Start(
             [self.comparisons.dispatch.first_loads(pack) if number == pack else () for number in packs],
@@ -130,42 +130,46 @@ class LostLearners:
         )
 
     def saved_text(self) -> str:
-        """Say what a run that ends now is continued from."""
+        """Describe the checkpoint from which the run can be resumed."""
         newest = self.checkpoints.newest
         if newest is not None:
             age = time.time() - newest.manifest.time
             return f"It can be resumed from checkpoint {newest.path.name}, saved {age:.0f} s ago"
-        return "It can be resumed from where it began" if self.start.resumes else "It was never saved"
+        return (
+            "It can be resumed from the checkpoint it started from"
+            if self.start.resumes
+            else "It was never saved"
+        )
 
     def _refused(self, lost: LearnerLost) -> str:
-        """Return why a learner is not replaced; empty if it is."""
+        """Return the reason not to replace a learner, or an empty string."""
         if lost.machine:
             return ""
         if lost.pack not in self._trained:
             return "this learner had not trained yet"
         now = time.monotonic()
         if sum(now - then < WITHIN_SECONDS for then in self._replaced) >= MOST_REPLACED:
-            return f"{MOST_REPLACED} learners were replaced within an hour before"
+            return f"{MOST_REPLACED} learners were already replaced within the last hour"
         saved = self.checkpoints.newest is not None or self.start.resumes
         if not saved and self.throughput.training_seconds >= self.save_every_seconds:
-            return "its members were never saved, and would have to begin with their initial weights"
+            return "its members were never saved and would restart from initial weights"
         return ""
 
 
 WINDOW_MINUTES = 10
-"""Restarts count for this long: an environment that fails now and then may do so for ever."""
+"""Window in which restarts are counted, so that rare failures of an environment are allowed forever."""
 WORKED_STEPS = 1000
-"""After this many steps of its units an environment has shown that it works: what fails then is not its setup."""
+"""An environment that fails after this many vector env steps has a correct setup."""
 FEW_STEPS = 100
-"""An actor that took fewer steps of its units than this was restarted for nothing, however long that took."""
+"""A restart with fewer vector env steps than this after it made no progress, regardless of time."""
 MAX_ERROR_CHARACTERS = 10_000
 ADDRESS = re.compile("0x[0-9a-f]+")
-"""Each process has its own."""
+"""Memory addresses, which differ between processes in otherwise equal errors."""
 
 
 @dataclass(eq=False)
 class ActorRestarts:
-    """Counts the restarts of a run, and ends it with the cause when they are too many or come to nothing."""
+    """Restarts of actors, with limits after which the run ends with the cause."""
 
     config: Config
     recorder: Recorder
@@ -173,20 +177,20 @@ class ActorRestarts:
     _recent: deque[float] = field(default_factory=deque, init=False)
     """Times of the restarts within the window."""
     _steps: dict[int, int] = field(default_factory=dict, init=False)
-    """Actor -> steps of its units at its last restart."""
+    """Actor -> steps of its vector envs at its last restart."""
     _for_nothing: Counter[int] = field(default_factory=Counter, init=False)
-    """Actor -> its newest restarts in a row after which it took few steps or none."""
+    """Actor -> number of consecutive restarts without progress."""
     _seen: Counter[int] = field(default_factory=Counter, init=False)
-    """Hash of an error -> how often it caused a restart."""
+    """Hash of an error -> number of restarts that it caused."""
 
     def replace(self, fleet: Fleet, failed: ActorFailed) -> None:
-        """Restart an actor. Raises EnvSetupError if it never became usable, RunFailed if it happens too often."""
+        """Restart an actor. Raises EnvSetupError if it never worked, RunFailed after too many restarts."""
         steps, text = fleet.actions_given(failed.actor), _bounded(failed.text)
         if failed.user_error and steps < WORKED_STEPS:
             raise EnvSetupError(text)
         if steps == 0 and not (failed.hung or failed.killed):
             raise EnvSetupError(
-                f"{self.config.env} cannot be used: it raised when it was made or reset.\n{text}"
+                f"{self.config.env} cannot be used: creating or resetting it raised an error.\n{text}"
             )
         self.count += 1
         self.recorder.actor_restarted(replace(failed, text=text), self._shortened(text.strip()))
@@ -195,11 +199,11 @@ class ActorRestarts:
             fleet.restart_actor(failed.actor)
         except OSError as error:  # too many processes, too little memory
             raise RunFailed(
-                f"actor {failed.actor} could not be started again: {error}; it had failed:\n{text}"
+                f"actor {failed.actor} could not be restarted: {error}. Its failure before:\n{text}"
             ) from error
 
     def _check_rate(self, actor: int, steps: int, text: str) -> None:
-        """Raise RunFailed if there are too many restarts. steps: that the actor's units took in the run."""
+        """Raise RunFailed after too many restarts. steps: total steps of the actor's vector envs in the run."""
         limit, now = self.config.max_actor_restarts, time.monotonic()
         self._recent.append(now)
         while self._recent[0] < now - 60 * WINDOW_MINUTES:
@@ -209,17 +213,17 @@ class ActorRestarts:
         too_many = f"times, more than --max-actor-restarts {limit}"
         if len(self._recent) > limit:
             raise RunFailed(
-                f"actors were restarted {len(self._recent)} {too_many} within {WINDOW_MINUTES} minutes; the last one:\n"
+                f"actors were restarted {len(self._recent)} {too_many} within {WINDOW_MINUTES} minutes. Last cause:\n"
                 f"{text}"
             )
         if self._for_nothing[actor] > limit:
             raise RunFailed(
-                f"actor {actor} was restarted {self._for_nothing[actor]} {too_many}, without reaching {FEW_STEPS} "
-                f"steps in between; the last one:\n{text}"
+                f"actor {actor} was restarted {self._for_nothing[actor]} {too_many}, with fewer than {FEW_STEPS} "
+                f"steps in between. Last cause:\n{text}"
             )
 
     def _shortened(self, error: str) -> str:
-        """Return the whole error the first time, later the last line of one that has several."""
+        """Shorten a repeated error to its last line."""
         key, lines = hash(ADDRESS.sub("", error)), error.splitlines()
         self._seen[key] += 1
         again = f"the same error again ({self._seen[key]} times): "
@@ -227,7 +231,7 @@ class ActorRestarts:
 
 
 def _bounded(text: str) -> str:
-    """Return an error that can be shown and kept: its end, where the cause stands, without broken characters."""
+    """Truncate an error to its end, which has the cause, and replace invalid characters."""
     cut = len(text) - MAX_ERROR_CHARACTERS
     text = text.encode(errors="replace").decode()
     return text if cut <= 0 else f"({cut} characters left out)\n{text[cut:]}"

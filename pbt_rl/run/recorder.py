@@ -1,4 +1,4 @@
-"""Everything that a run leaves behind or shows: journal, folder, TensorBoard, terminal."""
+"""Recorder of a run: journal, run folder, TensorBoard, trackers, terminal."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ PROGRESS_FIELDS = (
     "member", "generation", "frames", "objective", "episodes", "complete", "early", "ended", "environments"
 )  # fmt: skip
 RUN_FIELDS = ("training_seconds", "seconds_left", "frames_per_second", "lag_mean", "lag_max")
-"""What the journal has of a `MemberView`, and of a `RunView`."""
+"""Fields of `MemberView` and of `RunView` in the journal."""
 
 
 class Recorder:
-    """Writes down what happens in a run; it decides nothing. Use it from one thread.
+    """Writer of all records and displays of a run. Use it from one thread.
 
-    Every journal line carries the population's clock. callbacks: are told what is recorded.
+    Each journal line has the population's clock. callbacks: called after each record.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Recorder:
         self._resolved, self._folder, self._population = resolved, folder, population
         self._callbacks = callbacks
         self._remarks: list[str] = []
-        """What went wrong unseen, each said once."""
+        """Warnings so far, without repetitions."""
         self._terminal = Terminal([*describe_plan(resolved), f"run folder: {folder.path}"])
         self._trackers: outlets.Trackers
         self._journal: Journal
@@ -66,27 +66,27 @@ class Recorder:
         self._saved = self._open = False
         self._outage = Outage(f"small files of {folder.path}", self._terminal.event)
         self._shown: RunView | None = None
-        """The newest one."""
+        """Newest view."""
         self._decided: dict[int, tuple[Change, Values, dict[int, float | None]]] = {}
-        """Last decision on each member, the values before it, and the scores of all that were compared."""
+        """Per member: its last decision, the values before it, and the scores of all compared members."""
         self._evaluation: Evaluation | None = None
-        """The newest one."""
+        """Newest evaluation."""
         self._remarks_on: list[Callable[[RunView], list[str]]] = [
             WaitingComparison(resolved.config.pbt.period_frames),
             Remarks(),
         ]
-        """What is said of a view, each thing once."""
+        """Functions from a view to warnings."""
         self._unwritten: set[int] = set()
-        """Members whose file of values is out of date."""
+        """Members whose values file is outdated."""
 
     def start(
         self, continued: Continued | None = None, first: WarmStart | None = None, seconds: float = 0.0
     ) -> None:
-        """Begin the record, or go on with that of a run that is continued; take over the terminal.
+        """Start or continue the record, and take over the terminal.
 
-        The files of a continued run are cut where they were when it was saved. seconds: it had used by then. Raises
-        OSError, as a run that cannot be written should not start, and ConfigError if a file of a continued run is not
-        what it was, or if a tracker cannot be started.
+        The files of a continued run are truncated to their positions in the checkpoint. seconds: run time at that
+        checkpoint. Raises OSError if a file cannot be written. Raises ConfigError if a file of a continued run was
+        changed, or if a tracker cannot be started.
         """
         config, folder = self._resolved.config, self._folder
         self._saved = continued is not None
@@ -126,7 +126,7 @@ class Recorder:
                 self.note(line)
         if continued is not None:
             anew = not continued.units(self._resolved.plan)
-            self.note(f"{continued.found()}{'; environments begin new episodes' if anew else ''}")
+            self.note(f"{continued.found()}{'; environments start new episodes' if anew else ''}")
             given, tuned = continued.given(self._resolved.spec.shaping), tuned_table(self._resolved)
             self.write(
                 "resume", config=to_json(config), changed=continued.changed, new_episodes=anew, values=given
@@ -135,18 +135,18 @@ class Recorder:
             for option, (before, now) in continued.changed.items():
                 if option != "shaping":
                     was = "not given" if before is None else displayed(declared[option], before)
-                    self.note(f"--{option} is {displayed(declared[option], now)} from now on (it was {was})")
+                    self.note(f"--{option} is now {displayed(declared[option], now)} (before: {was})")
             for name, value in given.items():
                 goes_on = tuned[name].tuned and compares(config)
-                more = ", from where PBT tunes it on (--pbt.tune names what it tunes)" * goes_on
-                self.note(f"{name} is {value:g} for every member from now on{more}")
+                more = "; PBT tunes it from there (--pbt.tune)" * goes_on
+                self.note(f"{name} is now {value:g} for each member{more}")
         for evaluation in late:
             self.evaluated(evaluation, again=True)
 
     def positions(self) -> dict[str, Any]:
-        """Return where the record stands, as JSON types: from there a continued run goes on.
+        """Return the state of the record as JSON types, for a continued run.
 
-        Raises OSError if the journal cannot be written to the end.
+        Raises OSError if the journal cannot be flushed.
         """
         self._journal.sync()
         return {
@@ -156,11 +156,11 @@ class Recorder:
         }
 
     def note(self, text: str) -> None:
-        """Show a line in the terminal."""
+        """Print a line in the terminal."""
         self._terminal.event(text)
 
     def remark(self, text: str) -> None:
-        """Show a line about what goes wrong unseen; journal and summary keep it."""
+        """Print a warning, and add it to journal and summary."""
         self.note(text)
         self._keep(text)
 
@@ -171,13 +171,13 @@ class Recorder:
         self.write("remark", text=text)
 
     def write(self, event: str, **content: object) -> None:
-        """Record an event; shown on no display."""
+        """Write an event to the journal only."""
         self._journal.write(event, self._population.least_frames, **content)
 
     # -- what happens -----------------------------------------------------------------------------------------
 
     def decided(self, report: PopulationReport, decisions: list[Decision]) -> None:
-        """Record a comparison: what the controller saw and decided."""
+        """Record a comparison: the controller's report and decisions."""
         incomplete = [member.id for member in self._population.members if not member.complete]
         self._journal.round(report, decisions, incomplete, self._resolved.plan.packs[0].episodes_each)
         made = changes(decisions, self._population.generations)
@@ -190,9 +190,9 @@ class Recorder:
         self._callbacks.decided(report, decisions)
 
     def applied(self, ack: Acknowledgement, milliseconds: Mapping[str, float]) -> None:
-        """Record that a decision is in force.
+        """Record that a learner has applied a decision.
 
-        milliseconds: since the controller decided, until the edit was `sent`, see `Acknowledgement.clock`, `answered`.
+        milliseconds: durations since the decision, by stage: `sent`, those of `Acknowledgement.clock`, `answered`.
         """
         waited = {"decision_to_applied_milliseconds": milliseconds["answered"]}
         self.write("applied", **fields_of(ack), **waited, milliseconds_until=milliseconds)
@@ -202,34 +202,35 @@ class Recorder:
         self._write_small_files()
 
     def slot_held(self, pack: int, handover: Handover) -> None:
-        """Record who holds a slot from now on; shown on no display."""
+        """Record a new slot assignment, in the journal only."""
         self.write("slot", pack=pack, slot=handover.slot, leaves=handover.leaves, enters=handover.enters)
 
     def matchup(
         self, pack: int, matchup_version: int, games: list[list[int]], holders: Sequence[int | None]
     ) -> None:
-        """Record who plays whom from now on. holders: member of each slot. games: see `Matchups`."""
+        """Record new matchups. holders: member of each slot. games: see `Matchups`."""
         self.write("matchup", pack=pack, matchup_version=matchup_version, slots=holders, games=games)
 
     def actor_restarted(self, failed: ActorFailed, cause: str) -> None:
-        """Record that an actor is replaced. cause: as short as the terminal should show it."""
-        self.note(f"actor {failed.actor} is restarted: {cause}")
+        """Record the restart of an actor. cause: a short text for the terminal."""
+        self.note(f"restarting actor {failed.actor}: {cause}")
         kind = "actor_hung" if failed.hung else "actor_died"
         self.write("actor_restart", actor=failed.actor, kind=kind, cause=failed.text)
 
     def pack_lost(self, lost: LearnerLost, members: list[dict[str, Any]]) -> None:
-        """Record that a learner is replaced. members: of its pack, with the frames that each has lost."""
+        """Record the replacement of a learner. members: those of its pack, with the frames that each loses."""
         ids, lost_frames = ", ".join(str(m["member"]) for m in members), {m["frames_lost"] for m in members}
         frames = (
             " to ".join(f"{n:,}" for n in sorted({min(lost_frames), max(lost_frames)})) if members else ""
         )
         what = f"members {ids} lose {frames} frames of training each" if members else "it had no members"
-        self.note(f"{lost.text}; it is replaced, and {what}")
+        self.note(f"{lost.text}; replacing it: {what}")
         self.write("pack_lost", pack=lost.pack, kind=lost.kind, cause=lost.text, members=members)
-        self._unwritten.update(m["member"] for m in members)  # decisions of theirs are settled without one
+        # Their decisions are settled without an acknowledgement.
+        self._unwritten.update(m["member"] for m in members)
 
     def checkpoint(self, written: Written) -> None:
-        """Record that the run was saved."""
+        """Record a checkpoint."""
         self._saved = True
         facts = {name: getattr(written, name) for name in ("number", "members", "bytes", "seconds", "kept")}
         self.write("checkpoint", at_frames=written.frames, **facts)
@@ -237,13 +238,13 @@ class Recorder:
 
     @property
     def evaluated_frames(self) -> int:
-        """The population's clock at the newest evaluation."""
+        """Population's clock at the newest evaluation, in frames."""
         return 0 if self._evaluation is None else self._evaluation.frames
 
     def evaluated(self, evaluation: Evaluation, clip: bytes = b"", *, again: bool = False) -> None:
-        """Record games beside training. clip: of the first one, as a GIF; empty without one.
+        """Record an evaluation beside training. clip: GIF of the first episode, or empty.
 
-        again: they were recorded before the run went on, so they stand in its earlier event file.
+        again: the run recorded it before a resume, so an earlier TensorBoard file contains it.
         """
         self._evaluation = evaluation
         facts = asdict(evaluation)
@@ -253,7 +254,7 @@ class Recorder:
         self.note(evaluation_text(evaluation))
 
     def progress(self) -> None:
-        """Record how far every member is: curves and occupancy of slots are drawn from it."""
+        """Record the progress of each member, for curves and slot occupancy."""
         views = self._population.views()
         members = [
             {name: getattr(v, name) for name in PROGRESS_FIELDS}
@@ -268,7 +269,7 @@ class Recorder:
         self._write_small_files()
 
     def show(self, view: RunView) -> None:
-        """Show the population as it is now."""
+        """Update all displays with a view."""
         view = self._as_shown(view)
         self._shown = view
         self._terminal.update(view)
@@ -281,13 +282,13 @@ class Recorder:
         return self._callbacks.report(view)
 
     def _warn(self, view: RunView) -> None:
-        """Keep for the summary what goes wrong unseen."""
+        """Record the warnings that follow from a view."""
         for found in self._remarks_on:
             for text in found(view):
                 self.remark(text)
 
     def _write_small_files(self, *, last: bool = False) -> None:
-        """Write the values of the members that have changed."""
+        """Write the values of changed members. last: also within the pause after a failure."""
         if not (last or self._outage.due()):
             return
         try:
@@ -314,7 +315,7 @@ class Recorder:
     ) -> None:
         """Write the result and release everything.
 
-        patient: whether to wait for figures and trackers, for seconds. saved_at_frames: of the last checkpoint.
+        patient: True if this may wait some seconds for figures and trackers. saved_at_frames: of the last checkpoint.
         """
         self._terminal.stop()
         view = self._as_shown(view)
@@ -332,7 +333,7 @@ class Recorder:
         try:
             self._folder.write_summary(result)
         except OSError as error:
-            self.note(f"{self._folder.summary} was not written: {reason(error)}")
+            self.note(f"{self._folder.summary} could not be written: {reason(error)}")
         self._shown = replace(view, seconds_left=None)
         self.progress()
         judged = [asdict(m.final) | {"member": m.member} for m in view.members if m.final is not None]
@@ -346,7 +347,7 @@ class Recorder:
             print_leaderboard(over, plain=self._terminal.plain)
         said, uncompared = "", ""
         if view.frames:
-            with suppress(ConfigError):  # a journal that a full disk has cut
+            with suppress(ConfigError):  # a full disk may have truncated the journal
                 said, uncompared = verdict(self._resolved, over, self._folder.path)
             self.note(said)
         commands = next_commands(
@@ -359,9 +360,11 @@ class Recorder:
         self._trackers.update(view)
         self._tensorboard.update(view)
         self._tensorboard.close(patient=patient)
-        self._trackers.finish(ended, patient=patient())  # one may follow the files of TensorBoard
+        self._trackers.finish(
+            ended, patient=patient()
+        )  # last, because a tracker may read TensorBoard's files
 
 
 def fields_of(ack: Acknowledgement) -> dict[str, Any]:
-    """Return what the journal holds of an acknowledgement: not the times of a clock that means nothing to a reader."""
+    """Return the journal's fields of an acknowledgement, without the learner's clock."""
     return {name: value for name, value in asdict(ack).items() if name != "clock"}

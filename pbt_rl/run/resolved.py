@@ -1,4 +1,4 @@
-"""A run before any process starts: its config, environment, plan, table of values and controller."""
+"""Resolved run, before any process starts: config, environment, plan, table of values and controller."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from pbt_rl.run import control
 
 
 def build_controller(config: Config, table: Mapping[str, HyperSpec], seed: int) -> Controller:
-    """Return the controller that `--controller` names, with those around it that options ask for.
+    """Build the controller of `--controller` and the wrappers that options request.
 
-    table: `hyper_table(...) | shaping_table(...)`, with ranges as tight as the run needs them; `--pbt.tune` and
-    `--pbt.prior` choose. Raises ConfigError, for example if `pbt.tune` holds a name that is not in the table.
+    table: `hyper_table(...) | shaping_table(...)`, with the ranges of the run. `--pbt.tune` and `--pbt.prior` select
+    from it. Raises ConfigError, for example for a name in `pbt.tune` that is not in the table.
     """
     entry, pbt = controller_entry(config.controller), config.pbt
     tuned = chosen(table, pbt.tune, pbt.prior)
@@ -41,13 +41,13 @@ def build_controller(config: Config, table: Mapping[str, HyperSpec], seed: int) 
         config.learner.lr_schedule != "kl-adaptive" or not tuned["learning_rate"].tuned,
         "learner.lr-schedule",
         "kl-adaptive",
-        "it undoes the learning rates that --pbt.tune learning_rate draws: use constant or linear, or tune others",
+        "it overrides the learning rate that --pbt.tune learning_rate tunes: use constant or linear, or tune others",
     )
     require(
         not config.controller_option or ":" in config.controller,
         "controller-option",
         " ".join(config.controller_option),
-        f"it is for a controller of your own (module:Class); {config.controller} has options under --pbt or --search",
+        f"it is for custom controllers (module:Class); {config.controller} has options under --pbt or --search",
     )
     controller = entry.build(
         ControllerContext(
@@ -68,14 +68,14 @@ def build_controller(config: Config, table: Mapping[str, HyperSpec], seed: int) 
 def resumed_controller(
     config: Config, table: Mapping[str, HyperSpec], seed: int, state: Any, values: Values
 ) -> Controller:
-    """Return the controller of a run that goes on under this config. The audit of the run builds it with this, too.
+    """Build the controller of a resumed run; the audit uses this too.
 
-    state: of the controller until then (`save_state`). values: that every member is given; those that are not tuned
-    hold for all that it remembers of members, too. Raises ConfigError as `build_controller` does, and ValueError if
-    the state does not fit: the text says why, for example that a rule was exchanged for one of another class.
+    state: saved state of the controller (`save_state`). values: new values of each member; untuned ones also replace
+    those in the state. Raises ConfigError as `build_controller` does, and ValueError with the reason if the state does
+    not fit, for example after a change of a rule's class.
     """
     controller = build_controller(config, table, seed)
-    controller.initial(config.members)  # prepares it for so many members; their values are those of the run
+    controller.initial(config.members)  # sets the number of members; the values come from the state
     tuned = chosen(table, config.pbt.tune, config.pbt.prior)
     fixed = {name: value for name, value in values.items() if not tuned[name].tuned}
     restore_state(controller, _with(fixed, state) if fixed else state, "controller")
@@ -83,7 +83,7 @@ def resumed_controller(
 
 
 def _with(values: Values, state: Any) -> Any:
-    """Return a state, JSON types, in which the values of every member are these, where they have some of that name."""
+    """Replace the values of each member in a state of JSON types, for names that it has."""
     if isinstance(state, list):
         return [_with(values, part) for part in state]
     if not isinstance(state, Mapping):
@@ -93,7 +93,7 @@ def _with(values: Values, state: Any) -> Any:
 
 @dataclass(frozen=True)
 class ResolvedRun:
-    """Everything that follows from a config on a machine. To make it finds the user's mistakes, as far as possible."""
+    """Everything derived from a config on a machine. Construction finds most user errors."""
 
     config: Config
     options: EnvOptions
@@ -101,7 +101,7 @@ class ResolvedRun:
     plan: Plan
     table: dict[str, HyperSpec]
     spread: bool = False
-    """Its packs are on other machines, which come and go while it trains."""
+    """True if packs are on other machines, which may come and go during training."""
 
     @classmethod
     def resolve(cls, config: Config, machine: Machine) -> ResolvedRun:
@@ -114,7 +114,7 @@ class ResolvedRun:
         plan = make_plan(config, machine, spec.seats, rows_of_simulators.lay_out if spec.resident else None)
         for check in (control.check, games.check, matchups.check, rows_of_simulators.check):
             check(config, spec, plan)
-        # A model that cannot be used shows here.
+        # Find an unusable network before the start.
         check_network(config, spec, [pack.device for pack in plan.packs])
         return cls(config, options, spec, plan, value_table(config, spec.shaping))
 
@@ -123,7 +123,7 @@ class ResolvedRun:
         return build_controller(self.config, self.table, self.config.seed)
 
     def population(self, initial: list[Values]) -> Population:
-        """Build the population of this run, before any report. initial: the values of its members."""
+        """Build the initial population. initial: values of its members."""
         config, spec = self.config, self.spec
         return Population(
             initial,
@@ -143,10 +143,10 @@ class ResolvedRun:
 def value_table(
     config: Config, shaping: Mapping[str, float], recorded: Collection[str] | None = None
 ) -> dict[str, HyperSpec]:
-    """Return name -> spec of every value of a member: the hypers that its algorithm reads, and its shaping.
+    """Build the table of a member's values: the hypers of its algorithm, and its shaping.
 
-    shaping: the environment's, with its defaults. recorded: the names that a run had, instead of asking its algorithm;
-    an audit imports nothing that a run names. Raises ConfigError for a name in --shaping that is not the environment's.
+    shaping: the environment's defaults. recorded: names from a recorded run, because an audit must not import its
+    algorithm. Raises ConfigError for a name in --shaping that the environment does not have.
     """
     every = hyper_table(config.hypers)
     read = (

@@ -1,16 +1,16 @@
-"""What a run begins from: its own last checkpoint, with options that may differ in part, or another run's members.
+"""Resume: the last checkpoint of a run, its changed options, and the saved state of the supervisor.
 
-The state of everything that the supervisor of a run holds is JSON types, and a resumed run continues from it:
+The supervisor's state consists of JSON types:
 
-    controller    its generator, and what its rules have noted
+    controller    its random generator, and the state of its rules
     population    members, objective windows, ratings, statistics
     dispatch      remembered states, counts of decisions
-    slots         holders, and when they entered; with another plan they are chosen anew
-    matchups      generator, games played, rows in force; with other rows they are made anew
+    slots         assigned members, and when they entered; chosen again with another plan
+    matchups      random generator, games played, current rows; made again with other rows
     times         of replacements
     spent         seconds, training seconds and frames
 
-Weights are not in it, nor anything that the learners and actors hold.
+It does not contain weights, or state of learners and actors.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ from pbt_rl.run.continued import Changed, Continued
 from pbt_rl.run.throughput import Spent, Throughput
 
 OF_THE_COMMAND = frozenset({"name", "out", "overwrite", "resume"})
-"""Options that say which run is meant and what to do with it: to give others changes nothing in the run."""
+"""Options that select a run, and do not change it."""
 
 
 def may_resume(config: Config) -> bool:
-    """Return whether there is a run of this name that is not to be replaced."""
+    """Check whether a run of this name exists and --overwrite is not given."""
     exists = config.name is not None and RunFolder(config.out / config.name).is_run
     return exists and not config.overwrite
 
 
 def find_continued(config: Config, folder: RunFolder, note: Callable[[str], None]) -> Continued | None:
-    """Return what an existing run is continued from; None if it ended before it was saved for the first time.
+    """Find the checkpoint of an existing run; None if the run was never saved.
 
-    note: is told of checkpoints that are broken. Raises ConfigError if the run may not be continued with this config,
-    or if all of its checkpoints are broken or gone.
+    note: called with a text for each broken checkpoint. Raises ConfigError if an option may not change, or if all
+    checkpoints are broken or missing.
     """
     if not config.resume:
         raise ConfigError(
-            f"--name {config.name}: {folder.path} exists already, and --resume no was given: choose another name, or "
+            f"--name {config.name}: {folder.path} already exists, and --resume is no: choose another --name, or "
             "--overwrite"
         )
     changes_of(read_config(folder.path), config, folder)
@@ -61,25 +61,25 @@ def find_continued(config: Config, folder: RunFolder, note: Callable[[str], None
     if checkpoint is None:
         if any(not PARTIAL.fullmatch(path.name) for path in folder.checkpoints.glob("*")):
             raise ConfigError(
-                f"{folder.path} cannot be continued: none of its checkpoints is whole; begin anew with --overwrite, or "
-                "choose another --name"
+                f"{folder.path} cannot be resumed: all its checkpoints are incomplete or damaged. Start again with "
+                "--overwrite, or choose another --name"
             )
-        if was_saved(folder.path):  # somebody has made room: what is left is all that there is of the run
+        if was_saved(folder.path):  # the user may have deleted them: the rest of the run must not be lost too
             raise ConfigError(
-                f"{folder.path} was saved, and its checkpoints are gone: put them back, begin anew with --overwrite, "
-                "or choose another --name"
+                f"{folder.path} cannot be resumed: its checkpoints are missing. Restore them, start again with "
+                "--overwrite, or choose another --name"
             )
         return None
     state = checkpoint.state()
     converted(state, _SavedState, f"{checkpoint.path / STATE}", strict=True)
-    # What was changed since the checkpoint is in config.json; the journal is cut off before that.
+    # Compare with the checkpoint's config, because config.json has later changes and the journal is cut before them.
     saved = config_from_json(state["record"]["config"])
     return Continued(checkpoint, state, _differing(saved, config))
 
 
 @dataclass(frozen=True)
 class _SavedRecord:
-    """What `Recorder.positions` returned."""
+    """Record state of `Recorder.positions`."""
 
     journal: Whole
     config: dict[str, Any]
@@ -88,7 +88,7 @@ class _SavedRecord:
 
 @dataclass(frozen=True)
 class _SavedState:
-    """The outer levels of a run's state; who continues from a part of it reads the inner ones."""
+    """Outer levels of a run's state. The owner of each part reads its inner levels."""
 
     record: _SavedRecord
     run: Any
@@ -99,17 +99,17 @@ class _SavedState:
 
 @contextlib.contextmanager
 def fitting_state(folder: RunFolder) -> Iterator[None]:
-    """Turn the ValueError of a saved state that does not fit the options into the user's error."""
+    """Convert the ValueError of a saved state that does not fit the options into a ConfigError."""
     try:
         yield
     except ConfigError:
         raise
     except ValueError as error:
-        raise ConfigError(f"{folder.path} cannot be continued with these options: {error}") from error
+        raise ConfigError(f"{folder.path} cannot be resumed with these options: {error}") from error
 
 
 def changes_of(before: Config, now: Config, folder: RunFolder) -> Changed:
-    """Return the options that differ. Raises ConfigError if one of them may not."""
+    """Return the changed options. Raises ConfigError if one of them may not change."""
     differing = _differing(before, now)
     metadata = {name: declared for name, declared, _ in walk(now)}
     fixed = [
@@ -119,9 +119,9 @@ def changes_of(before: Config, now: Config, folder: RunFolder) -> Changed:
     ]
     if fixed:
         raise ConfigError(
-            f"{folder.path} was trained with other options: {'; '.join(fixed)}. Leave them out to continue it "
-            f"(pbt-rl resume {folder.path} needs none). For another run: pbt-rl train with another --name, which may "
-            f"begin from this one (--init-from {folder.path}), or with --overwrite"
+            f"{folder.path} was trained with other options: {'; '.join(fixed)}. Leave them out to resume it "
+            f"(pbt-rl resume {folder.path}). For a new run give another --name, with --init-from {folder.path} to "
+            "start from its weights, or --overwrite"
         )
     return differing
 
@@ -141,7 +141,7 @@ def _text(value: Any) -> str:
 
 @dataclass(frozen=True)
 class _RunState:
-    """The parts above, each as it is saved. Slots and matchups are those of the plans beside them."""
+    """Saved parts of the supervisor's state. Slots and matchups belong to the plans beside them."""
 
     controller: dict[str, Any]
     population: dict[str, Any]
@@ -157,7 +157,7 @@ class _RunState:
 def run_state(
     controller: Controller, population: Population, comparisons: Comparisons, throughput: Throughput
 ) -> dict[str, Any]:
-    """Return the state of a run between two comparisons, while no edit is on its way."""
+    """Save the supervisor's state between two comparisons. No edit may be pending."""
     assert not comparisons.dispatch.busy
     slots, matchups = comparisons.slots, comparisons.matchups
     state = _RunState(
@@ -175,17 +175,17 @@ def run_state(
 
 
 def controller_state(state: Any) -> Any:
-    """Return what `resumed_controller` takes of a run's state. Raises ValueError if that is none."""
+    """Return the controller's part of a run's state. Raises ValueError if the state is invalid."""
     return decoded(_RunState, state, "run").controller
 
 
 def restore_run_state(
     state: Any, population: Population, comparisons: Comparisons, throughput: Throughput
 ) -> bool:
-    """Continue from a saved state, in objects that were built with the options of the resumed run.
+    """Restore a saved state into objects built with the options of the resumed run.
 
-    The controller is that of `resumed_controller`. Returns whether members and slots of every pack are those of the
-    saved run, so that all holders are. Raises ValueError if the state does not fit; the objects are of no use then.
+    Returns True if each pack has the same members and slots as before. Raises ValueError if the state does not fit; the
+    objects are then unusable. `resumed_controller` restores the controller.
     """
     saved: _RunState = decoded(_RunState, state, "run")
     restore_state(population, saved.population, "population")

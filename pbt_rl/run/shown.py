@@ -1,15 +1,17 @@
-"""What is said of a run before it trains: its plan, when it compares, what its network sees, what nothing reads; and
-the page of `--show`: values, and options other than the defaults.
+"""Description of a run before training: plan, comparison times, network inputs, unused options.
+
+`page` adds the lines of `--show`: rollout age, tuned values, and options other than the defaults.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import prod
+from typing import Any
 
 from pbt_rl.algos.encoders import CNNS, is_grid, is_image, is_text
-from pbt_rl.config import Config
+from pbt_rl.config import Config, LearnerConfig
 from pbt_rl.config.budget import in_frames
 from pbt_rl.controllers.hypers import OFF, HyperSpec, Values
 from pbt_rl.controllers.registry import controller_entry
@@ -20,6 +22,7 @@ from pbt_rl.envs.registry import FAMILIES, SHORT_NAMES, backend_of
 from pbt_rl.learner.build import normalized_obs, obs_layouts
 from pbt_rl.options.declare import table
 from pbt_rl.options.words import as_words
+from pbt_rl.plan import PackPlan
 from pbt_rl.population.matchups import run as matchups
 from pbt_rl.registry import CONTROLLERS, READY_RULES, RULES
 from pbt_rl.run import control
@@ -29,9 +32,10 @@ from pbt_rl.run.warm_start import WarmStart
 
 
 def page(resolved: ResolvedRun, first: Values) -> Iterator[str]:
-    """Yield the lines. first: the values of member 0 at the start."""
+    """Yield the lines that `--show` prints after the plan. first: initial values of member 0."""
+    yield from describe_rollout_age(resolved)
     yield from describe_values(resolved, first)
-    yield "options that differ from the defaults (by recipes or as typed; --format toml prints all):"
+    yield "options that differ from the defaults (set by a recipe or by you; --format toml prints all):"
     config = resolved.config
     unread = ENVIRONMENT_GROUPS - read_groups(config.env, resolved.spec.seats)
     for one in table(config).values():
@@ -45,16 +49,16 @@ def page(resolved: ResolvedRun, first: Values) -> Iterator[str]:
 
 
 SLOW_CORE = 1_000
-"""Frames/s: that a core does more is not taken for granted."""
+"""Frames/s that one core is expected to reach at least."""
 
 
 def compares(config: Config) -> bool:
-    """Return whether members are compared with each other."""
+    """Check whether members are compared with each other."""
     return controller_entry(config.controller).compares and config.pbt.enabled and config.num_policies > 1
 
 
 def first_comparison(config: Config) -> float:
-    """Return when members are compared first: frames of each, or seconds of training if that is the rule."""
+    """Return the time of the first comparison: frames per member, or training seconds with a timed rule."""
     pbt = config.pbt
     if READY_RULES[pbt.ready].by_time:
         return max(pbt.start_seconds, pbt.period_seconds)
@@ -62,12 +66,12 @@ def first_comparison(config: Config) -> float:
 
 
 def environments_each(resolved: ResolvedRun) -> int:
-    """Return the environments, or rows of a simulator, of a member; with several learners the most."""
+    """Return the environments (or simulator rows) per member, the maximum over learners."""
     return max(pack.environments // pack.slots for pack in resolved.plan.packs)
 
 
 def describe_comparisons(resolved: ResolvedRun) -> list[str]:
-    """Say when members are compared and by which rules, and what keeps comparisons from coming in time."""
+    """Describe the times and rules of comparisons, and warn of those that cannot happen in time."""
     config, pbt, spec, plan = resolved.config, resolved.config.pbt, resolved.spec, resolved.plan
     entry, frames, seconds = (
         controller_entry(config.controller),
@@ -78,7 +82,7 @@ def describe_comparisons(resolved: ResolvedRun) -> list[str]:
     if config.searches:
         return noted
     if entry.compares and pbt.enabled and config.num_policies == 1:
-        return ["note: with one policy PBT has nothing to compare: give --num-policies 4, or more"]
+        return ["note: PBT needs several policies to compare: give --num-policies 4 or more"]
     if not compares(config):
         return []
     by_time, first, each = (
@@ -86,66 +90,63 @@ def describe_comparisons(resolved: ResolvedRun) -> list[str]:
         first_comparison(config),
         environments_each(resolved),
     )
-    # The most frames of a member in which each of its environments ends an episode; 0 if it is not known.
+    # Upper bound of the frames in which each environment of a member ends an episode; 0 if unknown.
     rounds = -(-pbt.min_episodes // min(plan.environments_of.values()))
     episodes = each * rounds * spec.time_limit * spec.frame_skip
-    when = f"at {first:,} frames each and every {pbt.period_frames:,}"
+    when = f"at {first:,} frames each and then every {pbt.period_frames:,}"
     if by_time:
-        when = f"after {first:g} s of training and every {pbt.period_seconds:g} s"
+        when = f"after {first:g} s of training and then every {pbt.period_seconds:g} s"
     rules = f"--pbt.ready {pbt.ready}, --pbt.exploit {pbt.exploit}, --pbt.explore {pbt.explore}"
     number = _comparisons_within(
         seconds if by_time else frames, first, pbt.period_seconds if by_time else pbt.period_frames
     )
-    times = f", {number:,} times at most" if number and pbt.period_growth == 1 else ""
-    lines = [f"members are compared {when} from there{times}: --controller {config.controller}, {rules}"]
+    times = f", at most {number:,} times" if number and pbt.period_growth == 1 else ""
+    lines = [f"members are compared {when}{times}: --controller {config.controller}, {rules}"]
     if spec.seats == 1:
         limit = f": up to {episodes:,} frames" if episodes else ""
-        lines.append(f"a comparison needs an episode of each of a member's {each} environments{limit}")
+        lines.append(f"a comparison needs one episode in each of a member's {each} environments{limit}")
     late, needed = "", first * config.num_policies
     if by_time:
         if 0 < seconds <= first:
-            late = f"after {first:g} s, and this run ends after {seconds:g}"
+            late = f"after {first:g} s, but this run ends after {seconds:g} s"
     elif first >= frames:
-        late = f"at {first:,} frames each, and this run ends at {frames:,}"
+        late = f"at {first:,} frames each, but this run ends at {frames:,}"
     elif seconds and needed > SLOW_CORE * plan.cpus * seconds:
-        late = f"at {first:,} frames each, which takes {needed / seconds:,.0f} frames/s in a run of {seconds:g} s"
+        late = f"at {first:,} frames each, which needs {needed / seconds:,.0f} frames/s in a run of {seconds:g} s"
     if late:
         unit = "seconds" if by_time else "frames"
-        lower = f"lower --pbt.start-{unit} and --pbt.period-{unit} to see it at work"
-        return [*lines, f"note: PBT compares members first {late}: {lower}"]
+        lower = f"lower --pbt.start-{unit} and --pbt.period-{unit}"
+        return [*lines, f"note: the first comparison is due {late}: {lower}"]
     update = max(pack.batch_rows for pack in plan.packs) * config.learner.rollout * spec.frame_skip
     if by_time or pbt.period_frames >= max(update, episodes):
         return [*lines, *noted]
-    why = f"{update:,}, which a member learns from at a time"
+    why = f"{update:,}, the frames of one batch"
     if update < episodes:
-        why = f"{episodes:,}, which an episode of each of a member's environments may take"
+        why = f"{episodes:,}, the frames that one episode in each of a member's environments may take"
     fit = _comparisons_within(frames, max(first, update, episodes), max(update, episodes))
-    short = f"--pbt.period-frames {pbt.period_frames:,} is less than {why}: some {fit} comparisons fit into this run"
+    short = f"--pbt.period-frames {pbt.period_frames:,} is less than {why}: about {fit} comparisons fit into this run"
     derived = pbt.period_frames == in_frames(frames)["pbt.period_frames"]
     return [*lines, *noted, f"{'note' if derived else 'warning'}: {short}"]
 
 
 def _comparisons_within(budget: float, first: float, period: float) -> int:
-    """Return how many comparisons fit into a budget, in frames of each member or in seconds, before its end."""
+    """Count the comparisons before the end of a budget, in frames per member or in seconds."""
     return max(0, math.ceil((budget - first) / period))
 
 
 def tuned_table(resolved: ResolvedRun) -> dict[str, HyperSpec]:
-    """Return the table of a run with the user's choice of tuned values, bounds and priors. Raises ConfigError."""
+    """Apply --pbt.tune and --pbt.prior to the hyper table. Raises ConfigError."""
     return chosen(resolved.table, resolved.config.pbt.tune, resolved.config.pbt.prior)
 
 
 def tuned_names(resolved: ResolvedRun) -> frozenset[str]:
-    """Return the names of the values that a population tunes; none for a single member, whose values stay."""
+    """Return the names of the tuned values; none for a single member."""
     several = resolved.config.num_policies > 1
     return frozenset(name for name, spec in tuned_table(resolved).items() if spec.tuned and several)
 
 
 def describe_values(resolved: ResolvedRun, first: Values) -> list[str]:
-    """Return a table of the values that the controller tunes, and a line of those that it does not.
-
-    first: the values of member 0 at the start.
-    """
+    """Format a table of the tuned values, and one line of the constant ones. first: initial values of member 0."""
     config, table = resolved.config, tuned_table(resolved)
     compared = config.pbt.enabled and config.num_policies > 1 and config.controller != "schedule"
     changes = config.searches or compared
@@ -161,10 +162,10 @@ def describe_values(resolved: ResolvedRun, first: Values) -> list[str]:
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
     ]
     if config.pbt.explore == "perturb" and not config.searches:
-        drawn = ", ".join(spec.name for spec in tuned if spec.drawn) or "none here"
+        drawn = ", ".join(spec.name for spec in tuned if spec.drawn)
         shown.append(
-            "note: all members start near member 0. Values with a range of your own (--pbt.tune NAME=LOW:HIGH, "
-            f"--pbt.prior) are drawn widely: {drawn}"
+            "note: All members start near member 0 (give a range, --pbt.tune NAME=LOW:HIGH, to draw widely)."
+            + (f" Drawn widely: {drawn}." if drawn else "")
         )
     return shown + lines
 
@@ -176,11 +177,11 @@ def _row(spec: HyperSpec, first: float) -> tuple[str, ...]:
 
 
 ENVIRONMENT_GROUPS = frozenset(name for family in FAMILIES.values() for name in family.option_groups)
-"""Groups of options that some families of environments read, and others do not."""
+"""Option groups that only some environment families use."""
 
 
 def read_groups(env: str, seats: int) -> frozenset[str]:
-    """Return those of `ENVIRONMENT_GROUPS` that a run in this environment reads. seats: of one environment."""
+    """Return the groups of `ENVIRONMENT_GROUPS` that this environment uses. seats: agents per environment."""
     family = FAMILIES.get(str(SHORT_NAMES.get(env, env)).partition("/")[0])
     own = {*family.option_groups} if family is not None else set()
     return frozenset(own | {"matchup"} if seats > 1 else own - {"matchup"})
@@ -190,37 +191,30 @@ def read_groups(env: str, seats: int) -> frozenset[str]:
 
 
 def describe_plan(resolved: ResolvedRun) -> list[str]:
-    """Return lines that name the members, actors and threads of each device, and notes."""
+    """Describe the members, actors and threads of each device, and add notes and warnings."""
     spec, plan, config = resolved.spec, resolved.plan, resolved.config
     resident = sum(pack.slots for pack in plan.packs)
-    turns = f" ({resident} resident at a time)" if resident < config.members else ""
+    turns = f" ({resident} on the devices at a time)" if resident < config.members else ""
     controls = f" and {counted(config.controls, 'control')}" if config.controls else ""
     first_line = (
         f"{config.env}: {counted(config.num_policies, 'policy', 'policies')}{controls}{turns}, "
         f"{config.algo}, {config.mode}; "
         f"{counted(plan.actors, 'actor')}, {counted(plan.environments // spec.seats, 'environment')}"
-        f"{f' of {spec.seats} seats' if spec.seats > 1 else ''} on {counted(plan.cpus, 'core')}; "
+        f"{f' of {spec.seats} agents' if spec.seats > 1 else ''} on {counted(plan.cpus, 'core')}; "
         f"1 step = {counted(spec.frame_skip, 'frame')}"
     )
     lines = [first_line]
     for number, pack in enumerate(plan.packs):
-        steps, asked = pack.batch_rows * config.learner.rollout, config.learner.batch
-        units = f"{counted(pack.units_per_actor, 'unit')} of {pack.envs_per_policy}"
+        steps = pack.batch_rows * config.learner.rollout
+        units = f"{counted(pack.units_per_actor, 'vector env')} of {pack.envs_per_policy}"
         by = "1 simulator on the device" if pack.groups else f"{counted(pack.actors, 'actor')} x {units}"
-        wanted = f" ({asked} asked for)" if steps != asked and not plan.sizing.per_unit else ""
         lines.append(
             f"learner {number} on {pack.device}: member{'s' * (len(pack.members) > 1)} {_ids(pack.members)}"
             f"{'' if pack.slots == len(pack.members) else ' in ' + counted(pack.slots, 'slot')}; "
             f"{counted(pack.environments // pack.slots, 'row' if spec.seats > 1 else 'environment')} of each "
             f"({by}); "
-            f"batch {steps} steps per policy{wanted}; "
+            f"batch {steps} steps per policy{_other_batch(resolved, pack)}; "
             f"{counted(pack.threads, 'thread')}"
-        )
-    least, most = plan.rollout_age
-    if most:
-        lines.append(
-            f"rollouts are learned from when they are {least} to {most} optimiser steps old, "
-            f"{config.optimizer_steps_of_batch} of which are a batch (docs/lab/rollout-age.md)"
         )
     lines += [f"warning: {mistake}" for mistake in spec.mistakes]
     lines += [f"note: {note}" for note in spec.notes] + network_sees(config, spec)
@@ -231,9 +225,39 @@ def describe_plan(resolved: ResolvedRun) -> list[str]:
         lines.append(f"--hours {config.hours:g}: {config.train_for_seconds:,.0f} s of training{times}")
     if spec.seats > 1:
         lines.append(matchups.note(config, plan.packs))
-    if not resolved.spread:  # else the memory is that of other machines
+    if not resolved.spread:  # otherwise other machines provide the memory
         lines += memory_notes(resolved)
     return [*lines, *unread(resolved)]
+
+
+def _other_batch(resolved: ResolvedRun, pack: PackPlan) -> str:
+    """Explain a batch that differs from --learner.batch: who set that option, and what prevents it."""
+    config, seats = resolved.config, resolved.spec.seats
+    asked, rollout = config.learner.batch, config.learner.rollout
+    if pack.batch_rows * rollout == asked or resolved.plan.sizing.per_unit:
+        return ""
+    who = "--learner.batch"
+    if asked == recommended(resolved).get("learner.batch"):
+        who = "the recipe's"
+    elif asked == LearnerConfig.batch:
+        who = "the default"
+    needed = max(1, asked // rollout)
+    if pack.environments // pack.slots < needed:
+        return f" ({who} {asked} needs {needed} {'rows' if seats > 1 else 'environments'} of each)"
+    if pack.groups:
+        return f" (one rollout of each environment, not {who} {asked})"
+    return f" ({who} {asked}, rounded to whole vector envs)"
+
+
+def describe_rollout_age(resolved: ResolvedRun) -> list[str]:
+    """Format the age of rollouts when they are learned from; nothing if they are always of the current policy."""
+    least, most = resolved.plan.rollout_age
+    steps = resolved.config.optimizer_steps_of_batch
+    if not most:
+        return []
+    return [
+        f"age of rollouts: {least} to {most} optimiser steps, {steps} per batch (docs/lab/rollout-age.md)",
+    ]
 
 
 def _ids(members: tuple[int, ...]) -> str:
@@ -243,32 +267,37 @@ def _ids(members: tuple[int, ...]) -> str:
     return f"{', '.join(map(str, members[:3]))}, ... {members[-1]} ({len(members)})"
 
 
-# -- options that this run does not read --------------------------------------------------------------------
+# -- options that this run does not use ---------------------------------------------------------------------
 
 OF_CONTROLLERS = ("schedule", "search", "pbt.frequencies", "pbt.migrant_hypers")
-"""Groups of options, and single ones, that only some controllers read."""
+"""Option groups and single options that only some controllers use."""
 
 
 def unread(resolved: ResolvedRun) -> list[str]:
-    """Return a note for each option that has another value than usual, and that this run does not read."""
+    """Format a note for each option with a changed value that this run does not use."""
     config = resolved.config
-    backend, name = backend_of(config.env, config.env_options)
-    made = backend.recipe_of  # none is made again for it
-    recommended = backend.recipe(name, config.env_options) if made is None else made(resolved.spec)
-    recommended = in_frames(config.train_for_frames) | recommended
+    usual = in_frames(config.train_for_frames) | recommended(resolved)
     reasons = dict([*_reasons(config, resolved.spec.seats), *_of_learning(resolved)])
     found = []
     for one in table(config).values():
         value = one.of(config)
-        if one.field in reasons and value not in (one.default, recommended.get(one.field, one.default)):
+        if one.field in reasons and value not in (one.default, usual.get(one.field, one.default)):
             found.append(f"note: {' '.join(as_words(one, value))} does nothing here: {reasons[one.field]}")
     return found
 
 
+def recommended(resolved: ResolvedRun) -> Mapping[str, Any]:
+    """Return the recipe of the run's environment: dotted field -> value."""
+    config = resolved.config
+    backend, name = backend_of(config.env, config.env_options)
+    made = backend.recipe_of  # avoids making the environment again
+    return backend.recipe(name, config.env_options) if made is None else made(resolved.spec)
+
+
 def _reasons(config: Config, seats: int) -> Iterator[tuple[str, str]]:
-    """Yield the options (as files write them) that this run does not read, and why."""
+    """Yield the unused options of this run, as dotted fields, with the reason."""
     for group in ENVIRONMENT_GROUPS - read_groups(config.env, seats):
-        yield from _of_group(config, group, f"{config.env} does not read it")
+        yield from _of_group(config, group, f"{config.env} does not use it")
     if config.num_policies > 1:
         yield from of_rules(config)
     elif ":" not in config.controller:
@@ -276,15 +305,15 @@ def _reasons(config: Config, seats: int) -> Iterator[tuple[str, str]]:
 
 
 def of_rules(config: Config) -> Iterator[tuple[str, str]]:
-    """Yield likewise the options of controllers and of rules. A controller of the user's own may read any of them."""
+    """Yield the unused options of controllers and rules, with the reason. A custom controller may use any of them."""
     if ":" in config.controller:
         return
     yield from _of_controllers(config)
     entry, pbt = controller_entry(config.controller), config.pbt
     off = entry.compares and not pbt.enabled
     if off:
-        yield "controller", "--pbt.no-enabled leaves all members alone"
-    why = f"{'--pbt.no-enabled' if off else f'--controller {config.controller}'} compares no members by it"
+        yield "controller", "--pbt.no-enabled disables comparisons"
+    why = f"{'--pbt.no-enabled' if off else f'--controller {config.controller}'} does not use it to compare members"
     if off or not entry.compares:
         yield from ((name, why) for name in ("pbt.copy", "pbt.custom_explore"))
     for option, rules in RULES.items():
@@ -296,62 +325,71 @@ def of_rules(config: Config) -> Iterator[tuple[str, str]]:
         elif rule in rules and not (chosen == "ready" and getattr(config, "hours", None) is not None):
             for name in of_kind.difference(rules[rule].options):
                 readers = [other for other, declared in rules.items() if name in declared.options]
-                yield name, f"it is read by --{option} {', '.join(readers)}"
+                yield name, f"it belongs to --{option} {', '.join(readers)}"
 
 
 def _of_controllers(config: Config) -> Iterator[tuple[str, str]]:
-    """Yield the options that belong to other controllers."""
+    """Yield the options of other controllers, with the reason."""
     for name in sorted({*OF_CONTROLLERS}.difference(controller_entry(config.controller).options)):
         readers = [other for other, entry in CONTROLLERS.items() if name in entry.options]
-        yield from _of_group(config, name, f"it is read by --controller {', '.join(readers)}")
+        yield from _of_group(config, name, f"it belongs to --controller {', '.join(readers)}")
 
 
 def _of_group(config: Config, group: str, reason: str) -> Iterator[tuple[str, str]]:
-    """group: of options, or a single one."""
+    """Yield (dotted field, reason) of each option. group: an option group, or a single option."""
     yield from ((one.field, reason) for one in table(config).values() if group in (one.path[0], one.field))
 
 
 def _of_learning(resolved: ResolvedRun) -> Iterator[tuple[str, str]]:
-    """Yield likewise what neither the algorithm nor the network reads, nor the games at the end."""
+    """Yield the unused options of algorithm, network and final evaluation, with the reason."""
     config, spec = resolved.config, resolved.spec
     for one in table(config).values():
         if one.path[0] == "hypers" and one.path[-1] not in resolved.table:
             how = f" with {'V-trace' if config.uses_vtrace else 'GAE'}" * (config.algo == "appo")
-            yield one.field, f"--algo {config.algo} does not read it{how}"
+            yield one.field, f"--algo {config.algo} does not use it{how}"
     model, learner = config.model, config.learner
     if getattr(config.hypers, "unroll", 0) > learner.rollout:
         yield (
             "hypers.unroll",
-            f"a rollout has {learner.rollout} steps (--learner.rollout), and returns look no further",
+            f"it is limited by --learner.rollout, {learner.rollout} steps",
         )
     if learner.lr_schedule != "kl-adaptive":
-        yield "learner.lr_schedule_kl", "it is read by --learner.lr-schedule kl-adaptive"
+        yield "learner.lr_schedule_kl", "it belongs to --learner.lr-schedule kl-adaptive"
     if learner.epochs * learner.minibatches == 1:
-        yield "learner.target_kl", "a batch is one optimiser step (--learner.epochs, --learner.minibatches)"
+        yield (
+            "learner.target_kl",
+            "each batch takes one optimiser step (--learner.epochs, --learner.minibatches)",
+        )
     if model.core == "none":
         yield "model.core_size", "the network has no memory (--model.core)"
     if config.algorithm.learns_per_unit:
-        once = f"--algo {config.algo} learns once from each rollout"
+        once = f"--algo {config.algo} takes one optimiser step per rollout"
         yield from ((name, once) for name in ("learner.epochs", "learner.minibatches"))
     if config.mode != "async":
-        fresh = f"with --mode {config.mode} no rollout is older than the policy"
+        fresh = f"with --mode {config.mode} rollouts are always of the current policy"
         yield from ((name, fresh) for name in ("learner.max_policy_lag", "learner.proximal"))
     if not config.slots:
         yield "slot_frames", "all members train at the same time (--slots)"
     if spec.seats > 1:
-        yield "final_episodes", "a score means little without its opponents"
+        yield (
+            "final_episodes",
+            "multi-agent runs have no final evaluation, because scores depend on the opponents",
+        )
     elif spec.tasks:
-        yield "final_episodes", "an episode of each task would take too long"
+        yield (
+            "final_episodes",
+            "runs with tasks have no final evaluation, because an episode per task takes too long",
+        )
 
 
 # -- what the network sees ----------------------------------------------------------------------------------
 
 SHOWN = 6
-"""Components of an action that are shown."""
+"""Maximum number of action components to print."""
 
 
 def network_sees(config: Config, spec: EnvSpec) -> list[str]:
-    """Return what the network sees, array by array, and what its actions are scaled to."""
+    """Describe the network's inputs, array by array, and the scaling of its actions."""
     normalized, encoder = normalized_obs(config, spec), config.model.encoder
     parts = []
     for name, layout in obs_layouts(spec).items():
@@ -369,7 +407,7 @@ def network_sees(config: Config, spec: EnvSpec) -> list[str]:
             what = f"{prod(shape):,} number{'s' * (prod(shape) != 1)}"
         read = _reader(encoder, shape, dtype)
         how = f"{read}, normalised" if name in normalized else read
-        alone = ", for the critic alone" * (name in spec.critic)
+        alone = ", for the critic only" * (name in spec.critic)
         parts.append(f"{name}: {what}{f' ({given})' * bool(given)}, by {how}{alone}")
     lines = [f"the network sees {'; '.join(parts)}"]
     scaled = _scaled(spec) if config.model.action_bounds == "clip" else ""
@@ -398,5 +436,5 @@ def _scaled(spec: EnvSpec) -> str:
     if not bounds:
         return ""
     shown = ", ".join(dict.fromkeys(bounds[:SHOWN])) + (", ..." if len(bounds) > SHOWN else "")
-    bends = "" if any(spec.action.unbounded) else " (--model.action-bounds tanh bends it instead)"
-    return f"actions: -1..1 of the network is scaled to {shown}{bends}"
+    squashes = "" if any(spec.action.unbounded) else " (--model.action-bounds tanh squashes instead)"
+    return f"actions: network outputs -1..1 are scaled to {shown}{squashes}"

@@ -1,24 +1,24 @@
-r"""The supervisor: the parent of a run. It owns the processes, the controller, the record and the displays.
+r"""Supervisor: the parent process of a run. It owns the processes, the controller, the record and the displays.
 
    +----------------------------- supervisor ------------------------------+
    |  events -> population -> controller -> dispatch, slots, matchups      |
    |                     \-> recorder: journal, TensorBoard, terminal      |
    +---^-----------------------------------------------|-------------------+
-       | reports, acks, deaths                       | loads, saves, values, stop
+       | reports, acknowledgements, deaths             | loads, saves, values, stop
    +---|-----------------------------------------------v-------------------+
    |  learner per device: sampler (acting)  <-rollouts->  trainer          |
    +---^-----------------------------------------------|-------------------+
-       | one step per unit (mailbox)                   | actions (mailbox)
+       | one step per vector env (mailbox)             | actions (mailbox)
    +---|-----------------------------------------------v-------------------+
    |  actors: step environments                                            |
    +-----------------------------------------------------------------------+
 
 loop      consumes   events of the fleet: messages, deaths, hangs; signals
-          produces   loads and saves, one comparison at a time; slots that change hands; views, once per second or rarer
-          waits for  the next event, at most a tenth of a second
+          produces   loads and saves, one comparison at a time; slot swaps; views, at most once per second
+          waits for  the next event, at most 0.1 s
 
-Of the work behind the arrows, `comparisons` has the decisions, `lost` the processes that die, `checkpointing` what is
-saved, `ending` why the run ends, `resuming` what it is continued from, and `recorder` all that is written and shown.
+`comparisons` carries out decisions, `lost` replaces dead processes, `checkpointing` saves, `ending` ends the run,
+`resuming` restores saved state, and `recorder` writes all records and displays.
 """
 
 from __future__ import annotations
@@ -76,19 +76,19 @@ from pbt_rl.run.warm_start import WarmStart
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 PATIENCE_SECONDS = 0.1
 SAVE_SECONDS = 30.0
-"""Without any progress for this long the run is not saved at its end. (40 members on a slow disk take minutes.)"""
+"""The save at the end is given up after this time without progress. (40 members on a slow disk take minutes.)"""
 ROLLOUT_SECONDS = 300.0
-"""So long may a learner take to begin with that: it answers when the rollout of a simulator is whole."""
+"""Maximum wait for learners to begin the last save, because a simulator first completes its rollout."""
 SAY_SECONDS = 5.0
-"""So often the user is told what is waited for then."""
+"""Interval of messages during that wait."""
 ANSWER_SECONDS = 8.0
-"""A learner that has started and gives no sign of life for this long is not waited for."""
+"""The save at the end is given up if a learner has no heartbeat for this long."""
 
 
 class Supervisor:
-    """One run. continued: an existing one goes on. first: what its members begin with.
+    """Supervisor of one run. continued: a run to resume. first: initial weights of members.
 
-    callbacks: a user's functions. fleet: starts the processes; on this machine, if left out.
+    callbacks: user functions. fleet: starts the processes; the default is this machine.
     """
 
     def __init__(
@@ -150,9 +150,9 @@ class Supervisor:
     # -- the run ----------------------------------------------------------------------------------------------
 
     def run(self) -> int:
-        """Train until a budget is spent, a signal comes or something fails; leave nothing behind."""
+        """Train until a budget is spent, a signal arrives or a failure; return the exit code."""
         signals = handling((*SIGNALS, signal.SIGUSR1), self._note_signal)
-        with signals, contextlib.closing(self._presses):  # before there is a file
+        with signals, contextlib.closing(self._presses):  # before any file exists
             try:
                 self._recorder.start(self._continued, self._first, self._throughput.spent.seconds)
             except OSError as error:
@@ -183,7 +183,7 @@ class Supervisor:
             if fleet is not None and saves:
                 self._save_at_end(fleet)
         finally:
-            with contextlib.ExitStack() as end:  # each whatever becomes of the others, the last one first
+            with contextlib.ExitStack() as end:  # each runs even if another raises, last one first
                 end.push(end_pool)
                 end.callback(self._finish, ended)
                 if fleet is not None:
@@ -213,7 +213,7 @@ class Supervisor:
                 self._progress.done(lambda _: progress_gap(self._throughput.seconds))
 
     def _note_signal(self, number: int, _frame: FrameType | None) -> None:
-        if number == signal.SIGUSR1:  # what schedulers send before they end a job
+        if number == signal.SIGUSR1:  # schedulers send it before they end a job
             self._checkpoints.when.asked = True
             return
         self.end.signal = self.end.signal or number
@@ -222,13 +222,13 @@ class Supervisor:
 
     @property
     def _hurried(self) -> bool:
-        """Ctrl-C was pressed twice: nothing is waited for."""
+        """True after a second Ctrl-C: end without waiting."""
         return self._presses.count > 1
 
-    # -- where it begins, what is saved ---------------------------------------------------------------------------
+    # -- initial state, saved state -------------------------------------------------------------------------------
 
     def _start(self) -> tuple[Start, StatePool]:
-        """Return where the processes begin, and the memory of all states. Raises ConfigError if some cannot be read."""
+        """Build the initial state of the processes and the pool of states. Raises ConfigError if one is unreadable."""
         values = [member.values for member in self._population.members]
         store, pool, names = make_store(self._resolved, values[0])
         self._checkpoints.names = names
@@ -246,7 +246,7 @@ class Supervisor:
         return self._continued.start(slots, values[0], plan, same_plan=self._same_plan, seconds=seconds), pool
 
     def _state(self, fleet: Fleet) -> dict[str, Any]:
-        """Return what a checkpoint holds besides the learners', as JSON types."""
+        """Return the checkpoint's state, except that of the learners, as JSON types."""
         return {
             "run": run_state(self._controller, self._population, self._comparisons, self._throughput),
             "record": self._recorder.positions(),
@@ -262,12 +262,12 @@ class Supervisor:
 
     @property
     def _all_serve(self) -> bool:
-        """All learners are there."""
+        """True if all learners have started."""
         return len(self._ready) == len(self._resolved.plan.packs)
 
     @property
     def _may_save(self) -> bool:
-        """No learner is missed, or that may last: the states of its members are here."""
+        """True if the run can be saved: all learners run, or (with --nodes) copies replace missing ones."""
         return self._begun and (self._resolved.spread or self._all_serve)
 
     def _begin_checkpoint(self, fleet: Fleet) -> None:
@@ -311,7 +311,7 @@ class Supervisor:
                 assert_never(message)
 
     def _note_ready(self, fleet: Fleet, pack: int, note: str) -> None:
-        """A learner has started."""
+        """Note that a learner has started."""
         self._ready.add(pack)
         self._comparisons.dispatch.started(pack)
         if note:
@@ -322,10 +322,10 @@ class Supervisor:
             self._begin_to_train()
 
     def _begin_to_train(self) -> None:
-        """Every learner is there, and no frame was sampled yet."""
+        """Start training once all learners are ready, before the first frame."""
         self._begun = True
         if self._continued is None:
-            self._comparisons.observe()  # a search sets how far its members train first
+            self._comparisons.observe()  # a search sets the first budgets of its members
         else:
             self._comparisons.go_on(self._given)  # the state was saved after a comparison
         self._checkpoints.start()
@@ -353,7 +353,7 @@ class Supervisor:
     # -- the end ----------------------------------------------------------------------------------------------
 
     def _save_at_end(self, fleet: Fleet) -> str:
-        """Have all decisions applied and the run saved; nothing is trained meanwhile. Return why it was not saved."""
+        """Apply all decisions and save the run, without training. Return the reason if it was not saved."""
         self._closing = True
         self._throughput.end()
         if not self._begun:
@@ -367,7 +367,7 @@ class Supervisor:
         return unsaved
 
     def _save_last(self, fleet: Fleet) -> str:
-        """Pause all learners and save the run; return why it was not saved, or nothing."""
+        """Pause all learners and save the run. Return the reason if it was not saved, or an empty string."""
         checkpoints, dispatch = self._checkpoints, self._comparisons.dispatch
         for pack in range(len(self._resolved.plan.packs)):
             fleet.send(pack, PauseTraining())
@@ -383,13 +383,13 @@ class Supervisor:
                 patience.renew()
             if waits and slow.due():
                 again = "; another Ctrl-C ends it unsaved" if self._presses.count else ""
-                self._recorder.note(f"the run is saved when its rollout is whole{again}")
+                self._recorder.note(f"the run is saved after the current rollout{again}")
             if patience.over():
                 return f"nothing could be written for {SAVE_SECONDS:.0f} s"
             for event in fleet.events(PATIENCE_SECONDS):
                 if isinstance(event, LearnerLost):
                     return event.text
-                if not isinstance(event, ActorFailed):  # no actor is needed any more
+                if not isinstance(event, ActorFailed):  # actors are not needed anymore
                     self._handle(fleet, event)
             silent = next((p for p in self._ready if fleet.silent_seconds(p) > ANSWER_SECONDS), None)
             if silent is not None:

@@ -12,12 +12,12 @@ RATE_WINDOW_SECONDS = 10.0
 STRETCH_SECONDS, LEAST_STRETCH_SECONDS = 60.0, 5.0
 RECENT_REPORTS = 5
 HISTORY_REPORTS = 10_000
-"""With more reports every second one of the older half is forgotten: a run of a month has millions."""
+"""With more reports, each second one of the older half is dropped, because a run of a month has millions."""
 
 
 @dataclass(frozen=True)
 class Spent:
-    """What a run has used when it is saved: `seconds` and `training_seconds` of its `Throughput`, and frames of all."""
+    """Resources used at a checkpoint: `seconds` and `training_seconds` of `Throughput`, and total frames."""
 
     seconds: float
     training_seconds: float
@@ -25,7 +25,7 @@ class Spent:
 
 
 class Throughput:
-    """Frames and stage seconds over the time since it was made. The seconds of a resumed run include those before.
+    """Frames and stage seconds over time. The seconds of a resumed run include those before the resume.
 
     clock: seconds since any moment.
     """
@@ -34,7 +34,7 @@ class Throughput:
         self._clock, self._began = clock, clock()
         self._before = Spent(0.0, 0.0, 0)
         self._history: list[tuple[float, int]] = [(0.0, 0)]
-        """(seconds, frames of the population) at every report; of long ago at some reports only."""
+        """(seconds, frames of the population) per report; older reports are thinned out."""
         self._training_since: float | None = None
         self._training_until: float | None = None
         self._stages: dict[str, float] = {}
@@ -42,13 +42,13 @@ class Throughput:
         """(seconds, stage seconds) of the views of the last minute."""
 
     def resume(self, spent: Spent) -> None:
-        """Go on from what the run had used before; the time until now does not count."""
+        """Continue from the usage before the resume; the time until now does not count."""
         self._before, self._began = spent, self._clock()
         self._history = [(spent.seconds, spent.frames)]
 
     @property
     def spent(self) -> Spent:
-        """What the run has used by now; the frames are those of the last report."""
+        """Usage so far, with the frames of the last report."""
         return Spent(self.seconds, self.training_seconds, self._history[-1][1])
 
     @property
@@ -64,12 +64,12 @@ class Throughput:
         return self._before.training_seconds + now
 
     def end(self) -> None:
-        """Training has ended: what follows, such as saving, does not count."""
+        """Stop the training clock, because saving and evaluation do not count."""
         self._training_until = self.seconds
 
     @property
     def trains(self) -> bool:
-        """Whether frames have been made since the start, or since a resume."""
+        """True once frames were made since the start or resume."""
         return self._training_since is not None
 
     @property
@@ -97,10 +97,10 @@ class Throughput:
         _add(self._stages, stage_seconds)
 
     def busy_threads(self, environment_seconds: float) -> dict[str, float]:
-        """Return the busy threads by stage, mean over the last minute; nothing in the first seconds.
+        """Return the mean busy threads by stage over the last minute; nothing in the first seconds.
 
-        environment_seconds: of the environments since the last call. Stages report when they end, some of them after
-        seconds, so shares of a single second would be 0 and 1 in turns.
+        environment_seconds: CPU time of environments since the last call. The window is long because stages report when
+        they end, so that shares of one second would alternate between 0 and 1.
         """
         stages, self._stages = self._stages, {}
         _add(stages, {"environment": environment_seconds})  # learners report that of simulators

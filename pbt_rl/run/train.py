@@ -1,4 +1,4 @@
-"""Starts a run, or continues it, in its folder."""
+"""Start or resume of a run in its folder."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
 
 
 def train(config: Config, callbacks: Callbacks | None = None, spare: Waiting[Any, Any] | None = None) -> int:
-    """Train a population where its options say; return the exit code. spare: a learner to use. Raises as `train_on`."""
+    """Train a population; return the exit code. spare: a started learner process. Raises as `train_on`."""
     with _machines(config) as cluster:
         return train_on(cluster, config, callbacks, spare)
 
 
 def resolve(config: Config) -> ResolvedRun:
-    """Plan a run and start nothing of it. Raises ConfigError or EnvSetupError."""
+    """Plan a run without starting it. Raises ConfigError or EnvSetupError."""
     with _machines(config) as cluster:
         return _resolved(cluster, config)
 
 
 def _machines(config: Config) -> AbstractContextManager[OverNodes | None]:
-    """Return the cluster that --nodes names; none if the run is for this machine. Raises ConfigError."""
+    """Connect to the cluster of --nodes; None for this machine. Raises ConfigError."""
     if not config.nodes:
         return nullcontext()
     from pbt_rl.run.nodes.fleet import connected  # noqa: PLC0415 - Ray is loaded with it
@@ -59,17 +59,17 @@ def train_on(
     callbacks: Callbacks | None = None,
     spare: Waiting[Any, Any] | None = None,
 ) -> int:
-    """Train a population; return the exit code. cluster: where its processes run; None for this machine.
+    """Train a population; return the exit code. cluster: cluster for its processes; None for this machine.
 
-    A run of the same name is continued from its last checkpoint. Raises ConfigError or EnvSetupError before anything is
-    started, and what a callback has raised, once the run has ended.
+    A run of the same name continues from its last checkpoint. Raises ConfigError or EnvSetupError before anything
+    starts, and the exception of a callback after the end of the run.
     """
     resolved = _resolved(cluster, config)
     here = resolved if cluster is None else replace(resolved, plan=replace(resolved.plan, packs=()))
     check_start(here)
     check_trackers(config)
-    resolved.controller().initial(config.members)  # a wrong --pbt.tune shows before a folder is made
-    # Read before an old run of this name is set aside: it may be the one to begin from.
+    resolved.controller().initial(config.members)  # find a wrong --pbt.tune before making a folder
+    # Read before an old run of this name is moved, because --init-from may be that run.
     first = None if may_resume(config) else WarmStart.find(resolved, _warn)
     claim = claim_run_folder(config)
     callbacks = callbacks or Callbacks()
@@ -79,7 +79,7 @@ def train_on(
     try:
         continued = find_continued(claim.config, claim.folder, _warn) if claim.existing else None
         if claim.existing and continued is None:
-            _warn(f"{claim.folder.path} ended before it was saved for the first time: it begins anew")
+            _warn(f"{claim.folder.path} was never saved: starting it again")
             claim.release(failed=False)
             claim = claim_run_folder(replace(claim.config, overwrite=True))
         if continued is None and first is None:
@@ -102,7 +102,7 @@ def train_on(
             print(f"{claim.folder.path} has ended ({supervisor.end.why}): {supervisor.end.remedy}")
             code = 0
         failed = False
-    except RunFailed:  # after it had begun: what it left explains it
+    except RunFailed:  # the run had started, so keep its folder for diagnosis
         failed = False
         raise
     finally:

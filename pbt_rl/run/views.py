@@ -1,4 +1,4 @@
-"""The run as its displays see it: how it is now, and at its end in a sentence what it has come to."""
+"""View of a run for its displays, and the summary sentence at its end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from pbt_rl.run.throughput import Throughput
 
 
 def discarded_share(resolved: ResolvedRun, discarded: int, steps: int) -> float:
-    """Return the share of discarded rollouts among all. discarded: rollouts of one policy; steps: of all members."""
+    """Return the share of discarded rollouts. discarded: per-policy rollouts. steps: of all members."""
     packs = resolved.plan.packs
     envs = sum(pack.envs_per_policy for pack in packs) / len(packs)
     sampled = steps / (envs * resolved.config.learner.rollout)
@@ -36,24 +36,24 @@ def discarded_share(resolved: ResolvedRun, discarded: int, steps: int) -> float:
 
 
 UNCOMPARED = "members were never compared"
-"""Begins the last line of a run that compared nobody."""
+"""Start of the last line of a run without comparisons."""
 VIEW_SECONDS, MOST_VIEW_SECONDS = 1.0, 10.0
-"""Between two views."""
+"""Minimum and maximum seconds between two views."""
 LEAST_PROGRESS_SECONDS, PROGRESS_SECONDS, MOST_PROGRESS_SECONDS = 0.5, 10.0, 60.0
-"""Between two records of the members' progress: at a run's first moments, usually, and in a run of days."""
+"""Seconds between two records of progress: at the start of a run, usually, and in a run of days."""
 CURVE_POINTS = 2_000
-"""A curve does not show more: a record of progress waits for this share of the run's time."""
+"""Maximum points of a curve: a long run records progress once per this share of its time."""
 
 
 def view_gap(took_seconds: float) -> float:
-    """Return the seconds from one view to the next: of a thousand members one takes a good part of a second."""
+    """Return the seconds until the next view, longer for slow views (1,000 members take almost a second)."""
     return min(max(VIEW_SECONDS, 10 * took_seconds), MOST_VIEW_SECONDS)
 
 
 def progress_gap(run_seconds: float) -> float:
-    """Return the seconds from one record of progress to the next: of 64 members each takes 8 kB of the journal.
+    """Return the seconds until the next record of progress; with 64 members it takes 8 kB of the journal.
 
-    A run of seconds has a curve as well: early gaps are a tenth of the time so far.
+    Early gaps are a tenth of the run time, so that a run of seconds has a curve too.
     """
     early = min(max(LEAST_PROGRESS_SECONDS, run_seconds / 10), PROGRESS_SECONDS)
     return max(early, min(run_seconds / CURVE_POINTS, MOST_PROGRESS_SECONDS))
@@ -72,9 +72,9 @@ def run_view(
     learners_replaced: int,
     begun: bool,
 ) -> RunView:
-    """Return the view of now. environment_seconds: CPU-seconds that environments took since the view before.
+    """Build a view of the current state. environment_seconds: CPU-seconds of environments since the last view.
 
-    learns: a learner has a batch to learn from. begun: all learners have been ready.
+    learns: True if a learner has a batch. begun: True once all learners were ready.
     """
     config, rate, members = resolved.config, throughput.steady_rate(), population.views()
     controls = [replace(m, control=True) for m in members[config.num_policies :]]
@@ -114,9 +114,9 @@ def run_view(
 def seconds_to_end(
     config: Config, population: Population, rate: float, training_seconds: float
 ) -> float | None:
-    """Return the time until a budget is spent; None if it is unknown. rate: frames/s of all members.
+    """Estimate the seconds until a budget is spent; None if unknown. rate: frames/s of all members.
 
-    Of a search it is an upper bound: that of a search which gives up no further member.
+    For a search this is an upper bound, because it may stop members.
     """
     left = []
     full = controller_entry(config.controller).full_frames(config, config.train_for_frames)
@@ -131,7 +131,7 @@ def seconds_to_end(
 def seconds_to_comparison(
     controller: Controller, population: Population, rate: float, training_seconds: float = 0.0
 ) -> float | None:
-    """Return the time until the next comparison is due, 0 if it waits for episodes; None if it is unknown."""
+    """Estimate the seconds until the next comparison: 0 if it waits for episodes, None if unknown."""
     training = sum(not member.stopped for member in population.members)
     controller, report = innermost(controller, population.report(training_seconds))
     if not isinstance(controller, PbtController) or rate <= 0 or min(training, len(report.members)) < 2:
@@ -149,19 +149,19 @@ def _waits_for(resolved: ResolvedRun, *, begun: bool) -> str:
 
 
 LONG_WAIT = 3
-"""Periods that a comparison may wait before that is said, if any episode has ended; else it is one."""
+"""Periods that a comparison may wait before a warning; one period if no episode has ended."""
 
 
 class WaitingComparison:
-    """Says once that a comparison has waited long for episodes: members are not compared, though nothing fails."""
+    """Detector of a comparison that waits too long for episodes, which raises no error. It warns once."""
 
     def __init__(self, period_frames: int) -> None:
         self._period = period_frames
         self._due_frames: int | None = None
-        """Frames of the member with the fewest, when the comparison was due."""
+        """Minimum frames of the members when the comparison was due."""
 
     def __call__(self, view: RunView) -> list[str]:
-        """Return what is to be said now."""
+        """Return the warnings for this view."""
         frames = min((one.frames for one in view.members if not (one.stopped or one.control)), default=0)
         if view.comparison_in_seconds != 0 or self._due_frames is None:
             self._due_frames = frames if view.comparison_in_seconds == 0 else None
@@ -170,20 +170,20 @@ class WaitingComparison:
         if waited < (LONG_WAIT if ended else 1) * self._period:
             return []
         text = (
-            "WARNING: a comparison of members has waited for more than --pbt.period-frames: "
-            f"{'episodes are long' if ended else 'no episode has ended'}, and every environment of a member has to end "
-            "one. Let episodes end (such as by a TimeLimit), or give each member fewer environments"
+            "WARNING: a comparison has been overdue for longer than --pbt.period-frames: it needs one episode in each "
+            f"environment of a member, and {'episodes are long' if ended else 'no episode has ended'}. Limit the "
+            "length of episodes (such as by a TimeLimit), or give each member fewer environments"
         )
         return [text]
 
 
-# -- what a run has come to ---------------------------------------------------------------------------------
+# -- the result of a run ------------------------------------------------------------------------------------
 
 
 def verdict(resolved: ResolvedRun, view: RunView, folder: Path) -> tuple[str, str]:
-    """Return the best member, comparisons and descent; and why there was no comparison, empty if there was one.
+    """Return a summary (best member, comparisons, descent), and the reason if there was no comparison.
 
-    folder: of the run, whose journal is read. Raises ConfigError if that is damaged.
+    folder: the run folder with its journal. Raises ConfigError if the journal is damaged.
     """
     lineage, noise = Lineage(), Noise()
     for event in journal_events(folder):
@@ -206,19 +206,17 @@ def verdict(resolved: ResolvedRun, view: RunView, folder: Path) -> tuple[str, st
 
 
 def _best(view: RunView) -> str:
-    """Return the best member and its score in final games; without them, in training."""
+    """Format the best member and its score in the final evaluation, otherwise in training."""
     named = best_member(view.members)
     final = next((m.final for m in view.members if m.member == named), None)
     if final is None:
         return best(view)
-    chance = "" if view.random_play is None else f", random play {number(view.random_play)}"
-    return (
-        f"best: member {named} scores {number(final.mean)} in {counted(final.episodes, 'fresh game')}{chance}"
-    )
+    chance = "" if view.random_play is None else f", random policy {number(view.random_play)}"
+    return f"best: member {named}, {number(final.mean)} in {counted(final.episodes, 'evaluation episode')}{chance}"
 
 
 def _uncompared(resolved: ResolvedRun, view: RunView) -> str:
-    """Return why nobody was compared, and which option would have had them compared."""
+    """Explain why no comparison happened, with the option that would change that."""
     config, pbt = resolved.config, resolved.config.pbt
     first, trained = first_comparison(config), view.training_seconds
     by_time = READY_RULES[pbt.ready].by_time
@@ -233,15 +231,15 @@ def _uncompared(resolved: ResolvedRun, view: RunView) -> str:
         if longer < config.train_for_seconds or (
             not config.train_for_seconds and first < config.train_for_frames
         ):
-            budget = "resume it"  # it was ended before its time
+            budget = "resume it"  # it ended before its budget was spent
         kind = "seconds" if by_time else "frames"
         lower = f"lower --pbt.start-{kind} and --pbt.period-{kind}"
-        return f"{said}and this run ended at {reached:,.0f}: {budget}, or {lower}"
+        return f"{said}but this run ended at {reached:,.0f}: {budget}, or {lower}"
     nearest = max(view.members, key=lambda m: m.ended)
     option = "--rows" if resolved.plan.packs[0].groups else "--envs-per-unit"
     fewer = max(1, resolved.plan.packs[0].envs_per_policy // 2)
     return (
-        f"{said}and waited for an episode of each of a member's {environments_each(resolved)} environments "
+        f"{said}but needs one episode in each of a member's {environments_each(resolved)} environments "
         f"(member {nearest.member}: {nearest.ended} of {nearest.environments}): "
         f"give {option} {fewer}, or train longer"
     )

@@ -1,7 +1,7 @@
-"""Members that begin from saved ones instead of from drawn weights: files laid over fresh members, as far as they fit.
+"""Warm start (`--init-from`): saved arrays loaded into initialised members, as far as they fit.
 
-They take arrays alone: their hypers and shaping are this run's own, and their frames, steps, updates and the learning
-rate's schedule begin at 0. Nothing that the other run's config names is imported.
+Only arrays are loaded. Hypers and shaping come from this run, and frames, steps, updates and the learning rate schedule
+start at 0. Modules in the other run's config are not imported.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ class Fitted:
     loaded: tuple[str, ...]
     """Names in the file."""
     misfits: tuple[Misfit, ...]
-    """What was asked for and is not there, or does not fit."""
+    """Requested arrays that are missing or do not fit."""
     skipped: tuple[str, ...]
-    """Names that were asked for and not loaded, each with the reason: the misfits, and what belongs to them."""
+    """Requested names that were not loaded, with the reason: misfits, and arrays of their groups."""
 
 
 def fit(path: Path, tensors: Arrays, names: NetNames, onto: Arrays, parts: str = "all") -> Fitted:
@@ -96,7 +96,7 @@ def read_saved(path: Path) -> Arrays:
 
 
 def _group(name: str) -> str:
-    """Return what is loaded together with this name: the whole optimiser, the statistics of one observation."""
+    """Return the group that is loaded as a whole: the optimiser, or the statistics of one observation."""
     if name.startswith(OPTIMIZER):
         return f"{OPTIMIZER}*"
     if name.startswith(NORMALISERS) and name.count(".") > 1:
@@ -106,7 +106,7 @@ def _group(name: str) -> str:
 
 @dataclass(frozen=True)
 class Origin:
-    """What members begin from. text: as the user wrote it; found: what that is. path: of the file, for messages."""
+    """Source of a warm start. text: as typed. found: its description. path: its file, for messages."""
 
     text: str
     found: str
@@ -116,12 +116,12 @@ class Origin:
 
 @dataclass(frozen=True)
 class WarmStart:
-    """Where every member begins: origins: one for all, or one of each."""
+    """Warm start of all members. origins: one for all, or one per member."""
 
     resolved: ResolvedRun
     origins: tuple[Origin, ...]
     skipped: tuple[tuple[str, ...], ...]
-    """Of each origin: what it lacks or has in another shape, with the reason."""
+    """Per origin: names that are missing or have another shape, with the reason."""
 
     @classmethod
     def find(cls, resolved: ResolvedRun, note: Callable[[str], None]) -> WarmStart | None:
@@ -137,11 +137,11 @@ class WarmStart:
         return cls(resolved, origins, tuple(_checked(one, names, fresh, resolved.config) for one in origins))
 
     def origin(self, member: int) -> Origin:
-        """Return where a member begins."""
+        """Return the origin of a member."""
         return self.origins[member % len(self.origins)]
 
     def sources(self, values: Sequence[Values], names: NetNames) -> list[tuple[int, Read]]:
-        """Return (member, what reads the state that it begins with). values: of every member."""
+        """Return (member, reader of its initial state). values: of all members."""
         return [(m, partial(self._snapshot, m, own, names)) for m, own in enumerate(values)]
 
     def _snapshot(self, member: int, values: Values, names: NetNames) -> MemberSnapshot:
@@ -154,7 +154,7 @@ class WarmStart:
         return MemberSnapshot(header, arrays)
 
     def described(self) -> list[str]:
-        """Return lines about who begins where, and what was skipped."""
+        """Format the origin of each member, and the skipped names."""
         lines = []
         for number, (origin, skipped) in enumerate(zip(self.origins, self.skipped, strict=True)):
             who = "all members begin" if len(self.origins) == 1 else f"member {number} begins"
@@ -163,7 +163,7 @@ class WarmStart:
         return lines
 
     def record(self) -> dict[str, Any]:
-        """Return what is loaded, and where each member begins, in order of id."""
+        """Return the loaded parts and each member's origin, in order of id."""
         members = [self.origin(member).found for member in range(self.resolved.config.members)]
         return {"parts": self.resolved.config.init_parts, "members": members}
 
@@ -184,7 +184,7 @@ def _origin(text: str, note: Callable[[str], None]) -> Origin:
 
 
 def _fresh(resolved: ResolvedRun, member: int) -> tuple[NetNames, Arrays]:
-    """Return the state that a member of this run begins with otherwise."""
+    """Return the initialised state of a member, without a warm start."""
     plan = replace(resolved.plan.packs[0], members=(member,), slots=1, device="cpu")
     values = {name: spec.default for name, spec in resolved.table.items()}
     pack = build_pack(resolved.config, resolved.spec, plan, [values], resolved.config.seed)
@@ -192,7 +192,7 @@ def _fresh(resolved: ResolvedRun, member: int) -> tuple[NetNames, Arrays]:
 
 
 def _checked(origin: Origin, names: NetNames, fresh: Arrays, config: Config) -> tuple[str, ...]:
-    """Return what would be skipped. Raises ConfigError if that may not be, or is everything."""
+    """Return the names that would be skipped. Raises ConfigError if that is not allowed, or if nothing fits."""
     fitted = fit(origin.path, origin.tensors, names, fresh, config.init_parts)
     if fitted.misfits and config.init_strict:
         raise ConfigError(

@@ -122,7 +122,7 @@ def test_lists_may_be_of_other_libraries(names):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"resident": 2}, "resident is no option"),
+        ({"resident": 2}, "Unknown option resident"),
         ({"learner": {"rollout": 0}}, "--learner.rollout 0 cannot be used"),
         ({"mode": "asynk"}, "mode='asynk' cannot be used: give one of async, sync, serial"),
         ({"num_policies": "four"}, "num_policies='four' cannot be used: give a whole number"),
@@ -130,9 +130,9 @@ def test_lists_may_be_of_other_libraries(names):
         ({"learner": 3}, "learner=3 cannot be used: give its options by name"),
         ({"pbt": {"factors": 1.2}}, "pbt.factors=1.2 cannot be used: give several"),
         ({"pbt": {"tune": "gamma"}}, "pbt.tune='gamma' cannot be used: give several texts"),
-        ({"hypers": {"lr": 1}}, "hypers.lr is no option: write hypers.learning_rate"),
+        ({"hypers": {"lr": 1}}, "Unknown option hypers.lr. Write hypers.learning_rate"),
         ({"env_option": {"seed": object}}, "env_option cannot hold <class 'object'>"),
-        ({"env": dict}, "cannot be used: name it"),
+        ({"env": dict}, "cannot be used: give a name"),
     ],
 )
 def test_an_option_that_cannot_be_used_is_one_clear_error(options, message):

@@ -126,7 +126,7 @@ def test_a_folder_of_another_protocol_is_refused_and_new_arms_and_seeds_are_not(
         write_protocol(read_words([*words, "--arm=mf-pbt:--pbt.copy weights"]))
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "notes.txt").write_text("mine")
-    with pytest.raises(ConfigError, match="holds something else"):
+    with pytest.raises(ConfigError, match="is not empty"):
         write_protocol(read_words(["--name=other", f"--out={tmp_path}", *TINY]))
 
 
@@ -354,7 +354,7 @@ def test_an_experiment_goes_on_with_what_is_missing(tmp_path):
     again = start(tmp_path, *words, "2")
     assert again.wait(200) == 0, again.out + again.err
     assert "0 to train" in again.out
-    assert "fresh games of 1 runs" in again.out
+    assert "evaluation episodes of 1 runs" in again.out
     assert [line for line in again.out.splitlines() if line.startswith(("pbt ", "defaults "))] == verdict
     run = folder / "pbt.seed1"
     assert read_judged(run, 4) is not None

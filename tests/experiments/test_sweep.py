@@ -112,7 +112,7 @@ def test_one_that_fails_does_not_end_the_rest(tmp_path):
     assert sorted((e.point.name, e.code) for e in ended) == [("seed0", 2), ("seed1", 0), ("seed2", 0)]
     assert isinstance(ended[0], Ended)
     (failed,) = [line for line in said if "FAILED" in line]
-    assert "'nonsense' is no command" in failed
+    assert "'nonsense' is not a command" in failed
     assert (tmp_path / "logs" / "seed1.txt").read_text().startswith("pbt-rl ")
     assert os.sched_getaffinity(0) == EVERYTHING
 

@@ -112,7 +112,7 @@ def test_in_serial_mode_an_environment_that_raises_ends_the_run_with_its_own_tra
     run = train(folder, "my_walk:make_env", f"--env-option=fault={fault}", *ENDLESS, "--mode=serial")
     assert run.wait(110) == 1
     first, second, *rest = run.err.splitlines()
-    assert first.startswith("pbt-rl: my_walk:make_env raised, and in serial mode it has no process")
+    assert first.startswith("pbt-rl: my_walk:make_env raised an error, which ends a run in serial mode")
     assert second == "Traceback (most recent call last):"
     assert [line for line in rest if line.startswith("  File ")] == [rest[0]]
     assert "my_walk.py" in rest[0]

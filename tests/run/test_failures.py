@@ -20,7 +20,7 @@ def test_a_killed_actor_is_replaced_and_sigterm_ends_the_run_cleanly(tmp_path, t
     run.wait_for(PROGRESS)
     victim, other = run.children("actor")
     victim.send_signal(signal.SIGKILL)
-    restarted = run.wait_for("actor 0 is restarted: actor 0 was killed by SIGKILL")
+    restarted = run.wait_for("restarting actor 0: actor 0 was killed by SIGKILL")
     run.wait_for(PROGRESS, after=restarted)
     assert other in run.children("actor")
     assert len(run.children("actor")) == 2
@@ -77,7 +77,7 @@ def test_a_killed_learner_is_replaced(tmp_path):
     (learner,) = run.children("learner")
     actors = run.children("actor")
     learner.send_signal(signal.SIGKILL)
-    at = run.wait_for("learner 0 (cpu) was killed by SIGKILL; it is replaced, and members 0, 1, 2, 3 lose")
+    at = run.wait_for("learner 0 (cpu) was killed by SIGKILL; replacing it: members 0, 1, 2, 3 lose")
     (event,) = run.events("pack_lost")
     assert [m["from"]["checkpoint"][:3] for m in event["members"]] == ["at_"] * 4
     run.wait_for(PROGRESS, after=at)
@@ -112,7 +112,7 @@ def test_a_learner_that_hangs_is_replaced_and_so_is_another(tmp_path, options):
         time.sleep(2.0)  # it has trained
         learner = run.children("learner")[-1]
         learner.send_signal(stop)
-        at = run.wait_for("it is replaced, and members", after=at)
+        at = run.wait_for("replacing it: members", after=at)
         assert not learner.is_running()
         assert len(run.events("pack_lost")) == number
     run.wait_for(PROGRESS, after=at)

@@ -71,7 +71,7 @@ def test_a_run_ends_what_its_environments_start_and_closes_them_and_says_where_i
     programs = actor.children()
     assert [p.cmdline() for p in programs] == [["sleep", "4321"]] * 2
     actor.kill()
-    seen = run.wait_for("actor 0 is restarted: actor 0 was killed by SIGKILL", after=seen)
+    seen = run.wait_for("restarting actor 0: actor 0 was killed by SIGKILL", after=seen)
     assert not psutil.wait_procs(programs, timeout=0)[1], "gone before the successor starts"
     run.wait_for(PROGRESS, after=seen)
 

@@ -45,5 +45,5 @@ def test_other_rules_are_asked_of_such_a_run_and_a_wrong_name_is_refused(tmp_pat
     with pytest.raises(ConfigError, match=r"--shaping.bat .*did you mean bait"):
         train(parse_resume(tmp_path / "run", ["--shaping.bat", "3"]))
     train(parse_resume(tmp_path / "run", ["--shaping.bait", "3", "--train-for-frames", "9k"]))
-    assert "shaping.bait is 3 for every member from now on, from where PBT" in capsys.readouterr().out
+    assert "shaping.bait is now 3 for each member; PBT" in capsys.readouterr().out
     assert what_if(tmp_path / "run", ["pbt.exploit=truncation"]) == 0

@@ -1,8 +1,8 @@
-"""What is said of comparisons that never come."""
+"""Tests of the description of a run before training."""
 
 import pytest
 
-from pbt_rl.run.shown import describe_plan, unread
+from pbt_rl.run.shown import describe_plan, page, unread
 from tests.helpers.plans import resolved
 
 
@@ -12,14 +12,14 @@ def notes(*options) -> str:
 
 def test_a_run_whose_time_or_frames_do_not_reach_the_first_comparison_is_told():
     timed = ("--pbt.ready=timed", "--pbt.period-seconds=5", "--train-for-frames=1000")
-    assert "compares members first" not in notes(*timed)
+    assert "first comparison is due" not in notes(*timed)
     late = ("--pbt.start-frames=0", "--pbt.period-frames=20000", "--train-for-frames=1000")
-    assert "members first at 20,000 frames" in notes(*late)
+    assert "is due at 20,000 frames" in notes(*late)
     text = notes(*timed, "--pbt.start-seconds=100", "--train-for-seconds=60")
-    assert "PBT compares members first after 100 s, and this run ends after 60" in text
+    assert "is due after 100 s, but this run ends after 60 s" in text
     given = ("--num-policies=4", "--train-for-seconds=10")
     assert "10,000 frames/s in a run of 10 s" in notes(*given, "--pbt.start-frames=25000")
-    assert "members first" not in notes(*given, "--pbt.start-frames=0", "--pbt.period-frames=5000")
+    assert "first comparison is due" not in notes(*given, "--pbt.start-frames=0", "--pbt.period-frames=5000")
 
 
 CARTPOLE = 4 * 8 * 500
@@ -28,18 +28,42 @@ CARTPOLE = 4 * 8 * 500
 
 def test_what_a_comparison_needs_is_in_the_plan():
     text = notes("--num-policies=4")
-    assert "at 25,000 frames each and every 20,000 from there, 24 times at most" in text
-    assert "32 environments of each (2 actors x 2 units of 8)" in text
-    assert f"an episode of each of a member's 32 environments: up to {CARTPOLE:,} frames" in text
+    assert "at 25,000 frames each and then every 20,000, at most 24 times" in text
+    assert "32 environments of each (2 actors x 2 vector envs of 8)" in text
+    assert f"one episode in each of a member's 32 environments: up to {CARTPOLE:,} frames" in text
     assert "warning" not in text
-    assert "with one policy PBT has nothing to compare" in notes("--num-policies=1")
-    assert "nothing to compare" not in notes("--num-policies=1", "--pbt.no-enabled")
+    assert "--num-policies 4 or more" in notes("--num-policies=1")
+    assert "--num-policies 4" not in notes("--num-policies=1", "--pbt.no-enabled")
+
+
+def test_the_rollout_age_is_a_line_of_show_alone():
+    run = resolved("gym/CartPole-v1", "--num-policies=4")
+    (first, *_) = page(run, run.controller().initial(run.config.members)[0])
+    assert "age of rollouts: " in first
+    assert "age of rollouts" not in "\n".join(describe_plan(run))
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (("--actors=1", "--envs-per-unit=2"), " (the recipe's 1024 needs 32 environments of each)"),
+        (
+            ("--actors=1", "--envs-per-unit=2", "--learner.batch=2048"),
+            " (--learner.batch 2048 needs 64 environments of each)",
+        ),
+        (("--learner.batch=1030",), " (--learner.batch 1030, rounded to whole vector envs)"),
+        ((), ""),
+    ],
+)
+def test_another_batch_than_the_option_is_explained(options, reason):
+    (batch,) = (line.split("; ")[2] for line in notes(*options).splitlines() if line.startswith("learner 0"))
+    assert batch.partition(" per policy")[2] == reason
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--pbt.period-frames=15999",), "is less than 16,000, which an episode of each"),
+        (("--pbt.period-frames=15999",), "is less than 16,000, the frames that one episode"),
         (("--pbt.period-frames=16000",), ""),
         (
             ("--env=tensors/pendulum", "--env-option=limit=90", "--pbt.period-frames=8k"),
@@ -47,7 +71,7 @@ def test_what_a_comparison_needs_is_in_the_plan():
         ),
         (
             ("--pbt.period-frames=900", "--env-option=max_episode_steps=10"),
-            "is less than 1,024, which a member",
+            "is less than 1,024, the frames of one batch",
         ),
         (("--pbt.period-frames=900", "--pbt.ready=timed", "--pbt.period-seconds=9"), ""),
     ],
@@ -94,7 +118,7 @@ UNREAD = {
     "--learner.epochs 3 --algo a3c": "--algo a3c",
     "--hypers.unroll 64": "32 steps",
     "--model.core-size 32": "no memory",
-    "--learner.lr-schedule-kl 0.02": "it is read by",
+    "--learner.lr-schedule-kl 0.02": "kl-adaptive",
     "--learner.target-kl 0.02 --mode sync --learner.epochs 1 --learner.minibatches 1": "one optimiser step",
     "--slot-frames 9000": "at the same time",
     "--atari.frame-stack 3": "gym/CartPole-v1",
@@ -106,7 +130,7 @@ UNREAD = {
 def test_what_nothing_reads_is_said(text):
     (note,) = unread(resolved("gym/CartPole-v1", *text.split()))
     option = text.partition(" --")[0]
-    assert note.startswith(f"note: {option} does nothing here: ")
+    assert note.startswith(f"note: {option} ")
     assert UNREAD[text] in note
 
 

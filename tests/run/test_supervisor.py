@@ -362,7 +362,7 @@ def test_a_learner_in_the_midst_of_a_long_rollout_is_waited_for(start, tmp_path,
     fleet.send, fleet.events = send_late, events_late
     assert run() == 0
     assert len(saved(tmp_path)) == 1
-    assert "saved when its rollout is whole" in capsys.readouterr().out
+    assert "saved after the current rollout" in capsys.readouterr().out
 
 
 def test_a_second_ctrl_c_saves_nothing_and_gives_learners_no_time(start, tmp_path):
@@ -475,7 +475,7 @@ def test_a_run_whose_end_cannot_be_written_ends_all_the_same(start, tmp_path, mo
     _, run = start([[READY], [report(1000)], [lambda: monkeypatch.setattr("os.fsync", full)], [report(3000)]])
     with pytest.raises(RunFailed, match="was not saved at its end: No space left on device"):
         run()
-    assert "summary.json was not written: No space left on device" in capsys.readouterr().out
+    assert "summary.json could not be written: No space left on device" in capsys.readouterr().out
     assert events(tmp_path)[-1]["event"] == "end"
     assert not list((tmp_path / "x").glob(".summary*"))
 

@@ -251,10 +251,10 @@ def said(config: Config, compared: Sequence[int]) -> str:
         return ""
     least = f"{_up(frames / held):,}" if held else f"more than {frames:,}"
     return (
-        f"each member was compared {held:.3g} times instead of about {due}: --pbt.period-frames {pbt.period_frames} is "
-        f"too short for {pbt.min_episodes} episodes that began after a member's last change, and for one per "
-        f"environment. Give {least}{' or more' if held else ''}, or fewer environments (--envs-per-unit, --actors, or "
-        "--rows of a simulator), with another --name"
+        f"each member was compared {held:.3g} times instead of about {due}: --pbt.period-frames {pbt.period_frames:,} "
+        f"is too short. Between two comparisons a member needs {pbt.min_episodes} whole episodes, and at least "
+        f"one in each environment. Give {least}{' or more' if held else ''}, or fewer environments (--envs-per-unit, "
+        "--actors, or --rows of a simulator), under another --name"
     )
 
 
