@@ -276,7 +276,7 @@ OF_CONTROLLERS = ("schedule", "search", "pbt.frequencies", "pbt.migrant_hypers")
 def unread(resolved: ResolvedRun) -> list[str]:
     """Format a note for each option with a changed value that this run does not use."""
     config = resolved.config
-    usual = in_frames(config.train_for_frames) | recommended(resolved)
+    usual = {**in_frames(config.train_for_frames), **recommended(resolved)}
     reasons = dict([*_reasons(config, resolved.spec.seats), *_of_learning(resolved)])
     found = []
     for one in table(config).values():
