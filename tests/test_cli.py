@@ -150,7 +150,10 @@ def test_show_prints_plan_values_and_what_differs_and_starts_nothing(pbt_rl, tmp
     code, out, err = pbt_rl("train", *given, "--show")
     assert (code, err) == (0, "")
     plan, _, options = out.partition("options that differ from the defaults")
-    assert "learner 0 on cpu: members 0, 1, 2, 3; 48 environments of each (3 actors x 2 vector envs of 8)" in plan
+    assert (
+        "learner 0 on cpu: members 0, 1, 2, 3; 48 environments of each (3 actors x 2 vector envs of 8)"
+        in plan
+    )
     compared = "members are compared at 5,000 frames each and every 4,000 from there, 24 times at most"
     assert f"\n{compared}: --controller pbt" in plan
     assert re.search(r"\nlearning_rate +0\.002 +1e-06:0\.01:log +1e-06\.\.0\.01 +0\.\.1\n", plan)
