@@ -25,7 +25,7 @@ def options(text):
     """Returns the options of a help text, one per line: `--name KIND (allowed; default: ...)`."""
     found = []
     for line in text.splitlines():
-        if shown := re.match(r"  (--.+?)(?:  +(.*))?$", line):
+        if shown := re.match(r"  (--.+?[^.])(?:  +(.*))?$", line):
             found.append([shown[1], shown[2] or ""])
         elif found and line.startswith(" " * 10):
             found[-1][1] += f" {line.strip()}"
@@ -108,7 +108,7 @@ def test_help_shows_the_values_of_the_recipe_as_defaults(pbt_rl):
 
 def test_every_option_of_the_config_has_help_and_can_be_set():
     docs = {name: text for kind in (Config, PbtConfig) for name, text in field_docs(kind).items()}
-    assert docs["period_frames"].startswith("Emulator frames")
+    assert docs["period_frames"].startswith("PBT interval: emulator frames")
     groups = (type(group) for group in Config("toy/x").groups())
     for kind in (Config, PbtConfig, *groups, Hypers, ModelConfig, LearnerConfig):
         for f in dataclasses.fields(kind):
@@ -154,7 +154,7 @@ def test_show_prints_plan_values_and_what_differs_and_starts_nothing(pbt_rl, tmp
         "learner 0 on cpu: members 0, 1, 2, 3; 48 environments of each (3 actors x 2 vector envs of 8)"
         in plan
     )
-    compared = "members are compared at 5,000 frames each and every 4,000 from there, 24 times at most"
+    compared = "members are compared at 5,000 frames each and then every 4,000, at most 24 times"
     assert f"\n{compared}: --controller pbt" in plan
     assert re.search(r"\nlearning_rate +0\.002 +1e-06:0\.01:log +1e-06\.\.0\.01 +0\.\.1\n", plan)
     assert re.search(r"\nnot tuned: gamma 0.99, gae_lambda 0.95, .*, unroll 16\n", plan)
@@ -199,21 +199,21 @@ def test_an_adapted_learning_rate_is_not_tuned(pbt_rl):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("--controller pbt --train-for-frames 40000", "first at 40,000 frames each"),
+        ("--controller pbt --train-for-frames 40000", "due at 40,000 frames each"),
         ("--controller pbt --train-for-frames 40001", ""),
-        ("--train-for-frames 40001", "after 1 comparison: "),
-        ("--train-for-frames 220000", "after 9 comparisons: groups that mf-pbt compares every 10 of them"),
+        ("--train-for-frames 40001", "after 1 comparison. "),
+        ("--train-for-frames 220000", "after 9 comparisons. mf-pbt never compares the groups of --pbt.frequencies 10"),
         ("--train-for-frames 220001", ""),
-        ("--train-for-frames 220001 --pbt.period-growth 1.1", "after 7 comparisons: "),
-        ("--train-for-frames 220001 --pbt.frequencies 1 10 11", "every 11 of them"),
-        ("--train-for-frames 220000 --pbt.frequencies 1 10 11", "every 10 and 11 of them"),
+        ("--train-for-frames 220001 --pbt.period-growth 1.1", "after 7 comparisons. "),
+        ("--train-for-frames 220001 --pbt.frequencies 1 10 11", "--pbt.frequencies 11"),
+        ("--train-for-frames 220000 --pbt.frequencies 1 10 11", "--pbt.frequencies 10 and 11"),
     ],
 )
 def test_comparisons_for_which_the_frames_do_not_suffice_are_told(pbt_rl, given, said):
     """The first is at 40,000 frames, and one every 20,000 frames after it: the tenth is at 220,000."""
     shown = "--env toy/identity --num-policies 12 --controller mf-pbt --pbt.start-frames 40000"
     _, out, _ = pbt_rl("train", *shown.split(), "--pbt.period-frames", "20000", *given.split(), "--show")
-    told = [line for line in out.splitlines() if line.startswith("note:") and "compare" in line]
+    told = [line for line in out.splitlines() if line.startswith("note:") and "compar" in line]
     assert len(told) == bool(said)
     assert all(said in line for line in told)
 
@@ -231,8 +231,8 @@ def test_commands_version_and_help(pbt_rl, tmp_path):
     assert pbt_rl()[0] == EXIT_USER_ERROR
     words = "--env=toy/identity --experiment x --seed 3 --lr -1 --gpus 2"
     _, _, err = pbt_rl("train", *words.split())
-    ours = ["write --name", "write --hypers.learning-rate", "write --devices"]
-    assert [line.split(": ")[-1] for line in err.splitlines()] == ours
+    ours = ["--name", "--hypers.learning-rate", "--devices"]
+    assert [line.split(" ")[-1] for line in err.splitlines()] == ours
 
 
 def test_envs_lists_what_is_here_without_torch(tmp_path):
@@ -243,7 +243,7 @@ def test_envs_lists_what_is_here_without_torch(tmp_path):
         "except SystemExit as end: print('torch' in sys.modules, end.code)\n"
     )
     out = python(code, tmp_path)
-    assert "toy/  toys with known answers" in out
+    assert "toy/  toys with known solutions" in out
     assert "CartPole-v1" in out
     assert out.endswith("False 0\n")
 
