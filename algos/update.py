@@ -58,7 +58,7 @@ class StepLog:
             self._values_SPV[step, span] = row_GV
 
     def read(self, steps: int, span: slice, name: str) -> Tensor:
-        """Return one statistic of the first steps, [steps, G], on the device."""
+        """Return a statistic of the first `steps` optimiser steps of a batch, [steps, G], on the device."""
         return self._values_SPV[:steps, span, self.names.index(name)].contiguous()
 
     def fetch(self) -> NDArray[np.float32]:

@@ -90,7 +90,7 @@ def recipe() -> dict[str, object]:
 
 
 def raw_scores(options: AtariOptions) -> AtariOptions:
-    """Return the options of evaluations, with unclipped rewards. Games are always played to their end."""
+    """Return the options of evaluations: rewards are not clipped. A lost life never ends a game of the emulator."""
     return replace(options, clip_reward=False)
 
 

@@ -50,7 +50,7 @@ class Growth:
 
     @property
     def waits_seconds(self) -> float | None:
-        """Return the seconds that the actor can wait for actions; None, without limit, if no rows are missing."""
+        """Return the seconds that the actor may wait for actions before it makes the next row. None: all rows exist."""
         if self._next_one() is None:
             return None
         return max(0.0, self._from - time.monotonic())

@@ -202,7 +202,10 @@ def test_an_adapted_learning_rate_is_not_tuned(pbt_rl):
         ("--controller pbt --train-for-frames 40000", "due at 40,000 frames each"),
         ("--controller pbt --train-for-frames 40001", ""),
         ("--train-for-frames 40001", "after 1 comparison. "),
-        ("--train-for-frames 220000", "after 9 comparisons. mf-pbt never compares the groups of --pbt.frequencies 10"),
+        (
+            "--train-for-frames 220000",
+            "after 9 comparisons. mf-pbt never compares the groups of --pbt.frequencies 10",
+        ),
         ("--train-for-frames 220001", ""),
         ("--train-for-frames 220001 --pbt.period-growth 1.1", "after 7 comparisons. "),
         ("--train-for-frames 220001 --pbt.frequencies 1 10 11", "--pbt.frequencies 11"),

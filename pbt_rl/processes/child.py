@@ -135,7 +135,7 @@ class Program:
         return int(found[1])
 
     def _hear(self) -> None:
-        """Receive from the keeper: the program's id, finally the last output."""
+        """Receive a message of the keeper: first the program's id, at the end its last output."""
         self._line.settimeout(PID_SECONDS)
         try:
             heard = self._line.recv(1 << 16)

@@ -187,7 +187,7 @@ class Comparisons:
             self._next_look = time.monotonic() + min(LOOK_GAP * took, MOST_LOOK_GAP_SECONDS)
 
     def note_applied(self, ack: Acknowledgement) -> None:
-        """Continue after a decision was applied."""
+        """Record a learner's acknowledgement of a decision, and reassign slots."""
         pending = self.dispatch.applied(ack)
         if pending.decided is None:  # it has taken a slot
             if pending.proves:

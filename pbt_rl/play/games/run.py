@@ -141,8 +141,8 @@ class Evaluations:
     def begin_games(self, checkpoint: Checkpoint, member: int | None, all_frames: int) -> None:
         """Start the evaluation of a member of a checkpoint.
 
-        member: None if none has an objective yet, which starts nothing. all_frames: frames of the whole population at
-        the checkpoint.
+        member: the one to evaluate. None: no member has an objective yet, so nothing is started. all_frames: frames of
+        the whole population at the checkpoint.
         """
         generations = {saved.member: saved.generation for saved in checkpoint.members()}
         if member is None or member not in generations:
