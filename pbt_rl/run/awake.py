@@ -1,4 +1,4 @@
-"""Clocks and timeouts of the supervisor that exclude time in which its process was stopped.
+"""Clocks and timeouts that exclude time in which this process was stopped.
 
 Otherwise a supervisor that was stopped (SIGSTOP, a frozen container) would treat all its processes as hung.
 """
@@ -67,7 +67,7 @@ class AwakeClock:
 
 
 class RunningClock:
-    """Clock that excludes time in which the whole process was stopped (SIGSTOP, a frozen container).
+    """Clock that excludes time in which this process was stopped (SIGSTOP, a frozen container).
 
     A thread polls the clock, also while the main thread waits. If two polls are more than STOP_SECONDS apart, only the
     CPU time between them counts, because a busy process can keep the thread from polling.
@@ -100,7 +100,7 @@ def _look_often(clock: weakref.ref[RunningClock]) -> None:
 
 
 class Starved:
-    """Heartbeat age of one process without the time for which it waited for a CPU core.
+    """Heartbeat age of a process, without its waits for a CPU core.
 
     clock: seconds since any moment.
     """
@@ -109,7 +109,7 @@ class Starved:
         self._clock, self._began, self._waited = clock, float("-inf"), 0.0
 
     def of_silence(self, seconds: float, counted: float, pid: int) -> float:
-        """Return `counted` minus the seconds of waiting for a core, at least LEAST_COUNTED of it.
+        """Return `counted` seconds minus the waits for a core, but at least the share LEAST_COUNTED.
 
         Call it once a second. seconds: since the last heartbeat; a newer heartbeat restarts the count. pid: of the
         process; its children are included.
