@@ -118,7 +118,7 @@ class Due:
             self.next_copies = time.monotonic() + period
 
     def ask_last(self) -> None:
-        """Request a last checkpoint and stop the schedule, because another could fall due while it is written."""
+        """Request a last checkpoint and stop the schedule. Otherwise another could fall due while it is written."""
         self.every_seconds = self.copy_seconds = 0.0
         self.next_seconds = self.next_copies = math.inf
         self.asked, self.copies_asked = True, False
@@ -274,7 +274,7 @@ class Checkpointing:
         return True
 
     def note_learner_saved(self, pack: int, message: LearnerSaved) -> None:
-        """Record the state of a learner; with the last one, begin to save the members."""
+        """Record the state of a learner. After the last one, begin to save the members."""
         current = self._round
         if current is None or message.number != current.number:
             return  # of an abandoned checkpoint
@@ -301,7 +301,7 @@ class Checkpointing:
                 self._dispatch.save_next(pack)
 
     def note_saved(self, pack: int, state: State) -> None:
-        """Record that a state is in the pool; pass it to the writer if it belongs to the round."""
+        """Record that a state is in the pool. Pass it to the writer if it belongs to the round."""
         current = self._round
         pin = None if current is None else current.to_come.pop(state.key, None)
         if current is None or pin is None:
@@ -416,7 +416,7 @@ class Checkpointing:
 
 
 def _counted(header: SnapshotHeader, saved: SnapshotHeader) -> SnapshotHeader:
-    """Return a header with newer counts if its learner has saved the state since the checkpoint began."""
+    """Return the header with newer counts. The learner may have saved the state since the checkpoint began."""
     own = saved if saved.member == header.member else header
     frames, steps = max(header.frames, own.frames), max(header.steps, own.steps)
     updates = max(header.updates, own.updates)
