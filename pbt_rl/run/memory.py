@@ -191,7 +191,7 @@ class Memory:
         return ActorRecord(number, setup, boxes)
 
     def begin_anew(self, number: int, start: Start) -> None:
-        """Prepare a pack for a new learner and new actors, after the old ones have ended."""
+        """Prepare a pack for new processes, after the old ones have ended."""
         self._renewals += 1
         actors = [record for record in self.actors if record.pack == number]
         for record in actors:
@@ -257,7 +257,7 @@ def member_layout(resolved: ResolvedRun, values: Values) -> tuple[ArrayLayout, N
 
 
 def make_store(resolved: ResolvedRun, values: Values) -> tuple[Store, StatePool, NetNames]:
-    """Return a store, its pool, and the positions of the parameters in a member's flat vector."""
+    """Create a store and its pool. The names contain the positions of parameters in a member's flat vector."""
     layout, names = member_layout(resolved, values)
     pool = StatePool(layout)
     draws = Drawing(resolved.config, resolved.spec, resolved.plan.packs[0], values)
