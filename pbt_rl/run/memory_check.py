@@ -1,7 +1,7 @@
-"""Memory estimate of a run, from the shapes of its arrays, compared with the memory of host and devices.
+"""Memory estimate of a run, compared with the memory of host and devices.
 
-The large parts are exact: rollouts, copies of the weights, mailboxes. Constants for interpreters and emulators are
-measured. Custom environments are counted as small.
+It is computed from the shapes of arrays. The large parts are exact: rollouts, copies of the weights, mailboxes.
+Constants for interpreters and emulators are measured. Custom environments are counted as small.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def memory_notes(resolved: ResolvedRun) -> list[str]:
 
 
 def check_memory(resolved: ResolvedRun) -> None:
-    """Raise ConfigError if a run's certain allocations exceed the memory of the machine or a GPU."""
+    """Raise ConfigError if the certain allocations exceed the memory of the machine or a GPU."""
     found = estimate(resolved)
     for place, size in found.certain.items():
         there = host_memory().total if place == HOST else _device_bytes(place)
@@ -217,7 +217,7 @@ def pack_bytes(config: Config, spec: EnvSpec, plan: PackPlan) -> PackBytes:
         else auxiliary.replay.device_bytes(layouts, plan.units, plan.slots, plan.envs_per_policy, components)
     )
     steps = [(np.dtype(array.dtype), array.shape) for array in step_array_specs(spec).values()]
-    # Recorded inference batches (CUDA graphs) have one more rollout, which belongs to no vector env.
+    # Inference batches captured as CUDA graphs use one more rollout, which belongs to no vector env.
     rollouts = rollouts_of(config, plan) + (on_device and not spec.resident)
     family = config.env.partition("/")[0]
     return PackBytes(
@@ -257,7 +257,7 @@ def _episode_bytes(spec: EnvSpec, steps: int, state_size: int, recorded: bool) -
     """Return the bytes of a row of a device simulator besides its rollout.
 
     These are the values after time limits, the last observation and state before one, and the sums of the episode.
-    recorded: with the inputs of recorded inference batches.
+    recorded: inference batches are captured as CUDA graphs, which need static inputs.
     """
     last = _size(layout.kept for layout in obs_layouts(spec).values())
     given = recorded * (2 * last + GIVEN_BYTES)
@@ -282,7 +282,7 @@ def _update_bytes(config: Config, spec: EnvSpec, plan: PackPlan, net: PolicyNet,
 
 
 def _kept_for_backward(spec: EnvSpec, net: PolicyNet, dtype: torch.dtype) -> int:
-    """Measure the bytes per sample that autograd keeps, by a forward pass of two samples."""
+    """Measure the bytes per sample that autograd keeps in a forward pass."""
     weights = {p.data_ptr() for p in net.parameters()}
     kept: dict[int, int] = {}
 
