@@ -1,4 +1,4 @@
-"""`pbt-rl envs check`: steps an environment as training would, and reports its mistakes."""
+"""`pbt-rl envs check`: steps an environment as in training and reports its mistakes."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from pbt_rl.envs.conventions import INFORMS, few_shades
 from pbt_rl.envs.time_limits import time_limit
 
 SHORT_STEPS = 500
-"""Steps of each row, at most, in the runs that are compared with the main one."""
+"""Maximum steps per row in the runs that are compared with the main run."""
 MANY_SHAPING_VALUES = 12
 ADVICE_ON_SEEDS = (
-    "; draw all randomness from self.np_random, which super().reset(seed=seed) seeds, or from a generator of your own, "
-    "with which a reset without a seed goes on"
+    "; sample only from self.np_random, which super().reset(seed=seed) seeds, or from your own generator: "
+    "seed it in reset(seed), and keep it if the seed is None"
 )
 
 
 @dataclass
 class Report:
-    """The findings: facts as (title, text), notes about what may be intended, and mistakes."""
+    """Findings: facts as (title, text), notes about possibly intended behaviour, and mistakes."""
 
     facts: list[tuple[str, str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     mistakes: list[str] = field(default_factory=list)
 
     def lines(self) -> list[str]:
-        """Return the findings as text."""
+        """Format the findings."""
         text = [f"{title:<12} {fact}" for title, fact in self.facts]
         text += [f"note: {note}" for note in self.notes]
         text += [f"MISTAKE: {mistake}" for mistake in self.mistakes]
@@ -49,10 +49,10 @@ def check(
     network: Callable[[EnvSpec], list[str]] | None = None,
     device: str = "cpu",
 ) -> Report:
-    """Check an environment. Raises what training would raise if it cannot be made or reset.
+    """Check an environment. Raises the same errors as training if it cannot be constructed or reset.
 
-    steps: of all rows together. timeout_seconds: for one step or reset of the unit. network: makes that of a run, and
-    returns what it sees; raises ValueError if it cannot be made. device: of rows of tensors.
+    steps: of all rows together. timeout_seconds: for one step or reset of the vector env. network: builds the policy
+    network and describes its inputs; raises ValueError if that fails. device: of a device simulator.
     """
     report = Report()
     limit = f"{timeout_seconds:g} s (--timeout-seconds)"
@@ -84,7 +84,8 @@ def check(
     _report_mask(report, main)
     shown = (few_shades(name, *shades) for name, shades in main.shades.items())
     report.notes += filter(None, shown)
-    some = main.ledger is not None and main.ledger.objectives > 0  # at other ends it is missing: said, too
+    # An objective that is missing only at some ends has its own message.
+    some = main.ledger is not None and main.ledger.objectives > 0
     for text in main.remarks:
         if not (some and text.startswith("there is reward shaping")):
             (report.notes if text.startswith(INFORMS) else report.mistakes).append(text)
@@ -102,7 +103,7 @@ def _often(what: str, count: int) -> str:
     return f"{what} ({count} times)" if count > 1 else what
 
 
-# -- judging ------------------------------------------------------------------------------------------------
+# -- findings -----------------------------------------------------------------------------------------------
 
 
 def _describe(spec: EnvSpec) -> list[tuple[str, str]]:
@@ -118,7 +119,7 @@ def _describe(spec: EnvSpec) -> list[tuple[str, str]]:
         action.append(f"continuous, {', '.join(bounds)}")
     shaping = ", ".join(f"{name} {value:g}" for name, value in spec.shaping.items()) or "none"
     return [
-        ("environment", spec.env_id + (f", {spec.seats} seats" if spec.seats > 1 else "")),
+        ("environment", spec.env_id + (f", {spec.seats} agents" if spec.seats > 1 else "")),
         ("observation", obs),
         ("action", "; ".join(action)),
         ("frames", f"{spec.frame_skip} a step"),
@@ -150,7 +151,7 @@ def _report_episodes(report: Report, played: Played, dry_run: DryRun) -> None:
         )
         report.facts.append(("episodes", text))
         if not any(reward.any() for reward in played.rewards_TR):
-            report.notes.append("every reward was 0: random actions find none")
+            report.notes.append("every reward was 0 with random actions")
     elif not played.broke:
         limit = "" if dry_run.engine else ", or a time limit (gymnasium.wrappers.TimeLimit)"
         report.notes.append(
@@ -186,7 +187,7 @@ def _report_mask(report: Report, played: Played) -> None:
 
 
 def _report_seeds(report: Report, dry_run: DryRun, main: Played, seed: int) -> bool:
-    """Compare with the same seed and with another one; returns whether equal seeds gave equal steps."""
+    """Compare runs with equal and different seeds. Return True if equal seeds gave equal steps."""
     steps = min(SHORT_STEPS, len(main.digests))
     again = dry_run.play(steps, seed)
     if again.digests != main.digests[:steps]:
@@ -200,8 +201,8 @@ def _report_seeds(report: Report, dry_run: DryRun, main: Played, seed: int) -> b
             report.notes.append(f"not deterministic under a seed, step {at + 1} differs: {reason}")
         else:
             report.mistakes.append(
-                f"not deterministic under a seed: made anew, with the same seed and actions, step {at + 1} differs"
-                + ("" if dry_run.engine else ADVICE_ON_SEEDS)
+                "not deterministic under a seed: in a new environment with the same seed and actions, "
+                f"step {at + 1} differs" + ("" if dry_run.engine else ADVICE_ON_SEEDS)
             )
         return False
     other = dry_run.play(steps, seed + 1)
@@ -210,12 +211,12 @@ def _report_seeds(report: Report, dry_run: DryRun, main: Played, seed: int) -> b
         ("seeds", f"same seed, same {steps} steps; another seed, {'others' if differs else 'the same too'}")
     )
     if not differs:
-        report.notes.append("not seeded: another seed changes nothing; fine if nothing is drawn at random")
+        report.notes.append("not seeded: another seed changes nothing; correct if nothing is random")
     return True
 
 
 def _report_shaping(report: Report, dry_run: DryRun, main: Played, seed: int) -> None:
-    """Set the defaults, then change the values one by one."""
+    """Double the shaping values one by one, and compare the rewards."""
     defaults, steps = dry_run.spec.shaping, min(SHORT_STEPS, len(main.digests))
     moved: list[str] = []
     unmoved: list[str] = []

@@ -1,6 +1,6 @@
-"""Plays an environment for the checker as training would, without learning.
+"""Random-policy runs of an environment for `pbt-rl envs check`.
 
-A witness around each single Gymnasium environment sees what a unit does not: times, types and info dicts.
+A wrapper around each Gymnasium environment records data that the vector env hides: times, types and info dicts.
 
 Axes: R rows.
 """
@@ -31,12 +31,12 @@ from pbt_rl.errors import EnvSetupError
 
 DECIMALS = 3
 ENVIRONMENTS = 2
-"""Environments of the unit: with two, state that they share in the process shows. Each has a row per seat."""
+"""Environments of the vector env. Two, to reveal state that they share in the process. Each has a row per agent."""
 
 
 @dataclass
 class Ledger:
-    """The findings of the witnesses of all rows."""
+    """Findings of the wrappers of all rows."""
 
     reset_seconds: list[float] = field(default_factory=list)
     step_seconds: float = 0.0
@@ -45,11 +45,11 @@ class Ledger:
     objectives: int = 0
     oddities: Counter[str] = field(default_factory=Counter)
     examples: dict[str, str] = field(default_factory=dict)
-    """Oddity -> what the first one was."""
+    """Warning -> its first occurrence."""
 
 
 class _Witness(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Watches what an environment returns, and changes nothing."""
+    """Wrapper that records the results of an environment and changes nothing."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], ledger: Ledger) -> None:
         super().__init__(env)
@@ -69,11 +69,11 @@ class _Witness(gymnasium.Wrapper[Any, Any, Any, Any]):
         ledger.step_seconds += time.perf_counter() - before
         ledger.steps += 1
         if not isinstance(answer, tuple) or len(answer) != 5:
-            return answer  # the unit reports it
+            return answer  # the vector env reports it
         obs, _, terminated, truncated, info = answer
         self._look(obs)
         known = isinstance(info, Mapping) and "true_objective" in info
-        with suppress(ValueError):  # no flags: the unit reports it
+        with suppress(ValueError):  # not flags: the vector env reports it
             over = flag_of(terminated) or flag_of(truncated)
             ledger.ends += over
             ledger.objectives += known and over
@@ -86,7 +86,7 @@ class _Witness(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def _bound_faults(space: Any, obs: Any) -> Iterator[tuple[str, str]]:
-    """Yield what lies outside, and the first number that does."""
+    """Yield a warning and the first number for each observation outside its bounds."""
     for name, box, array in boxes(space, obs):
         if array.shape != box.shape or array.dtype.kind not in "fiu":
             continue
@@ -101,13 +101,13 @@ def _bound_faults(space: Any, obs: Any) -> Iterator[tuple[str, str]]:
 
 @dataclass
 class Played:
-    """The steps that a unit delivered. A step here is one step of all rows."""
+    """Steps of a vector env. One step is a step of all rows."""
 
     ledger: Ledger | None
     seconds: float = 0.0
     digests: list[bytes] = field(default_factory=list)
     rounded: list[bytes] = field(default_factory=list)
-    """The same of numbers rounded to `DECIMALS`, which a simulator's rounding errors do not change."""
+    """Digests of numbers rounded to `DECIMALS`, so that rounding errors of a simulator do not count."""
     rewards_TR: list[NDArray[np.float32]] = field(default_factory=list)
     terminated: int = 0
     truncated: int = 0
@@ -115,20 +115,20 @@ class Played:
     returns: list[float] = field(default_factory=list)
     objectives: list[float] = field(default_factory=list)
     masked_share: list[float] = field(default_factory=list)
-    """Per step: the share of choices that the action mask forbids."""
+    """Per step: share of the actions that the mask forbids."""
     shades: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Picture -> its darkest and its brightest pixel, of 0 to 255."""
+    """Image -> its darkest and brightest pixel, 0 to 255."""
     idle_rows: int = 0
-    """Observations whose mask allows nothing."""
+    """Number of observations whose mask allows no action."""
     remarks: list[str] = field(default_factory=list)
-    """What the unit told (see `Remarks`)."""
+    """Warnings of the vector env (see `Remarks`)."""
     broke: str = ""
-    """Reason of an early end."""
+    """Reason for an early end, or empty."""
 
 
 @dataclass
 class _Source:
-    """Gives the same shaping always, and keeps what a unit tells."""
+    """Source of constant shaping, which collects the warnings of a vector env."""
 
     values: Mapping[str, float]
     remarks: list[str] = field(default_factory=list)
@@ -142,16 +142,16 @@ class _Source:
 
 
 class DryRun:
-    """Makes units of the environment and plays them with random actions."""
+    """Runs of an environment with a random policy."""
 
     def __init__(self, env_id: str, options: registry.EnvOptions, spec: base.EnvSpec, timeout: float) -> None:
         self.env_id, self.options, self.spec, self.timeout = env_id, options, spec, timeout
         self.rows = ENVIRONMENTS * spec.seats
         self.engine = False
-        """Whether it is an engine of many, whose code is not the user's."""
+        """True for a native vector env, whose code is not the user's."""
 
     def unit(self, seed: int, shaping: base.ShapingSource, ledger: Ledger) -> tuple[base.Unit, Ledger | None]:
-        """Make a unit, with witnesses if that is possible."""
+        """Construct a vector env, with recording wrappers if its environments are Gymnasium's."""
         made = (registry.make_raw(self.env_id, replace(self.options, first_row=row)) for row in count())
         raw = next(made)
         self.engine = raw is None
@@ -169,14 +169,14 @@ class DryRun:
         return GymUnit(self.env_id, make, self.rows, seed, shaping), ledger
 
     def reset_only(self, seed: int, limit: AbstractContextManager[None]) -> None:
-        """Make and reset it within a limit of time; its exceptions pass through."""
+        """Construct and reset a vector env within a time limit. Raises its exceptions."""
         with ExitStack() as end, limit:
             unit, _ = self.unit(seed, _Source(self.spec.shaping), Ledger())
             end.callback(close_in_time, unit)  # after the limit has ended
             unit.reset(base.private_step_arrays(self.spec, self.rows))
 
     def play(self, steps: int, seed: int, shaping: Mapping[str, float] | None = None) -> Played:
-        """Play this many steps of each row, always with the same actions."""
+        """Run `steps` steps of each row. The random actions are the same in each call."""
         values = self.spec.shaping if shaping is None else shaping
         source = _Source(values)
         unit, ledger = self.unit(seed, source, Ledger())
@@ -200,7 +200,7 @@ class DryRun:
                 watch.judge()
             except EnvSetupError as error:
                 played.broke = str(error).removeprefix(f"{self.env_id}: ")
-            except Exception as error:  # noqa: BLE001 - whatever it raises is what we report
+            except Exception as error:  # noqa: BLE001 - any exception is a finding
                 played.broke = f"it raised {type(error).__name__}\n{environment_traceback(error)}"
         return played
 
@@ -211,7 +211,7 @@ class DryRun:
 
 
 def _note(played: Played, out: base.StepArrays) -> None:
-    """Record one step."""
+    """Record a step of all rows."""
     of_rows = [b"".join(array[row].tobytes() for array in out.obs.values()) for row in range(len(out.first))]
     flags = b"".join(a.tobytes() for a in (out.reward, out.terminated, out.truncated, out.first))
     played.digests.append(hashlib.blake2b(b"".join(of_rows) + flags, digest_size=8).digest())

@@ -111,7 +111,7 @@ def run(arguments: list[str]) -> int:
 
 
 def read_words(arguments: Sequence[str]) -> Words:
-    """Return what is typed. Raises ConfigError."""
+    """Parse the command line. Raises ConfigError."""
     command, common = parse_part(ProveCommand, PROG, arguments)
     check_names(common.names, f"with {PROG}")
     return Words(
@@ -175,7 +175,7 @@ def write_protocol(words: Words) -> None:
 def _train_and_judge(
     words: Words, points: Sequence[Point], commands: Mapping[str, Sequence[str]], dealt: Sequence[Share]
 ) -> int:
-    """Train missing runs, then play missing evaluations. Return an exit code."""
+    """Train missing runs, then run missing evaluations. Return an exit code."""
     folder = words.folder
 
     def train(point: Point, devices: str) -> list[str]:
@@ -223,7 +223,7 @@ def _jobs(
     waiting: Sequence[Point],
     after: Callable[[Point], None] = lambda _: None,
 ) -> int:
-    """Run jobs; return an exit code, 0 if all are done."""
+    """Run jobs. Return an exit code, 0 if all succeeded."""
     if not waiting:
         return 0
     sweep = Sweep(folder, command, dealt, lambda line: print(line, flush=True), after)

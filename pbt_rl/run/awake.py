@@ -1,4 +1,7 @@
-"""Clocks of the loop. A supervisor that was stopped must not take everybody else for hung: it counts its own time."""
+"""Clocks and timeouts that exclude time in which this process was stopped.
+
+Otherwise a supervisor that was stopped (SIGSTOP, a frozen container) would treat all its processes as hung.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,14 @@ from collections.abc import Callable
 from pbt_rl.envs.time_limits import LEAST_COUNTED, waited_seconds
 
 GAP_SECONDS = 1.0
-"""A longer time between two ticks is one in which this process was stopped, or busy with something long."""
+"""A longer time between two ticks counts as a gap: this process was stopped, or busy with a long call."""
 GAPS_KEPT = 1000
 LOOK_SECONDS, STOP_SECONDS = 0.25, 2.0
-"""A thread looks at the clock this often; between two looks that are farther apart the process was stopped."""
+"""Clock polling interval of `RunningClock`, and the interval from which on the process counts as stopped."""
 
 
 class Every:
-    """Tells when something that is done again and again is due. at_once: at first it is due now."""
+    """Periodic timer. at_once: it is due immediately, otherwise after the first period."""
 
     def __init__(self, seconds: float, *, at_once: bool = False) -> None:
         self._seconds = seconds
@@ -26,7 +29,7 @@ class Every:
         self._next = time.monotonic() + (0.0 if at_once else seconds)
 
     def due(self) -> bool:
-        """Whether it is time; if so, the next time begins now."""
+        """True if the period is over; the next period then starts now."""
         now = time.monotonic()
         if now < self._next:
             return False
@@ -34,13 +37,13 @@ class Every:
         return True
 
     def done(self, gap: Callable[[float], float]) -> None:
-        """Be due next after a time that depends on how long it took. gap: seconds that it took -> seconds from now."""
+        """Set the next due time by the duration of the work. gap: its seconds -> seconds from now."""
         now = time.monotonic()
         self._next = now + gap(now - self._began)
 
 
 class AwakeClock:
-    """Tells how long ago a moment was, without the time between ticks that were far apart.
+    """Clock that excludes the gaps between ticks that are more than GAP_SECONDS apart.
 
     clock: seconds since any moment.
     """
@@ -51,24 +54,24 @@ class AwakeClock:
         """(begin, end)"""
 
     def tick(self) -> None:
-        """Note that this process runs. To be called several times per second."""
+        """Record that this process runs. Call it several times per second."""
         now = self._clock()
         if now - self._last > GAP_SECONDS:
             self._gaps.append((self._last, now))
         self._last = now
 
     def of_last(self, seconds: float) -> float:
-        """Return for how many of the last seconds this process ran."""
+        """Return the part of the last `seconds` in which this process ran."""
         moment = self._clock() - seconds
         return seconds - sum(end - max(begin, moment) for begin, end in self._gaps if end > moment)
 
 
 class RunningClock:
-    """Seconds since any moment, without those in which this whole process was stopped (SIGSTOP, a frozen container).
+    """Clock that excludes time in which this process was stopped (SIGSTOP, a frozen container).
 
-    A thread looks at the clock often, also while the main thread waits. Between two looks that are far apart only the
-    processor time of the process counts: it was at work and let no thread look.
-    clock, cpu: seconds since any moment, and of processor time.
+    A thread polls the clock, also while the main thread waits. If two polls are more than STOP_SECONDS apart, only the
+    CPU time between them counts, because a busy process can keep the thread from polling.
+    clock, cpu: seconds since any moment, and CPU seconds of the process.
     """
 
     def __init__(
@@ -79,7 +82,7 @@ class RunningClock:
         threading.Thread(target=_look_often, args=(weakref.ref(self),), name="clock", daemon=True).start()
 
     def __call__(self) -> float:
-        """Return the time."""
+        """Return the seconds."""
         with self._lock:
             now, cpu = self._clock(), self._cpu()
             idle = now - self._last - (cpu - self._last_cpu)
@@ -97,7 +100,7 @@ def _look_often(clock: weakref.ref[RunningClock]) -> None:
 
 
 class Starved:
-    """Takes from the silence of one process the time for which it waited for a processor, from GAP_SECONDS of it on.
+    """Heartbeat age of a process, without its waits for a CPU core.
 
     clock: seconds since any moment.
     """
@@ -106,19 +109,20 @@ class Starved:
         self._clock, self._began, self._waited = clock, float("-inf"), 0.0
 
     def of_silence(self, seconds: float, counted: float, pid: int) -> float:
-        """Return how many of `counted` seconds count: LEAST_COUNTED of them at least.
+        """Return `counted` seconds minus the waits for a core, but at least the share LEAST_COUNTED.
 
-        seconds: since the last sign of the process; ask once a second. pid: with it count those that it has started.
+        Call it once a second. seconds: since the last heartbeat; a newer heartbeat restarts the count. pid: of the
+        process; its children are included.
         """
         began, waited = self._clock() - seconds, waited_seconds(pid)
-        if began > self._began + GAP_SECONDS:  # there was a sign since
+        if began > self._began + GAP_SECONDS:  # a heartbeat arrived since
             self._began, self._waited = began, waited
-        starved = max(0.0, waited - self._waited)  # of a thread that has ended nothing is known any more
+        starved = max(0.0, waited - self._waited)  # ended threads drop out of the sum
         return max(counted - starved, counted * LEAST_COUNTED)
 
 
 class Patience:
-    """Ends after some seconds without progress in which this process ran. While it is stopped, others often are too.
+    """Timeout without progress. Time in which this process is stopped does not count, as others often are stopped too.
 
     clock: seconds since any moment.
     """
@@ -128,11 +132,11 @@ class Patience:
         self._left = seconds
 
     def renew(self) -> None:
-        """Begin again, after progress."""
+        """Restart the timeout, after progress."""
         self._left = self._seconds
 
     def over(self) -> bool:
-        """Whether it has ended. Asked several times per second: from call to call at most GAP_SECONDS count."""
+        """True if it is over. Call it several times per second: at most GAP_SECONDS count per call."""
         now = self._clock()
         self._left -= min(now - self._last, GAP_SECONDS)
         self._last = now

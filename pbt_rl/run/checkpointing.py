@@ -1,17 +1,16 @@
-"""Has the whole run saved: when it is due, when it is asked for, and at its end. Nothing waits for it.
+"""Checkpoints of the whole run: periodic, on request, and at its end. In async mode training continues meanwhile.
 
-    due -> state of the run        taken between two comparisons, while no decision is on its way
-        -> every state is pinned   those that learners hold are to be saved (`Dispatch.begin_checkpoint`)
-        -> Save, again             members come one by one into few entries of the pool, between two optimiser steps
-        -> CheckpointWriter        a thread writes them; the manifest comes last
-        -> pins are dropped        from then on members go on from these if their learner is lost
+    due -> state of the run           captured between two comparisons, while no decision is in flight
+        -> every state is referenced  those that learners hold will be saved (`Dispatch.begin_checkpoint`)
+        -> Save, repeated             members go one by one into a few pool entries, between two optimiser steps
+        -> CheckpointWriter           a thread writes them, the manifest last
+        -> references are dropped     from then on these are the restore points if a learner is lost
 
-Packs without a learner save nothing: their members are what they will go on from.
+Packs without a learner save nothing: their members' restore points are written.
 
-A decision that comes meanwhile is not delayed: a member that it changes is saved before, if that is still to come.
+A decision is not delayed by a checkpoint: a member that it changes is saved first, if it was not saved yet.
 
-Where machines come and go there are copies in between: members that learners hold are saved into the pool, and go on
-from there if their learner is lost.
+On a cluster, members are also copied into the pool between checkpoints, as restore points, because nodes can be lost.
 """
 
 from __future__ import annotations
@@ -41,35 +40,35 @@ from pbt_rl.run.resolved import ResolvedRun
 CLOSE_SECONDS = 5.0
 POLL_SECONDS = 0.01
 AGAIN_SECONDS = 60.0
-"""After which one that was to be kept is tried again; others are made when the next one is due."""
+"""Delay before the retry of a failed checkpoint that is kept. Others are not retried before the next one is due."""
 COPY_SECONDS = 1.0
-"""What copies may wait for decisions on their way, or take longer than those before."""
+"""Allowance for copies that wait for decisions in flight, or that take longer than the last ones."""
 
 STAGING_BYTES = 1 << 26
-"""Memory for members of a pack on their way to the disk, unless one is larger."""
+"""Memory per pack for members on the way to disk; at least one member."""
 
 
 @dataclass(eq=False)
 class Due:
-    """When the run is to be saved, and when its members are to be copied; 0 seconds or frames: not by themselves."""
+    """Schedule of checkpoints and of copies of members. 0 seconds or frames: only on request."""
 
     every_seconds: float
     every_frames: int
     copy_seconds: float
-    """Copies are at most so old."""
+    """Maximum age of copies."""
     next_frames: int = field(default=0, init=False)
-    """At which one is kept."""
+    """Population frames of the next checkpoint that is kept."""
     next_seconds: float = field(default=math.inf, init=False)
     next_copies: float = field(default=math.inf, init=False)
     not_before: float = field(default=0.0, init=False)
-    """When one that is to be kept may be tried again."""
+    """Earliest retry of a checkpoint that is kept (`time.monotonic`)."""
     asked: bool = field(default=False, init=False)
     copies_asked: bool = field(default=False, init=False)
     took: float = field(default=0.0, init=False)
-    """Seconds that the last copies took."""
+    """Duration of the last copies in seconds."""
 
     def start(self, frames: int) -> None:
-        """Count from now on. frames: the population's clock. The first copies are due."""
+        """Start the schedule; copies are due immediately. frames: the population's."""
         self._wait()
         self.next_frames = self._following(frames)
         if self.copy_seconds:
@@ -79,21 +78,21 @@ class Due:
         return (frames // self.every_frames + 1) * self.every_frames if self.every_frames else 0
 
     def saving(self, frames: int) -> bool:
-        """Whether the run is to be saved."""
+        """True if a checkpoint is due."""
         now = time.monotonic()
         return self.asked or (self.reached(frames) and now >= self.not_before) or now >= self.next_seconds
 
     def reached(self, frames: int) -> bool:
-        """Whether one is to be kept."""
+        """True if a checkpoint that is kept is due by frames."""
         return 0 < self.next_frames <= frames
 
     @property
     def copying(self) -> bool:
-        """Whether members are to be copied."""
+        """True if copies are due."""
         return self.copies_asked or time.monotonic() >= self.next_copies
 
     def begun(self) -> None:
-        """Note that the run is being saved."""
+        """Record that a checkpoint has begun."""
         self.asked = False
         self._wait()
 
@@ -101,17 +100,17 @@ class Due:
         self.next_seconds = time.monotonic() + self.every_seconds if self.every_seconds else math.inf
 
     def kept(self, frames: int) -> int:
-        """Note that one is being kept; return the frames that it is named after."""
+        """Schedule the next checkpoint that is kept. Return the frames that name this one."""
         self.next_frames = self._following(frames)
         return self.next_frames - self.every_frames
 
     def not_kept(self, frames: int) -> None:
-        """Have another one kept instead, by the option as it is now. frames: as `kept` returned them."""
+        """Schedule a retry after AGAIN_SECONDS, unless the option has changed. frames: from `kept`."""
         if self.every_frames and self.next_frames == frames + self.every_frames:
             self.next_frames, self.not_before = frames, time.monotonic() + AGAIN_SECONDS
 
     def copies_begun(self) -> None:
-        """Note that members are being copied, or saved."""
+        """Schedule the next copies, after copies or a checkpoint have begun."""
         self.copies_asked = False
         if self.copy_seconds:
             least = self.copy_seconds / 2
@@ -119,7 +118,7 @@ class Due:
             self.next_copies = time.monotonic() + period
 
     def ask_last(self) -> None:
-        """Have the run saved once more, and never again: by the clock the next one may be due when one is written."""
+        """Request a last checkpoint and stop the schedule. Otherwise another could fall due while it is written."""
         self.every_seconds = self.copy_seconds = 0.0
         self.next_seconds = self.next_copies = math.inf
         self.asked, self.copies_asked = True, False
@@ -127,34 +126,34 @@ class Due:
 
 @dataclass(eq=False)
 class Round:
-    """One checkpoint, or copies. number: among those of the process. packs: those that take part."""
+    """One checkpoint, or one set of copies. number: its index in this process. packs: those with a learner."""
 
     number: int
     packs: frozenset[int]
     frames: int
     to_disk: bool
     kept: bool = False
-    """It is never deleted to make room for newer ones."""
+    """True if it is never deleted in favour of newer ones."""
     evaluates: bool = False
-    """The best member plays from it."""
+    """True if the best member is evaluated from it."""
     all_frames: int = 0
     state: dict[str, Any] = field(default_factory=dict)
-    """What a checkpoint holds besides members and learners."""
+    """State of the run besides members and learners."""
     learners: dict[int, dict[str, Any]] = field(default_factory=dict)
-    """What the learner of each pack continues from."""
+    """Pack -> saved state of its learner."""
     wanted: list[tuple[Pin, SnapshotHeader | None]] = field(default_factory=list)
-    """What the writer is to be given, until all learners have said what they continue from."""
+    """States for the writer, until all learners have sent their own state. Header None: not saved yet."""
     to_come: dict[Key, Pin] = field(default_factory=dict)
-    """States that their learner is still to save."""
+    """States that learners have not saved yet."""
     new: list[State] = field(default_factory=list)
-    """States that are made for it."""
+    """States that were created for it."""
     written: list[tuple[State, SnapshotHeader]] = field(default_factory=list)
-    """What the writer was given."""
+    """States that were passed to the writer."""
     began: float = field(default_factory=time.monotonic)
 
 
 class Checkpointing:
-    """Orders checkpoints and brings the members from the learners to the writer. Use it from one thread."""
+    """Scheduler of checkpoints, which passes members from learners to the writer. Use it from one thread."""
 
     def __init__(
         self, resolved: ResolvedRun, folder: RunFolder, dispatch: Dispatch, recorder: Recorder
@@ -163,34 +162,34 @@ class Checkpointing:
         copy_seconds = config.copy_seconds if resolved.spread else 0.0
         self.when = Due(config.save_every_seconds, config.save_every_frames, copy_seconds)
         self._at_once = config.mode == "serial"
-        """Nothing goes on until all members are saved, so that the checkpoint is of one moment."""
+        """True if training waits until all members are saved, so that the checkpoint has one point in time."""
         self._dispatch, self._recorder = dispatch, recorder
         self.games = Evaluations(
             config, log_folder(resolved), lambda: recorder.evaluated_frames, recorder.evaluated, recorder.note
         )
-        """Fresh games of members that are saved."""
+        """Evaluation episodes of saved members."""
         self.names: NetNames
-        """Where each parameter lies in a member's flat vector; given before the first checkpoint."""
+        """Positions of the parameters in a member's flat vector. Set before the first checkpoint."""
         self.newest: Checkpoint | None = None
-        """The last one that is whole, of those that this process has written."""
+        """Last complete checkpoint of this process."""
         self.begun = self.whole = 0
-        """Rounds so far, and the number of the last one that is whole."""
+        """Rounds so far, and the number of the last complete one."""
         self._round: Round | None = None
         self._new_writer = partial(CheckpointWriter, folder.checkpoints, keep=config.keep_checkpoints)
         self._writer: CheckpointWriter | None = None
         self._writing: deque[tuple[int, Pin]] = deque()
-        """What the writer has, in order: pack or -1, and the state."""
+        """(pack or -1, reference) of the states that the writer holds, in order."""
         self._done: deque[None] = deque()
-        """As many as it has done with; it appends from its thread."""
+        """One element per state that the writer has finished, appended by its thread."""
         self.failure = ""
-        """Why the last one was not written; empty if it was."""
+        """Reason why the last checkpoint failed, or empty."""
         self.moved = 0
-        """Rises with every member that was brought to the writer or written."""
+        """Progress counter: rises when a member is saved or written."""
 
     # -- when -----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Count the time from now on."""
+        """Start the schedule."""
         self.when.start(self._frames)
 
     @property
@@ -199,27 +198,27 @@ class Checkpointing:
 
     @property
     def due(self) -> bool:
-        """Whether a round should begin as soon as it can."""
+        """True if a round should begin as soon as possible."""
         return not self._in_progress and (self._saves or self.when.copying)
 
     @property
     def _saves(self) -> bool:
-        """The next round is a checkpoint, if any is due."""
+        """True if the next round is a checkpoint, not copies."""
         return self.games.due(self._frames) or self.when.saving(self._frames)
 
     @property
     def _in_progress(self) -> bool:
-        """The writer may have still to end a checkpoint that was given up."""
+        """True also while the writer ends an abandoned checkpoint."""
         return self._round is not None or (self._writer is not None and self._writer.busy)
 
     @property
     def busy(self) -> bool:
-        """A checkpoint is asked for or in progress."""
+        """True if a checkpoint is requested or in progress."""
         return self.when.asked or self._in_progress
 
     @property
     def waits_for_learners(self) -> bool:
-        """Whether a learner has yet to say what it continues from."""
+        """True if a learner has not sent its own state yet."""
         current = self._round
         return current is not None and current.to_disk and len(current.learners) < len(current.packs)
 
@@ -228,11 +227,11 @@ class Checkpointing:
     def begin_checkpoint(
         self, fleet: Fleet, packs: Collection[int], make_state: Callable[[], dict[str, Any]]
     ) -> None:
-        """Begin to save the run, or to copy its members if no checkpoint is due.
+        """Begin a checkpoint, or copies of the members if no checkpoint is due.
 
-        packs: those that have a learner. make_state: returns all that a checkpoint holds besides the learners', as JSON
-        types; called at once. It raises OSError if the record of the run cannot be written. No decision may be on its
-        way, and the fleet must be settled.
+        packs: those that have a learner. make_state: returns the state of the run without the learners', as JSON types.
+        It is called immediately and raises OSError if the run's record cannot be written. No decision may be in flight,
+        and the fleet must be settled.
         """
         to_disk = self._saves or not self.when.copying
         self.begun += 1
@@ -259,7 +258,7 @@ class Checkpointing:
             self._begin_members(current)
 
     def _note_state(self, current: Round, make_state: Callable[[], dict[str, Any]]) -> bool:
-        """Note what a checkpoint holds besides members; return whether that was possible."""
+        """Capture the state of the run besides its members. Return False if that failed."""
         frames = current.frames
         current.kept = self.when.reached(frames)
         if current.kept:
@@ -275,10 +274,10 @@ class Checkpointing:
         return True
 
     def note_learner_saved(self, pack: int, message: LearnerSaved) -> None:
-        """A learner has said what it continues from; when all have, their members are saved."""
+        """Record the state of a learner. After the last one, begin to save the members."""
         current = self._round
         if current is None or message.number != current.number:
-            return  # of a checkpoint that was given up
+            return  # of an abandoned checkpoint
         current.learners[pack] = message.learner
         if len(current.learners) == len(current.packs):
             self._begin_members(current)
@@ -293,16 +292,16 @@ class Checkpointing:
         for pin, header in wanted:
             if header is not None:
                 self._add(current, -1, pin, _counted(header, pin.state.header))
-            elif pin.state.key not in current.to_come:  # saved already, since it has changed
+            elif pin.state.key not in current.to_come:  # saved already, because a decision has changed it
                 self._add(current, -1, pin, pin.state.header)
-        # Nothing goes on in serial mode until all are saved.
+        # In serial mode training waits until all are saved.
         few = max(1, STAGING_BYTES // self._dispatch.store.pool.entry_bytes)
         for pack in sorted(current.packs):
             for _ in range(len(wanted) if self._at_once else few):
                 self._dispatch.save_next(pack)
 
     def note_saved(self, pack: int, state: State) -> None:
-        """A state lies in the pool, perhaps of the round."""
+        """Record that a state is in the pool. Pass it to the writer if it belongs to the round."""
         current = self._round
         pin = None if current is None else current.to_come.pop(state.key, None)
         if current is None or pin is None:
@@ -319,7 +318,7 @@ class Checkpointing:
             self._whole(current)
 
     def _add(self, current: Round, pack: int, pin: Pin, header: SnapshotHeader) -> None:
-        """Write a state."""
+        """Pass a state to the writer."""
         assert self._writer is not None
         current.written.append((pin.state, header))
         self._writing.append((pack, pin))
@@ -327,20 +326,20 @@ class Checkpointing:
         self._writer.add(MemberSnapshot(header, arrays), partial(self._done.append, None))
 
     def step(self) -> None:
-        """Go on with a checkpoint in progress."""
+        """Continue a checkpoint in progress."""
         self._let_go()
         if self._writer is not None:
             self._take_results(self._writer)
         self.games.step()
 
     def _let_go(self) -> None:
-        """Drop the states that the writer has done with, and have the next ones saved."""
+        """Drop the states that the writer has finished, and request the next ones."""
         while self._done:
             self._done.popleft()
             pack, pin = self._writing.popleft()
             self.moved += 1
             if self._round is not None and pack >= 0:
-                # Its bytes will be in the checkpoint; nobody reads it before that is whole.
+                # Its bytes will be in the checkpoint; it is not read before the checkpoint is complete.
                 pin.state.put_elsewhere(Elsewhere(_unread))
                 self._dispatch.save_next(pack)
 
@@ -350,21 +349,21 @@ class Checkpointing:
             self._ended(result, self._round)
 
     def _ended(self, result: Written | WriteFailed, current: Round | None) -> None:
-        """Note what became of a checkpoint. current: None if it was given up before."""
+        """Record the result of a checkpoint. current: None if it was abandoned."""
         if isinstance(result, Written):
             try:
                 self.newest = Checkpoint(result.path, read_manifest(result.path / FILE))
-            except CheckpointBroken as error:  # somebody has removed it at once
+            except CheckpointBroken as error:  # it was deleted right after it was written
                 result = WriteFailed(result.frames, str(error))
         if isinstance(result, WriteFailed):
             if current is not None:
                 self._give_up(current)
-            if not self.failure:  # said once; the next one is tried when it is due
+            if not self.failure:  # one warning for repeated failures; the next one is tried when due
                 self._recorder.remark(f"the run could not be saved: {result.reason}; training goes on")
             self.failure = result.reason
             return
         self._recorder.checkpoint(result)
-        if current is None:  # too late: it is whole
+        if current is None:  # abandoned, but completed before the writer stopped
             return
         assert self.newest is not None
         for state, header in current.written:
@@ -375,23 +374,23 @@ class Checkpointing:
             self.games.begin_games(self.newest, current.state["best_member"], current.all_frames)
 
     def _whole(self, current: Round) -> None:
-        """Note that members go on from these states from now on."""
+        """End a complete round: its states become the restore points."""
         self._round, self.whole = None, current.number
         self._dispatch.end_checkpoint(whole=True)
 
     def _give_up(self, current: Round) -> None:
-        """Let go of a round that comes to nothing, but for the states that the writer has still."""
+        """Drop an abandoned round, except the states that the writer still holds."""
         self._round = None
         for state in current.new:
-            state.put_elsewhere(None)  # it is nowhere else
+            state.put_elsewhere(None)  # there is no other copy
         self._dispatch.end_checkpoint(whole=False)
         if current.kept:
             self.when.not_kept(current.frames)
 
     def abandon(self, reason: str) -> None:
-        """Give up the round in progress, since a learner is lost, and ask for another one.
+        """Abandon the round in progress, because a learner is lost, and request another one.
 
-        Waits until nothing of it is written any more, CLOSE_SECONDS at most.
+        Waits until the writer has stopped, CLOSE_SECONDS at most.
         """
         current = self._round
         if current is None:
@@ -410,14 +409,14 @@ class Checkpointing:
             self._give_up(current)
 
     def close(self, *, at_once: bool = False) -> None:
-        """End the writer. at_once: what it is writing is given up."""
+        """Stop the writer. at_once: abandon the checkpoint in progress."""
         if self._writer is not None:
             self._writer.close(0.0 if at_once else CLOSE_SECONDS)
             self._take_results(self._writer)
 
 
 def _counted(header: SnapshotHeader, saved: SnapshotHeader) -> SnapshotHeader:
-    """Return a header with the counts of its state, which its learner may have saved since the checkpoint began."""
+    """Return the header with newer counts. The learner may have saved the state since the checkpoint began."""
     own = saved if saved.member == header.member else header
     frames, steps = max(header.frames, own.frames), max(header.steps, own.steps)
     updates = max(header.updates, own.updates)
@@ -425,7 +424,7 @@ def _counted(header: SnapshotHeader, saved: SnapshotHeader) -> SnapshotHeader:
 
 
 def _in_checkpoint(checkpoint: Checkpoint, header: SnapshotHeader, names: NetNames) -> Elsewhere:
-    """Say that a state is in a checkpoint."""
+    """Return the location of a state in a checkpoint."""
     source: dict[str, Any] = {"checkpoint": checkpoint.path.name, "member": header.member}
     if header.remembered:
         source["generation"] = header.generation

@@ -1,4 +1,4 @@
-"""All shared memory of a run, the setups of the processes that use it, and where they begin: fresh, or saved."""
+"""Shared memory of a run, the setups of its processes, and their initial state: new or restored."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ from pbt_rl.run.resolved import ResolvedRun
 
 @dataclass(frozen=True)
 class Start:
-    """What the slots hold, and what each process continues from."""
+    """Initial content of the slots, and the state that each process restores."""
 
     slots: Sequence[tuple[Load | None, ...]]
-    """Of each pack: what its learner loads, from the pool."""
+    """Per pack: what its learner loads from the pool."""
     unheld_values: Values
-    """What a slot without a member is built with."""
+    """Hypers of a slot without a member."""
     learners: Sequence[Mapping[str, Any]] = ()
-    """Of each pack, what its learner continues from; none if the plan is another one."""
+    """Per pack: saved state of its learner. Empty if the plan has changed."""
     units: Sequence[Any] = ()
-    """State of the environments of every unit, actor by actor; none if they cannot be saved."""
+    """Per vector env, actor by actor: saved state of its environments. Empty if they cannot be saved."""
     resumes: int = 0
-    """How often the run was resumed: the seeds of processes differ each time."""
+    """Times that the run was resumed. The seeds of processes depend on it."""
     renewals: int = 0
-    """How often the processes were started anew on another machine: their seeds differ each time."""
+    """Times that the processes were restarted on another machine. Their seeds depend on it."""
     seconds: float = 0.0
-    """Seconds of training before."""
+    """Seconds of training before this start."""
     seeds_before: int = 0
-    """Seeds that the processes of packs on other machines take before those of this one."""
+    """Seeds to skip: those of the preceding packs, which run on other machines."""
 
     @classmethod
     def fresh(cls, plan: Plan, values: Sequence[Values]) -> Start:
-        """Begin anew: the first members of each pack hold its slots, with drawn weights. values: of every member."""
+        """Fill the slots of each pack with its first members and initialised weights. values: of all members."""
         return cls(
             [
                 tuple(
@@ -62,36 +62,36 @@ class Start:
 
 
 Matchups = Sequence[NDArray[np.int64]]
-"""[U, E, S] rows for each pack, as the run begins; empty if environments have one seat."""
+"""Per pack: initial rows [U, E, S]. Empty if environments have one agent."""
 
 
 @dataclass
 class ActorRecord:
-    """The part of an actor that outlives its process."""
+    """State of an actor that outlives its process."""
 
     pack: int
     setup: ActorSetup
     boxes: list[Mailbox]
     restarts: int = 0
     given: int = 0
-    """Actions that its units were given by learners which are gone."""
+    """Actions that its vector envs received from previous learners."""
 
 
 @dataclass(frozen=True)
 class PackMemory:
-    """Descriptors that the learner of a pack shares with its actors."""
+    """File descriptors that the learner of a pack shares with its actors."""
 
     shaping_fd: int
     heartbeat_fd: int
     ready_fd: int
     matchup: Any
-    """The table of matchups; None if environments have one seat."""
+    """Table of matchups. None if environments have one agent."""
 
 
 class Memory:
-    """Mailboxes, tables of shaping and matchups, eventfds, and the setups that name them.
+    """Mailboxes, tables of shaping and matchups, eventfds, and the setups that refer to them.
 
-    pool: of states; one of its own, if left out.
+    pool: of states. None: create one, which `close` closes.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Memory:
         self.learners: list[LearnerSetup] = []
         packs = resolved.plan.packs
         self.heartbeats: list[Heartbeat] = []
-        """Of the learner of each pack."""
+        """Per pack: heartbeat of its learner."""
         self._renewals = 0
         self._packs = [
             self._pack_memory(number, matchups[number] if matchups else None) for number in range(len(packs))
@@ -132,7 +132,7 @@ class Memory:
         return self._own(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
 
     def _pack_memory(self, number: int, row_UES: NDArray[np.int64] | None) -> PackMemory:
-        """Make the tables of a pack; `_learner` fills that of the shaping."""
+        """Create the tables of a pack. `_learner` fills the shaping table."""
         pack, names = self._resolved.plan.packs[number], tuple(self._resolved.spec.shaping)
         shaping_fd = self._own(anonymous_memory(ShapingTable.size(names, pack.slots), "shaping"))
         heartbeat_fd = self._own(anonymous_memory(Heartbeat.SIZE, "heartbeat"))
@@ -145,9 +145,9 @@ class Memory:
         return PackMemory(shaping_fd, heartbeat_fd, self._eventfd(), matchup)
 
     def _fill_shaping(self, number: int, start: Start) -> None:
-        """Write the shaping and the frames of the members that hold a pack's slots at the start.
+        """Write the initial shaping and frames of a pack's slots.
 
-        Actors are there before their learner is: the episodes that begin meanwhile must be of a version that it knows.
+        Actors start before their learner, so their first episodes must have a shaping version that it accepts.
         """
         names, loads = tuple(self._resolved.spec.shaping), start.slots[number]
         shaping = ShapingTable.map(
@@ -155,7 +155,7 @@ class Memory:
         )
         holders = [None if load is None else load.member for load in loads]
         versions = shaping_versions(start.learners[number] if start.learners else {}, holders)
-        shaping.guard[:] = 0  # a learner that was killed while it wrote has left an odd one
+        shaping.guard[:] = 0  # it is odd if a learner was killed while it wrote
         shaping.budget_frames[:] = self._resolved.config.train_for_frames
         for slot, load in enumerate(loads):
             values = start.unheld_values if load is None else load.values
@@ -163,7 +163,7 @@ class Memory:
             shaping.frames[slot] = 0 if load is None else load.counts.frames
 
     def _actor(self, number: int, index: int, seed: np.random.SeedSequence) -> ActorRecord:
-        """Make the mailboxes of an actor. number, index: of the pack, and of the actor among the pack's."""
+        """Create the mailboxes and setup of an actor. number: of the pack. index: of the actor in the pack."""
         config, spec, pack = self._resolved.config, self._resolved.spec, self._resolved.plan.packs[number]
         shared, units = self._packs[number], pack.units_per_actor
         boxes = [Mailbox.create(spec, pack.rows, f"mailbox-{number}-{index}") for _ in range(units)]
@@ -191,7 +191,7 @@ class Memory:
         return ActorRecord(number, setup, boxes)
 
     def begin_anew(self, number: int, start: Start) -> None:
-        """Prepare a pack for a new learner and new actors, once those before are gone."""
+        """Prepare a pack for new processes, after the old ones have ended."""
         self._renewals += 1
         actors = [record for record in self.actors if record.pack == number]
         for record in actors:
@@ -226,22 +226,22 @@ class Memory:
         )
 
     def environment_seconds(self) -> float:
-        """Return the CPU-seconds spent in environments, in total."""
+        """Return the total CPU-seconds spent in environments."""
         return sum(int(box.header[BUSY_NS]) for record in self.actors for box in record.boxes) / 1e9
 
     def actions_given(self, actor: int) -> int:
-        """Return how many actions an actor's units were given, in total."""
+        """Return the total number of actions that an actor's vector envs received."""
         record = self.actors[actor]
         return record.given + sum(int(box.header[ACTIONS]) for box in record.boxes)
 
     def set_matchup(self, pack: int, row_UES: NDArray[np.int64]) -> int:
         table = self._packs[pack].matchup
-        assert table is not None, "environments of one seat have no matchups"
+        assert table is not None, "environments of one agent have no matchups"
         version: int = table.write(row_UES)
         return version
 
     def close(self) -> None:
-        """Close every descriptor; memory goes with its last mapping. Safe to call twice."""
+        """Close all descriptors; memory is freed with its last mapping. Safe to call twice."""
         if self._own_pool is not None:
             self._own_pool.close()
         for fd in self._fds:
@@ -250,14 +250,14 @@ class Memory:
 
 
 def member_layout(resolved: ResolvedRun, values: Values) -> tuple[ArrayLayout, NetNames]:
-    """Return how a member's arrays lie. A pack of one is built for it, which also finds a bad model early."""
+    """Return the layout of a member's arrays. Builds a pack of one, which also reports a bad model early."""
     pack = lone_pack(resolved.config, resolved.spec, resolved.plan.packs[0], values)
     arrays = {name: x.numpy() for name, x in pack.export_member(0).items()}
     return layout_of(arrays), net_names(pack)
 
 
 def make_store(resolved: ResolvedRun, values: Values) -> tuple[Store, StatePool, NetNames]:
-    """Return a store for a run, its memory, and where each parameter lies in a member's flat vector."""
+    """Create a store and its pool. The names contain the positions of parameters in a member's flat vector."""
     layout, names = member_layout(resolved, values)
     pool = StatePool(layout)
     draws = Drawing(resolved.config, resolved.spec, resolved.plan.packs[0], values)

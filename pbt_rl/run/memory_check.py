@@ -1,7 +1,7 @@
-"""The memory of a run, by the shapes of what it allocates, against what host and devices have.
+"""Memory estimate of a run, compared with the memory of host and devices.
 
-Exact are the large parts: rollouts, the copies of the weights, mailboxes. What an interpreter or an emulator takes
-besides was measured, and is named here. Of a user's environment nothing is known.
+It is computed from the shapes of arrays. The large parts are exact: rollouts, copies of the weights, mailboxes.
+Constants for interpreters and emulators are measured. Custom environments are counted as small.
 """
 
 from __future__ import annotations
@@ -30,49 +30,49 @@ from pbt_rl.run.resolved import ResolvedRun
 MEMORY_INFO = Path("/proc/meminfo")
 MIB, GIB = 2**20, 2**30
 LEARNER_BYTES = 330 * MIB
-"""A learner with an empty pack: interpreter, torch, compiled kernels (shared pages counted by their share)."""
+"""Learner with an empty pack: interpreter, torch, compiled kernels (proportional set size)."""
 SUPERVISOR_BYTES = 240 * MIB
 EVALUATION_BYTES = 360 * MIB
-"""The process that plays beside training, with a few small environments."""
+"""Evaluation process with a few small environments."""
 CUDA_BYTES = 700 * MIB
-"""Of a device's memory: the context, and the libraries' work space, of which each of three threads has its own."""
+"""Device memory of the CUDA context and the library workspaces of three threads."""
 REMEDY = (
-    "use fewer environments (--envs-per-unit), members that take turns (--slots), a smaller --learner.batch, or fewer "
+    "use fewer environments (--envs-per-unit), time slices (--slots), a smaller --learner.batch, or fewer "
     "--num-policies"
 )
 ACTOR_BYTES = 45 * 2**20
-"""An actor without environments."""
+"""Actor without environments."""
 ENVIRONMENT_BYTES: Mapping[str, int] = {"atari": 840 * 1024}
-"""Of one environment of a family, where it was measured to be large."""
+"""Per environment of a family. Measured; large families only."""
 OPTIMIZER_VECTORS = 3
-"""Vectors as long as the parameters that a step of the optimiser has at the same time on a device, where it is not one
-kernel (algos/optim.py); counted on the tests' device."""
+"""Temporary vectors of parameter length in an optimiser step on a device that is not one fused kernel (algos/optim.py).
+Counted on the tests' device."""
 ROUND_BYTES = 32
-"""Of a row: three sums, memory to compute in, stages."""
+"""Per row: three sums, temporaries, stages."""
 GIVEN_BYTES = 10
-"""Of a row: reward, objective, two ends."""
+"""Per row: reward, objective, two end flags."""
 SMALL_ENVIRONMENT_BYTES = 4096
-"""Of one environment of any other: CartPole's. A large one of a user's own is not foreseen."""
+"""Per environment of any other family: the size of CartPole. Large custom environments are underestimated."""
 NEARLY_ALL = 0.9
-"""A run that is estimated to need more than this share of what is available is warned about."""
+"""Share of the available memory above which a run gets a warning."""
 
 
 HOST = "host"
-"""Place of the memory that is no GPU's."""
+"""Place of all memory that is not on a GPU."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Memory of a run, by place: HOST, and each GPU by name."""
+    """Memory of a run in bytes, per place: HOST or the name of a GPU."""
 
     packs: tuple[PackBytes, ...]
     needed: Mapping[str, int]
     certain: Mapping[str, int]
-    """Part of it that is no estimate: it is allocated in any case."""
+    """Part of it that is always allocated."""
 
 
 def memory_notes(resolved: ResolvedRun) -> list[str]:
-    """Warn of a run that is estimated to need more memory than there is, with what would need less."""
+    """Return warnings, with remedies, if a run is estimated to exceed the available memory."""
     found, notes = estimate(resolved), []
     for place, size in found.needed.items():
         there = host_memory().available if place == HOST else _device_bytes(place)
@@ -87,7 +87,7 @@ def memory_notes(resolved: ResolvedRun) -> list[str]:
 
 
 def check_memory(resolved: ResolvedRun) -> None:
-    """Raise ConfigError if what a run allocates in any case is more than the machine or a GPU has."""
+    """Raise ConfigError if the certain allocations exceed the memory of the machine or a GPU."""
     found = estimate(resolved)
     for place, size in found.certain.items():
         there = host_memory().total if place == HOST else _device_bytes(place)
@@ -101,7 +101,7 @@ def check_memory(resolved: ResolvedRun) -> None:
 
 
 def _device_bytes(device: str) -> float:
-    """Return the memory of a GPU; unlimited if the plan is for another machine."""
+    """Return the bytes of a GPU; infinite if the plan is for another machine."""
     if not torch.cuda.is_available():
         return math.inf
     return float(torch.cuda.get_device_properties(torch.device(device)).total_memory)
@@ -112,7 +112,7 @@ def _gib(size: float) -> str:
 
 
 def _parts(needed: Estimate) -> str:
-    """Name the parts, the largest first."""
+    """Format the parts, largest first."""
     parts = {
         "rollouts": sum(p.rollouts for p in needed.packs),
         "replay": sum(p.replay for p in needed.packs),
@@ -147,11 +147,11 @@ class HostMemory:
 
     total: int
     available: int
-    """Free, or taken by caches that give way."""
+    """Free, or used by caches that the kernel can drop."""
 
 
 def host_memory(info: Path = MEMORY_INFO, own: Path = OWN_CGROUPS, cgroups: Path = CGROUPS) -> HostMemory:
-    """Return what the machine has, and no more than the limits of all cgroups around this process (v2 and v1)."""
+    """Return the memory of the machine, limited by all enclosing cgroups (v2 and v1)."""
     fields = dict(line.split(":", 1) for line in info.read_text().splitlines())
     total, available = (int(fields[name].split()[0]) * 1024 for name in ("MemTotal", "MemAvailable"))
     for folder in cgroups_around("memory", own, cgroups):
@@ -175,36 +175,36 @@ def _cached(stat: Path, name: str) -> int:
 
 @dataclass(frozen=True)
 class PackBytes:
-    """Memory of one learner and its actors."""
+    """Memory of one learner and its actors, in bytes."""
 
     rollouts: int
     replay: int
     """0 for an algorithm without one."""
     weights: int
-    """All copies, gradients and moments of the policies that hold slots."""
+    """All copies, gradients and moments of the policies in slots."""
     update: int
-    """What one optimiser step takes for a while: its samples and what is kept for the backward pass."""
+    """Temporary memory of one optimiser step: its samples and the activations for the backward pass."""
     parked: int
-    """Of all that wait at the start."""
+    """States of members without a slot at the start."""
     mailboxes: int
     environments: int
-    """As far as those are known."""
+    """Estimate from ENVIRONMENT_BYTES and SMALL_ENVIRONMENT_BYTES."""
     actors: int
-    """Without their environments."""
+    """Actors without their environments."""
 
 
 @one_thread()
 def pack_bytes(config: Config, spec: EnvSpec, plan: PackPlan) -> PackBytes:
-    """Return what the learner and the actors of a pack allocate."""
+    """Compute the allocations of the learner and actors of a pack."""
     net = build_net(spec, config.model, config.algorithm)
     dtype = compute_dtype(config.learner.precision, torch.device(plan.device), spec)
     numbers = sum(p.numel() for p in net.parameters())
     state = 4 * numbers * (1 + len(config.algorithm.optimizer.moments))
-    # Beside the state: serving weights and, in a smaller dtype, working weights; gradients in both dtypes.
+    # Besides the state: weights for inference and, in a smaller dtype, working weights; gradients in both dtypes.
     smaller = dtype.itemsize * numbers if dtype != torch.float32 else 0
     copies = 4 * numbers if not smaller else 2 * smaller
     on_device = plan.device != "cpu"
-    if on_device and config.mode == "async":  # publications on their way to acting (algos/weights.py)
+    if on_device and config.mode == "async":  # published weights in flight to inference (algos/weights.py)
         copies += 2 * dtype.itemsize * numbers
     ways = packings_of(config, spec, plan)
     together = 1 if ways == ("loop",) else plan.slots
@@ -217,7 +217,7 @@ def pack_bytes(config: Config, spec: EnvSpec, plan: PackPlan) -> PackBytes:
         else auxiliary.replay.device_bytes(layouts, plan.units, plan.slots, plan.envs_per_policy, components)
     )
     steps = [(np.dtype(array.dtype), array.shape) for array in step_array_specs(spec).values()]
-    # Recorded turns have a rollout for no unit.
+    # Inference batches captured as CUDA graphs use one more rollout, which belongs to no vector env.
     rollouts = rollouts_of(config, plan) + (on_device and not spec.resident)
     family = config.env.partition("/")[0]
     return PackBytes(
@@ -236,7 +236,7 @@ def pack_bytes(config: Config, spec: EnvSpec, plan: PackPlan) -> PackBytes:
 
 
 def rollouts_of(config: Config, plan: PackPlan) -> int:
-    """Return how many rollout buffers a learner makes."""
+    """Return the number of rollout buffers of a learner."""
     return max(plan.units, 1) + (2 * plan.units_per_batch if config.mode == "async" else 0)
 
 
@@ -254,10 +254,10 @@ def _rollout_bytes(spec: EnvSpec, steps: int, rows: int, state_size: int) -> int
 
 
 def _episode_bytes(spec: EnvSpec, steps: int, state_size: int, recorded: bool) -> int:
-    """Return what a row of a simulator has beside its rollout.
+    """Return the bytes of a row of a device simulator besides its rollout.
 
-    Values after limits, the last observation and state that one was met with, what its episode's round sums up; and
-    what recorded turns are given.
+    These are the values after time limits, the last observation and state before one, and the sums of the episode.
+    recorded: inference batches are captured as CUDA graphs, which need static inputs.
     """
     last = _size(layout.kept for layout in obs_layouts(spec).values())
     given = recorded * (2 * last + GIVEN_BYTES)
@@ -270,7 +270,7 @@ def _size(arrays: Iterable[tuple[torch.dtype | np.dtype[Any], tuple[int, ...]]])
 
 
 def _update_bytes(config: Config, spec: EnvSpec, plan: PackPlan, net: PolicyNet, dtype: torch.dtype) -> int:
-    """Return what one optimiser step of a policy takes: observations of batch and minibatch, what backward needs."""
+    """Return the bytes of one optimiser step of a policy: observations of batch and minibatch, activations."""
     batch = plan.batch_rows * config.learner.rollout
     parts = 1 if config.algorithm.learns_per_unit else config.learner.minibatches
     stored = _size(layout.stored for layout in obs_layouts(spec).values())
@@ -282,7 +282,7 @@ def _update_bytes(config: Config, spec: EnvSpec, plan: PackPlan, net: PolicyNet,
 
 
 def _kept_for_backward(spec: EnvSpec, net: PolicyNet, dtype: torch.dtype) -> int:
-    """Return the bytes per sample that autograd keeps, found by a forward pass of two samples."""
+    """Measure the bytes per sample that autograd keeps in a forward pass."""
     weights = {p.data_ptr() for p in net.parameters()}
     kept: dict[int, int] = {}
 

@@ -59,12 +59,12 @@ class Fitted:
 
 
 def fit(path: Path, tensors: Arrays, names: NetNames, onto: Arrays, parts: str = "all") -> Fitted:
-    """Lay the tensors of a file over copies of a member's arrays (fresh ones, say). parts: see `--init-parts`.
+    """Copy the tensors of a file into copies of a member's arrays. parts: see `--init-parts`.
 
-    Whatever fits by name, shape and dtype is loaded. The optimiser's state is loaded as a whole or not at all, as
-    moments and step counts of two origins would be wrong for each other; so are the statistics of one observation.
+    Tensors that fit by name, shape and dtype are loaded. The optimiser's state is loaded as a whole or not at all,
+    because moments and step counts must have one origin. The same holds for the statistics of one observation.
 
-    Raises ConfigError for what is loaded and not finite.
+    Raises ConfigError if a loaded tensor is not finite.
     """
     arrays = {name: array.copy() for name, array in onto.items()}
     targets = to_tensors(arrays, names)
@@ -83,7 +83,7 @@ def fit(path: Path, tensors: Arrays, names: NetNames, onto: Arrays, parts: str =
 
 def read_saved(path: Path) -> Arrays:
     """Read the tensors of a file. Raises ConfigError if it cannot be read or is damaged."""
-    if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises for a path that no file can have
+    if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises for an invalid path
         raise ConfigError(f"{path} is not a file: give a safetensors file of a member")
     try:
         tensors, metadata = unpack(path.read_bytes())
@@ -125,10 +125,10 @@ class WarmStart:
 
     @classmethod
     def find(cls, resolved: ResolvedRun, note: Callable[[str], None]) -> WarmStart | None:
-        """Read what --init-from names and lay it over this run's network; None without --init-from.
+        """Read the sources of --init-from and check that they fit. None without --init-from.
 
-        note: is told of checkpoints that are passed over. Raises ConfigError if there is no such member, if its file is
-        damaged, or if it does not fit, naming the layers.
+        note: receives a line per skipped checkpoint. Raises ConfigError if the member does not exist, its file is
+        damaged, or layers do not fit; it names them.
         """
         origins = tuple(_origin(text, note) for text in resolved.config.init_from)
         if not origins:
@@ -148,7 +148,7 @@ class WarmStart:
         _, fresh = _fresh(self.resolved, member)
         origin = self.origin(member)
         fitted = fit(origin.path, origin.tensors, names, fresh, self.resolved.config.init_parts)
-        # Its factor belongs to the schedule of the other run.
+        # The factor in the file belongs to the other run's schedule.
         arrays = fitted.arrays | {"lr_factor": fresh["lr_factor"]}
         header = SnapshotHeader(member, 0, values, frames=0, steps=0, updates=0, fresh_frames=0)
         return MemberSnapshot(header, arrays)
@@ -200,7 +200,10 @@ def _checked(origin: Origin, names: NetNames, fresh: Arrays, config: Config) -> 
             "Give the options of that run (--model..., --learner.normalize-observations, --learner.normalize-images), "
             "leave parts out (--init-parts weights), or load what fits (--init-strict no)"
         )
-    # One bias or the other fits every network.
+    # Biases are not counted, because some bias fits every network.
     if not any(name.startswith(WEIGHTS) and origin.tensors[name].ndim > 1 for name in fitted.loaded):
-        raise ConfigError(f"--init-from {origin.text} cannot be used: none of its weights fits this network")
+        raise ConfigError(
+            f"--init-from {origin.text} cannot be used: none of its weights fits this network. "
+            "Give the options of that run (--model...)"
+        )
     return fitted.skipped

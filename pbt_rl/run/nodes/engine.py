@@ -1,6 +1,6 @@
-"""What a cluster must be able to do for a population, and what crosses: one turn to a host, one answer back.
+"""Interface of a cluster backend, and its messages: a request to a node worker, and one answer.
 
-`nodes.ray_engine` does it by Ray.
+`nodes.ray_engine` implements it with Ray.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Arrays: TypeAlias = Mapping[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class State:
-    """What lies in an entry of a pool, on its way to that of another node."""
+    """Content of a pool entry, sent between nodes."""
 
     arrays: Arrays
     counts: Counts
@@ -32,23 +32,23 @@ class State:
 
 @dataclass(frozen=True)
 class HostSetup:
-    """What a host begins with. The plan in `resolved` has its one pack."""
+    """Initial input of a node worker. The plan in `resolved` has one pack."""
 
     resolved: ResolvedRun
     start: Start
     layout: ArrayLayout
-    """Of the arrays of a state."""
+    """Layout of a state's arrays."""
     states: Mapping[int, State]
-    """Entry of the pool -> what lies there. Weights that do not lie in the pool are drawn."""
+    """Pool entry -> its content. Other members get initialised weights."""
     matchups: tuple[NDArray[np.int64], ...]
-    """Rows [U, E, S], if environments have several seats."""
+    """Rows [U, E, S]. Empty if environments have one agent."""
     folder: Path
-    """Working directory of the supervisor, where modules of the user may lie."""
+    """Working directory of the supervisor, which may contain custom modules."""
 
 
 @dataclass(frozen=True)
 class Send:
-    """Send a message to the learner. state: written into the entry of the pool first that the message names."""
+    """Order to send a message to the learner. state: written first, into the message's pool entry."""
 
     message: ToLearner
     state: State | None = None
@@ -56,14 +56,14 @@ class Send:
 
 @dataclass(frozen=True)
 class RestartActor:
-    """Replace an actor. actor: among those of the pack."""
+    """Order to replace an actor. actor: its index in the pack."""
 
     actor: int
 
 
 @dataclass(frozen=True)
 class SetMatchup:
-    """Seat these rows, [U, E, S]."""
+    """Order to set the matchups. rows: [U, E, S]."""
 
     rows: NDArray[np.int64]
 
@@ -73,23 +73,24 @@ Order = Send | RestartActor | SetMatchup
 
 @dataclass(frozen=True)
 class Turn:
-    """Carry out orders, then wait for something to happen, at most this long.
+    """Request to a node worker: execute orders, then wait at most `patience_seconds` for events.
 
-    number: rises by one per turn. A turn that comes twice was not heard of: it is answered again, not carried out.
+    number: rises by one per request. A repeated number means a lost answer: the worker resends it and executes nothing.
     """
 
     number: int
     orders: tuple[Order, ...] = ()
     patience_seconds: float = 0.0
     setup: HostSetup | None = None
-    """In the first turn."""
+    """Only in the first request."""
 
 
 @dataclass(frozen=True)
 class Heard:
-    """Something that has happened, with pack 0 and an actor's number on this host.
+    """Event on a node worker.
 
-    state: what was saved. actions_given: to the units of an actor that failed.
+    Its pack is 0, and its actor is the index on this worker. state: the saved one. actions_given: actions that the
+    vector envs of a failed actor received.
     """
 
     event: Received | LearnerLost | ActorFailed
@@ -99,20 +100,20 @@ class Heard:
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer to a turn."""
+    """Answer to a request."""
 
     heard: tuple[Heard, ...]
     environment_seconds: float
     silent_seconds: float
-    """See Fleet."""
+    """Heartbeat age of the learner (see `Fleet`)."""
 
 
 class HostUnavailable(Exception):  # noqa: N818 - a state, not an error
-    """A host cannot be reached now; it may answer later. Whether it has carried out the call is unknown."""
+    """A node worker is unreachable but may answer later. It may or may not have executed the call."""
 
 
 class HostDied(Exception):  # noqa: N818 - as above
-    """A host will never answer again: its process or its node is gone. node_gone: known to be gone with its node."""
+    """A node worker has died, alone or with its node. node_gone: the node has died too."""
 
     def __init__(self, text: str, *, node_gone: bool = False) -> None:
         super().__init__(text)
@@ -120,7 +121,7 @@ class HostDied(Exception):  # noqa: N818 - as above
 
 
 class HostFailed(Exception):  # noqa: N818 - as above
-    """A host has raised an error. user_error: one that only the user can mend."""
+    """A node worker raised an error. user_error: one that only the user can fix."""
 
     def __init__(self, text: str, *, user_error: bool) -> None:
         super().__init__(text)
@@ -129,19 +130,19 @@ class HostFailed(Exception):  # noqa: N818 - as above
 
 @dataclass(frozen=True)
 class Place:
-    """Room for one pack: a GPU with its share of the node's cores, or the cores of a whole node."""
+    """Resources for one pack: a GPU or none, and a share of the node's cores."""
 
     node: str
-    """Its id in the cluster."""
+    """Id of the node in the cluster."""
     index: int
-    """Among the places of the node."""
+    """Index among the places of the node."""
     cpus: float
     gpu: bool = False
 
 
 @dataclass(frozen=True)
 class Node:
-    """A node that is alive. leaving: it will be taken away soon."""
+    """Live node of a cluster. leaving: it will be removed soon."""
 
     name: str
     cpus: float
@@ -150,25 +151,25 @@ class Node:
 
 
 class Engine(Protocol):
-    """A cluster. Hosts and calls are opaque; calls of one host are carried out one after the other."""
+    """Cluster backend. Node workers and calls are opaque; calls of one worker are executed in sequence."""
 
     def nodes(self) -> Mapping[str, Node]:
-        """Return the nodes that are alive, by id."""
+        """Return the live nodes by id."""
 
     def start(self, place: Place) -> Any:
-        """Begin to start a host in a place; return it. It may never come up: a call then says so."""
+        """Begin to start a node worker in a place and return it. If it never starts, its calls fail."""
 
     def call(self, host: Any, turn: Turn) -> Any:
-        """Begin to have a turn carried out; return the call."""
+        """Begin to execute a request and return the call."""
 
     def wait(self, calls: Collection[Any], patience_seconds: float) -> list[Any]:
-        """Wait until one of the calls has ended, at most this long; return all that have."""
+        """Wait for the end of a call, at most `patience_seconds`. Return all ended calls."""
 
     def result(self, call: Any) -> Any:
-        """Return the Answer of a call that has ended. Raises HostUnavailable, HostDied or HostFailed."""
+        """Return the `Answer` of an ended call. Raises HostUnavailable, HostDied or HostFailed."""
 
     def end(self, hosts: Collection[Any], patience_seconds: float) -> None:
-        """Let hosts end in order, at most this long, and kill them then."""
+        """Shut node workers down, and kill them after `patience_seconds`."""
 
     def close(self) -> None:
-        """Leave the cluster."""
+        """Disconnect from the cluster."""

@@ -1,13 +1,13 @@
-"""The fleet over a cluster: every pack is a `Station`, reached by turns.
+"""Fleet over a cluster: each pack is a `Station` with a node worker, which receives requests.
 
-    who               consumes                     produces                  waits for        is woken by
-    supervisor        answers, states of nodes     turns with their orders   any answer       a host
-    host of a pack    turns                        answers with events       its learner, at most the patience of a turn
+    process        consumes                   produces               waits for
+    supervisor     answers, states of nodes   requests with orders   any answer
+    node worker    requests                   answers with events    its learner, at most the timeout of the request
 
-One turn per host is in flight. That is order, back pressure and sign of life in one. What is lost on the way is asked
-for again under its number; a host that cannot be reached for UNREACHABLE_SECONDS is dead.
+One request per node worker is in flight. It provides ordering, back pressure and the heartbeat. A lost request or
+answer is repeated under its number. A node worker that is unreachable for UNREACHABLE_SECONDS counts as dead.
 
-In serial mode one turn is in flight in all, in the order of `run.inline`: the same seed gives the same bits as there.
+In serial mode one request in total is in flight, in the order of `run.inline`. So both give the same bits per seed.
 """
 
 from __future__ import annotations
@@ -57,19 +57,19 @@ from pbt_rl.run.resolved import ResolvedRun
 
 UNREACHABLE_SECONDS = 30.0
 DEATH_SECONDS = 30.0
-"""So long the cluster may take to say whether a dead host's node is dead too."""
+"""Timeout for the cluster to report the death of a dead node worker's node."""
 NODES_SECONDS = 1.0
-"""Between two looks at the nodes."""
+"""Polling interval of the nodes."""
 PATIENCE_SECONDS = 0.1
-"""Of a turn at least: a decision waits for the end of the turn in flight."""
+"""Minimum timeout of a request. Decisions wait for the end of the request in flight."""
 TURNS_PER_SECOND = 500
-"""Of all hosts together at most, while nothing happens."""
+"""Maximum rate of idle requests to all node workers together."""
 
 
 class NodeFleet:
     """Packs on the nodes of a cluster. Use it from one thread.
 
-    pool: of the states of the run, in the memory of this process; what a learner loads or saves goes there and back.
+    pool: the run's states, in the memory of this process. States are copied between it and the nodes.
     """
 
     def __init__(
@@ -80,9 +80,9 @@ class NodeFleet:
         self._next_look = 0.0
         self._nodes: Mapping[str, Node] = {}
         self._shunned = ""
-        """The node that failed last."""
+        """Node that failed last; places elsewhere are preferred."""
         self._gone: set[str] = set()
-        """Nodes that are dead, which the cluster may list for some seconds more."""
+        """Dead nodes, which the cluster may list for some seconds more."""
         packs = resolved.plan.packs
         self._first_actor = [sum(pack.actors for pack in packs[:number]) for number in range(len(packs))]
         self._patience = max(PATIENCE_SECONDS, len(packs) / TURNS_PER_SECOND)
@@ -101,19 +101,19 @@ class NodeFleet:
         self._notices: list[Notice] = []
         self._serial = resolved.config.mode == "serial"
         self._going = 0
-        """In serial mode, the pack that goes on."""
+        """In serial mode, the pack that runs next."""
         self._share = packs_per_node(engine.nodes(), resolved.config.devices)
         self._place_all()
 
     # -- places ---------------------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        """Ask the cluster for its nodes."""
+        """Refresh the nodes of the cluster."""
         self._next_look = time.monotonic() + NODES_SECONDS
         self._nodes = {key: node for key, node in self._engine.nodes().items() if key not in self._gone}
 
     def _place_all(self) -> None:
-        """Start hosts for packs that wait, as far as there are places."""
+        """Start node workers for waiting packs, as far as there are free places."""
         self._look()
         for station in self._stations:
             if station.host is None:
@@ -144,7 +144,7 @@ class NodeFleet:
         )
 
     def _state(self, entry: int) -> State:
-        """Return what lies in an entry: views, which hold until the learner has answered that it has read it."""
+        """Return views of a pool entry. They are valid until the learner has acknowledged the load."""
         return State(self._pool.views(entry), self._pool.counts(entry))
 
     # -- events ---------------------------------------------------------------------------------------------
@@ -156,19 +156,19 @@ class NodeFleet:
         while self._notices:
             yield self._notices.pop(0)
         for station in self._served():
-            # In serial mode a pack that was sent something hears it, and goes no further.
+            # In serial mode a request with orders only delivers them, and the pack does not train.
             patience = 0.0 if self._serial and station.orders else self._patience
             station.issue(self._engine, patience)
         calls = {station.call: station for station in self._stations if station.call is not None}
         for call in self._engine.wait(calls, patience_seconds):
             station = calls[call]
-            if station.call is call:  # else it was fenced meanwhile
+            if station.call is call:  # otherwise its worker was killed meanwhile
                 yield from self._take(station)
         self._awake.tick()
         yield from self._overdue()
 
     def _served(self) -> Iterable[Station]:
-        """Return the stations that may have a turn now."""
+        """Return the stations that may get a request now."""
         if not self._serial:
             return self._stations
         there = [station for station in self._stations if station.host is not None]
@@ -192,14 +192,14 @@ class NodeFleet:
                 yield MachineLeaving(self._lost(station, "is being taken away"))
 
     def _lost(self, station: Station, how: str) -> LearnerLost:
-        """Return the event that a pack has lost its node."""
+        """Create the event of a pack that lost its node."""
         assert station.place is not None
         self._shunned = station.place.node
         text = f"the node of learner {station.number} ({self._shunned[:8]}) {how}"
         return LearnerLost(station.number, text, machine=True)
 
     def _take(self, station: Station) -> Iterator[Event]:
-        """Take the answer to a turn."""
+        """Process the answer to a request."""
         incarnation = station.incarnation
         try:
             answer = self._engine.result(station.call)
@@ -216,12 +216,12 @@ class NodeFleet:
         except HostFailed as error:
             station.unreachable()
             station.died = str(error)
-            text = f"the host of learner {station.number} has failed: {error}"
+            text = f"the node worker of learner {station.number} has failed: {error}"
             yield LearnerLost(station.number, text, user_error=error.user_error)
             return
         station.answered(answer)
         if station.held is not None:
-            yield station.held  # the host lives, so it was the learner alone
+            yield station.held  # the node worker is alive, so only the learner died
             return
         for heard in () if answer is None else answer.heard:
             lost = heard.event
@@ -250,7 +250,7 @@ class NodeFleet:
         return Received(number, event.message)
 
     def _overdue(self) -> Iterator[Event]:
-        """Yield the loss of hosts that cannot be reached, or give no answer, for too long."""
+        """Yield the loss of node workers after a timeout: unreachable, or without an answer."""
         now = time.monotonic()
         for station in self._stations:
             if station.host is None:
@@ -261,14 +261,14 @@ class NodeFleet:
                 if station.died and station.place is not None and station.place.node not in self._nodes:
                     yield self._lost(station, f"is gone: {station.died}")
                 elif station.died and seconds > DEATH_SECONDS:
-                    text = f"the host of learner {station.number} has died: {station.died}"
+                    text = f"the node worker of learner {station.number} has died: {station.died}"
                     yield LearnerLost(station.number, text)
                 elif not station.died and seconds > UNREACHABLE_SECONDS:
                     yield self._lost(station, f"could not be reached for {seconds:.0f} s")
             elif station.owes and (seconds := self._awake.of_last(now - station.heard_at)) > limit:
                 yield self._lost(station, f"gave no answer for {seconds:.0f} s")
 
-    # -- what the supervisor asks ---------------------------------------------------------------------------
+    # -- requests of the supervisor -------------------------------------------------------------------------
 
     def send(self, pack: int, message: ToLearner) -> None:
         entry = message.entry if isinstance(message, Load) else None
@@ -280,7 +280,7 @@ class NodeFleet:
         station.orders.append(RestartActor(local))
 
     def actions_given(self, actor: int) -> int:
-        """As of its last failure."""
+        """Return the actions that its vector envs had received at its last failure."""
         station, local = self._station_of(actor)
         return station.given.get(local, 0)
 
@@ -312,7 +312,7 @@ class NodeFleet:
         return not self._serial or self._going <= min(there, default=self._going)
 
     def save_units(self) -> list[Any]:
-        """Environments go on while members are saved."""
+        """Return no state: environments continue while members are saved."""
         return []
 
     # -- loss -----------------------------------------------------------------------------------------------
@@ -339,7 +339,7 @@ class NodeFleet:
 
 @dataclass(frozen=True)
 class OverNodes:
-    """A cluster as `run.train` uses it."""
+    """Cluster as used by `run.train`."""
 
     engine: Engine
 
@@ -348,16 +348,16 @@ class OverNodes:
         return cluster_run(config, self.engine.nodes())
 
     def fleet(self, resolved: ResolvedRun, start: Start, matchups: Matchups, pool: StatePool) -> NodeFleet:
-        """Start its processes."""
+        """Start the processes of a run."""
         return NodeFleet(self.engine, resolved, start, matchups, pool)
 
 
 @contextlib.contextmanager
 def connected(config: Config) -> Iterator[OverNodes]:
-    """Connect to the cluster that --nodes names, or start one. Raises ConfigError."""
+    """Connect to the cluster of --nodes, or start one. Raises ConfigError."""
     nodes = config.nodes
     try:
-        from pbt_rl.run.nodes.ray_engine import RayEngine  # noqa: PLC0415 - an extra, of 300 MB
+        from pbt_rl.run.nodes.ray_engine import RayEngine  # noqa: PLC0415 - an optional extra of 300 MB
     except ImportError as error:
         raise ConfigError(
             f"--nodes {nodes} needs Ray, which is not installed: pip install 'pbt-rl[ray]'"

@@ -1,4 +1,4 @@
-"""The process beside a pack, on its node: a fleet of one pack, driven by the turns of the supervisor."""
+"""Node worker: the process that runs one pack on a node, driven by requests of the supervisor."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ OwnFleet = ProcessFleet | InlineFleet
 
 
 class PackHost:
-    """Holds the learner and the actors of one pack. Use it from one thread, the main one of its process.
+    """Learner and actors of one pack. Use it from the main thread of its process.
 
-    The kernel ends children whose parent's *thread* ends, so the fleet is made where turns are carried out.
+    The kernel kills children when the *thread* that started them ends. Hence one thread starts and runs the fleet.
     """
 
     def __init__(self) -> None:
         self._fleet: OwnFleet | None = None
         self._pool: StatePool | None = None
-        """The part of the run's pool that is here: what is on its way to the learner and from it."""
+        """Local part of the run's pool: states in transit to and from the learner."""
         self._started_from: list[int] = []
         self._loading: dict[int, deque[int | None]] = {}
-        """Member -> entries of what its learner was sent and has not answered, oldest first; None without one."""
+        """Member -> pool entries of unacknowledged messages, oldest first. None: a message without an entry."""
         self._answered: tuple[int, Answer | None] = (-1, None)
-        """Number of the last turn, and its answer."""
+        """Number of the last request, and its answer."""
 
     def turn(self, turn: Turn) -> Answer | None:
-        """Carry out a turn; the first one starts the pack, and has no answer."""
+        """Execute a request. The first one starts the pack and has no answer."""
         if turn.number != self._answered[0]:
             assert turn.number == self._answered[0] + 1, f"turn {turn.number} after {self._answered[0]}"
             self._answered = (turn.number, self._carry_out(turn))
@@ -73,7 +73,10 @@ class PackHost:
                 fleet.set_matchup(0, rows)
 
     def _make_room(self, message: ToLearner, state: State | None) -> None:
-        """Lay out what a message loads, and have room for what it saves. Entries have the supervisor's numbers."""
+        """Write the state that a message loads; allocate the entry for a save.
+
+        Entries have the supervisor's numbers.
+        """
         pool = self._pool
         assert pool is not None
         if isinstance(message, Load | Save) and message.entry is not None:
@@ -128,13 +131,13 @@ def _filled_pool(setup: HostSetup) -> StatePool:
 
 
 def start_fleet(setup: HostSetup, pool: StatePool) -> OwnFleet:
-    """Start a pack on this machine, in serial mode within this process. Raises ConfigError if it is too small."""
-    with contextlib.suppress(OSError):  # on another file system it need not exist
+    """Start a pack on this machine; in serial mode, in this process. Raises ConfigError if the machine is too small."""
+    with contextlib.suppress(OSError):  # it may be missing on this node's file system
         os.chdir(setup.folder)
     if os.getpriority(os.PRIO_PROCESS, 0) > 0:
-        with contextlib.suppress(OSError):  # Ray's workers begin at niceness 15; only root may take that back
+        with contextlib.suppress(OSError):  # Ray starts workers at niceness 15; only root may lower it
             os.setpriority(os.PRIO_PROCESS, 0, 0)
-    # The run's folder is the supervisor's: children print into memory, and their last words come with their end.
+    # The run's folder is on the supervisor's machine, so children log to memory; the log's end goes into the event.
     resolved = replace(setup.resolved, config=replace(setup.resolved.config, name=None))
     check_start(resolved)
     own = InlineFleet if resolved.config.mode == "serial" else ProcessFleet

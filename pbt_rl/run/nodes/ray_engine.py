@@ -1,6 +1,6 @@
-"""A cluster by Ray: hosts are its actors, calls are its tasks, states travel by its object store.
+"""Ray backend: node workers are Ray actors, calls are Ray tasks, and states use its object store.
 
-A call and its result belong to the process that asked, which copies the result before the node can take it along.
+The caller owns a call and its result, and copies the result before it can be lost with the node.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from pbt_rl.run.nodes.engine import HostDied, HostFailed, HostUnavailable, Node,
 from pbt_rl.run.nodes.host import PackHost
 
 NODE_DIED = "its node has died"
-"""In Ray's message about an actor that went with its node."""
+"""Part of Ray's message about an actor that died with its node."""
 CAUSE = "The actor died because"
-"""What follows is the cause; before it Ray says which actor it was."""
+"""Start of the cause in Ray's message, after the description of the actor."""
 
 
 class RayEngine:
-    """A cluster of Ray. address: of a running one, or None to start one on this machine, which ends with `close`.
+    """Ray cluster. address: of a running cluster. None: start one on this machine, which `close` stops.
 
-    If this process is connected to one already, that is used, and stays connected. Raises ConfigError if there is none
-    at the address.
+    If this process is already connected to a cluster, that one is used and stays connected. Raises ConfigError if the
+    address does not answer.
     """
 
     def __init__(self, address: str | None) -> None:
@@ -39,7 +39,7 @@ class RayEngine:
                 ray.init(address or "local", logging_level="CRITICAL", log_to_driver=False)
             except (ConnectionError, ValueError, RuntimeError) as error:
                 raise ConfigError(
-                    f"--nodes ray{f':{address}' if address else ''}: no cluster of Ray could be reached: {error}"
+                    f"--nodes ray{f':{address}' if address else ''}: no Ray cluster could be reached: {error}"
                 ) from error
         self._host = ray.remote(max_restarts=0, max_task_retries=0)(PackHost)
 

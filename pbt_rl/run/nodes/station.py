@@ -1,10 +1,10 @@
-"""One pack, seen from the supervisor: where it runs, its turn in flight, and the orders that wait for the next one.
+"""Pack on the supervisor's side: its place, the request in flight, and orders for the next request.
 
-    waiting    no place for it                     -> place() ->
-    starting   its host starts the processes       -> LearnerReady ->
-    serving    one turn is always in flight        -> fence() -> waiting
+    waiting    there is no free place                 -> start_host() ->
+    starting   its node worker starts the processes   -> LearnerReady ->
+    running    one request is always in flight        -> fence() -> waiting
 
-A host that was fenced is never heard again: its calls are forgotten with it.
+Answers of a node worker that was killed by `fence` are ignored, because its calls are dropped with it.
 """
 
 from __future__ import annotations
@@ -21,45 +21,45 @@ from pbt_rl.run.memory import Start
 from pbt_rl.run.nodes.engine import Answer, Engine, HostSetup, Order, Place, Turn
 
 RETRY_SECONDS = 0.5
-"""Between two tries of a turn that a host could not be reached for."""
+"""Delay before a request to an unreachable node worker is repeated."""
 HOLD_SECONDS = 3.0
-"""Within this time the processes of a node that is taken away die, in any order."""
+"""Time within which the processes of a removed node die, in any order."""
 
 
 @dataclass(eq=False)
 class Station:
-    """A pack in a cluster."""
+    """State of a pack in a cluster."""
 
     number: int
     start: Start
-    """Where its processes begin when there is a place."""
+    """Initial state of its processes at their next start."""
     rows: NDArray[np.int64] | None
-    """Its matchups, [U, E, S]."""
+    """Matchups [U, E, S]."""
     matchup_version: int = 1
     incarnation: int = 0
-    """Hosts that it had before."""
+    """Number of its node workers that were killed."""
     place: Place | None = None
     host: Any = None
     call: Any = None
-    """In flight."""
+    """Call in flight."""
     ready: bool = False
-    """Its learner has started."""
+    """True after its learner has started."""
     leaving: bool = False
-    """It was said that its node will be taken away."""
+    """True after the loss of its node was announced to the supervisor."""
     orders: list[Order] = field(default_factory=list)
     given: dict[int, int] = field(default_factory=dict)
-    """Actor that failed -> actions that its units were given."""
+    """Failed actor -> actions that its vector envs received."""
     heard_at: float = 0.0
-    """`time.monotonic()` of the last answer, or of the turn that was begun since."""
+    """`time.monotonic()` of the last answer, or of the request that followed it."""
     silent: float = 0.0
-    """Seconds for which the learner had given no sign at the last answer."""
+    """Heartbeat age of the learner in seconds, at the last answer."""
     unavailable_at: float | None = None
-    """Since when the host cannot be reached."""
+    """`time.monotonic()` of the first failed request since the last answer."""
     retry_at: float = 0.0
     died: str = ""
-    """How the host died, as long as it is not known whether its node did, since `unavailable_at`."""
+    """Cause of the node worker's death, while the state of its node is unknown."""
     held: LearnerLost | None = None
-    """Its learner has died, perhaps as the first of all on the node: the next answer says that the host lives."""
+    """Death of its learner, held back until the next answer proves that the node has not died too."""
     _held_until: float = 0.0
     _turn: Turn | None = None
     _number: int = 0
@@ -68,11 +68,11 @@ class Station:
 
     @property
     def environment_seconds(self) -> float:
-        """CPU-seconds of its environments, of all incarnations."""
+        """Total CPU-seconds of its environments, over all incarnations."""
         return self._seconds_before + self._seconds
 
     def start_host(self, engine: Engine, place: Place, setup: HostSetup) -> None:
-        """Start a host in a place."""
+        """Start a node worker in a place."""
         assert self.host is None, f"pack {self.number} has a host"
         self.place, self.host = place, engine.start(place)
         self.heard_at = time.monotonic()
@@ -80,7 +80,7 @@ class Station:
         self.call = engine.call(self.host, self._turn)
 
     def fence(self, engine: Engine) -> None:
-        """Kill the host and forget what it was asked."""
+        """Kill the node worker and drop its request and orders."""
         if self.host is not None:
             engine.end([self.host], 0.0)
             self.incarnation += 1
@@ -92,7 +92,7 @@ class Station:
         self.given.clear()
 
     def issue(self, engine: Engine, patience_seconds: float) -> None:
-        """Send the next turn, or the last one again, unless one is in flight."""
+        """Send the next request or repeat the last one. Does nothing while a call is in flight."""
         if self.host is None or self.call is not None or self.died:
             return
         if self.held is not None and time.monotonic() < self._held_until:
@@ -108,22 +108,22 @@ class Station:
 
     @property
     def owes(self) -> bool:
-        """A turn was begun, and its answer is not there yet."""
+        """True if a request has no answer yet."""
         return self._turn is not None
 
     def answered(self, answer: Answer | None) -> None:
-        """Note that the turn in flight has come back."""
+        """Record the answer to the request in flight."""
         self.call = self._turn = None
         self.heard_at, self.unavailable_at = time.monotonic(), None
         if answer is not None:
             self._seconds, self.silent = answer.environment_seconds, answer.silent_seconds
 
     def hold(self, lost: LearnerLost) -> None:
-        """Note that the learner has died; for HOLD_SECONDS nothing is asked of the host."""
+        """Record the death of the learner, and send no request for HOLD_SECONDS."""
         self.held, self._held_until = lost, time.monotonic() + HOLD_SECONDS
 
     def unreachable(self) -> None:
-        """Note that the turn in flight did not reach the host, or its answer did not come back."""
+        """Record that the request in flight or its answer was lost."""
         now = time.monotonic()
         self.call, self.retry_at = None, now + RETRY_SECONDS
         self.unavailable_at = self.unavailable_at or now
