@@ -265,7 +265,7 @@ def test_who_plays_as_the_text_says_sees_what_a_policy_sees(game, options):
     (made,) = re.findall(r"`ale_py\.vector_env\.(.*)`: grey", text)
     env = eval(made, {"AtariVectorEnv": AtariVectorEnv, "N": 1})
     fire = re.search(r"FIRE \((\d+)\) is then pressed for one step", text)
-    begins = "; it begins an episode for the policy there as well." in text
+    begins = "; this also begins an episode for the policy." in text
     unit, out = make(game, options=options)
     frames, info = env.reset(seed=unit.seed_R)
     rng, lives, press, scores, score = np.random.default_rng(0), info["lives"][0], bool(fire), [], 0.0

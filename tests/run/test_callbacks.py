@@ -91,7 +91,7 @@ def test_own_metrics_stand_beside_the_others_until_new_ones_come():
     [
         (True, "returned True"),
         ({"loss": "high"}, "metric 'loss' is 'high'"),
-        ({3: 1.0}, "the name 3"),
+        ({3: 1.0}, "name 3"),
         ({"loss": {2: 1.0}}, "member 2"),
     ],
 )
