@@ -134,7 +134,7 @@ ALSO_IN_TRAINING = {
     "ObservesNothingFinite": "an observation is not finite",
     "GradientLeftOn": "reward has a gradient",
     "NoObjective": "gives no objective",
-    "ObjectiveIsTheReward": "the weights",
+    "ObjectiveIsTheReward": "weights",
 }
 BY_THE_CHECK = ALSO_IN_TRAINING | {
     "ObjectiveOfItsWeights": "the objective contains the weights",
