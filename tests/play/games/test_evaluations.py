@@ -144,7 +144,7 @@ def test_the_end_of_a_run_waits_only_while_it_may(run):
     one.begin_games(checkpoint, 0, 1000)
     process = one._playing.child.pid
     one.finish(lambda: False)
-    assert f"at {checkpoint.frames:,} frames had not ended with the run" in seen.notes[0]
+    assert f"at {checkpoint.frames:,} frames was aborted" in seen.notes[0]
     with pytest.raises(ProcessLookupError):
         os.kill(process, 0)
 
