@@ -126,7 +126,7 @@ def test_a_node_whose_end_is_announced_is_left_before(nodes, start):
 
 
 def test_serial_mode_makes_the_same_run_as_on_one_machine(nodes, tmp_path):
-    options = [*serial.OPTIONS, f"--out={tmp_path}"]
+    options = [*serial.OPTIONS, "--pbt.replace-errors=0", "--pbt.replace-gap=0", f"--out={tmp_path}"]
     here = parse_train([*options, "--name=here"])
     over = parse_train([*options, "--name=over", f"--nodes=ray:{nodes.address}", "--copy-seconds=1"])
     assert train(here) == 0
