@@ -24,7 +24,7 @@ MARK = "PBT_RL_STORM"
 """Environment variable of each process of a run."""
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - not a temporary file
 KNOWN = re.compile(
-    r"(config|summary)\.json|journal\.jsonl|\.lock|\.origin|checkpoints|population|logs|policy_\d+(\.json)?"
+    r"(config|summary)\.json|journal\.jsonl|\.lock|\.origin|\.changed|checkpoints|population|logs|policy_\d+(\.json)?"
     r"|(checkpoints/)policy_\d+\.safetensors|checkpoints/at_\d+(_\d+)?"
 )
 CHANGES = frozenset({"replace", "mutate", "restart"})
