@@ -204,7 +204,7 @@ def test_the_page_of_a_run_that_goes_on_with_a_broken_last_line_needs_nothing_el
     code, out, err = pbt_rl("report", run, "--out", tmp_path / "out")
     assert (code, err) == (0, "")
     assert out.splitlines()[0] == str(tmp_path / "out" / "report.html")
-    assert f"in {len(list((tmp_path / 'out').iterdir())) - 1} files" in out
+    assert f"and {len(list((tmp_path / 'out').iterdir())) - 1} files" in out
     text = (tmp_path / "out" / "report.html").read_text()
     page = Links(text)
     assert len(page.fetched) == page.tags.count("img") == len(list((tmp_path / "out").glob("*.png")))
