@@ -345,7 +345,7 @@ def test_an_experiment_goes_on_with_what_is_missing(tmp_path):
     first = start(tmp_path, *words, "2")
     assert first.wait(200) == 0, first.out + first.err
     folder = tmp_path / "runs" / "p"
-    verdict = [line for line in first.out.splitlines() if line.startswith(("pbt ", "defaults "))]
+    verdict = [line for line in first.out.splitlines() if line.startswith(("pbt  ", "defaults  "))]
     assert len(verdict) == 2
     names = {path.name for path in folder.iterdir()}
     assert {"proof.html", "proof.json", "scores.csv", "curves.png"} <= names
@@ -355,7 +355,7 @@ def test_an_experiment_goes_on_with_what_is_missing(tmp_path):
     assert again.wait(200) == 0, again.out + again.err
     assert "0 to train" in again.out
     assert "evaluation episodes of 1 runs" in again.out
-    assert [line for line in again.out.splitlines() if line.startswith(("pbt ", "defaults "))] == verdict
+    assert [line for line in again.out.splitlines() if line.startswith(("pbt  ", "defaults  "))] == verdict
     run = folder / "pbt.seed1"
     assert read_judged(run, 4) is not None
     assert read_judged(run, 5) is None
