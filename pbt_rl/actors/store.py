@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 import mmap
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -90,6 +90,10 @@ class MemberSnapshot:
 def layout_of(arrays: Mapping[str, NDArray[Any]]) -> ArrayLayout:
     """Derive the layout from a member's arrays."""
     return tuple((name, array.dtype.str, array.shape) for name, array in arrays.items())
+
+
+SavedStates: TypeAlias = Mapping[tuple[int, int | None], Callable[[], MemberSnapshot]]
+"""(member, generation) -> reader of a saved state. None: the member's current state, otherwise a remembered one."""
 
 
 ALIGN = 64

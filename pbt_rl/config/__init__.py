@@ -343,9 +343,6 @@ class Config:
     """Train on the nodes of a Ray cluster, one pack per GPU or per node without a GPU: `ray:auto`, `ray:HOST:PORT`, or
     `ray`, which starts a cluster of this machine alone. With --mode serial there is one process per pack. Needs pip
     install 'pbt-rl[ray]'. docs/reference/nodes.md."""
-    copy_seconds: float = option(30.0, above=0, may_change=True)
-    """With --nodes: maximum age of this process's copies of the members. Members of a lost node continue from their
-    copies."""
     controller: str = option(
         "pbt", choices=lambda: tuple(CONTROLLERS), texts=texts, custom="module:Class", common=True
     )

@@ -54,7 +54,7 @@ class PackMembers:
             assert load.member is not None
             self.generations[load.member], self._values[load.member] = load.generation, load.values
             self._note_counts(load)
-            if load.entry is not None:
+            if load.drawn != (load.member, 0):  # the pack was built with these weights
                 self._import(load.slot, self._given(load))
 
     def slot_of(self, member: int) -> int | None:

@@ -91,13 +91,14 @@ OTHER_NAMES: dict[str, str] = {
         "pbt.tune": "hyperparam-mutations pbt-optimize-gamma",
         "resume": "restart-behavior",
         "save-every-frames": "save-milestones-sec save-freq",
+        "save-every-seconds": "copy-seconds",
         "train-for-frames": "total-timesteps train-for-env-steps",
         "track": "with-wandb",
         "units-per-actor": "worker-num-splits",
     }.items()
     for name in names.split()
 }
-"""Option of Sample Factory, Stable-Baselines3, CleanRL or Ray -> option here."""
+"""Option of Sample Factory, Stable-Baselines3, CleanRL or Ray, or a former one -> option here."""
 _OFF_POLICY = "off-policy algorithms are not included; `pbt_rl.tune.run` tunes those of other libraries"
 _RAYS_MODE = "objectives are always maximised here: negate the reward in the environment"
 OTHER_VALUES: dict[tuple[str, str], str] = {

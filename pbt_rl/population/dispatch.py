@@ -1,28 +1,29 @@
 """Dispatch of changes: the new state of each member, and the messages to its learner.
 
+Each member is in one of four states:
+
+    on slot   a learner has its weights                swap: Save          -> saving
+    saving    it has no slot; a learner writes it      Saved               -> parked
+    parked    its state is in the store                swap: Load          -> on slot
+    lost      its learner is gone, or the run starts   restore point read  -> parked
+
     change                 message to the learner of the member
     values only            SetValues
     weights of a member    Load from another slot, on the device, if that is in the same pack and unchanged.
-                           Otherwise Save of the donor, then Load of that state.
+                           Otherwise Save of the donor, and once it is written Load of that state.
     a remembered state     Load of that state
     initialised weights    Load of initialised weights
     of a parked member     none: only its state in the store changes
-    swap of a slot         Save of the member that leaves, Load of the state of the member that enters
 
-A learner processes its messages in order, so it can load a state that it was just told to save. Another learner gets
-its message once the state has been written.
-
-Restore points (`store.Origin`) follow the decisions: they are what members go on from if their learner is lost. A
-member with copied weights never returns to its own older ones. It goes on from the donor's restore point, or from
-initialised weights, which are initialised again. During a checkpoint each member has two restore points: the present
-one, and the one for when the checkpoint is complete.
+A learner processes its messages in order. A resumed run and a new learner load the restore points of their members
+(`store.RestorePoint`), which follow the decisions: a member with copied weights never returns to its own older ones.
 """
 
 from __future__ import annotations
 
 import time
-from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -36,41 +37,63 @@ from pbt_rl.actors.messages import (
     ToLearner,
     TrainUntil,
 )
-from pbt_rl.actors.store import Counts, MemberSnapshot, SnapshotHeader
+from pbt_rl.actors.store import Counts, SavedStates, SnapshotHeader
 from pbt_rl.controllers.changes import Change
 from pbt_rl.controllers.decisions import StateKey
 from pbt_rl.controllers.state import SHARED, TRANSIENT
 from pbt_rl.population.population import Member, Population
 from pbt_rl.population.slots import Slots
-from pbt_rl.population.store import Elsewhere, Key, Origin, Pin, State, Store
-from pbt_rl.population.turns import Handover
-
-Read = Callable[[], MemberSnapshot]
-Origins = dict[int, Origin]
+from pbt_rl.population.store import Key, RestorePoint, State, Store
+from pbt_rl.population.turns import Swap
 
 
-@dataclass
+@dataclass(eq=False)
 class Pending:
     """Decision, or swap into a slot, that its learner has not acknowledged yet."""
 
-    decided: float | None
+    decided: float | None = None
     """time.perf_counter() at the decision of the controller. None: a swap into a slot."""
-    source: Pin | None = None
+    source: State | None = None
     """State that is loaded."""
+    pack: int = -1
+    """Pack that it was sent to."""
     sent: float = 0.0
     """time.perf_counter() when the message was sent."""
     proves: bool = True
     """The acknowledgement is recorded: of a decision, or of one made while the member had no slot."""
 
 
-@dataclass
-class Waiting:
-    """Action for when a state has been written. message: the learner then acknowledges it, if not None."""
+@dataclass(eq=False)
+class MemberRecord:
+    """State of one member."""
 
-    source: Pin
-    member: int
-    message: Pending | None
-    act: Callable[[], None]
+    restore: RestorePoint
+    state: State | None = None
+    """Without a slot: its state, which a learner may still have to write."""
+    unsaved: State | None = None
+    """State that the checkpoint in progress needs and that no learner was told to save yet."""
+    sent: deque[Pending] = field(default_factory=deque)
+    """Messages without acknowledgement, oldest first."""
+
+
+@dataclass(eq=False)
+class Remembered:
+    """State that the controller remembers."""
+
+    state: State
+    header: SnapshotHeader
+    restore: RestorePoint
+
+
+@dataclass(eq=False)
+class Saving:
+    """State that a learner is writing. restore: what replaces it if that learner is lost."""
+
+    pack: int
+    state: State
+    restore: RestorePoint
+    waiting: list[tuple[Load, Pending]] = field(default_factory=list)
+    """Loads to send once it is written."""
 
 
 @dataclass(eq=False)
@@ -93,39 +116,23 @@ class Dispatch:
     """Parked members with a change that no learner has applied yet."""
     store: Store = field(init=False, metadata=SHARED)
     """Set by `open_store`."""
-    held: dict[int, Pin] = field(default_factory=dict, init=False, metadata=TRANSIENT)
-    """States of the parked members."""
-    _origins: Origins = field(default_factory=dict, init=False, metadata=TRANSIENT)
-    """Restore point of each member."""
-    _coming: Origins = field(default_factory=dict, init=False, metadata=TRANSIENT)
-    """Restore point of each member once the checkpoint in progress is complete."""
-    _kept: dict[StateKey, Pin] = field(default_factory=dict, init=False, metadata=TRANSIENT)
-    """Remembered states."""
-    _unsaved: dict[int, State] = field(default_factory=dict, init=False, metadata=TRANSIENT)
-    """Members that the checkpoint in progress still needs unchanged -> their state."""
-    _renewed: dict[Key, dict[int, State]] = field(default_factory=dict, init=False, metadata=TRANSIENT)
-    """Key of a restore point at the start of the checkpoint in progress -> member -> its state in it."""
-    _saving: dict[Key, tuple[int, Pin]] = field(default_factory=dict, init=False, metadata=TRANSIENT)
-    """States that learners are writing, with their pack."""
-    _waiting: dict[Key, list[Waiting]] = field(default_factory=dict, init=False, metadata=TRANSIENT)
-    """Actions for when a state has been written."""
-    _sent: dict[int, deque[Pending]] = field(default_factory=dict, init=False, metadata=TRANSIENT)
-    """Messages without acknowledgement per member, oldest first. A checkpoint waits for those of decisions."""
-    _decided: dict[int, Pending] = field(default_factory=dict, init=False, metadata=TRANSIENT)
-    """Parked member -> the decision that changed it, until its acknowledgement was taken."""
-    _acks: list[Acknowledgement] = field(default_factory=list, init=False, metadata=TRANSIENT)
-    """Acknowledgements of decisions that needed no message."""
-    _starting: defaultdict[int, list[Pin]] = field(
-        default_factory=lambda: defaultdict(list), init=False, metadata=TRANSIENT
-    )
-    """Pack -> states that its learner starts from."""
-    _copied_at: float = field(default=0.0, init=False, metadata=TRANSIENT)
+    _records: list[MemberRecord] = field(default_factory=list, init=False, metadata=TRANSIENT)
+    """Of each member."""
+    _remembered: dict[StateKey, Remembered] = field(default_factory=dict, init=False, metadata=TRANSIENT)
+    _saving: dict[Key, Saving] = field(default_factory=dict, init=False, metadata=TRANSIENT)
+    _starting: dict[int, dict[int, State]] = field(default_factory=dict, init=False, metadata=TRANSIENT)
+    """Pack -> member -> state that its new learner starts from."""
+    _unapplied: set[Pending] = field(default_factory=set, init=False, metadata=TRANSIENT)
+    """Decisions without acknowledgement, and messages that wait for a state."""
 
     @property
     def busy(self) -> bool:
         """True if a decision is not applied yet or a message waits for a state."""
-        decided = any(one.decided is not None for sent in self._sent.values() for one in sent)
-        return decided or bool(self._waiting) or bool(self._decided)
+        return bool(self._unapplied)
+
+    def state_of(self, member: int) -> State | None:
+        """Return the state of a member without a slot, which a learner may still have to write."""
+        return self._records[member].state
 
     def restored(self) -> None:
         """Check that the members of the remembered states exist. Raises ValueError."""
@@ -133,64 +140,113 @@ class Dispatch:
         if strange:
             raise ValueError(f"the saved state remembers member {strange[0][0]}, which does not exist")
 
-    # -- the start of a run -------------------------------------------------------------------------------------
+    # -- start and loss of learners -----------------------------------------------------------------------------
 
-    def open_store(self, store: Store, sources: Iterable[tuple[int, Read]]) -> None:
-        """Fill the store at the start of a run.
+    def open_store(self, store: Store, saved: SavedStates, saved_in: str | None = None) -> None:
+        """Park all members at the start of a run. Those without a saved state have initialised weights.
 
-        sources: (member, reader of its state or of a remembered one). Other members start from initialised weights.
-        Raises as reading does.
+        saved_in: name of their checkpoint. Raises as reading does.
         """
         self.store = store
-        resident = {member for _, member in self._residents()}
-        for number, read in sources:
-            snapshot = read()
-            header = snapshot.header
-            source = {"checkpoint": None, "member": number}
-            if header.remembered:
-                source["generation"] = header.generation
-            pin = store.add_read(snapshot, Elsewhere(read, source))
-            if header.remembered:
-                self._kept[number, header.generation] = pin
-                continue
-            member = self.population.members[number]
-            member.note_counts(header.frames, header.steps, header.updates)
-            self._origins[number] = Origin(pin.state, -member.frames)
-            if number in resident:
-                self._starting[self.slots.pack_of[number]].append(pin)
-            else:
-                self.held[number] = pin
+        store.saved, store.saved_in = saved, saved_in
         for member in self.population.members:
-            if member.id not in self._origins:
-                source = {"checkpoint": None, "member": member.id}
-                header = SnapshotHeader(member.id, 0, dict(member.values), 0, 0, 0, 0)
-                state = store.add_drawn(header, (member.id, 0), source)
-                self._origins[member.id] = Origin(state, -member.frames)
-                if member.id not in resident:
-                    self.held[member.id] = Pin(state)
+            initialised = (member.id, None) not in saved
+            point = RestorePoint(member.id, 0 if initialised else None, initialised)
+            self._records.append(MemberRecord(point))
+            counts = self._restore(member).counts
+            member.note_counts(counts.frames, counts.steps, counts.updates)
+            self._restart_account(member)
+        for (number, generation), read in saved.items():
+            if generation is not None:
+                snapshot = read()
+                state = State(store, number)
+                state.fill(snapshot)
+                header, restore = snapshot.header, RestorePoint(number, generation)
+                self._remembered[number, generation] = Remembered(state.keep(), header, restore)
 
-    def _residents(self) -> list[tuple[int, int]]:
-        """Return (pack, member) of all members with slots."""
-        packs = range(len(self.slots.packs))
-        return [(pack, m) for pack in packs for m in self.slots.members_of(pack) if m is not None]
+    def _restore(self, member: Member) -> State:
+        """Park a member at its restore point. Raises as reading does."""
+        record = self._records[member.id]
+        record.state = self.store.restored(record.restore).keep()
+        return record.state
+
+    def _restart_account(self, member: Member) -> None:
+        """Count the frames since the restore point from now on."""
+        record = self._records[member.id]
+        record.restore = replace(record.restore, frames=-member.frames)
 
     def first_loads(self, pack: int) -> tuple[Load | None, ...]:
-        """Return the first load of each slot of a pack: the restore point of its member."""
-        return tuple(
-            None if member is None else self._first_load(pack, slot, self.population.members[member])
-            for slot, member in enumerate(self.slots.members_of(pack))
-        )
-
-    def _first_load(self, pack: int, slot: int, member: Member) -> Load:
-        state = self._origins[member.id].state.readable
-        if state.drawn == (member.id, 0):
-            return self._load(slot, member, drawn=(member.id, 0))
-        self._starting[pack].append(Pin(state))
-        return self._load(slot, member, entry=state.entry())
+        """Move parked members into the slots of a new learner, and return the first load of each slot."""
+        starting = self._starting[pack] = {}
+        loads: list[Load | None] = []
+        for slot, number in enumerate(self.slots.members_of(pack)):
+            if number is None:
+                loads.append(None)
+                continue
+            record = self._records[number]
+            assert record.state is not None, f"member {number} is not parked"
+            starting[number], record.state = record.state, None
+            load = self._load(slot, self.population.members[number])
+            loads.append(replace(load, entry=starting[number].entry, drawn=starting[number].seed))
+        return tuple(loads)
 
     def started(self, pack: int) -> None:
         """Release the first loads of a pack, once its learner has read them or failed."""
-        self._starting.pop(pack, None)
+        for state in self._starting.pop(pack, {}).values():
+            state.release()
+
+    def lost(self, pack: int) -> list[dict[str, Any]]:
+        """Park the members of a lost learner at their restore points, with all decisions applied.
+
+        No checkpoint may be in progress. Restore points also replace the states that the learner was writing, for other
+        members too. Returns the journal entries of the members that lost frames. Raises as reading a state does.
+        """
+        members = self.population.members
+        self._drop_messages(pack)
+        self.started(pack)
+        unwritten = [saving for saving in self._saving.values() if saving.pack == pack]
+        states = {saving.state for saving in unwritten}
+        resident = [members[number] for number in self.slots.members_of(pack) if number is not None]
+        hit = [member for member in members if self._records[member.id].state in states]
+        accounts = [self._account(member) for member in sorted([*hit, *resident], key=lambda m: m.id)]
+        for saving in unwritten:
+            del self._saving[saving.state.key]
+            if saving.state.users > 1:
+                saving.state.restore(saving.restore)
+        for member in resident:
+            self._restore(member)
+        for member in [*hit, *resident]:
+            self._restart_account(member)
+        for saving in unwritten:
+            self._post_waiting(saving)
+        return accounts
+
+    def _drop_messages(self, pack: int) -> None:
+        """Forget the messages to a lost learner, and those to its members that wait for a state."""
+        dropped: list[Pending] = []
+        for record in self._records:
+            dropped += [pending for pending in record.sent if pending.pack == pack]
+            record.sent = deque(pending for pending in record.sent if pending.pack != pack)
+        for saving in self._saving.values():
+            mine = [one for one in saving.waiting if self.slots.pack_of[one[0].member] == pack]
+            saving.waiting = [one for one in saving.waiting if one not in mine]
+            dropped += [pending for _, pending in mine]
+        for pending in dropped:
+            self._settle(pending)
+
+    def _account(self, member: Member) -> dict[str, Any]:
+        """Return a member's lost training frames and its restore point, for the journal."""
+        point = self._records[member.id].restore
+        lost = point.frames + member.frames
+        return {"member": member.id, "frames_lost": lost, "from": self.store.source(point)}
+
+    def scatter(self, pack: int) -> list[tuple[int, int]]:
+        """Park the members of a pack without a machine in running ones, and return (member, new pack)."""
+        moved = self.slots.scatter(pack)
+        if moved:
+            for number, state in self._starting.pop(pack, {}).items():
+                self._records[number].state = state
+        return moved
 
     def send_limits(self, pack: int | None = None) -> None:
         """Send the frame limits of the members to new learners. pack: to this one only."""
@@ -206,24 +262,48 @@ class Dispatch:
 
     # -- decisions ----------------------------------------------------------------------------------------------
 
-    def enact(self, changes: Sequence[Change], remembered: frozenset[StateKey]) -> None:
-        """Apply the changes of one comparison. remembered: states to keep for the controller from now on."""
+    def enact(self, changes: Sequence[Change], remembered: frozenset[StateKey]) -> list[Acknowledgement]:
+        """Apply the changes of one comparison. Return the acknowledgements of parked members.
+
+        remembered: states to keep for the controller from now on.
+        """
         decided = time.perf_counter()
-        now: dict[int, Pin] = {}
-        """Members -> their states before any change."""
-        for past in sorted(remembered - self._kept.keys()):
-            self._kept[past] = self._state_now(past[0], now)
+        present: dict[int, State] = {}
+        """Members -> their states before any change, kept until all are applied."""
+        for past in sorted(remembered - self._remembered.keys()):
+            self._remember(past, present)
         for donor in sorted(self._donors_to_save(changes)):
-            self._state_now(donor, now)
-        before = dict(self._origins), dict(self._coming)
-        sources = {c.member: self._source(c, now) for c in changes if c.weights == "copy"}
+            self._present(donor, present)
+        weights = {c.member: self._weights(c, present) for c in changes if c.weights != "keep"}
         evaluated = {m.id for m in self.population.members if m.evaluates}
         self.population.apply(changes, remembered)
+        acks = []
         for change in changes:
-            self._carry_out(change, sources.get(change.member), change.member in evaluated, before, decided)
-        for past in self._kept.keys() - remembered:
-            del self._kept[past]
+            self._change_limits(change, change.member in evaluated)
+            if change.values is None:
+                continue
+            self.replacements += change.decision == "replace"
+            self.mutations += change.decision == "mutate"
+            record = self._records[change.member]
+            state, restore = weights.get(change.member, (None, record.restore))
+            if record.state is None:
+                self._tell(change, state, decided)
+            else:
+                acks.append(self._change_parked(change, state))
+            record.restore = restore
+        for past in self._remembered.keys() - remembered:
+            self._remembered.pop(past).state.release()
+        for present_state in present.values():
+            present_state.release()
         self.remembered = remembered
+        return acks
+
+    def _remember(self, past: StateKey, present: dict[int, State]) -> None:
+        number, generation = past
+        header = _header(self.population.members[number])
+        header = replace(header, generation=generation, remembered=True)
+        state = self._present(number, present).keep()
+        self._remembered[past] = Remembered(state, header, self._records[number].restore)
 
     def _donors_to_save(self, changes: Sequence[Change]) -> set[int]:
         """Return the donors to save, because no slot of the pack can be copied."""
@@ -235,336 +315,227 @@ class Dispatch:
             donor, member = change.weights_from[0], change.member
             if donor != member and (
                 donor in changed
-                or member in self.held
-                or donor in self.held
+                or self._records[member].state is not None
+                or self._records[donor].state is not None
                 or self.slots.pack_of[donor] != self.slots.pack_of[member]
             ):
                 found.add(donor)
         return found
 
-    def _source(self, change: Change, now: dict[int, Pin]) -> Pin | None:
-        """Return the state to copy. None: another slot has it, or the member itself."""
+    def _present(self, number: int, present: dict[int, State]) -> State:
+        """Return a member's present state, saved if necessary and cached in `present`."""
+        if number not in present:
+            present[number] = (self._records[number].state or self._save(number)).keep()
+        return present[number]
+
+    def _weights(self, change: Change, present: dict[int, State]) -> tuple[State | None, RestorePoint]:
+        """Return the new weights of a member, and their restore point. None: a slot has them."""
+        member = self.population.members[change.member]
+        if change.weights == "fresh":
+            seed = (member.id, change.generation)
+            state = State(self.store, member.id, seed, member.frames)
+            return state, RestorePoint(*seed, initialised=True, frames=-member.frames)
         assert change.weights_from is not None
         if change.remembered:
-            return self._kept[change.weights_from]
-        donor = change.weights_from[0]
-        return self.held.get(donor) if donor == change.member else now.get(donor)
+            past = self._remembered[change.weights_from]
+            return past.state, past.restore.moved(past.header.frames - member.frames)
+        donor = self.population.members[change.weights_from[0]]
+        record = self._records[donor.id]
+        weights = record.state if donor is member else present.get(donor.id)
+        return weights, record.restore.moved(donor.frames - member.frames)
 
-    def _state_now(self, number: int, now: dict[int, Pin]) -> Pin:
-        """Return a member's present state, saved if necessary and cached in `now`."""
-        if number not in now:
-            now[number] = self.held.get(number) or self._save(self.population.members[number])
-        return now[number]
-
-    def _save(self, member: Member) -> Pin:
-        """Request a save of a member with a slot, and return its future state."""
-        state = self._unsaved.pop(member.id, None) or self._unwritten(member)
-        return self._send_save(member.id, state)
-
-    def _unwritten(self, member: Member) -> State:
-        """Return the member's present state, which its learner will write."""
-        return State(self.store, _header(member), before=self._origins[member.id].state)
-
-    def _send_save(self, member: int, state: State) -> Pin:
-        pack, pin = self.slots.pack_of[member], Pin(state)
-        self._saving[state.key] = (pack, pin)
-        self.send(pack, Save(member, state.key, state.entry(to_write=True)))
-        return pin
-
-    def _carry_out(
-        self,
-        change: Change,
-        source: Pin | None,
-        evaluated: bool,
-        before: tuple[Origins, Origins],
-        decided: float,
-    ) -> None:
+    def _change_limits(self, change: Change, evaluated: bool) -> None:
         member, pack = self.population.members[change.member], self.slots.pack_of[change.member]
         if (evaluated or change.evaluates) and not member.parked:
             self.send(pack, EvaluateMember(member.id, change.evaluates > 0))
         if change.until_frames is not None:
             self.send(pack, TrainUntil(member.id, change.until_frames))
-        if change.values is None:
+
+    def _tell(self, change: Change, state: State | None, decided: float) -> None:
+        """Send a change to the learner of a member. state: see `_weights`."""
+        member, pending = self.population.members[change.member], Pending(decided)
+        if self._records[member.id].unsaved is not None:  # the checkpoint in progress needs it unchanged
+            self._save(member.id)
+        self._unapplied.add(pending)
+        donor = _donor(change)
+        if change.weights == "keep":
+            message = SetValues(member.id, change.generation, dict(member.values), donor)
+            self._post(member.id, message, pending)
             return
-        self.replacements += change.decision == "replace"
-        self.mutations += change.decision == "mutate"
-        if change.weights != "keep":
-            self._follow(change, source, before)
-        if member.id in self.held:
-            self._change_parked(member, change, source, decided)
-        else:
-            self._tell(member, change, source, decided)
-
-    def _follow(self, change: Change, source: Pin | None, before: tuple[Origins, Origins]) -> None:
-        """Update a member's restore points to those of its new weights.
-
-        source: remembered state that is copied. before: restore points of all members before the comparison.
-        """
-        member = self.population.members[change.member]
-        if change.weights == "fresh":
-            header = SnapshotHeader(member.id, change.generation, {}, 0, 0, 0, member.frames)
-            state = self.store.add_drawn(header, (member.id, change.generation))
-            given = Origin(state, -member.frames)
-        elif change.remembered:
-            assert source is not None
-            given = Origin(source.state, -member.frames, source)
-        else:
-            assert change.weights_from is not None
-            donor = self.population.members[change.weights_from[0]]
-            for origins, former in zip((self._origins, self._coming), before, strict=True):
-                if donor.id in former:
-                    origin = former[donor.id]
-                    moved = origin.frames + donor.frames - member.frames
-                    origins[member.id] = replace(origin, frames=moved)
-            return
-        self._origins[member.id] = given
-        if self._coming:
-            self._coming[member.id] = given
-
-    def _tell(self, member: Member, change: Change, source: Pin | None, decided: float) -> None:
-        """Send a change to the learner of a member. source: see `_source`."""
-        if member.id in self._unsaved:  # the checkpoint in progress needs it unchanged
-            self._send_save(member.id, self._unsaved.pop(member.id))
-        donor = change.source[0] if change.source is not None else None
-        pending = Pending(decided, source)
         slot = self.slots.slot_of(member.id)
         assert slot is not None, f"member {member.id} has neither a slot nor a state"
-        if change.weights == "keep":
-            self._post(
-                member.id, pending, SetValues(member.id, change.generation, dict(member.values), donor)
-            )
-            return
         load = replace(self._load(slot, member), donor=donor)
-        if change.weights == "fresh":
-            self._post(member.id, pending, replace(load, drawn=(member.id, change.generation)))
-        elif source is None:
+        if state is None:
             assert donor is not None
-            self._post(member.id, pending, replace(load, of_slot=self.slots.slot_of(donor)))
+            self._post(member.id, replace(load, of_slot=self.slots.slot_of(donor)), pending)
         else:
-            self._post_state(member.id, pending, load, source)
+            self._load_state(load, state, pending)
 
-    def _change_parked(self, member: Member, change: Change, source: Pin | None, decided: float) -> None:
-        """Apply a change to a parked member."""
-        self.unproven.add(member.id)
-        self._decided[member.id] = Pending(decided, sent=time.perf_counter())
-        donor = change.source[0] if change.source is not None else None
-        ack = Acknowledgement(
-            member.id, donor, change.generation, 0.0, {}, {}, {}, donor_unchanged=True, parked=True
+    def _change_parked(self, change: Change, state: State | None) -> Acknowledgement:
+        """Apply a change to a member without a slot. state: of its new weights, if any."""
+        self.unproven.add(change.member)
+        if state is not None:
+            self._park(change.member, state)
+        return Acknowledgement(
+            change.member,
+            _donor(change),
+            change.generation,
+            0.0,
+            {},
+            {},
+            {},
+            donor_unchanged=True,
+            parked=True,
         )
-        if change.weights == "fresh":
-            self.held[member.id] = Pin(self._origins[member.id].state)
-        if source is None:
-            self._acks.append(ack)
-        else:
-            self.held[member.id] = source
-            self._when_saved(source, member.id, None, lambda: self._acks.append(ack))
+
+    def _park(self, number: int, state: State | None) -> None:
+        """Set the state of a member without a slot. None: it takes a slot."""
+        record = self._records[number]
+        former, record.state = record.state, None if state is None else state.keep()
+        if former is not None:
+            former.release()
 
     # -- swaps --------------------------------------------------------------------------------------------------
 
-    def hand_over(self) -> list[tuple[int, Handover]]:
+    def swap_slots(self) -> list[tuple[int, Swap]]:
         """Swap the members that are due, and return (pack, swap)."""
-        moves = self.slots.assign()
-        for pack, handover in moves:
-            self.pass_slot(pack, handover)
-        return moves
+        swaps = self.slots.assign()
+        for pack, swap in swaps:
+            self._swap(pack, swap)
+        return swaps
 
-    def pass_slot(self, pack: int, handover: Handover) -> None:
-        """Swap the member of a slot, and save the one that leaves."""
-        members = self.population.members
-        if handover.leaves is not None:
-            self.held[handover.leaves] = self._save(members[handover.leaves])
-        if handover.enters is None:
-            self.send(pack, Load(handover.slot, None, 0, {}))
+    def _swap(self, pack: int, swap: Swap) -> None:
+        """Save the member that leaves a slot, and load the one that enters."""
+        if swap.leaves is not None:
+            self._park(swap.leaves, self._save(swap.leaves))
+        if swap.enters is None:
+            self.send(pack, Load(swap.slot, None, 0, {}))
             return
-        member = members[handover.enters]
-        source = self.held.pop(member.id)
-        pending = Pending(None, source, proves=member.id in self.unproven)
+        member = self.population.members[swap.enters]
+        state = self._records[member.id].state
+        assert state is not None, f"member {member.id} is not parked"
+        pending = Pending(proves=member.id in self.unproven)
         self.unproven.discard(member.id)
-        self._post_state(member.id, pending, self._load(handover.slot, member), source)
-
-    def scatter(self, pack: int) -> list[tuple[int, int]]:
-        """Park the members of a lost pack in running ones, and return (member, new pack)."""
-        resident = self.slots.members_of(pack)
-        moved = self.slots.scatter(pack)
-        if moved:
-            self.started(pack)
-            self.held |= {m: Pin(self._origins[m].state) for m in resident if m is not None}
-        return moved
+        self._load_state(self._load(swap.slot, member), state, pending)
+        self._park(member.id, None)
 
     # -- messages -----------------------------------------------------------------------------------------------
 
-    def _load(
-        self, slot: int, member: Member, entry: int | None = None, drawn: tuple[int, int] | None = None
-    ) -> Load:
+    def _load(self, slot: int, member: Member) -> Load:
         counts = Counts(member.frames, member.steps, member.updates)
-        return Load(
-            slot, member.id, member.generation, dict(member.values), entry, drawn=drawn, counts=counts
-        )
+        return Load(slot, member.id, member.generation, dict(member.values), counts=counts)
 
-    def _post(self, member: int, pending: Pending, message: Load | SetValues) -> None:
-        pending.sent = time.perf_counter()
-        self._sent.setdefault(member, deque()).append(pending)
-        self.send(self.slots.pack_of[member], message)
-
-    def _post_state(self, member: int, pending: Pending, load: Load, source: Pin) -> None:
-        """Send a load of a state, once it was written or the same learner writes it before."""
-        state, pack = source.state, self.slots.pack_of[member]
-
-        def post() -> None:
-            entry = state.entry() if state.drawn is None else None
-            self._post(member, pending, replace(load, drawn=state.drawn, entry=entry))
-            if pending.decided is None:
-                self._send_limit(self.population.members[member])
-
-        if state.key in self._saving and self._saving[state.key][0] == pack:
-            post()
+    def _load_state(self, load: Load, state: State, pending: Pending) -> None:
+        """Send a load of a state once it is written."""
+        pending.source = state.keep()
+        if state.ready:
+            self._post_load(load, pending)
         else:
-            self._when_saved(source, member, pending, post)
+            self._unapplied.add(pending)
+            self._saving[state.key].waiting.append((load, pending))
 
-    def _when_saved(self, source: Pin, member: int, message: Pending | None, act: Callable[[], None]) -> None:
-        if source.state.before is None:
-            act()
-        else:
-            self._waiting.setdefault(source.state.key, []).append(Waiting(source, member, message, act))
+    def _post_load(self, load: Load, pending: Pending) -> None:
+        assert load.member is not None
+        assert pending.source is not None
+        self._post(load.member, replace(load, entry=pending.source.entry, drawn=pending.source.seed), pending)
+        if pending.decided is None:
+            self._unapplied.discard(pending)
+            self._send_limit(self.population.members[load.member])
 
-    def _act(self, key: Key) -> None:
-        for one in self._waiting.pop(key, ()):
-            one.act()
+    def _post(self, number: int, message: Load | SetValues, pending: Pending) -> None:
+        pending.pack, pending.sent = self.slots.pack_of[number], time.perf_counter()
+        self._records[number].sent.append(pending)
+        self.send(pending.pack, message)
 
-    def saved(self, message: Saved) -> State:
-        """Process a written state, and run the actions that waited for it."""
-        _, pin = self._saving.pop(message.key)
-        state = pin.state
-        state.saved()
-        header = state.header
-        held = self.held.get(header.member)
-        if held is not None and held.state is state:  # it left its slot, possibly after its last report
-            member = self.population.members[header.member]
-            member.note_counts(header.frames, header.steps, header.updates)
-        self._act(state.key)
+    def _post_waiting(self, saving: Saving) -> None:
+        for load, pending in saving.waiting:
+            self._post_load(load, pending)
+        saving.state.release()
+
+    def _save(self, number: int) -> State:
+        """Request a save of a member with a slot, and return its future state."""
+        record, pack = self._records[number], self.slots.pack_of[number]
+        state, record.unsaved = record.unsaved or State(self.store, number), None
+        self._saving[state.key] = Saving(pack, state.keep(), record.restore)
+        self.send(pack, Save(number, state.key, state.begin()))
         return state
 
-    def take_acks(self) -> list[Acknowledgement]:
-        """Return the acknowledgements of decisions that needed no message."""
-        acks, self._acks = self._acks, []
-        return acks
+    def saved(self, message: Saved) -> State:
+        """Process a written state, and send the loads that waited for it."""
+        saving = self._saving.pop(message.key)
+        state, member = saving.state, self.population.members[saving.state.member]
+        state.saved()
+        if self._records[member.id].state is state:  # it left its slot, possibly after its last report
+            member.note_counts(state.counts.frames, state.counts.steps, state.counts.updates)
+        self._post_waiting(saving)
+        return state
 
     def applied(self, ack: Acknowledgement) -> Pending:
         """Return the acknowledged message."""
-        if ack.parked:
-            return self._decided.pop(ack.member)
-        sent = self._sent[ack.member]
-        pending = sent.popleft()
-        if not sent:
-            del self._sent[ack.member]
+        pending = self._records[ack.member].sent.popleft()
+        self._settle(pending)
         return pending
+
+    def _settle(self, pending: Pending) -> None:
+        self._unapplied.discard(pending)
+        if pending.source is not None:
+            pending.source.release()
 
     # -- checkpoints --------------------------------------------------------------------------------------------
 
-    def begin_checkpoint(
-        self, packs: Iterable[int], *, to_disk: bool
-    ) -> list[tuple[Pin, SnapshotHeader | None]]:
-        """Return every present state. No decision may be pending.
+    def begin_checkpoint(self, packs: Collection[int]) -> list[tuple[State, SnapshotHeader]]:
+        """Return every present state with the header for its file. No decision may be pending.
 
-        packs: those with a learner. to_disk: False keeps the states in memory only. Each state has the header for its
-        file, or None if its learner must save it first (`save_next`). States that can be initialised from the seed of
-        the run are omitted.
+        packs: those with a learner, which has to save its members first (`save_next`). The states are kept: release
+        each. States that can be initialised from the seed of the run are omitted.
         """
-        here = set(packs)
-        self._copied_at = time.monotonic()
-        wanted: list[tuple[Pin, SnapshotHeader | None]] = []
-        resident = {member for pack, member in self._residents() if pack in here}
+        wanted: list[tuple[State, SnapshotHeader]] = []
         for member in self.population.members:
-            if member.id in resident:
-                state = self._unsaved[member.id] = self._unwritten(member)
-                header = None
-            else:
-                held = self.held.get(member.id)
-                state = self._origins[member.id].state if held is None else held.state
-                header = _header(member, state.header.fresh_frames)
-            self._coming[member.id] = Origin(state, -member.frames, None if to_disk else Pin(state))
-            self._renewed.setdefault(self._origins[member.id].state.key, {})[member.id] = state
-            if state.drawn != (member.id, 0):
-                wanted.append((Pin(state), header))
-        for number, generation in sorted(self._kept):
-            pin = self._kept[number, generation]
-            header = replace(pin.state.header, member=number, generation=generation, remembered=True)
-            wanted.append((pin, header))
+            record, state = self._records[member.id], self._to_save(member, packs)
+            initial = state.seed == (member.id, 0)
+            pending = RestorePoint(member.id, 0 if initial else None, initial, -member.frames)
+            record.restore = replace(record.restore, pending=pending)
+            if not initial:
+                wanted.append((state.keep(), _header(member)))
+        for (number, generation), past in sorted(self._remembered.items()):
+            pending = RestorePoint(number, generation, frames=-past.header.frames)
+            past.restore = replace(past.restore, pending=pending)
+            wanted.append((past.state.keep(), past.header))
         return wanted
+
+    def _to_save(self, member: Member, packs: Collection[int]) -> State:
+        """Return a member's state for a checkpoint."""
+        record = self._records[member.id]
+        if record.state is not None:
+            return record.state
+        if self.slots.pack_of[member.id] in packs:
+            record.unsaved = State(self.store, member.id)
+            return record.unsaved
+        return self.store.restored(record.restore)
 
     def save_next(self, pack: int) -> bool:
         """Request the next save that the checkpoint needs from a pack. False if there is none."""
-        number = next((m for m in self._unsaved if self.slots.pack_of[m] == pack), None)
-        if number is None:
-            return False
-        self._send_save(number, self._unsaved.pop(number))
-        return True
+        for number in self.slots.members_of(pack):
+            if number is not None and self._records[number].unsaved is not None:
+                self._save(number)
+                return True
+        return False
 
-    def end_checkpoint(self, *, whole: bool) -> None:
-        """Switch to the restore points of a complete checkpoint; else discard them."""
-        self._unsaved.clear()
-        coming, self._coming = self._coming, {}
-        renewed, self._renewed = self._renewed, {}
-        if not whole:
-            return
-        for _, pin in self._saving.values():  # the checkpoint of its substitute may be deleted
-            number, before = pin.state.header.member, pin.state.before
-            if before is self._origins[number].state:
-                pin.state.before = coming[number].state
-            elif (
-                before is not None and before.key in renewed
-            ):  # the member has been given other weights since
-                of = renewed[before.key]
-                pin.state.before = of.get(number, next(iter(of.values())))
-        self._origins = coming
-
-    # -- lost learners ------------------------------------------------------------------------------------------
-
-    def lost(self, pack: int) -> list[dict[str, Any]]:
-        """Settle the messages and states of a lost learner. No checkpoint may be in progress.
-
-        Its members return to their restore points, with all decisions applied. A member that had just received a slot
-        returns to the state that it entered with. The states that the learner was saving are replaced by their
-        substitutes, for other members too. Returns the journal entries of the members that lost frames. Raises as
-        reading a state does.
-        """
-        members = self.population.members
-        for number in [n for n in self._sent if self.slots.pack_of[n] == pack]:
-            entered, *others = self._sent.pop(number)
-            if entered.decided is None and not others:
-                assert entered.source is not None
-                frames = -members[number].frames
-                self._origins[number] = Origin(entered.source.state, frames, entered.source)
-        self.started(pack)
-        mine = sorted(key for key, (writer, _) in self._saving.items() if writer == pack)
-        hit = [members[number] for number, pin in self.held.items() if pin.state.key in mine]
-        resident = [members[number] for number in self.slots.members_of(pack) if number is not None]
-        accounts = [self._account(m) for m in sorted([*hit, *resident], key=lambda m: m.id)]
-        for key in mine:
-            state = self._saving.pop(key)[1].state
-            state.lost()
-        for key, waiting in [*self._waiting.items()]:
-            left = [one for one in waiting if one.message is None or self.slots.pack_of[one.member] != pack]
-            self._waiting[key] = left
-            if not left:
-                del self._waiting[key]
-        for member in [*hit, *resident]:
-            self._origins[member.id] = replace(self._origins[member.id], frames=-member.frames)
-        for key in mine:
-            self._act(key)
-        return accounts
-
-    def _account(self, member: Member) -> dict[str, Any]:
-        """Return a member's lost training frames and its restore point, for the journal."""
-        origin = self._origins[member.id]
-        source = origin.state.source
-        if not source:
-            age = {"copy_age_seconds": time.monotonic() - self._copied_at} if self._copied_at else {}
-            source = age | {"member": origin.state.header.member}
-        return {"member": member.id, "frames_lost": origin.frames + member.frames, "from": source}
+    def end_checkpoint(self, saved: SavedStates | None, saved_in: str | None = None) -> None:
+        """Use the restore points of a complete checkpoint from now on. None: it was abandoned."""
+        for record in self._records:
+            record.unsaved = None
+        for one in (*self._records, *self._remembered.values(), *self._saving.values()):
+            one.restore = one.restore.settled(whole=saved is not None)
+        if saved is not None:
+            self.store.saved, self.store.saved_in = saved, saved_in
 
 
-def _header(member: Member, fresh_frames: int = 0) -> SnapshotHeader:
+def _donor(change: Change) -> int | None:
+    return None if change.source is None else change.source[0]
+
+
+def _header(member: Member) -> SnapshotHeader:
     return SnapshotHeader(
         member.id,
         member.generation,
@@ -572,5 +543,5 @@ def _header(member: Member, fresh_frames: int = 0) -> SnapshotHeader:
         member.frames,
         member.steps,
         member.updates,
-        fresh_frames,
+        fresh_frames=0,
     )

@@ -9,7 +9,7 @@ from typing import Any
 from pbt_rl.controllers.state import SHARED, TRANSIENT
 from pbt_rl.plan import PackPlan
 from pbt_rl.population.population import Member, Population
-from pbt_rl.population.turns import Candidate, Handover, SlotAssigner, first_holders
+from pbt_rl.population.turns import Candidate, SlotAssigner, Swap, first_members
 
 
 @dataclass(eq=False)
@@ -36,26 +36,26 @@ class Slots:
 
     def __post_init__(self) -> None:
         self.pack_of = {member: number for number, pack in enumerate(self.packs) for member in pack.members}
-        self.choose_holders()
+        self.choose_members()
 
-    def choose_holders(self) -> None:
+    def choose_members(self) -> None:
         """Assign the slots from the present state of the members."""
         self._assigners = tuple(map(self._assigner, range(len(self.packs))))
         self._idle_reports = [0] * len(self.packs)
         self._note_parked()
 
     def _assigner(self, pack: int) -> SlotAssigner:
-        holders = first_holders(self.candidates(pack), self.packs[pack].slots)
-        frames = [0 if member is None else self.population.members[member].frames for member in holders]
-        return SlotAssigner(holders, self.slot_frames, frames)
+        first = first_members(self.candidates(pack), self.packs[pack].slots)
+        frames = [0 if member is None else self.population.members[member].frames for member in first]
+        return SlotAssigner(first, self.slot_frames, frames)
 
     def restored(self) -> None:
         """Check that each slot has a member of its pack or none. Raises ValueError."""
         self._idle_reports = [0] * len(self.packs)
         for pack, assigner in enumerate(self._assigners):
-            if not {*assigner.holders} <= {None, *self.of(pack)}:
+            if not {*assigner.members} <= {None, *self.of(pack)}:
                 raise ValueError(
-                    f"the saved slot assignment {assigner.holders} contains an id that is not a member of pack {pack}"
+                    f"the saved slot assignment {assigner.members} contains an id that is not a member of pack {pack}"
                 )
         self._note_parked()
 
@@ -72,28 +72,28 @@ class Slots:
 
     def slot_of(self, member: int) -> int | None:
         """Return the slot of a member in its pack, or None."""
-        holders = self._assigners[self.pack_of[member]].holders
-        return holders.index(member) if member in holders else None
+        members = self._assigners[self.pack_of[member]].members
+        return members.index(member) if member in members else None
 
     def members_of(self, pack: int) -> list[int | None]:
         """Return the member of each slot of a pack."""
-        return [*self._assigners[pack].holders]
+        return [*self._assigners[pack].members]
 
-    def start(self) -> list[tuple[int, Handover]]:
+    def start(self) -> list[tuple[int, Swap]]:
         """Return (pack, swap) for each occupied slot, as if it had been empty."""
         return [
-            (number, Handover(slot, None, member))
+            (number, Swap(slot, None, member))
             for number in range(len(self.packs))
             for slot, member in enumerate(self.members_of(number))
             if member is not None
         ]
 
-    def assign(self) -> list[tuple[int, Handover]]:
+    def assign(self) -> list[tuple[int, Swap]]:
         """Swap the members that are due, and return (pack, swap)."""
         moves = [
-            (number, handover)
+            (number, swap)
             for number, assigner in enumerate(self._assigners)
-            for handover in assigner.assign(self.candidates(number))
+            for swap in assigner.assign(self.candidates(number))
         ]
         self._note_parked()
         return moves
@@ -113,7 +113,7 @@ class Slots:
     def _note_parked(self) -> None:
         for number, assigner in enumerate(self._assigners):
             for member in self.of(number):
-                self.population.members[member].parked = member not in assigner.holders
+                self.population.members[member].parked = member not in assigner.members
 
     # -- packs that come and go -------------------------------------------------------------------------------
 

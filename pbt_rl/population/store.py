@@ -1,30 +1,33 @@
-"""Immutable states of a run, kept alive by references. Pure.
+"""States of members in memory, and the restore points of members. Pure.
 
-    user                kept as long as                                       type of the reference
-    a parked member     it has no slot                                        Pin
-    the controller      it remembers the state                                Pin
-    a learner           it writes or reads the entry                          Pin
-    a checkpoint        the state is not written yet                          Pin
-    a restore point     no newer state of its weights is complete (`Origin`)  State; Pin if no checkpoint has it
+    user of a state                      until
+    a member without a slot              it takes a slot
+    the controller, which remembers it   it is forgotten
+    a learner                            it has written or read the state
+    a checkpoint                         the state is in a file
 
-The bytes of a state are in an entry of the pool, or remote: in a complete checkpoint, or initialised from a seed. A
-user that needs them in memory has a `Pin`. An entry is freed when the last pin is dropped, unless it is the only copy,
-and at the latest with the state. Drop references only in the supervisor's thread.
+The bytes of a state are in an entry of the pool; initialised weights have only a seed. Each user calls `keep`, and
+`release` once. The last release frees the entry.
+
+A restore point is what a member continues from if its learner is lost. It is never in memory: it is in the newest
+complete checkpoint, or is initialised again.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from pbt_rl.actors.store import Counts, MemberSnapshot, SnapshotHeader, StatePool
+from pbt_rl.actors.store import Counts, MemberSnapshot, SavedStates, StatePool
 
 Key = int
 Arrays = Mapping[str, NDArray[Any]]
+Seed = tuple[int, int]
+"""(member, generation) that weights are initialised for."""
 SPARE_BYTES = 1 << 26
 """Total size of free entries that keep their memory for reuse."""
 
@@ -37,18 +40,40 @@ class Draws(Protocol):
 
 
 @dataclass(frozen=True)
-class Elsewhere:
-    """Remote copy of a state's bytes. source: for the journal."""
+class RestorePoint:
+    """What a member continues from if its learner is lost: a state of the newest checkpoint, or initialised weights.
 
-    read: Callable[[], MemberSnapshot]
-    source: Mapping[str, Any] = field(default_factory=dict)
+    Decisions move restore points: a copy of a donor continues from the donor's.
+    """
+
+    member: int
+    generation: int | None = None
+    """Of initialised weights, or of a remembered state."""
+    initialised: bool = False
+    frames: int = 0
+    """Training frames since then, less the member's own frames."""
+    pending: RestorePoint | None = None
+    """Restore point once the checkpoint in progress is complete. None: the same."""
+
+    def moved(self, frames: int) -> RestorePoint:
+        """Return the restore point for a copy. frames: the donor's, less those of the member."""
+        pending = None if self.pending is None else self.pending.moved(frames)
+        return replace(self, frames=self.frames + frames, pending=pending)
+
+    def settled(self, *, whole: bool) -> RestorePoint:
+        """Return the restore point after the end of a checkpoint. whole: it is complete."""
+        return self.pending if whole and self.pending is not None else replace(self, pending=None)
 
 
 class Store:
-    """Entries of all states of a run. pool: their memory. draws: factory of initialised weights."""
+    """All states of a run. pool: their memory. draws: factory of initialised weights."""
 
     def __init__(self, pool: StatePool, draws: Draws) -> None:
-        self.pool, self._draws = pool, draws
+        self.pool, self.draws = pool, draws
+        self.saved: SavedStates = {}
+        """States of the newest complete checkpoint, or initial states."""
+        self.saved_in: str | None = None
+        """Name of that checkpoint."""
         self._keys: Key = 0
         self._free: list[int] = []
         """Reusable entries, lowest first. Those in `_spare` may still have memory."""
@@ -60,23 +85,20 @@ class Store:
         """Number of entries in use."""
         return self._entries - len(self._free)
 
-    def add_read(self, snapshot: MemberSnapshot, elsewhere: Elsewhere) -> Pin:
-        """Add a state that was read from a remote copy."""
-        state = State(self, snapshot.header, elsewhere)
-        pin = Pin(state)
-        state.fill(snapshot)
-        return pin
+    def restored(self, point: RestorePoint) -> State:
+        """Return a new state with the content of a restore point. Raises as reading does."""
+        state = State(self, point.member)
+        state.restore(point)
+        return state
 
-    def add_drawn(
-        self, header: SnapshotHeader, drawn: tuple[int, int], source: Mapping[str, Any] | None = None
-    ) -> State:
-        """Add initialised weights. drawn: (member, generation) of their seed. source: for the journal."""
-
-        def read() -> MemberSnapshot:
-            return MemberSnapshot(header, self._draws.drawn(*drawn))
-
-        elsewhere = Elsewhere(read, {"drawn": list(drawn)} if source is None else source)
-        return State(self, header, elsewhere, seed=drawn)
+    def source(self, point: RestorePoint) -> dict[str, Any]:
+        """Describe a restore point for the journal."""
+        if point.initialised and point.generation:
+            return {"drawn": [point.member, point.generation]}
+        name = None if point.initialised else self.saved_in
+        remembered = not point.initialised and point.generation is not None
+        source = {"checkpoint": name, "member": point.member}
+        return source | {"generation": point.generation} if remembered else source
 
     def next_key(self) -> Key:
         """Return the key of a new state."""
@@ -102,138 +124,78 @@ class Store:
             self.pool.clear(entry)
 
 
-@dataclass(eq=False)
 class State:
-    """State of a member. Readable as long as a reference exists and its bytes exist anywhere."""
+    """Immutable state of a member, which its learner may still have to write. member: the one that it was of."""
 
-    store: Store
-    header: SnapshotHeader
-    """Metadata besides the arrays."""
-    elsewhere: Elsewhere | None = None
-    seed: tuple[int, int] | None = None
-    """(member, generation) that its weights are initialised for."""
-    before: State | None = None
-    """Substitute if the learner is lost before it has written this state."""
-    pins: int = field(default=0, init=False)
-    """Number of `Pin`s, which alone update it."""
-    _entry: int | None = field(default=None, init=False)
-    _whole: bool = field(default=False, init=False)
-    """The bytes are in the entry."""
-
-    def __post_init__(self) -> None:
-        self.key = self.store.next_key()
-
-    def __del__(self) -> None:
-        self._drop_entry()
+    def __init__(self, store: Store, member: int, seed: Seed | None = None, fresh_frames: int = 0) -> None:
+        self._store, self.member = store, member
+        self.key = store.next_key()
+        self.seed = seed
+        """Of initialised weights, which need no entry."""
+        self.counts = Counts(fresh_frames=fresh_frames)
+        """Totals of the member, once the state is ready."""
+        self.entry: int | None = None
+        self.users = 0
+        self._written = False
 
     @property
-    def drawn(self) -> tuple[int, int] | None:
-        """(member, generation) of initialised weights. None for other states, and once it is in memory."""
-        return None if self._whole else self.seed
+    def ready(self) -> bool:
+        """True if the state can be read."""
+        return self._written or self.seed is not None
 
-    @property
-    def source(self) -> dict[str, Any]:
-        """Origin of the bytes, for the journal."""
-        return {} if self.elsewhere is None else dict(self.elsewhere.source)
+    def keep(self) -> State:
+        """Add a user, who calls `release` once."""
+        self.users += 1
+        return self
 
-    @property
-    def readable(self) -> State:
-        """The state itself, or its substitute while a learner has not written it yet."""
-        return self if self.before is None else self.before.readable
+    def release(self) -> None:
+        """Remove a user. The last one frees the memory."""
+        self.users -= 1
+        if self.users == 0:
+            self._drop_entry()
 
-    def read(self) -> MemberSnapshot:
-        """Return the content. Its arrays are views that are valid while it is pinned. Raises as its source does."""
-        if self.before is not None:
-            return self.before.read()
-        if self._whole:
-            assert self._entry is not None
-            return MemberSnapshot(self.header, self.store.pool.views(self._entry))
-        assert self.elsewhere is not None, f"state {self.key} does not exist"
-        return self.elsewhere.read()
+    def read(self) -> Arrays:
+        """Return the arrays: views that are valid while the state has a user."""
+        if self.seed is not None:
+            return self._store.draws.drawn(*self.seed)
+        assert self._written, f"state {self.key} is not ready"
+        assert self.entry is not None
+        return self._store.pool.views(self.entry)
 
-    def entry(self, *, to_write: bool = False) -> int:
-        """Return the entry of a pinned state. to_write: a learner writes it now.
-
-        Otherwise the bytes are loaded into it, unless a learner writes them. Raises as its source does.
-        """
-        assert self.pins > 0, f"state {self.key} is not pinned"
-        assert self._entry is None or not to_write, f"state {self.key} already has an entry"
-        if self._entry is None and to_write:
-            self._entry = self.store.take_entry()
-        elif self._entry is None:
-            self.fill(self.read())
-        assert self._entry is not None
-        return self._entry
-
-    def fill(self, snapshot: MemberSnapshot) -> None:
-        """Write the bytes into the entry."""
-        if self._entry is None:
-            self._entry = self.store.take_entry()
-        header = snapshot.header
-        counts = Counts(header.frames, header.steps, header.updates, header.fresh_frames)
-        self.store.pool.write(self._entry, snapshot.arrays, counts)
-        self._whole = True
+    def begin(self) -> int:
+        """Return the entry that a learner will write."""
+        assert self.entry is None, f"state {self.key} already has an entry"
+        self.entry = self._store.take_entry()
+        return self.entry
 
     def saved(self) -> None:
         """Mark the state as written by its learner, counts included."""
-        assert self._entry is not None
-        counts = self.store.pool.counts(self._entry)
-        self._whole, self.before = True, None
-        self.header = replace(self.header, **counts._asdict())
+        assert self.entry is not None
+        self.counts, self._written = self._store.pool.counts(self.entry), True
 
-    def lost(self) -> None:
-        """Replace the content by the substitute, because its learner is lost.
+    def restore(self, point: RestorePoint) -> None:
+        """Take the content of a restore point, because there is no learner to write the state.
 
-        The learner has dropped its pin.
-
-        Raises as reading the substitute does.
+        Raises as reading does.
         """
-        older = self.readable
-        self.header = replace(self.header, fresh_frames=older.header.fresh_frames)
-        if older.drawn is not None:
-            self.seed, self.elsewhere, self.before = older.seed, older.elsewhere, None
+        if point.initialised:
+            assert point.generation is not None
             self._drop_entry()
-        elif self.pins:
-            self.fill(older.read())
-            self.before = None
+            self.member, self.seed = point.member, (point.member, point.generation)
+            return
+        self.fill(self._store.saved[point.member, point.generation]())
 
-    def put_elsewhere(self, elsewhere: Elsewhere | None) -> None:
-        """Set the remote copy; None: it is gone. Ignored for initialised weights, which need none."""
-        if self.seed is None:
-            self.elsewhere = elsewhere
-            self.tidy()
-
-    def tidy(self) -> None:
-        """Free the entry if it is unpinned and not the only copy."""
-        if not self.pins and (self.elsewhere is not None or not self._whole):
-            self._drop_entry()
+    def fill(self, snapshot: MemberSnapshot) -> None:
+        """Copy a snapshot into memory."""
+        header = snapshot.header
+        self.member = header.member
+        self.counts = Counts(header.frames, header.steps, header.updates, header.fresh_frames)
+        self._store.pool.write(
+            self.begin() if self.entry is None else self.entry, snapshot.arrays, self.counts
+        )
+        self._written = True
 
     def _drop_entry(self) -> None:
-        entry, self._entry, self._whole = self._entry, None, False
+        entry, self.entry, self._written = self.entry, None, False
         if entry is not None:
-            self.store.free_entry(entry)
-
-
-class Pin:
-    """Reference that keeps the bytes of a state in memory. Share it, or create another."""
-
-    def __init__(self, state: State) -> None:
-        self.state = state
-        state.pins += 1
-
-    def __del__(self) -> None:
-        self.state.pins -= 1
-        self.state.tidy()
-
-
-@dataclass(frozen=True)
-class Origin:
-    """Restore point of a member after the loss of its learner: the newest state of its weights that survives.
-
-    frames: training frames since then, less the member's own frames. pin: keeps the bytes in memory if no checkpoint
-    has them.
-    """
-
-    state: State
-    frames: int
-    pin: Pin | None = None
+            self._store.free_entry(entry)

@@ -12,7 +12,7 @@ from dataclasses import InitVar, dataclass, field
 
 
 @dataclass(frozen=True)
-class Handover:
+class Swap:
     """Swap of a slot from one member to another. None: no member."""
 
     slot: int
@@ -45,7 +45,7 @@ class Candidate:
         return self.until_frames is None or self.frames < self.until_frames
 
 
-def first_holders(candidates: Sequence[Candidate], slots: int) -> list[int | None]:
+def first_members(candidates: Sequence[Candidate], slots: int) -> list[int | None]:
     """Return the first member of each slot: those that may train and have the fewest frames.
 
     Ties go to the lower id. A slot stays empty if no further member may train.
@@ -76,6 +76,7 @@ class SlotAssigner:
     slot_frames: int | None
     entered_frames: InitVar[Sequence[int]] = ()
     _holders: list[int | None] = field(init=False)
+    """Member of each slot. The name is part of saved runs."""
     _entered_frames: list[int] = field(init=False)
 
     def __post_init__(self, first: Sequence[int | None], entered_frames: Sequence[int]) -> None:
@@ -92,39 +93,39 @@ class SlotAssigner:
             raise ValueError(f"the saved slot assignment {self._holders} does not fit {self._slots} slots")
 
     @property
-    def holders(self) -> tuple[int | None, ...]:
+    def members(self) -> tuple[int | None, ...]:
         """Member of each slot."""
         return tuple(self._holders)
 
-    def assign(self, candidates: Sequence[Candidate]) -> list[Handover]:
+    def assign(self, candidates: Sequence[Candidate]) -> list[Swap]:
         """Return the swaps that are due now, in order of slot, and apply them."""
         by_member = {c.member: c for c in candidates}
         resident = set(self._holders)
         waiting = deque(_by_need(c for c in candidates if c.member not in resident))
-        handovers = []
+        swaps = []
         kept: list[tuple[int, Candidate]] = []
-        for slot, holder in enumerate(self._holders):
-            present = by_member.get(holder) if holder is not None else None
+        for slot, member in enumerate(self._holders):
+            present = by_member.get(member) if member is not None else None
             if present is not None and present.may_train:
                 kept.append((slot, present))
-            elif waiting or holder is not None:
-                handovers.append(self._give(slot, waiting.popleft() if waiting else None))
+            elif waiting or member is not None:
+                swaps.append(self._give(slot, waiting.popleft() if waiting else None))
         # Fill free slots first, because no member must leave while another slot is empty.
         for slot, present in kept:
             if waiting and self._must_yield(slot, present, waiting[0]):
-                handovers.append(self._give(slot, waiting.popleft()))
-        return sorted(handovers, key=lambda handover: handover.slot)
+                swaps.append(self._give(slot, waiting.popleft()))
+        return sorted(swaps, key=lambda swap: swap.slot)
 
     def vacate(self) -> None:
         """Clear all slots."""
         self._holders = [None] * self._slots
         self._entered_frames = [0] * self._slots
 
-    def _give(self, slot: int, candidate: Candidate | None) -> Handover:
-        handover = Handover(slot, self._holders[slot], candidate.member if candidate else None)
-        self._holders[slot] = handover.enters
+    def _give(self, slot: int, candidate: Candidate | None) -> Swap:
+        swap = Swap(slot, self._holders[slot], candidate.member if candidate else None)
+        self._holders[slot] = swap.enters
         self._entered_frames[slot] = candidate.frames if candidate else 0
-        return handover
+        return swap
 
     def _must_yield(self, slot: int, present: Candidate, next_one: Candidate) -> bool:
         if self.slot_frames is None:

@@ -25,6 +25,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -35,7 +36,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from pbt_rl.actors.store import MemberSnapshot, SnapshotHeader
+from pbt_rl.actors.store import MemberSnapshot, SavedStates, SnapshotHeader
 from pbt_rl.controllers.records import MOST, NOT_JSON, Whole, decoder
 from pbt_rl.errors import CheckpointBroken, ConfigError
 from pbt_rl.record.journal import as_json_types
@@ -352,6 +353,14 @@ class Checkpoint:
         file = member_file(member, generation)
         tensors, header = self._read(self._saved(file))
         return MemberSnapshot(header, from_tensors(self.path / file, tensors, names))
+
+    def states(self, names: NetNames) -> SavedStates:
+        """Return the reader of each state. Each raises as `load`."""
+        keys = [(saved.member, None) for saved in self.members()]
+        remembered = [(saved.member, saved.generation) for saved in self.remembered()]
+        return {
+            (m, generation): partial(self.load, m, names, generation) for m, generation in keys + remembered
+        }
 
     def tensors(self, member: int) -> tuple[dict[str, NDArray[Any]], SnapshotHeader]:
         """Read a member's tensors by name, for any network. Raises as `load`, except for the network."""

@@ -99,8 +99,8 @@ class Comparisons:
 
     def note_first_slots(self) -> None:
         """Record the slot assignment at the start."""
-        for pack, handover in self.slots.start():
-            self._recorder.slot_held(pack, handover)
+        for pack, swap in self.slots.start():
+            self._recorder.slot_held(pack, swap)
 
     def first_matchups(self) -> list[NDArray[np.int64]]:
         """Make and record the initial matchups: rows [U, E, S] of each pack."""
@@ -160,8 +160,9 @@ class Comparisons:
         self._carry_out(made)
 
     def _carry_out(self, made: Sequence[Change]) -> None:
-        self.dispatch.enact(made, self._controller.remembers())
-        self._note_acks()
+        decided = time.perf_counter()
+        for ack in self.dispatch.enact(made, self._controller.remembers()):
+            self._record_applied(ack, decided, {"sent": time.perf_counter()})
 
     def note_report(self, pack: int) -> None:
         """Compare after a learner's report, now or in a later `look`."""
@@ -193,33 +194,32 @@ class Comparisons:
             if pending.proves:
                 self._recorder.write("applied", **fields_of(ack))
             return
-        clock = {"sent": pending.sent} | ({} if self._spread else ack.clock)
-        clock["answered"] = time.perf_counter()
-        self._recorder.applied(ack, {name: (at - pending.decided) * 1000 for name, at in clock.items()})
+        self._record_applied(
+            ack, pending.decided, {"sent": pending.sent} | ({} if self._spread else ack.clock)
+        )
+        self.change_slots()
+
+    def _record_applied(self, ack: Acknowledgement, decided: float, clock: dict[str, float]) -> None:
+        """Record that a decision was applied. decided: its time by time.perf_counter(). clock: times of its stages."""
+        times = clock | {"answered": time.perf_counter()}
+        self._recorder.applied(ack, {stage: (at - decided) * 1000 for stage, at in times.items()})
         if ack.donor is not None:
             self.replacement_times.append(ack.milliseconds)
-        self.change_slots()
 
     def note_saved(self, message: Saved) -> State:
         """Continue with a state that was saved."""
         waited = self.dispatch.busy
         state = self.dispatch.saved(message)
-        self._note_acks()
         if waited:
             self.change_slots()
         return state
 
-    def _note_acks(self) -> None:
-        for ack in self.dispatch.take_acks():
-            self.note_applied(ack)
-
     def note_lost(self, pack: int) -> None:
         """Continue after the replacement of a learner, which already has its members and slots."""
-        self._note_acks()
         self.dispatch.send_limits(pack)
-        for number, handover in self.slots.start():
+        for number, swap in self.slots.start():
             if number == pack:
-                self._recorder.slot_held(number, handover)
+                self._recorder.slot_held(number, swap)
         self.change_slots()
 
     def change_slots(self) -> None:
@@ -229,18 +229,18 @@ class Comparisons:
         self.slots.held_back = self._end.why is not None
         if self.slots.held_back:
             return
-        self._hand_over()
+        self._swap_slots()
         while self._spread and (moved := self.slots.travel()):
             self._note_moved(moved)
-            self._hand_over()
+            self._swap_slots()
         if self.matchups is not None and self.matchups.due and self._fleet is not None:
             for pack, row_UES in enumerate(self.matchups.make_again()):
                 self._record_matchup(pack, self._fleet.set_matchup(pack, row_UES), row_UES)
 
-    def _hand_over(self) -> None:
-        for pack, handover in self.dispatch.hand_over():
-            self._recorder.slot_held(pack, handover)
-            self._recorder.note(handover.text(pack))
+    def _swap_slots(self) -> None:
+        for pack, swap in self.dispatch.swap_slots():
+            self._recorder.slot_held(pack, swap)
+            self._recorder.note(swap.text(pack))
 
     def scatter(self, pack: int) -> bool:
         """Move the members of a pack without a machine to other packs. Return True if any moved."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from pbt_rl.actors.messages import Load
@@ -13,8 +12,7 @@ from pbt_rl.controllers.hypers import SHAPING, Values, with_shaping
 from pbt_rl.errors import ConfigError
 from pbt_rl.learner.continuation import unit_rows
 from pbt_rl.plan import Plan
-from pbt_rl.population.dispatch import Read
-from pbt_rl.record.checkpoints import Checkpoint, NetNames
+from pbt_rl.record.checkpoints import Checkpoint
 from pbt_rl.run.memory import Start
 
 Changed = dict[str, tuple[Any, Any]]
@@ -56,13 +54,6 @@ class Continued:
     def resumes(self) -> int:
         """Number of resumes, including this one."""
         return int(self.state["resumes"]) + 1
-
-    def sources(self, names: NetNames) -> list[tuple[int, Read]]:
-        """Return (member, reader of a state) for all saved states, including remembered ones."""
-        saved = self.checkpoint
-        present = [(m.member, partial(saved.load, m.member, names)) for m in saved.members()]
-        past = [(m.member, partial(saved.load, m.member, names, m.generation)) for m in saved.remembered()]
-        return [*present, *past]
 
     def start(
         self,

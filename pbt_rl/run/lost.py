@@ -2,17 +2,17 @@
 
     LearnerLost -> fence: kill it and its actors    its messages are no longer read
                 -> abandon a checkpoint in progress
-                -> Dispatch.lost                    settle pending decisions
-                -> a new learner and new actors     load the restore point of each member (`population.store.Origin`)
+                -> Dispatch.lost                    settle pending decisions, read the restore point of each member
+                -> a new learner and new actors     load them, as in a resumed run
 
-Its members continue from their last saved state, while other packs keep training. Members without a slot, and
+Its members continue from the newest checkpoint, while other packs keep training. Members without a slot, and
 remembered states, lose no training because they are in the store.
 
 A learner that is lost with its machine restarts in another place if one is free. Otherwise running packs take over its
 members, which wait there for a slot. Once a place is free, the pack restarts without members and takes waiting ones.
-If the loss was announced (MachineLeaving), members are copied first.
+If the loss was announced (MachineLeaving), a checkpoint is written first.
 
-The clock never steps back: training since the last save is lost and journaled.
+The clock never steps back: training since the newest checkpoint is lost and journaled.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class LostLearners:
     _trained: set[int] = field(default_factory=set, init=False)
     """Packs whose learner has taken an optimiser step."""
     _leaving: dict[int, tuple[LearnerLost, int]] = field(default_factory=dict, init=False)
-    """Pack whose machine will leave -> (event, rounds of copies that began before)."""
+    """Pack whose machine will leave -> (event, checkpoints that began before)."""
 
     def note_report(self, pack: int, report: LearnerReport) -> None:
         """Note whether a learner trains, because only a learner that has trained is replaced."""
@@ -109,12 +109,12 @@ class LostLearners:
                 fleet.replace_learner(pack, self._start_again(pack))
 
     def leave(self, lost: LearnerLost) -> None:
-        """Prepare for an announced loss of a machine: copy its members, then move them."""
+        """Prepare for an announced loss of a machine: save the run, then move its members."""
         self._leaving[lost.pack] = (lost, self.checkpoints.begun)
-        self.checkpoints.when.copies_asked = True
+        self.checkpoints.when.asked = True
 
     def step(self, fleet: Fleet) -> None:
-        """Replace the learners of leaving machines once their members are copied."""
+        """Replace the learners of leaving machines once the run is saved."""
         for lost, begun in [*self._leaving.values()]:
             if self.checkpoints.whole > begun:
                 self.replace(fleet, lost)

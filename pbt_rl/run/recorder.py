@@ -25,7 +25,7 @@ from pbt_rl.options.declare import walk
 from pbt_rl.options.values import displayed
 from pbt_rl.play.games.run import recorded_late
 from pbt_rl.population.population import Population
-from pbt_rl.population.turns import Handover
+from pbt_rl.population.turns import Swap
 from pbt_rl.record.append import Outage, reason
 from pbt_rl.record.checkpoint_writer import Written
 from pbt_rl.record.folder import RunFolder, to_json
@@ -201,9 +201,9 @@ class Recorder:
         self._unwritten.add(ack.member)
         self._write_small_files()
 
-    def slot_held(self, pack: int, handover: Handover) -> None:
+    def slot_held(self, pack: int, swap: Swap) -> None:
         """Record a new slot assignment, in the journal only."""
-        self.write("slot", pack=pack, slot=handover.slot, leaves=handover.leaves, enters=handover.enters)
+        self.write("slot", pack=pack, slot=swap.slot, leaves=swap.leaves, enters=swap.enters)
 
     def matchup(
         self, pack: int, matchup_version: int, games: list[list[int]], holders: Sequence[int | None]

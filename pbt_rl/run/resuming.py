@@ -194,7 +194,7 @@ def restore_run_state(
     if same_plan:
         restore_state(comparisons.slots, saved.slots, "slots")
     else:
-        comparisons.slots.choose_holders()
+        comparisons.slots.choose_members()
     matchups = comparisons.matchups
     if matchups is not None and saved.matchups_plan == matchups.plan:
         restore_state(matchups, saved.matchups, "matchups")

@@ -42,7 +42,6 @@ from pbt_rl.actors.store import StatePool
 from pbt_rl.display.ranking import best_member
 from pbt_rl.display.view import RunView
 from pbt_rl.errors import ConfigError, EnvSetupError, RunFailed
-from pbt_rl.population.dispatch import Read
 from pbt_rl.processes.signals import Presses, handling
 from pbt_rl.record.append import reason
 from pbt_rl.record.claim import ClaimedRun
@@ -232,13 +231,12 @@ class Supervisor:
         values = [member.values for member in self._population.members]
         store, pool, names = make_store(self._resolved, values[0])
         self._checkpoints.names = names
-        sources: list[tuple[int, Read]] = []
-        if self._continued is not None:
-            sources = self._continued.sources(names)
-        elif self._first is not None:
-            sources = self._first.sources(values, names)
         dispatch, plan = self._comparisons.dispatch, self._resolved.plan
-        dispatch.open_store(store, sources)
+        if self._continued is not None:
+            checkpoint = self._continued.checkpoint
+            dispatch.open_store(store, checkpoint.states(names), checkpoint.path.name)
+        else:
+            dispatch.open_store(store, {} if self._first is None else self._first.states(values, names))
         slots = [dispatch.first_loads(pack) for pack in range(len(plan.packs))]
         if self._continued is None:
             return Start(slots, values[0]), pool
@@ -267,7 +265,7 @@ class Supervisor:
 
     @property
     def _may_save(self) -> bool:
-        """True if the run can be saved: all learners run, or (with --nodes) copies replace missing ones."""
+        """True if the run can be saved: all learners run, or (with --nodes) restore points replace missing ones."""
         return self._begun and (self._resolved.spread or self._all_serve)
 
     def _begin_checkpoint(self, fleet: Fleet) -> None:

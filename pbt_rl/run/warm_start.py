@@ -16,13 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pbt_rl.actors.store import MemberSnapshot, SnapshotHeader
+from pbt_rl.actors.store import MemberSnapshot, SavedStates, SnapshotHeader
 from pbt_rl.config import Config
 from pbt_rl.controllers.hypers import Values
 from pbt_rl.errors import CheckpointBroken, ConfigError
 from pbt_rl.learner.build import build_pack, net_names
 from pbt_rl.options.values import path_given
-from pbt_rl.population.dispatch import Read
 from pbt_rl.record.checkpoints import (
     ALL,
     NORMALISERS,
@@ -140,9 +139,9 @@ class WarmStart:
         """Return the origin of a member."""
         return self.origins[member % len(self.origins)]
 
-    def sources(self, values: Sequence[Values], names: NetNames) -> list[tuple[int, Read]]:
-        """Return (member, reader of its initial state). values: of all members."""
-        return [(m, partial(self._snapshot, m, own, names)) for m, own in enumerate(values)]
+    def states(self, values: Sequence[Values], names: NetNames) -> SavedStates:
+        """Return the reader of each member's initial state. values: of all members."""
+        return {(m, None): partial(self._snapshot, m, own, names) for m, own in enumerate(values)}
 
     def _snapshot(self, member: int, values: Values, names: NetNames) -> MemberSnapshot:
         _, fresh = _fresh(self.resolved, member)

@@ -176,11 +176,11 @@ class Training:
         steps = self._steps
         limits = {m.id: steps if m.until_frames is None else min(m.until_frames, steps) for m in self._live}
         candidates = [Candidate(m.id, m.frames, limits[m.id]) for m in self._live]
-        for handover in self._slots.assign(candidates):
-            self._write("slot", pack=0, slot=handover.slot, leaves=handover.leaves, enters=handover.enters)
+        for swap in self._slots.assign(candidates):
+            self._write("slot", pack=0, slot=swap.slot, leaves=swap.leaves, enters=swap.enters)
         lacking = [m for m in self._live if m.outdated or m.objectives.rounds < m.evaluates]
         due = {m: 0 for m in lacking if m.evaluates and not m.broken}
-        for i in sorted(holder for holder in self._slots.holders if holder is not None):
+        for i in sorted(member for member in self._slots.members if member is not None):
             member = self._members[i]
             if not member.evaluates:
                 to_evaluation = self._evaluate_every - member.frames % self._evaluate_every
@@ -291,8 +291,8 @@ class Training:
     def _begin_run(self) -> None:
         if self._journal is not None:
             self._journal.initial([m.values for m in self._members])
-        for slot, holder in enumerate(self._slots.holders):
-            self._write("slot", pack=0, slot=slot, leaves=None, enters=holder)
+        for slot, member in enumerate(self._slots.members):
+            self._write("slot", pack=0, slot=slot, leaves=None, enters=member)
         self._lineage.add_first_members([dict(m.values) for m in self._members])
         self._carry_out([Make(m.id, m.id) for m in self._members])
         if self._given:

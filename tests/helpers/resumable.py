@@ -242,7 +242,7 @@ class Run:
         self.initial = [dict(m.initial) for m in self.population.members]
         self.comparisons.note_first_slots()
         dispatch = self.comparisons.dispatch
-        dispatch.open_store(Store(pool, FakeDraws()), self._sources())
+        dispatch.open_store(Store(pool, FakeDraws()), self._saved())
         for pack, learner in enumerate(self.fleet.learners):
             loads = [load for load in dispatch.first_loads(pack) if load is not None]
             learner.holders = {load.slot: load for load in loads}
@@ -262,20 +262,20 @@ class Run:
             learner.frames = {m: self.population.members[m].frames for m in self._members(pack)}
         return same_plan
 
-    def _sources(self):
+    def _saved(self):
         """What reads the states that were saved; they hold nothing here."""
 
-        def source(member, generation, frames, *, remembered):
+        def reader(member, generation, frames, *, remembered):
             header = SnapshotHeader(member, generation, {}, frames, 0, 0, 0, remembered)
-            return member, lambda: MemberSnapshot(header, FakeDraws().drawn(member, 0))
+            return lambda: MemberSnapshot(header, FakeDraws().drawn(member, 0))
 
         if self.same_plan is None:
-            return []
-        members = [source(m.id, m.generation, m.frames, remembered=False) for m in self.population.members]
-        return members + [
-            source(member, generation, 0, remembered=True)
-            for member, generation in sorted(self.comparisons.dispatch.remembered)
-        ]
+            return {}
+        own = {
+            (m.id, None): reader(m.id, m.generation, m.frames, remembered=False)
+            for m in self.population.members
+        }
+        return own | {key: reader(*key, 0, remembered=True) for key in self.comparisons.dispatch.remembered}
 
     def _members(self, pack):
         return self.comparisons.slots.packs[pack].members

@@ -104,7 +104,7 @@ class Simulation:
                 left.slot = None
             if change.enters is not None:
                 self._members[change.enters].slot = change.slot
-        for member in [self._members[i] for i in self._slots.holders if i is not None]:
+        for member in [self._members[i] for i in self._slots.members if i is not None]:
             record, until = member.record, member.candidate.until_frames
             if member.candidate.may_train and not member.chunk:
                 left = None if until is None else until - record.frames

@@ -12,7 +12,7 @@ from pbt_rl.controllers.state import restore_state, save_state
 from pbt_rl.plan import Machine, make_plan
 from pbt_rl.population.population import Population
 from pbt_rl.population.slots import Slots
-from pbt_rl.population.turns import Candidate, Handover, SlotAssigner, first_holders
+from pbt_rl.population.turns import Candidate, SlotAssigner, Swap, first_members
 from tests.helpers.work import lines_run
 
 
@@ -62,7 +62,7 @@ def test_holders_are_chosen_anew_from_the_members_as_they_are():
     table.population.members[4].apply(Change(4, "mutate", 1, values={"gamma": 0.5}))
     table.population.members[1].stopped = True
     assert table.assign(m0=10, m2=20, m3=30) == [(1, 0, 1, 5)]
-    table.slots.choose_holders()
+    table.slots.choose_members()
     held = {(pack, s.slot): s.enters for pack, s in table.slots.start()}
     assert held == {(0, 0): 4, (0, 1): 0, (1, 0): 5, (1, 1): 3}
     assert table.parked == [1, 2]
@@ -205,29 +205,29 @@ def test_a_freed_slot_goes_to_the_least_trained_and_then_to_the_lowest_id():
     slots = SlotAssigner(range(2), None)
     assert slots.assign(all_free([0] * 5)) == []
     rest = [Candidate(1, 50, None), Candidate(2, 30, None), Candidate(3, 10, None), Candidate(4, 10, None)]
-    assert slots.assign(rest) == [Handover(0, 0, 3)]
-    assert slots.assign([rest[1], rest[2], rest[3]]) == [Handover(1, 1, 4)]
-    assert slots.holders == (3, 4)
+    assert slots.assign(rest) == [Swap(0, 0, 3)]
+    assert slots.assign([rest[1], rest[2], rest[3]]) == [Swap(1, 1, 4)]
+    assert slots.members == (3, 4)
 
 
-def test_first_holders_have_the_fewest_frames_and_their_turn_begins_with_them():
-    assert first_holders(all_free([0] * 5), 2) == [0, 1], "a fresh run"
+def test_first_members_have_the_fewest_frames_and_their_turn_begins_with_them():
+    assert first_members(all_free([0] * 5), 2) == [0, 1], "a fresh run"
     some = [Candidate(0, 90, None), Candidate(1, 40, 40), Candidate(2, 70, 80), Candidate(3, 70, None)]
-    assert first_holders(some, 2) == [2, 3]
-    assert first_holders(some[:2], 3) == [0, None, None]
+    assert first_members(some, 2) == [2, 3]
+    assert first_members(some[:2], 3) == [0, None, None]
     slots = SlotAssigner([0], 100, [500])
     assert slots.assign(all_free([599, 0])) == []
-    assert slots.assign(all_free([600, 0])) == [Handover(0, 0, 1)]
+    assert slots.assign(all_free([600, 0])) == [Swap(0, 0, 1)]
 
 
 def test_a_turn_ends_only_for_someone_less_trained():
     slots = SlotAssigner(range(1), 100)
     assert slots.assign(all_free([99, 0, 0])) == []
-    assert slots.assign(all_free([100, 0, 0])) == [Handover(0, 0, 1)]
+    assert slots.assign(all_free([100, 0, 0])) == [Swap(0, 0, 1)]
     assert slots.assign(all_free([100, 99, 0])) == []
-    assert slots.assign(all_free([100, 105, 0])) == [Handover(0, 1, 2)]
+    assert slots.assign(all_free([100, 105, 0])) == [Swap(0, 1, 2)]
     assert slots.assign(all_free([100, 105, 100])) == [], "no member who waits has fewer frames"
-    assert slots.assign(all_free([100, 105, 101])) == [Handover(0, 2, 0)]
+    assert slots.assign(all_free([100, 105, 101])) == [Swap(0, 2, 0)]
 
 
 def test_the_work_of_an_assignment_grows_as_the_population_does():
@@ -247,7 +247,7 @@ def test_laws(members, slots, turn, moves):
     assigner = SlotAssigner(range(slots), turn)
     alive = {i: Candidate(i, 0, None) for i in range(members)}
     for who, what in moves:
-        before = assigner.holders
+        before = assigner.members
         if who in alive:
             candidate = alive[who]
             if what == "train" and who in before and candidate.may_train:
@@ -258,22 +258,22 @@ def test_laws(members, slots, turn, moves):
                 alive[who] = replace(candidate, until_frames=None)
             elif what == "stop":
                 del alive[who]
-        handovers = assigner.assign(list(alive.values()))
-        after = assigner.holders
+        swaps = assigner.assign(list(alive.values()))
+        after = assigner.members
         resident = [m for m in after if m is not None]
         assert len(resident) == len(set(resident)), "no member has two slots"
         assert all(m in alive and alive[m].may_train for m in resident)
         parked = [c for c in alive.values() if c.member not in resident and c.may_train]
         assert not parked or None not in after, "no member waits while a slot is empty"
-        for handover in handovers:
-            assert (before[handover.slot], after[handover.slot]) == (handover.leaves, handover.enters)
-        assert {c.slot for c in handovers} == {p for p in range(slots) if before[p] != after[p]}
-        entered = [alive[c.enters] for c in handovers if c.enters is not None and c.enters not in before]
+        for swap in swaps:
+            assert (before[swap.slot], after[swap.slot]) == (swap.leaves, swap.enters)
+        assert {c.slot for c in swaps} == {p for p in range(slots) if before[p] != after[p]}
+        entered = [alive[c.enters] for c in swaps if c.enters is not None and c.enters not in before]
         for newcomer in entered:
             fairer = [c for c in parked if c.frames < newcomer.frames and c.member not in before]
             assert not fairer, "the least trained come first"
         if turn is None:
-            left = [c.leaves for c in handovers if c.leaves is not None]
+            left = [c.leaves for c in swaps if c.leaves is not None]
             assert all(m not in alive or not alive[m].may_train for m in left), "no member is preempted"
         assert assigner.assign(list(alive.values())) == [], "nothing is left to do"
 
@@ -284,7 +284,7 @@ def test_members_that_take_turns_stay_close_to_each_other(members, slots, turn):
     slots = min(members, slots)
     assigner, frames = SlotAssigner(range(slots), turn), [0] * members
     for _ in range(60 * members):
-        for m in assigner.holders:
+        for m in assigner.members:
             frames[m] += 1
         assigner.assign(all_free(frames))
     assert max(frames) - min(frames) <= 2 * turn + 1

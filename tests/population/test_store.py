@@ -1,54 +1,62 @@
-"""A state is kept by what refers to it, its bytes by pins: all of it goes by itself."""
-
-import gc
+"""A state is in memory as long as it has a user."""
 
 import numpy as np
 import pytest
 
-from pbt_rl.actors.store import MemberSnapshot, SnapshotHeader
-from pbt_rl.population.store import Elsewhere, Pin, Store
+from pbt_rl.actors.store import Counts, MemberSnapshot, SnapshotHeader
+from pbt_rl.population.store import RestorePoint, State, Store
 from tests.helpers.states import FakeDraws, FakePool
 
-HEADER = SnapshotHeader(0, 0, {}, 0, 0, 0, 0)
-SNAPSHOT = MemberSnapshot(HEADER, {"param": np.ones(2)})
+SNAPSHOT = MemberSnapshot(SnapshotHeader(0, 0, {}, 7, 5, 3, 1), {"param": np.ones(2)})
+SAVED = RestorePoint(0, frames=-7)
+DRAWN = RestorePoint(0, 1, initialised=True)
 
 
 @pytest.fixture
 def store():
-    gc.disable()  # what goes by itself needs no collector
-    yield Store(FakePool(), FakeDraws())
-    gc.enable()
+    made = Store(FakePool(), FakeDraws())
+    made.saved, made.saved_in = {(0, None): lambda: SNAPSHOT}, "at_7"
+    return made
 
 
-def test_bytes_are_kept_until_the_last_pin_is_dropped(store):
-    pin = store.add_read(SNAPSHOT, Elsewhere(lambda: SNAPSHOT))
-    state, other = pin.state, Pin(pin.state)
-    del pin
+def test_bytes_are_kept_until_the_last_user_has_released_them(store):
+    state = store.restored(SAVED).keep().keep()
+    assert (state.read()["param"].tolist(), state.counts) == ([1, 1], Counts(7, 5, 3, 1))
+    state.release()
     assert store.entries == 1
-    del other
-    assert store.entries == 0
-    assert state.read() is SNAPSHOT
-
-
-def test_bytes_that_are_nowhere_else_go_with_their_state(store):
-    pin = store.add_read(SNAPSHOT, Elsewhere(lambda: SNAPSHOT))
-    state = pin.state
-    state.put_elsewhere(None)
-    del pin
-    assert store.entries == 1
-    assert state.read().arrays["param"].tolist() == [1, 1]
-    del state
+    state.release()
     assert store.entries == 0
 
 
-def test_nothing_is_kept_for_what_has_raised(store):
+@pytest.mark.parametrize(("point", "found", "entries"), [(SAVED, 1, 1), (DRAWN, 100, 0)])
+def test_what_no_learner_will_write_has_the_bytes_of_its_restore_point(store, point, found, entries):
+    state = State(store, 3).keep()
+    state.begin()
+    assert not state.ready
+    state.restore(point)
+    assert (state.ready, state.read()["param"][0], store.entries) == (True, found, entries)
+    state.release()
+    assert store.entries == 0
+
+
+def test_a_restore_point_that_cannot_be_read_takes_no_memory(store):
     def read():
         raise OSError
 
-    pin = store.add_read(SNAPSHOT, Elsewhere(read))
-    key = Pin(store.add_drawn(HEADER, (0, 1)))
-    store.pool.write = lambda *_: read()
+    store.saved = {(0, None): read}
     with pytest.raises(OSError):  # noqa: PT011 - ours has no text
-        key.state.entry()
-    del pin, key
+        store.restored(SAVED)
     assert store.entries == 0
+
+
+def test_a_restore_point_follows_copies_and_checkpoints(store):
+    point = RestorePoint(0, frames=-100, pending=RestorePoint(2, frames=-150))
+    copy = point.moved(30)
+    assert (copy.frames, copy.pending.frames) == (-70, -120)
+    assert copy.settled(whole=True) == RestorePoint(2, frames=-120)
+    assert copy.settled(whole=False) == RestorePoint(0, frames=-70)
+    assert RestorePoint(1).settled(whole=True) == RestorePoint(1)
+    assert store.source(point) == {"checkpoint": "at_7", "member": 0}
+    assert store.source(RestorePoint(1, 4)) == {"checkpoint": "at_7", "member": 1, "generation": 4}
+    assert store.source(DRAWN) == {"drawn": [0, 1]}
+    assert store.source(RestorePoint(2, 0, initialised=True)) == {"checkpoint": None, "member": 2}

@@ -29,6 +29,11 @@ def test_a_config_of_another_version_is_one_clear_error():
         config_from_json(data)
 
 
+def test_a_former_option_is_left_out():
+    data = json.loads(json.dumps(to_json(CONFIG))) | {"copy_seconds": 5.0}
+    assert config_from_json(data) == CONFIG
+
+
 def test_an_option_of_another_version_at_its_default_is_left_out(tmp_path):
     folder = RunFolder(tmp_path)
     config = Config(env="toy/identity", num_policies=3)

@@ -10,6 +10,7 @@ from pbt_rl.actors.messages import LearnerSaved
 from pbt_rl.actors.store import Counts
 from pbt_rl.config import Config
 from pbt_rl.controllers.decisions import Restart
+from pbt_rl.record.checkpoint_writer import CheckpointWriter
 from pbt_rl.record.checkpoints import NetNames
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.run.checkpointing import Checkpointing
@@ -62,14 +63,13 @@ def test_a_member_that_left_its_slot_as_a_checkpoint_began_is_saved_with_the_cou
 ):
     office, written = Office(tmp_path / "x"), {}
     office.desk.train(0, 600)
-    office.desk.hand_over(0, 0, 0, 2)  # what it saves is on its way
+    office.desk.swap(0, 0, 0, 2)  # what it saves is on its way
     office.begin()
     ((_, (saved, _, _)),) = [one for one in office.desk.unanswered if isinstance(one[1], tuple)]
     office.desk.unanswered.clear()
     office.desk.pool.write(saved.entry, {"param": np.zeros(2)}, Counts(750, 700, 7, 500))
     office.desk.dispatch.saved(saved)
-    note = lambda _round, _pack, _key, header: written.update({header.member: header})  # noqa: E731
-    monkeypatch.setattr(office.checkpointing, "_add", note)
+    monkeypatch.setattr(CheckpointWriter, "add", lambda _, one, _done: written.update({one.header.member: one}))
     office.checkpointing.note_learner_saved(0, LearnerSaved(1, {}))
-    header = written[0]
+    header = written[0].header
     assert (header.frames, header.steps, header.updates, header.fresh_frames) == (750, 700, 7, 500)

@@ -7,6 +7,7 @@ import pytest
 
 from pbt_rl.actors.messages import EvaluateMember, Load
 from pbt_rl.controllers.decisions import Evaluate
+from pbt_rl.population.dispatch import Dispatch
 from pbt_rl.run.views import progress_gap, view_gap
 from tests.helpers.resumable import Run, small_config
 
@@ -31,7 +32,7 @@ def looks(monkeypatch):
         run.comparisons.observe = observe
         for at in times:
             now[0] = max(now[0], at)
-            run.comparisons.dispatch._waiting = {0: []} if at in busy else {}
+            monkeypatch.setattr(Dispatch, "busy", at in busy)
             run.comparisons.note_report(0)
         now[0] += 1
         run.comparisons.look()

@@ -27,7 +27,7 @@ from pbt_rl.actors.messages import (
 from pbt_rl.actors.store import Counts, StatePool
 from pbt_rl.errors import ConfigError, RunFailed
 from pbt_rl.population.store import Store
-from pbt_rl.record.checkpoints import NetNames
+from pbt_rl.record.checkpoints import Checkpoints, NetNames
 from pbt_rl.record.claim import claim_run_folder
 from pbt_rl.run import supervisor as module
 from pbt_rl.run.fleet import ActorFailed, LearnerLost, MachineLeaving, Received
@@ -500,13 +500,18 @@ def test_a_replaced_run_is_deleted_at_the_first_report(start, tmp_path):
     assert there == [[True], []]
 
 
-def test_a_pack_whose_machine_was_left_is_saved_from_its_copies_until_it_has_another(start, tmp_path):
+def test_a_pack_whose_machine_was_left_is_saved_from_its_checkpoint_until_it_has_another(start, tmp_path):
     leaving = MachineLeaving(LearnerLost(0, "its node is being taken away", machine=True))
     interrupt = [lambda: os.kill(os.getpid(), signal.SIGTERM)]
-    fleet, run = start([[READY], [report(500)], [leaving], *[[]] * 20, interrupt], "--nodes=ray", spread=True)
+    script = chain([[READY], [report(500)], [leaving]], until(tmp_path, "at_500"), [[], [], interrupt])
+    fleet, run = start(script, "--nodes=ray", spread=True)
     fleet.waits = lambda _pack: True
     fleet.replace_learner = lambda *_: fleet.sent.clear()  # there is no other machine
     assert run() == 128 + signal.SIGTERM
     assert fleet.fenced == [0]
-    assert saved(tmp_path) == ["at_500"]
+    assert saved(tmp_path) == ["at_500", "at_500_2"]
+    for checkpoint in Checkpoints(tmp_path / "x" / "checkpoints").all():
+        params = [checkpoint.load(member, NAMES).arrays["param"].tolist() for member in range(4)]
+        assert params == [[member] * 3 for member in range(4)]
+    assert {one["frames_lost"] for one in events(tmp_path, "pack_lost")[0]["members"]} == {0}
     assert not [message for _, message in fleet.sent if isinstance(message, SaveLearner)]

@@ -67,7 +67,7 @@ def begun(run):
     """Snapshots that the members of a run begin with, and the values that they are given."""
     values = [{"gamma": 0.9 + 0.01 * member} for member in range(run.config.num_policies)]
     names = net_names(trained_pack(run.config))
-    return [read() for _, read in WarmStart.find(run, print).sources(values, names)], values
+    return [read() for read in WarmStart.find(run, print).states(values, names).values()], values
 
 
 def test_a_member_takes_arrays_and_nothing_else(source):

@@ -24,7 +24,7 @@ def runs(tmp_path_factory):
         assert train_on(over, config) == 0
         return out / name
 
-    return [run("here"), run("over", "--nodes=ray", "--copy-seconds=0.2", over=cluster)]
+    return [run("here"), run("over", "--nodes=ray", over=cluster)]
 
 
 @pytest.mark.parametrize("part", [weights, record])
