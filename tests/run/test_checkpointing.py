@@ -69,7 +69,9 @@ def test_a_member_that_left_its_slot_as_a_checkpoint_began_is_saved_with_the_cou
     office.desk.unanswered.clear()
     office.desk.pool.write(saved.entry, {"param": np.zeros(2)}, Counts(750, 700, 7, 500))
     office.desk.dispatch.saved(saved)
-    monkeypatch.setattr(CheckpointWriter, "add", lambda _, one, _done: written.update({one.header.member: one}))
+    monkeypatch.setattr(
+        CheckpointWriter, "add", lambda _, one, _done: written.update({one.header.member: one})
+    )
     office.checkpointing.note_learner_saved(0, LearnerSaved(1, {}))
     header = written[0].header
     assert (header.frames, header.steps, header.updates, header.fresh_frames) == (750, 700, 7, 500)
