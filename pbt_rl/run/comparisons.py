@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -97,10 +97,11 @@ class Comparisons:
         """Packs of the reports since the last look."""
         self._next_look = 0.0
 
-    def note_first_slots(self) -> None:
-        """Record the slot assignment at the start."""
+    def note_first_slots(self, packs: Collection[int]) -> None:
+        """Record the slot assignment of these packs at the start of their learners."""
         for pack, swap in self.slots.start():
-            self._recorder.slot_held(pack, swap)
+            if pack in packs:
+                self._recorder.slot_held(pack, swap)
 
     def first_matchups(self) -> list[NDArray[np.int64]]:
         """Make and record the initial matchups: rows [U, E, S] of each pack."""
@@ -217,9 +218,7 @@ class Comparisons:
     def note_lost(self, pack: int) -> None:
         """Continue after the replacement of a learner, which already has its members and slots."""
         self.dispatch.send_limits(pack)
-        for number, swap in self.slots.start():
-            if number == pack:
-                self._recorder.slot_held(number, swap)
+        self.note_first_slots([pack])
         self.change_slots()
 
     def change_slots(self) -> None:

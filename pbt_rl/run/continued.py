@@ -7,13 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pbt_rl.actors.messages import Load
 from pbt_rl.controllers.hypers import SHAPING, Values, with_shaping
 from pbt_rl.errors import ConfigError
 from pbt_rl.learner.continuation import unit_rows
 from pbt_rl.plan import Plan
 from pbt_rl.record.checkpoints import Checkpoint
-from pbt_rl.run.memory import Start
 
 Changed = dict[str, tuple[Any, Any]]
 """Option -> (old value, new value)."""
@@ -54,28 +52,6 @@ class Continued:
     def resumes(self) -> int:
         """Number of resumes, including this one."""
         return int(self.state["resumes"]) + 1
-
-    def start(
-        self,
-        slots: Sequence[tuple[Load | None, ...]],
-        values: Values,
-        plan: Plan,
-        *,
-        same_plan: bool,
-        seconds: float,
-    ) -> Start:
-        """Build the initial state of the processes.
-
-        slots: contents of each pack's slots. values: those of a slot without a member. seconds: training time so far.
-        """
-        return Start(
-            slots,
-            values,
-            learners=self.state["learners"] if same_plan else (),
-            units=self.units(plan) if same_plan else (),
-            resumes=self.resumes,
-            seconds=seconds,
-        )
 
     def units(self, plan: Plan) -> Sequence[Any]:
         """Return the saved states of the vector envs, actor by actor; none if their layout has changed."""

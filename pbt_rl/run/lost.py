@@ -121,13 +121,10 @@ class LostLearners:
 
     def _start_again(self, pack: int) -> Start:
         """Return the initial state of a pack's new learner, with all decisions so far."""
-        packs = range(len(self.comparisons.slots.packs))
-        return Start(
-            [self.comparisons.dispatch.first_loads(pack) if number == pack else () for number in packs],
-            self.start.unheld_values,
-            resumes=self.start.resumes,
-            seconds=self.throughput.training_seconds,
-        )
+        slots = [()] * len(self.comparisons.slots.packs)
+        slots[pack] = self.comparisons.dispatch.first_loads(pack)
+        seconds = self.throughput.training_seconds
+        return replace(self.start, slots=slots, learners=(), units=(), seconds=seconds)
 
     def saved_text(self) -> str:
         """Describe the checkpoint from which the run can be resumed."""

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+from dataclasses import replace
 from functools import partial
 from types import FrameType
 from typing import Any, assert_never
@@ -165,7 +166,7 @@ class Supervisor:
         ended = "failed"
         end_pool = contextlib.ExitStack()
         try:
-            self._comparisons.note_first_slots()
+            self._comparisons.note_first_slots(range(len(self._resolved.plan.packs)))
             start, pool = self._start()
             end_pool.callback(pool.close)
             self._lost.start = start
@@ -238,10 +239,16 @@ class Supervisor:
         else:
             dispatch.open_store(store, {} if self._first is None else self._first.states(values, names))
         slots = [dispatch.first_loads(pack) for pack in range(len(plan.packs))]
-        if self._continued is None:
-            return Start(slots, values[0]), pool
-        seconds = self._throughput.training_seconds
-        return self._continued.start(slots, values[0], plan, same_plan=self._same_plan, seconds=seconds), pool
+        start = Start(slots, values[0], resumes=self._resumes, seconds=self._throughput.training_seconds)
+        if self._continued is not None and self._same_plan:
+            learners, units = self._continued.state["learners"], self._continued.units(plan)
+            start = replace(start, learners=learners, units=units)
+        return start, pool
+
+    @property
+    def _resumes(self) -> int:
+        """Number of resumes so far, including the one that started this process."""
+        return 0 if self._continued is None else self._continued.resumes
 
     def _state(self, fleet: Fleet) -> dict[str, Any]:
         """Return the checkpoint's state, except that of the learners, as JSON types."""
@@ -249,7 +256,7 @@ class Supervisor:
             "run": run_state(self._controller, self._population, self._comparisons, self._throughput),
             "record": self._recorder.positions(),
             "units": fleet.save_units(),
-            "resumes": 0 if self._continued is None else self._continued.resumes,
+            "resumes": self._resumes,
             "best_member": best_member(self._population.views()),
         }
 

@@ -240,7 +240,7 @@ class Run:
         )
         self.same_plan = None if state is None else self._restore(state)
         self.initial = [dict(m.initial) for m in self.population.members]
-        self.comparisons.note_first_slots()
+        self.comparisons.note_first_slots(range(len(plan.packs)))
         dispatch = self.comparisons.dispatch
         dispatch.open_store(Store(pool, FakeDraws()), self._saved())
         for pack, learner in enumerate(self.fleet.learners):

@@ -502,8 +502,14 @@ def test_a_replaced_run_is_deleted_at_the_first_report(start, tmp_path):
 
 def test_a_pack_whose_machine_was_left_is_saved_from_its_checkpoint_until_it_has_another(start, tmp_path):
     leaving = MachineLeaving(LearnerLost(0, "its node is being taken away", machine=True))
-    interrupt = [lambda: os.kill(os.getpid(), signal.SIGTERM)]
-    script = chain([[READY], [report(500)], [leaving]], until(tmp_path, "at_500"), [[], [], interrupt])
+
+    def interrupt_once_left():
+        deadline = time.monotonic() + 30
+        while not fleet.fenced and time.monotonic() < deadline:
+            yield [lambda: time.sleep(0.01)]
+        yield [lambda: os.kill(os.getpid(), signal.SIGTERM)]
+
+    script = chain([[READY], [report(500)], [leaving]], interrupt_once_left())
     fleet, run = start(script, "--nodes=ray", spread=True)
     fleet.waits = lambda _pack: True
     fleet.replace_learner = lambda *_: fleet.sent.clear()  # there is no other machine
