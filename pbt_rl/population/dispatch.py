@@ -153,9 +153,7 @@ class Dispatch:
             initialised = (member.id, None) not in saved
             point = RestorePoint(member.id, 0 if initialised else None, initialised)
             self._records.append(MemberRecord(point))
-            counts = self._restore(member).counts
-            member.note_counts(counts.frames, counts.steps, counts.updates)
-            self._restart_account(member)
+            self._restore(member)
         for (number, generation), read in saved.items():
             if generation is not None:
                 snapshot = read()
@@ -164,15 +162,11 @@ class Dispatch:
                 header, restore = snapshot.header, RestorePoint(number, generation)
                 self._remembered[number, generation] = Remembered(state.keep(), header, restore)
 
-    def _restore(self, member: Member) -> State:
+    def _restore(self, member: Member) -> None:
         """Park a member at its restore point. Raises as reading does."""
         record = self._records[member.id]
-        record.state = self.store.restored(record.restore).keep()
-        return record.state
-
-    def _restart_account(self, member: Member) -> None:
-        """Count the frames since the restore point from now on."""
-        record = self._records[member.id]
+        state = record.state = self.store.restored(record.restore).keep()
+        _note_counts(member, state)
         record.restore = replace(record.restore, frames=-member.frames)
 
     def first_loads(self, pack: int) -> tuple[Load | None, ...]:
@@ -215,8 +209,9 @@ class Dispatch:
                 saving.state.restore(saving.restore)
         for member in resident:
             self._restore(member)
-        for member in [*hit, *resident]:
-            self._restart_account(member)
+        for member in hit:
+            record = self._records[member.id]
+            record.restore = replace(record.restore, frames=-member.frames)
         for saving in unwritten:
             self._post_waiting(saving)
         return accounts
@@ -466,7 +461,7 @@ class Dispatch:
         state, member = saving.state, self.population.members[saving.state.member]
         state.saved()
         if self._records[member.id].state is state:  # it left its slot, possibly after its last report
-            member.note_counts(state.counts.frames, state.counts.steps, state.counts.updates)
+            _note_counts(member, state)
         self._post_waiting(saving)
         return state
 
@@ -529,6 +524,12 @@ class Dispatch:
             one.restore = one.restore.settled(whole=saved is not None)
         if saved is not None:
             self.store.saved, self.store.saved_in = saved, saved_in
+
+
+def _note_counts(member: Member, state: State) -> None:
+    """Raise a member's counts to those of its own state."""
+    if state.member == member.id:
+        member.note_counts(state.counts.frames, state.counts.steps, state.counts.updates)
 
 
 def _donor(change: Change) -> int | None:

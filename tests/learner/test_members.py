@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from pbt_rl.actors.messages import Load
 from tests.helpers.fake_actor import ENVS, VALUES, Bench, Stand
 from tests.helpers.packs import same_bits
 
@@ -60,6 +61,15 @@ def test_fresh_weights_depend_on_who_not_on_when_or_where(stand):
     first = state(stand, 9)
     edit(stand, 9, "fresh", generation=1)
     assert not same_bits(state(stand, 9), first)
+
+
+def test_a_learner_begins_with_the_fresh_weights_of_a_later_generation(stand):
+    edit(stand, 4, "fresh", generation=3)
+    with Bench(policies=2, members=MEMBERS, core="gru", spare=2) as other_bench:
+        other = Stand(other_bench)
+        values = VALUES | {"shaping.bait": 0.25}
+        other.trainer.members.place_first([Load(0, 4, 3, values, drawn=(4, 3))])
+        assert torch.equal(state(other, 4)["param"], state(stand, 4)["param"])
 
 
 def test_the_former_holders_rollouts_teach_no_member(stand):
