@@ -56,7 +56,7 @@ class Pending:
     source: State | None = None
     """State that is loaded."""
     pack: int = -1
-    """Pack that it was sent to."""
+    """Pack of its learner."""
     sent: float = 0.0
     """time.perf_counter() when the message was sent."""
     proves: bool = True
@@ -223,9 +223,8 @@ class Dispatch:
             dropped += [pending for pending in record.sent if pending.pack == pack]
             record.sent = deque(pending for pending in record.sent if pending.pack != pack)
         for saving in self._saving.values():
-            mine = [one for one in saving.waiting if self.slots.pack_of[one[0].member] == pack]
-            saving.waiting = [one for one in saving.waiting if one not in mine]
-            dropped += [pending for _, pending in mine]
+            dropped += [pending for _, pending in saving.waiting if pending.pack == pack]
+            saving.waiting = [(load, pending) for load, pending in saving.waiting if pending.pack != pack]
         for pending in dropped:
             self._settle(pending)
 
@@ -422,7 +421,8 @@ class Dispatch:
 
     def _load_state(self, load: Load, state: State, pending: Pending) -> None:
         """Send a load of a state once it is written."""
-        pending.source = state.keep()
+        assert load.member is not None
+        pending.source, pending.pack = state.keep(), self.slots.pack_of[load.member]
         if state.ready:
             self._post_load(load, pending)
         else:
@@ -520,7 +520,9 @@ class Dispatch:
         """Use the restore points of a complete checkpoint from now on. None: it was abandoned."""
         for record in self._records:
             record.unsaved = None
-        for one in (*self._records, *self._remembered.values(), *self._saving.values()):
+        restorable: list[MemberRecord | Remembered | Saving]
+        restorable = [*self._records, *self._remembered.values(), *self._saving.values()]
+        for one in restorable:
             one.restore = one.restore.settled(whole=saved is not None)
         if saved is not None:
             self.store.saved, self.store.saved_in = saved, saved_in

@@ -22,7 +22,7 @@ import time
 from collections import Counter, deque
 from dataclasses import dataclass, field, replace
 
-from pbt_rl.actors.messages import LearnerReport
+from pbt_rl.actors.messages import LearnerReport, Load
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError, EnvSetupError, RunFailed
 from pbt_rl.population.population import Population
@@ -121,7 +121,7 @@ class LostLearners:
 
     def _start_again(self, pack: int) -> Start:
         """Return the initial state of a pack's new learner, with all decisions so far."""
-        slots = [()] * len(self.comparisons.slots.packs)
+        slots: list[tuple[Load | None, ...]] = [()] * len(self.comparisons.slots.packs)
         slots[pack] = self.comparisons.dispatch.first_loads(pack)
         seconds = self.throughput.training_seconds
         return replace(self.start, slots=slots, learners=(), units=(), seconds=seconds)
