@@ -65,9 +65,9 @@ def probe(game: str, options: AtariOptions) -> EnvSpec:
 
 def engine(game: str, rows: int, options: AtariOptions, **picture: Any) -> Any:
     """Make the emulators of some rows. `picture`: format of the frames. Equal seeds give equal games."""
-    from ale_py.vector_env import AtariVectorEnv  # noqa: PLC0415 - families are imported when used
+    from ale_py import vector_env as ale  # noqa: PLC0415 - families are imported when used
 
-    return AtariVectorEnv(
+    return ale.AtariVectorEnv(
         game,
         rows,
         num_threads=1,
@@ -92,7 +92,7 @@ def fire_of(game: str, options: AtariOptions) -> int | None:
     return names.index("FIRE") if "FIRE" in names else None
 
 
-class AtariUnit:
+class AtariVectorEnv:
     """R Atari games of one kind, stepped together on one engine thread.
 
     These steps deliver `first`: the reset, the FIRE that starts a game, and the FIRE after a lost life (if that is

@@ -230,7 +230,7 @@ class Seated(Protocol):
         """Assign rows to agents by this source, from the next reset on and at each change of its version."""
 
 
-class Unit(Protocol):
+class VectorEnv(Protocol):
     """Protocol of a vector env inside an actor."""
 
     spec: EnvSpec
@@ -275,12 +275,12 @@ class SpreadsPhases(Protocol):
         """
 
 
-def cpu_clock(unit: Unit) -> Callable[[], int]:
+def cpu_clock(vector_env: VectorEnv) -> Callable[[], int]:
     """Return the clock of the CPU-nanoseconds of a vector env's steps: this process's, or `cpu_ns()`.
 
     A vector env whose environments compute in other processes defines `cpu_ns()`, which includes this process.
     """
-    own: Callable[[], int] = getattr(unit, "cpu_ns", time.process_time_ns)
+    own: Callable[[], int] = getattr(vector_env, "cpu_ns", time.process_time_ns)
     return own
 
 

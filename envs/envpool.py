@@ -268,7 +268,7 @@ def recipe(name: str, options: AtariOptions, keywords: Mapping[str, Any]) -> dic
     return found
 
 
-class EnvPoolUnit:
+class EnvPoolVectorEnv:
     """R rows of one task on one engine thread. Equal seeds give equal vector envs."""
 
     def __init__(
@@ -367,7 +367,7 @@ class EnvPoolUnit:
 BACKEND = Backend(
     names=names,
     probe=lambda name, options: probe(name, options.of(AtariOptions), options.keywords),
-    make_unit=lambda name, rows, seed, options, shaping: EnvPoolUnit(
+    make_vector_env=lambda name, rows, seed, options, shaping: EnvPoolVectorEnv(
         name, rows, seed, options.of(AtariOptions), shaping, options.keywords
     ),
     recipe=lambda name, options: recipe(name, options.of(AtariOptions), options.keywords),

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .ale import SEEN, AtariUnit
+from .ale import SEEN, AtariVectorEnv
 from .atari import AtariOptions
 from .base import ShapingSource
 from .episodes import all_at_once
@@ -130,7 +130,7 @@ class Engines:
         return frames_R, np.zeros(rows), over_R, cut_R, {"lives": lives_R}
 
 
-class GrowingAtariUnit(AtariUnit):
+class LazyAtariVectorEnv(AtariVectorEnv):
     """R Atari games of one kind, with lazy construction from some or no emulators."""
 
     def __init__(
@@ -158,10 +158,10 @@ class GrowingAtariUnit(AtariUnit):
         self._ended_R[rows] = True
 
 
-def unit_that_grows(
+def lazy_vector_env(
     game: str, rows: int, seed: int, options: AtariOptions, shaping: ShapingSource
-) -> GrowingAtariUnit | None:
+) -> LazyAtariVectorEnv | None:
     """Make a vector env with lazy construction if its source allows it and it has enough rows, else return None."""
     if rows <= WHOLE_ROWS or not getattr(shaping, "lets_grow", False):
         return None
-    return GrowingAtariUnit(game, rows, seed, options, shaping)
+    return LazyAtariVectorEnv(game, rows, seed, options, shaping)

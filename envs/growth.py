@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
-from .base import Unit
+from .base import VectorEnv
 
 AT_ONCE_SECONDS = 8.0
 """Seconds from an actor's start in which missing rows are made without a pause. It continues until the learner first
@@ -41,8 +41,8 @@ class Grows(Protocol):
 class Growth:
     """Schedule by which an actor makes missing rows: first without pauses, later between steps."""
 
-    def __init__(self, units: Sequence[Unit]) -> None:
-        self._units: list[object] = list(units)
+    def __init__(self, vector_envs: Sequence[VectorEnv]) -> None:
+        self._vector_envs: list[object] = list(vector_envs)
         self._from = time.monotonic()
         """Time at which the next missing rows are due."""
         self._at_once_until = self._from + AT_ONCE_SECONDS
@@ -57,8 +57,8 @@ class Growth:
 
     def steps(self, number: int) -> bool:
         """Check whether to step a vector env now: the first starts incomplete, others when complete."""
-        unit = self._units[number]
-        return number == 0 or not (isinstance(unit, Grows) and unit.grows)
+        vector_env = self._vector_envs[number]
+        return number == 0 or not (isinstance(vector_env, Grows) and vector_env.grows)
 
     def note_answer(self) -> None:
         """Record the learner's first answer."""
@@ -69,11 +69,11 @@ class Growth:
     def turn(self) -> bool:
         """Make some missing rows of a vector env, if they are due."""
         began = time.monotonic()
-        unit = self._next_one() if began >= self._from else None
-        if unit is None:
+        vector_env = self._next_one() if began >= self._from else None
+        if vector_env is None:
             return False
-        share = STEPS_OF_A_PART if unit is self._units[0] else STEPS_OF_A_WHOLE
-        unit.grow()
+        share = STEPS_OF_A_PART if vector_env is self._vector_envs[0] else STEPS_OF_A_WHOLE
+        vector_env.grow()
         now = time.monotonic()
         if not self._at_once(now):
             self._from = now + (STEPS_AT_FIRST_SECONDS if self._at_once(began) else share * (now - began))
@@ -83,4 +83,11 @@ class Growth:
         return not self._answered or now < self._at_once_until
 
     def _next_one(self) -> Grows | None:
-        return next((unit for unit in self._units if isinstance(unit, Grows) and unit.grows), None)
+        return next(
+            (
+                vector_env
+                for vector_env in self._vector_envs
+                if isinstance(vector_env, Grows) and vector_env.grows
+            ),
+            None,
+        )

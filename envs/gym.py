@@ -195,7 +195,7 @@ def probe_with(env_id: str, make: MakeEnv) -> EnvSpec:
         return describe(env_id, env)
 
 
-class GymUnit:
+class GymVectorEnv:
     """R environments of one kind. Only the first reset seeds the rows."""
 
     def __init__(self, env_id: str, make: MakeEnv, rows: int, seed: int, shaping: ShapingSource) -> None:
@@ -447,18 +447,18 @@ def _cannot_make(gym_id: str, error: Exception) -> str:
     return f"gym/{gym_id} cannot be made: {reason}.{hint} `pbt-rl envs` lists what is installed"
 
 
-def make_unit(
+def make_vector_env(
     gym_id: str, rows: int, seed: int, shaping: ShapingSource, keywords: Mapping[str, Any]
-) -> GymUnit:
+) -> GymVectorEnv:
     """Make R environments by Gymnasium id."""
-    return GymUnit(f"gym/{gym_id}", maker(gym_id, keywords), rows, seed, shaping)
+    return GymVectorEnv(f"gym/{gym_id}", maker(gym_id, keywords), rows, seed, shaping)
 
 
 BACKEND = keywords_backend(
     "gym",
     names,
     lambda name, keywords: probe_with(f"gym/{name}", maker(name, keywords)),
-    make_unit,
+    make_vector_env,
     recipe,
     make=lambda name, options: maker(name, options.keywords)(),
 )

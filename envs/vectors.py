@@ -1,4 +1,4 @@
-"""Gymnasium vector environments as a `Unit`: one call steps all rows, without a loop in Python.
+"""Gymnasium vector environments as a `VectorEnv`: one call steps all rows, without a loop in Python.
 
 `metadata["autoreset_mode"]` determines what happens at an episode's end:
 
@@ -77,7 +77,7 @@ def describe_vector(env_id: str, env: AnyVectorEnv) -> EnvSpec:
     return with_critic(spec, declared(env_id, metadata_of(env)))
 
 
-class VectorUnit:
+class NativeVectorEnv:
     """R rows of a vector environment. Only the first reset seeds it."""
 
     def __init__(self, env_id: str, env: AnyVectorEnv, seed: int, shaping: ShapingSource) -> None:
@@ -355,6 +355,6 @@ KIND = Kind(
     "a gymnasium.vector.VectorEnv",
     lambda env: isinstance(env, VectorEnv),
     describe_vector,
-    lambda env_id, make, _rows, seed, shaping: VectorUnit(env_id, make(), seed, shaping),
+    lambda env_id, make, _rows, seed, shaping: NativeVectorEnv(env_id, make(), seed, shaping),
     all_rows=True,
 )

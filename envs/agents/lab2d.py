@@ -31,7 +31,7 @@ from pbt_rl.errors import EnvSetupError
 from ..base import ActionSpec, ArraySpec, EnvSpec, ShapingSource
 from ..family import keywords_backend
 from ..values import level_settings
-from .multi_agent import MultiAgentUnit, Scene, probe_with
+from .multi_agent import MultiAgentVectorEnv, Scene, probe_with
 
 LENGTH = "episodeLengthFrames"
 LEVELS: dict[str, dict[str, Any]] = {
@@ -126,12 +126,12 @@ def probe(level: str, keywords: Mapping[str, Any]) -> EnvSpec:
     return probe_with(lambda: Lab2dTable(level, settings))
 
 
-def make_unit(
+def make_vector_env(
     level: str, rows: int, seed: int, shaping: ShapingSource, keywords: Mapping[str, Any]
-) -> MultiAgentUnit:
+) -> MultiAgentVectorEnv:
     """Make R rows of players."""
     settings = _settings(level, keywords)
-    return MultiAgentUnit(lambda: Lab2dTable(level, settings), rows, seed, shaping)
+    return MultiAgentVectorEnv(lambda: Lab2dTable(level, settings), rows, seed, shaping)
 
 
 def recipe(spec: EnvSpec) -> dict[str, object]:
@@ -185,4 +185,4 @@ def _first_line(error: Exception) -> str:
     return text.partition("\n")[0].partition(" (default:")[0].rstrip(".")
 
 
-BACKEND = keywords_backend("dmlab2d", names, probe, make_unit, recipe)
+BACKEND = keywords_backend("dmlab2d", names, probe, make_vector_env, recipe)

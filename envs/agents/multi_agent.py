@@ -88,7 +88,7 @@ def probe_with(make: MakeTable) -> EnvSpec:
         table.close()
 
 
-class MultiAgentUnit:
+class MultiAgentVectorEnv:
     """R rows in E = R / S environments. Only the first reset seeds them."""
 
     def __init__(self, make: MakeTable, rows: int, seed: int, shaping: ShapingSource) -> None:
@@ -119,7 +119,7 @@ class MultiAgentUnit:
         if rows % spec.seats:
             raise EnvSetupError(
                 f"{spec.env_id} has {spec.seats} agents, but {rows} rows are not a multiple of that. "
-                f"Set --envs-per-unit to a multiple of {spec.seats}"
+                f"Set --envs-per-vector-env to a multiple of {spec.seats}"
             )
         self._tables += [make() for _ in beating(self._pulse, range(rows // spec.seats - 1))]
         if any(table.describe() != spec for table in self._tables[1:]):

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base import EnvSpec, ShapingSource, Unit
+from ..base import EnvSpec, ShapingSource, VectorEnv
 from ..family import Kind
 from ..values import attribute, flag_of
-from .multi_agent import MultiAgentUnit, Scene
+from .multi_agent import MultiAgentVectorEnv, Scene
 from .players import Agents, one_of
 
 
@@ -198,8 +198,10 @@ def _describe(env_id: str, env: Any) -> EnvSpec:
     return table_of(env_id, env).describe()
 
 
-def _make_unit(env_id: str, make: Callable[[], Any], rows: int, seed: int, shaping: ShapingSource) -> Unit:
-    return MultiAgentUnit(lambda: table_of(env_id, make()), rows, seed, shaping)
+def _make_vector_env(
+    env_id: str, make: Callable[[], Any], rows: int, seed: int, shaping: ShapingSource
+) -> VectorEnv:
+    return MultiAgentVectorEnv(lambda: table_of(env_id, make()), rows, seed, shaping)
 
 
-KIND = Kind("a PettingZoo ParallelEnv or AECEnv (possible_agents)", _fits, _describe, _make_unit)
+KIND = Kind("a PettingZoo ParallelEnv or AECEnv (possible_agents)", _fits, _describe, _make_vector_env)

@@ -1,6 +1,6 @@
 """Doom duels: both players of a game are agents.
 
-Observations, actions and rewards are those of single-player games (see `unit`), from each player's own view. A
+Observations, actions and rewards are those of single-player games (see `vector_env`), from each player's own view. A
 player's objective is its frags: kills of the opponent, less one per suicide. A dead player respawns after two tics.
 The game continues until its time limit, so it always ends truncated.
 
@@ -51,7 +51,7 @@ from numpy.typing import NDArray
 
 from pbt_rl.errors import EnvSetupError
 
-from ..agents.multi_agent import MultiAgentUnit, Scene
+from ..agents.multi_agent import MultiAgentVectorEnv, Scene
 from ..base import EnvSpec, ShapingSource, cpu_ns_of
 from .game import PICTURE, Buttons, Senses, configured, pids, shrink, start, write_launcher
 from .scenarios import Scenario
@@ -312,7 +312,7 @@ class DuelTable:
         )
 
 
-class DuelUnit(MultiAgentUnit):
+class DuelVectorEnv(MultiAgentVectorEnv):
     """R players in R / 2 games."""
 
     def __init__(

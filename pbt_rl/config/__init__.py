@@ -261,9 +261,9 @@ class Config:
     """Stop when a member's objective reaches this over a full window of --pbt.objective-episodes. None: never."""
     actors: int = option(0, at_least=0, zero="planned", may_change=True)
     """Actor processes. By default planned from the machine's cores."""
-    units_per_actor: int = option(2, at_least=1, may_change=True)
+    vector_envs_per_actor: int = option(2, at_least=1, may_change=True)
     """Vector envs per actor. The actor steps one while the others wait for actions."""
-    envs_per_unit: int = option(0, at_least=0, zero="planned", may_change=True, common=True)
+    envs_per_vector_env: int = option(0, at_least=0, zero="planned", may_change=True, common=True)
     """Environments per policy in one vector env (b)."""
     random_phases: bool = True
     """Truncate the first episode of each environment at a random step, so that episodes do not end in phase. These
@@ -460,7 +460,7 @@ class Config:
     @property
     def optimizer_steps_of_batch(self) -> int:
         """Optimiser steps per batch."""
-        return 1 if self.algorithm.learns_per_unit else self.learner.epochs * self.learner.minibatches
+        return 1 if self.algorithm.learns_per_vector_env else self.learner.epochs * self.learner.minibatches
 
     @property
     def learns_single_steps(self) -> bool:

@@ -170,7 +170,11 @@ LOOP_ON_CPU = 4096
 
 def passes(config: Config) -> tuple[int, int]:
     """Return the epochs per batch and the minibatches per epoch."""
-    return (1, 1) if config.algorithm.learns_per_unit else (config.learner.epochs, config.learner.minibatches)
+    return (
+        (1, 1)
+        if config.algorithm.learns_per_vector_env
+        else (config.learner.epochs, config.learner.minibatches)
+    )
 
 
 def minibatch_steps(config: Config, plan: PackPlan) -> int:

@@ -190,13 +190,13 @@ class Learner:
             self.pack,
             self.shared,
             settings,
-            plan.units_per_batch,
+            plan.vector_envs_per_batch,
             config.learner.max_policy_lag,
             members,
             setup.seed + 2,
             self._learning_rate_factor,
             self._beat,
-            None if auxiliary is None else Replay(auxiliary.replay, rollouts, plan.units),
+            None if auxiliary is None else Replay(auxiliary.replay, rollouts, plan.vector_envs),
             self.acceleration.stepping(),
         )
         about = about_packing, self.acceleration.record(self.sampler, self.trainer)
@@ -235,7 +235,7 @@ class Learner:
             boxes,
             distribution,
             config.learner.rollout,
-            0 if self._on_policy else 2 * plan.units_per_batch,
+            0 if self._on_policy else 2 * plan.vector_envs_per_batch,
             setup.seed + 1,
             on_policy=self._on_policy,
             frames=table.frames,
@@ -414,8 +414,8 @@ class Learner:
                 members.save(command)
                 self._send(Saved(key, entry))
             case SaveLearner(number):
-                units = self._setup.config.mode == "serial" and self.between_batches
-                self._send(LearnerSaved(number, self._continuation.save(units=units)))
+                vector_envs = self._setup.config.mode == "serial" and self.between_batches
+                self._send(LearnerSaved(number, self._continuation.save(vector_envs=vector_envs)))
             case _:
                 assert_never(command)
 

@@ -57,7 +57,7 @@ OTHER_NAMES: dict[str, str] = {
     for option, names in {
         "actors": "num-workers num-rollout-workers num-env-runners",
         "devices": "device gpu gpus cuda num-gpus",
-        "envs-per-unit": "num-envs n-envs num-envs-per-worker",
+        "envs-per-vector-env": "num-envs n-envs num-envs-per-worker",
         "hypers.clip-ratio": "clip-coef clip-range ppo-clip-ratio",
         "hypers.clip-value": "ppo-clip-value clip-vloss clip-range-vf",
         "hypers.entropy-coef": "ent-coef entropy-coeff exploration-loss-coeff",
@@ -93,7 +93,7 @@ OTHER_NAMES: dict[str, str] = {
         "save-every-frames": "save-milestones-sec save-freq",
         "train-for-frames": "total-timesteps train-for-env-steps",
         "track": "with-wandb",
-        "units-per-actor": "worker-num-splits",
+        "vector-envs-per-actor": "worker-num-splits",
     }.items()
     for name in names.split()
 }

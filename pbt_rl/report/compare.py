@@ -29,8 +29,8 @@ from pbt_rl.report.style import INK, STYLE, frames_axis, new_figure, plain, png,
 
 NO_DIFFERENCE = frozenset(
     {
-        "seed", "name", "out", "overwrite", "resume", "figures", "track", "devices", "actors", "units_per_actor",
-        "envs_per_unit", "actor_timeout_seconds", "learner_timeout_seconds", "max_actor_restarts",
+        "seed", "name", "out", "overwrite", "resume", "figures", "track", "devices", "actors", "vector_envs_per_actor",
+        "envs_per_vector_env", "actor_timeout_seconds", "learner_timeout_seconds", "max_actor_restarts",
         "save_every_seconds", "save_every_frames", "keep_checkpoints", "evaluate_every_frames",
         "evaluate_video", "learner.threads", "learner.packing",
     }

@@ -136,7 +136,7 @@ class Fleet(Protocol):
     def settled(self) -> bool:
         """True if a run stopped now resumes bit for bit; in serial mode only between two batches."""
 
-    def save_units(self) -> list[Any]:
+    def save_vector_envs(self) -> list[Any]:
         """Return the states of all vector envs, actor by actor; an empty list if they cannot be saved."""
 
     def close(self, *, at_once: bool = False) -> None:
@@ -329,7 +329,7 @@ class ProcessFleet(LocalFleet):
 
     settled = True
 
-    def save_units(self) -> list[Any]:
+    def save_vector_envs(self) -> list[Any]:
         """Return no states, because environments keep running during a save."""
         return []
 

@@ -186,12 +186,12 @@ class InlineFleet(LocalFleet):
         """True if all packs have made equal progress, because a resumed run starts with the first one."""
         return self._going == 0 and all(pack.learner.between_batches for pack in self.packs)
 
-    def save_units(self) -> list[Any]:
+    def save_vector_envs(self) -> list[Any]:
         """Return the states; an empty list if an environment's `save_state` raises or does not return JSON types."""
         try:
             with self._there():
-                units = [actor.save() for pack in self.packs for actor in pack.actors]
-            _check_json(as_json_types(units))
+                vector_envs = [actor.save() for pack in self.packs for actor in pack.actors]
+            _check_json(as_json_types(vector_envs))
         except Exception as error:  # noqa: BLE001 - user code: save the run without it
             if not self._said_unsaved:
                 self._said_unsaved = True
@@ -202,7 +202,7 @@ class InlineFleet(LocalFleet):
                     )
                 )
             return []
-        return [] if any(state is None for states in units for state in states) else units
+        return [] if any(state is None for states in vector_envs for state in states) else vector_envs
 
     def close(self, *, at_once: bool = False) -> None:  # noqa: ARG002 - the time is limited anyway
         """Close everything; leave an environment that does not close in time."""

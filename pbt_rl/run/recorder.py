@@ -125,7 +125,7 @@ class Recorder:
             for line in first.described():
                 self.note(line)
         if continued is not None:
-            anew = not continued.units(self._resolved.plan)
+            anew = not continued.vector_envs(self._resolved.plan)
             self.note(f"{continued.found()}{'; environments start new episodes' if anew else ''}")
             given, tuned = continued.given(self._resolved.spec.shaping), tuned_table(self._resolved)
             self.write(

@@ -206,8 +206,10 @@ def describe_plan(resolved: ResolvedRun) -> list[str]:
     lines = [first_line]
     for number, pack in enumerate(plan.packs):
         steps = pack.batch_rows * config.learner.rollout
-        units = f"{counted(pack.units_per_actor, 'vector env')} of {pack.envs_per_policy}"
-        by = "1 simulator on the device" if pack.groups else f"{counted(pack.actors, 'actor')} x {units}"
+        vector_envs = f"{counted(pack.vector_envs_per_actor, 'vector env')} of {pack.envs_per_policy}"
+        by = (
+            "1 simulator on the device" if pack.groups else f"{counted(pack.actors, 'actor')} x {vector_envs}"
+        )
         lines.append(
             f"learner {number} on {pack.device}: member{'s' * (len(pack.members) > 1)} {_ids(pack.members)}"
             f"{'' if pack.slots == len(pack.members) else ' in ' + counted(pack.slots, 'slot')}; "
@@ -234,7 +236,7 @@ def _other_batch(resolved: ResolvedRun, pack: PackPlan) -> str:
     """Explain a batch that differs from --learner.batch: who set that option, and what prevents it."""
     config, seats = resolved.config, resolved.spec.seats
     asked, rollout = config.learner.batch, config.learner.rollout
-    if pack.batch_rows * rollout == asked or resolved.plan.sizing.per_unit:
+    if pack.batch_rows * rollout == asked or resolved.plan.sizing.per_vector_env:
         return ""
     who = "--learner.batch"
     if asked == recommended(resolved).get("learner.batch"):
@@ -362,7 +364,7 @@ def _of_learning(resolved: ResolvedRun) -> Iterator[tuple[str, str]]:
         )
     if model.core == "none":
         yield "model.core_size", "the network has no memory (--model.core)"
-    if config.algorithm.learns_per_unit:
+    if config.algorithm.learns_per_vector_env:
         once = f"--algo {config.algo} takes one optimiser step per rollout"
         yield from ((name, once) for name in ("learner.epochs", "learner.minibatches"))
     if config.mode != "async":

@@ -250,7 +250,7 @@ class Supervisor:
         return {
             "run": run_state(self._controller, self._population, self._comparisons, self._throughput),
             "record": self._recorder.positions(),
-            "units": fleet.save_units(),
+            "units": fleet.save_vector_envs(),
             "resumes": 0 if self._continued is None else self._continued.resumes,
             "best_member": best_member(self._population.views()),
         }

@@ -236,7 +236,7 @@ def _uncompared(resolved: ResolvedRun, view: RunView) -> str:
         lower = f"lower --pbt.start-{kind} and --pbt.period-{kind}"
         return f"{said}but this run ended at {reached:,.0f}: {budget}, or {lower}"
     nearest = max(view.members, key=lambda m: m.ended)
-    option = "--rows" if resolved.plan.packs[0].groups else "--envs-per-unit"
+    option = "--rows" if resolved.plan.packs[0].groups else "--envs-per-vector-env"
     fewer = max(1, resolved.plan.packs[0].envs_per_policy // 2)
     return (
         f"{said}but needs one episode in each of a member's {environments_each(resolved)} environments "

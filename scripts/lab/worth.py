@@ -61,7 +61,7 @@ class Task:
     best: float = 1.0
 
 
-EIGHT = "--actors 1 --units-per-actor 2 --envs-per-unit 4"
+EIGHT = "--actors 1 --vector-envs-per-actor 2 --envs-per-vector-env 4"
 CONTINUOUS = {
     "learning_rate": 6e-4, "clip_ratio": 0.2, "gamma": 0.99, "gae_lambda": 0.95, "entropy_coef": 1e-4,
 }  # fmt: skip

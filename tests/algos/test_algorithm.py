@@ -20,8 +20,8 @@ def test_registered_algorithms_are_loaded_by_name():
     assert [registry.load(name) for name in registry.names()[:2]] == [APPO, A3C]
     for name, entry in registry.ALGORITHMS.items():
         assert registry.load(name).hypers is entry.hypers
-    assert (APPO.measures_kl, APPO.learns_per_unit) == (True, False)
-    assert (A3C.measures_kl, A3C.learns_per_unit) == (False, True)
+    assert (APPO.measures_kl, APPO.learns_per_vector_env) == (True, False)
+    assert (A3C.measures_kl, A3C.learns_per_vector_env) == (False, True)
 
 
 @pytest.mark.parametrize(

@@ -347,7 +347,7 @@ def test_a_mask_is_described_and_obeyed():
     )
 
 
-def test_vectors_and_engines_are_checked_through_their_units():
+def test_vectors_and_engines_are_checked_through_their_vector_envs():
     report = check(f"{__name__}:vector", EnvOptions(), 200)
     assert report.mistakes == []
     assert "round trip" in dict(report.facts)
@@ -385,7 +385,7 @@ def test_training_says_what_the_checker_calls_a_mistake(found, tmp_path, mode):
     ]
     mistakes = found(Wrong).mistakes
     assert len(mistakes) == len(begins)
-    typed = ("--num-policies=1", "--envs-per-unit=2", "--shaping.cost=1", "--train-for-frames=400")
+    typed = ("--num-policies=1", "--envs-per-vector-env=2", "--shaping.cost=1", "--train-for-frames=400")
     run = train(tmp_path, f"{__name__}:Wrong", *typed, f"--mode={mode}")
     assert run.wait(110) == 0, run.err
     for text in begins:

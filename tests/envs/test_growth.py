@@ -1,4 +1,4 @@
-"""An actor's units become whole while it steps them."""
+"""An actor's vector envs become whole while it steps them."""
 
 import time
 
@@ -8,7 +8,7 @@ from pbt_rl.envs.growth import Growth
 
 
 class Growing:
-    """A unit with three rows missing, each of which takes a while to make."""
+    """A vector env with three rows missing, each of which takes a while to make."""
 
     def __init__(self):
         self.missing = 3
@@ -22,7 +22,7 @@ class Growing:
         time.sleep(0.05)
 
 
-def test_units_become_whole_one_after_the_other_while_steps_go_on():
+def test_vector_envs_become_whole_one_after_the_other_while_steps_go_on():
     first, second = Growing(), Growing()
     growth = Growth([first, second])
     growth.note_answer()
@@ -47,8 +47,8 @@ def test_units_become_whole_one_after_the_other_while_steps_go_on():
 
 @pytest.mark.parametrize("late", [False, True])
 def test_rows_are_made_at_once_until_the_learner_answers_and_for_some_seconds(late):
-    unit = Growing()
-    growth = Growth([unit])
+    vector_env = Growing()
+    growth = Growth([vector_env])
     assert growth.turn(), "nothing else is to be done"
     assert growth.waits_seconds == 0
     if late:
@@ -59,13 +59,13 @@ def test_rows_are_made_at_once_until_the_learner_answers_and_for_some_seconds(la
     if not late:
         assert growth.waits_seconds == 0
         growth._at_once_until = time.monotonic() + 0.01
-        unit.missing = 2
+        vector_env.missing = 2
         assert growth.turn()
     assert growth.waits_seconds > 1, "the first batch comes before"
     assert not growth.turn()
 
 
-def test_units_that_are_whole_are_stepped_and_waited_for():
+def test_vector_envs_that_are_whole_are_stepped_and_waited_for():
     growth = Growth([object(), object()])
     assert growth.steps(0)
     assert growth.steps(1)

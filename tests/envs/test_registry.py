@@ -15,7 +15,7 @@ from pbt_rl.envs.atari import AtariOptions
 from pbt_rl.envs.base import default_shaping_source, private_step_arrays
 from pbt_rl.envs.family import Family
 from pbt_rl.envs.films import film
-from pbt_rl.envs.registry import EnvOptions, make_unit, probe, recipe
+from pbt_rl.envs.registry import EnvOptions, make_vector_env, probe, recipe
 from pbt_rl.errors import EnvSetupError
 from tests.helpers.runs import ROOT
 
@@ -32,17 +32,17 @@ IDS = [
 
 
 @pytest.mark.parametrize("env_id", IDS)
-def test_probe_and_unit_agree(env_id):
+def test_probe_and_vector_env_agree(env_id):
     spec = probe(env_id, OPTIONS)
-    unit = make_unit(env_id, 2, 0, OPTIONS, default_shaping_source(spec))
+    vector_env = make_vector_env(env_id, 2, 0, OPTIONS, default_shaping_source(spec))
     assert spec.env_id == env_id
-    assert unit.spec == spec
-    assert unit.rows == 2
+    assert vector_env.spec == spec
+    assert vector_env.rows == 2
     out = private_step_arrays(spec, 2)
-    unit.reset(out)
-    unit.step(np.zeros((2, spec.action.components), spec.action.dtype), out)
+    vector_env.reset(out)
+    vector_env.step(np.zeros((2, spec.action.components), spec.action.dtype), out)
     assert (out.length[out.episode_done] == 1).all()
-    unit.close()
+    vector_env.close()
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,9 @@ def test_probe_and_unit_agree(env_id):
         ("toy/memry", "toy/memory"),
     ],
 )
-@pytest.mark.parametrize("ask", [lambda e: probe(e, OPTIONS), lambda e: make_unit(e, 1, 0, OPTIONS, None)])
+@pytest.mark.parametrize(
+    "ask", [lambda e: probe(e, OPTIONS), lambda e: make_vector_env(e, 1, 0, OPTIONS, None)]
+)
 def test_an_unknown_name_is_reported_with_close_ones_and_the_list(env_id, message, ask):
     with pytest.raises(EnvSetupError, match=message) as error:
         ask(env_id)
@@ -122,7 +124,7 @@ def test_the_registry_imports_families_when_they_are_used_and_never_torch():
         "from pbt_rl.envs.base import default_shaping_source as source\n"
         "def make(env_id):\n"
         "    options = r.EnvOptions()\n"
-        "    r.make_unit(env_id, 2, 0, options, source(r.probe(env_id, options)))\n"
+        "    r.make_vector_env(env_id, 2, 0, options, source(r.probe(env_id, options)))\n"
         "assert not {'ale_py', 'gymnasium', 'torch'} & set(sys.modules), 'imported too early'\n"
         "make('toy/identity')\n"
         "assert 'ale_py' not in sys.modules\n"
@@ -137,20 +139,20 @@ FAMILY = """
 from dataclasses import replace
 
 from pbt_rl.envs.family import Backend
-from pbt_rl.envs.gym import GymUnit, probe_with
+from pbt_rl.envs.gym import GymVectorEnv, probe_with
 from pbt_rl.envs.toy import Identity
 
 
-def make_unit(name, rows, seed, options, shaping):
-    return GymUnit(f"mine/{name}", lambda: Identity(int(name)), rows, seed, shaping)
+def make_vector_env(name, rows, seed, options, shaping):
+    return GymVectorEnv(f"mine/{name}", lambda: Identity(int(name)), rows, seed, shaping)
 
 
 BACKEND = Backend(
     names=lambda: ("4", "5"),
     probe=lambda name, options: probe_with(f"mine/{name}", lambda: Identity(int(name))),
-    make_unit=make_unit,
+    make_vector_env=make_vector_env,
     for_evaluation=lambda options: replace(options, keywords={"judged": True}),
-    film=lambda *arguments: (make_unit(*arguments), 30.0),
+    film=lambda *arguments: (make_vector_env(*arguments), 30.0),
 )
 """
 
@@ -169,8 +171,8 @@ def mine(tmp_path, monkeypatch):
 def test_a_family_is_one_module_and_one_line(mine):
     spec = probe("mine/5", OPTIONS)
     assert spec.action.nvec == (5,)
-    unit = make_unit("mine/5", 2, 0, OPTIONS, default_shaping_source(spec))
-    assert unit.spec == spec
+    vector_env = make_vector_env("mine/5", 2, 0, OPTIONS, default_shaping_source(spec))
+    assert vector_env.spec == spec
     assert recipe("mine/5") == {}, "a recipe is optional"
     assert registry.make_raw("mine/5", OPTIONS) is None
     assert mine.names() == ("4", "5")

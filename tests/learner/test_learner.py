@@ -23,7 +23,7 @@ def make_fleet(algo, **more):
         "algo": algo,
         "num-policies": 2,
         "actors": 2,
-        "units-per-actor": 1,
+        "vector-envs-per-actor": 1,
         "learner.rollout": 8,
         "hypers.unroll": 8,
         "learner.batch": 64,
@@ -43,15 +43,15 @@ def fleet(request):
         yield fleet
 
 
-def test_sync_units_that_are_ahead_rest_until_the_batch_is_whole(fleet):
+def test_sync_vector_envs_that_are_ahead_rest_until_the_batch_is_whole(fleet):
     learner, (fast, slow) = fleet.packs[0].learner, fleet.packs[0].actors
-    whole = learner._setup.plan.units_per_batch
+    whole = learner._setup.plan.vector_envs_per_batch
     for turn in range(20):
         fast.turn()
         learner.turn()
         if turn == 9:
             slow.turn()
-    resting = learner.sampler.units[0]
+    resting = learner.sampler.vector_envs[0]
     assert (learner.shared.learning.updates[0] == 0) == (whole == 2)
     assert (resting.taken == 9) == (whole == 2), "8 steps and the observation after them"
     for _ in range(20):

@@ -125,7 +125,7 @@ def test_counts_stay_with_the_members(stand):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_an_episode_is_credited_to_the_member_that_played_all_of_it_or_to_none(seed):
-    with Bench(policies=2, members=MEMBERS, units=2, on_policy=False, spare=4) as bench:
+    with Bench(policies=2, members=MEMBERS, vector_envs=2, on_policy=False, spare=4) as bench:
         stand, rng = Stand(bench), np.random.default_rng(seed)
         sampler, shared = bench.sampler, bench.shared
         holdings = [[("holding", 0, 4), ("holding", 0, 7)]]

@@ -167,13 +167,15 @@ def test_an_actor_with_work_that_gives_no_sign_hangs(silent):
     hung = [ActorFailed(0, "actor 0 took no step for 60 s", hung=True)]
     assert list(fleet.events(0.0)) == hung
     second.header[OBSERVATIONS] = second.header[ACTIONS] + 1
-    assert list(fleet.events(0.0)) == hung, "the learner has one of its units, and it does not step the other"
+    assert list(fleet.events(0.0)) == hung, (
+        "the learner has one of its vector envs, and it does not step the other"
+    )
     first.header[OBSERVATIONS] = first.header[ACTIONS] + 1
-    assert list(fleet.events(0.0)) == [], "the learner has all its units: it has no work"
+    assert list(fleet.events(0.0)) == [], "the learner has all its vector envs: it has no work"
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_an_actor_is_slow_while_rows_of_any_unit_move(silent, number):
+def test_an_actor_is_slow_while_rows_of_any_vector_env_move(silent, number):
     fleet, boxes = silent
     assert list(fleet.events(0.0)) != []
     boxes[number].pulse[ROW] += 1

@@ -184,7 +184,7 @@ def test_sync_learns_without_lag(tmp_path):
     assert run.wait() == 0, run.err
     assert run.summary["policy_lag"] == {"mean": 0.0, "max": 0}
     assert run.summary["replacements"] > 0
-    # Only what began under the replaced weights is thrown away: at most each of the 4 units' rollout.
+    # Only what began under the replaced weights is thrown away: at most each of the 4 vector envs' rollout.
     assert run.summary["discarded_rollouts"] <= 4 * run.summary["replacements"]
 
 

@@ -91,7 +91,7 @@ class FakeFleet:
                 self.pool.write(entry, arrays, Counts(10, 10, 1, 0))
                 self.answers.append(Received(pack, Saved(key, entry)))
 
-    def save_units(self):
+    def save_vector_envs(self):
         return []
 
     def restart_actor(self, actor):
@@ -137,7 +137,7 @@ def ack(edit):
 
 
 ENVIRONMENTS = 32
-"""Of each member: 2 actors with 2 units of 8 rows of it."""
+"""Of each member: 2 actors with 2 vector envs of 8 rows of it."""
 
 
 def report(frames, *, best=3):

@@ -253,8 +253,8 @@ def said(config: Config, compared: Sequence[int]) -> str:
     return (
         f"each member was compared {held:.3g} times instead of about {due}: --pbt.period-frames {pbt.period_frames:,} "
         f"is too short. Between two comparisons a member needs {pbt.min_episodes} whole episodes, and at least "
-        f"one in each environment. Give {least}{' or more' if held else ''}, or fewer environments (--envs-per-unit, "
-        "--actors, or --rows of a simulator), under another --name"
+        f"one in each environment. Give {least}{' or more' if held else ''}, or fewer environments "
+        "(--envs-per-vector-env, --actors, or --rows of a simulator), under another --name"
     )
 
 

@@ -76,7 +76,7 @@ class Acceleration:
         turns = sampler.replays if isinstance(sampler, RecordedSampler | ResidentSampler) else None
         self._replays = {"turns": turns, **self._replays} if turns else self._replays
         if "steps" in self._replays:
-            rollouts = sampler.rollouts()[: trainer.units_per_batch]
+            rollouts = sampler.rollouts()[: trainer.vector_envs_per_batch]
             record_steps(trainer, [*rollouts], self._replays["steps"])
         if self._device.type == "cuda":
             torch.cuda.empty_cache()  # frees memory of the eager runs, because graphs have their own pool

@@ -35,7 +35,7 @@ from pbt_rl.learner.build import (
 )
 from pbt_rl.learner.cuda.recording import RUNS, NotRecordedError, Recording, broken, recorder_of
 from pbt_rl.learner.cuda.streams import streams_of
-from pbt_rl.learner.cuda.turns import MOST_UNITS
+from pbt_rl.learner.cuda.turns import MOST_VECTOR_ENVS
 from pbt_rl.plan import PackPlan
 
 TRIES = 10
@@ -98,9 +98,9 @@ def _seconds_of_batch(pack: Pack, config: Config, spec: EnvSpec, plan: PackPlan)
     """Time all optimiser steps and inference batches that one training batch takes."""
     epochs, minibatches = passes(config)
     step = _seconds(_minibatch_of(pack, config, spec, plan), pack.device)
-    units = min(MOST_UNITS, max(1, plan.units // READY_AT_ONCE))
-    turn = _seconds(_turn_of(pack, spec, units * plan.envs_per_policy), pack.device)
-    turns = plan.units_per_batch * config.learner.rollout / units
+    vector_envs = min(MOST_VECTOR_ENVS, max(1, plan.vector_envs // READY_AT_ONCE))
+    turn = _seconds(_turn_of(pack, spec, vector_envs * plan.envs_per_policy), pack.device)
+    turns = plan.vector_envs_per_batch * config.learner.rollout / vector_envs
     return epochs * minibatches * step + turns * turn
 
 

@@ -106,7 +106,7 @@ class ResidentSampler:
         self._config, self._plan = config, plan
         self._shaping, self.distribution = shaping, distribution
         self.generator = torch.Generator(pack.device).manual_seed(seed)
-        self.units: list[Any] = []
+        self.vector_envs: list[Any] = []
         """Always empty, because there are no mailboxes."""
         self.between_policies: Callable[[], object] = lambda: None
         self._steps, self._envs, self._groups = config.learner.rollout, plan.envs_per_policy, plan.groups

@@ -22,12 +22,12 @@ from pbt_rl.controllers.objectives import mean
 from pbt_rl.envs.base import (
     EnvSpec,
     StepArrays,
-    Unit,
+    VectorEnv,
     default_shaping_source,
     private_step_arrays,
 )
 from pbt_rl.envs.custom import find_factory
-from pbt_rl.envs.registry import make_unit, probe
+from pbt_rl.envs.registry import make_vector_env, probe
 from pbt_rl.envs.time_limits import closing
 from pbt_rl.errors import ConfigError, environment_code
 from pbt_rl.learner.build import one_thread
@@ -118,9 +118,11 @@ def evaluate_against(
     opponent, name = find_opponent(against, spec, seed + 1, greedy=greedy, trust=trust)
     how = "greedy" if greedy else "sampled"
     print(f"{saved} against {name}: {total} games of {config.env}, {how} actions")
-    unit = make_unit(spec.env_id, tables * spec.seats, seed, config.env_options, default_shaping_source(spec))
-    with closing(unit), one_thread():
-        print("\n".join(play_games(unit, player, opponent, shares(total, tables)).lines()))
+    vector_env = make_vector_env(
+        spec.env_id, tables * spec.seats, seed, config.env_options, default_shaping_source(spec)
+    )
+    with closing(vector_env), one_thread():
+        print("\n".join(play_games(vector_env, player, opponent, shares(total, tables)).lines()))
 
 
 def rows_of_seats(games: int, seats: int) -> tuple[list[int], list[int]]:
@@ -129,20 +131,20 @@ def rows_of_seats(games: int, seats: int) -> tuple[list[int], list[int]]:
     return rows, [row for row in range(games * seats) if row not in set(rows)]
 
 
-def play_games(unit: Unit, player: Acts, opponent: Acts, share_G: list[int]) -> Result:
+def play_games(vector_env: VectorEnv, player: Acts, opponent: Acts, share_G: list[int]) -> Result:
     """Play `share_G[g]` games in environment g, with the player as agent g % S."""
-    seats = unit.spec.seats
+    seats = vector_env.spec.seats
     sides = tuple(zip((player, opponent), rows_of_seats(len(share_G), seats), strict=True))
-    step = private_step_arrays(unit.spec, unit.rows)
-    action_RA = np.zeros((unit.rows, unit.spec.action.components), unit.spec.action.dtype)
+    step = private_step_arrays(vector_env.spec, vector_env.rows)
+    action_RA = np.zeros((vector_env.rows, vector_env.spec.action.components), vector_env.spec.action.dtype)
     left = list(share_G)
     wins = draws = losses = 0
     objectives, others = [], []
-    unit.reset(step)
+    vector_env.reset(step)
     while any(left):
         for side, rows in sides:
             action_RA[rows] = side.act(_part(step, rows))
-        unit.step(action_RA, step)
+        vector_env.step(action_RA, step)
         for g in range(len(left)):
             mine = g * seats + g % seats
             if not step.episode_done[mine] or not left[g]:

@@ -40,7 +40,7 @@ class Matchmaker:
     config: MatchupConfig = field(metadata=SHARED)
     slots: int
     envs: int
-    units: int
+    vector_envs: int
     seats: int
     seed: int
     _rng: Random = field(init=False)
@@ -60,7 +60,7 @@ class Matchmaker:
     @property
     def shape(self) -> tuple[int, int, int]:
         """[U, E, S] of its matchups."""
-        return self.units, self.slots * self.envs // self.seats, self.seats
+        return self.vector_envs, self.slots * self.envs // self.seats, self.seats
 
     def next(self, win_rate: Callable[[int, int], float]) -> NDArray[np.int64]:
         """Return the matchups of all vector envs, [U, E, S].
@@ -69,8 +69,8 @@ class Matchmaker:
         """
         alone = self.slots == 1 or self.config.scheme == "self"
         pick = self._pick(win_rate)
-        units = []
-        for _ in range(self.units):
+        vector_envs = []
+        for _ in range(self.vector_envs):
             if alone:
                 games = [[p] * self.seats for p in range(self.slots) for _ in range(self.envs // self.seats)]
             else:
@@ -82,8 +82,8 @@ class Matchmaker:
                     self._played_PP[q][p] += p != q
             if self.config.scheme == "round-robin" and not alone and len(games) <= MANY_GAMES:
                 even_out(games, self._played_PP)
-            units.append(games_to_rows(games, self.slots, self.envs))
-        return np.stack(units)
+            vector_envs.append(games_to_rows(games, self.slots, self.envs))
+        return np.stack(vector_envs)
 
     def _pick(self, win_rate: Callable[[int, int], float]) -> Pick:
         if self.config.scheme == "random":

@@ -49,14 +49,14 @@ def check(config: Config, spec: EnvSpec, plan: Plan) -> None:
 
 def check_seats(config: Config, seats: int, plan: Plan) -> None:
     """Check that the rows of a vector env fill its environments. Raises ConfigError."""
-    envs = config.envs_per_unit
+    envs = config.envs_per_vector_env
     for slots in (pack.slots for pack in plan.packs if envs):
         alone = slots == 1 or config.matchup.scheme == "self"
         rows = envs if alone else slots * envs
         if rows % seats:
             whose = "a member plays all agents itself" if alone else f"a vector env has {rows} rows"
             raise ConfigError(
-                f"--envs-per-unit {envs} cannot be used: an environment has {seats} agents, and {whose}: give a "
+                f"--envs-per-vector-env {envs} cannot be used: an environment has {seats} agents, and {whose}: give a "
                 f"multiple of {seats}, or leave it out"
             )
 
@@ -95,24 +95,28 @@ class RunMatchups:
         matchup = config.matchup
         self._changing = matchup.scheme != "self" and any(pack.slots > 1 for pack in packs)
         self._makers = tuple(
-            Matchmaker(matchup, p.slots, p.envs_per_policy, p.units, seats, config.seed + number)
+            Matchmaker(matchup, p.slots, p.envs_per_policy, p.vector_envs, seats, config.seed + number)
             for number, p in enumerate(packs)
         )
 
     @property
     def plan(self) -> list[dict[str, int]]:
         """Slots, environments, vector envs and agents of each pack. State can be restored if they are the same."""
-        return [{"slots": m.slots, "envs": m.envs, "units": m.units, "seats": m.seats} for m in self._makers]
+        return [
+            {"slots": m.slots, "envs": m.envs, "units": m.vector_envs, "seats": m.seats} for m in self._makers
+        ]
 
     def restored(self) -> None:
         """Check that each row has one agent. Raises ValueError."""
-        for maker, units in zip(self._makers, self._present, strict=bool(self._present)):
+        for maker, vector_envs in zip(self._makers, self._present, strict=bool(self._present)):
             try:
-                row_UES = np.array(units)
+                row_UES = np.array(vector_envs)
             except ValueError:
                 row_UES = np.empty(0)
             rows = np.arange(maker.slots * maker.envs)
-            if row_UES.shape != maker.shape or any((np.sort(unit.ravel()) != rows).any() for unit in row_UES):
+            if row_UES.shape != maker.shape or any(
+                (np.sort(vector_env.ravel()) != rows).any() for vector_env in row_UES
+            ):
                 raise ValueError("the saved matchups do not assign one agent to each row")
 
     def first(self) -> list[NDArray[np.int64]]:

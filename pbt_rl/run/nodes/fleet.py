@@ -132,7 +132,7 @@ class NodeFleet:
     def _setup(self, station: Station) -> HostSetup:
         packs = self._resolved.plan.packs
         before = sum(1 + pack.actors for pack in packs[: station.number])
-        start = replace(station.start, units=(), renewals=station.incarnation, seeds_before=before)
+        start = replace(station.start, vector_envs=(), renewals=station.incarnation, seeds_before=before)
         entries = [load.entry for load in start.slots[0] if load is not None and load.entry is not None]
         return HostSetup(
             replace(self._resolved, plan=replace(self._resolved.plan, packs=(packs[station.number],))),
@@ -311,7 +311,7 @@ class NodeFleet:
         there = [station.number for station in self._stations if station.host is not None]
         return not self._serial or self._going <= min(there, default=self._going)
 
-    def save_units(self) -> list[Any]:
+    def save_vector_envs(self) -> list[Any]:
         """Return no state: environments continue while members are saved."""
         return []
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pbt_rl.envs.agents.multi_agent import MultiAgentUnit, Scene
+from pbt_rl.envs.agents.multi_agent import MultiAgentVectorEnv, Scene
 from pbt_rl.envs.base import (
     ActionSpec,
     ArraySpec,
@@ -70,9 +70,11 @@ class Ledger:
 def ledger():
     Ledger.made = 0
     log = []
-    unit = MultiAgentUnit(lambda: Ledger(log), ROWS, 0, lambda row: (100 + row, {"mark": float(row)}))
-    yield unit, log
-    unit.close()
+    vector_env = MultiAgentVectorEnv(
+        lambda: Ledger(log), ROWS, 0, lambda row: (100 + row, {"mark": float(row)})
+    )
+    yield vector_env, log
+    vector_env.close()
 
 
 def test_it_follows_matchups(ledger):
@@ -81,12 +83,12 @@ def test_it_follows_matchups(ledger):
 
 def test_every_action_and_reward_is_its_own_rows(ledger):
     """Random matchups that change at random moments; each row's action encodes the row and the step."""
-    unit, log = ledger
+    vector_env, log = ledger
     rng = np.random.default_rng(0)
     matchup = [0, np.arange(ROWS).reshape(-1, SEATS)]
-    unit.follow(lambda: tuple(matchup))
+    vector_env.follow(lambda: tuple(matchup))
     out = private_step_arrays(SPEC, ROWS)
-    unit.reset(out)
+    vector_env.reset(out)
     assert out.first.all()
     changes = games = cuts = 0
     over = np.zeros(ROWS, bool)
@@ -98,7 +100,7 @@ def test_every_action_and_reward_is_its_own_rows(ledger):
             changes += 1
         action = rng.integers(0, 1000, (ROWS, 1)).astype(np.int32)
         del log[:]
-        unit.step(action, out)
+        vector_env.step(action, out)
         told = {(number, s): acts[s] for number, _, _, acts in log for s in range(SEATS)}
         for row in range(ROWS):
             e, s = divmod(int(out.seat[row]), SEATS)
@@ -140,13 +142,13 @@ def test_every_action_and_reward_is_its_own_rows(ledger):
 
 
 def test_a_seat_that_left_waits_masked_and_is_reported_at_the_end(ledger):
-    unit, _ = ledger
+    vector_env, _ = ledger
     out = private_step_arrays(SPEC, ROWS)
-    unit.reset(out)
+    vector_env.reset(out)
     action = np.ones((ROWS, 1), np.int32)
     rows = []
     for _ in range(5):
-        unit.step(action, out)
+        vector_env.step(action, out)
         rows.append(tuple(of[2].item() for of in (out.first, out.terminated, out.episode_done, out.reward)))
     assert rows[0] == (False, False, False, pytest.approx(1.001))
     assert rows[1] == (False, True, False, pytest.approx(1.002))
@@ -158,7 +160,7 @@ def test_a_seat_that_left_waits_masked_and_is_reported_at_the_end(ledger):
 
 def test_rows_must_fill_the_seats():
     with pytest.raises(EnvSetupError, match="3 agents, but 4 rows"):
-        MultiAgentUnit(lambda: Ledger([]), 4, 0, default_shaping_source(SPEC))
+        MultiAgentVectorEnv(lambda: Ledger([]), 4, 0, default_shaping_source(SPEC))
 
 
 def test_environments_that_differ_are_refused_and_closed():
@@ -170,5 +172,5 @@ def test_environments_that_differ_are_refused_and_closed():
 
     Ledger.made = 0
     with pytest.raises(EnvSetupError, match="two environments differ"):
-        MultiAgentUnit(lambda: Other(log), 6, 0, default_shaping_source(SPEC))
+        MultiAgentVectorEnv(lambda: Other(log), 6, 0, default_shaping_source(SPEC))
     assert log == ["closed", "closed"]

@@ -16,7 +16,13 @@ CASES = {
     "loop": {"packing": "loop", "normalize_observations": True, "action": GAUSSIAN},
     "vmap": {"packing": "vmap", "core": "gru"},
     "bmm": {"packing": "bmm", "obs": FRAMES},
-    "replay": {"env": "toy/treasure", "algo": "unreal", "packing": "loop", "obs": FRAMES, "envs_per_unit": 4},
+    "replay": {
+        "env": "toy/treasure",
+        "algo": "unreal",
+        "packing": "loop",
+        "obs": FRAMES,
+        "envs_per_vector_env": 4,
+    },
 }
 
 

@@ -217,8 +217,8 @@ def test_a_users_simulator_is_filmed_if_it_has_pictures_and_has_no_single_enviro
     assert registry.make_raw(f"{HERE}:Right", DEFAULTS) is None
     source = default_shaping_source(registry.probe(f"{HERE}:Right", DEFAULTS))
     assert film(f"{HERE}:Right", 2, 0, DEFAULTS, source) is None
-    unit, camera = film(f"{HERE}:Drawn", 2, 0, DEFAULTS, source)
-    out = private_step_arrays(unit.spec, 2)
-    unit.reset(out)
+    vector_env, camera = film(f"{HERE}:Drawn", 2, 0, DEFAULTS, source)
+    out = private_step_arrays(vector_env.spec, 2)
+    vector_env.reset(out)
     assert camera.frames_per_second == 7
     assert (camera.shoot(out, None) == 9).all()

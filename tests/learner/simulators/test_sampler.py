@@ -15,7 +15,7 @@ from pbt_rl.actors.messages import Load, SetValues
 from pbt_rl.config.command import parse_train
 from pbt_rl.envs import registry
 from pbt_rl.envs.base import ActionSpec, default_shaping_source, private_step_arrays
-from pbt_rl.envs.resident import ResidentUnit
+from pbt_rl.envs.resident import ResidentVectorEnv
 from pbt_rl.envs.resident.tensor_toys import Pendulum
 from pbt_rl.errors import ConfigError, RunFailed
 from pbt_rl.learner.learner import Learner
@@ -87,33 +87,33 @@ def simulate(monkeypatch, kind, *more):
 
 
 def test_both_routes_take_the_same_actions_and_learn_the_same_weights():
-    """Until the first episode ends: units reset in the step after, a simulator in the step itself."""
+    """Until the first episode ends: vector envs reset in the step after, a simulator in the step itself."""
     options = [
         f"--learner.batch={ROWS * STEPS}",
-        f"--envs-per-unit={ROWS}",
+        f"--envs-per-vector-env={ROWS}",
         "--actors=1",
-        "--units-per-actor=1",
+        "--vector-envs-per-actor=1",
     ]
     with Stand() as ours:
         spec, seed = ours.resolved.spec, ours.memory.learners[0].seed + 1
 
-        # The mailbox route, of the same simulator as a unit.
+        # The mailbox route, of the same simulator as a vector env.
         config = parse_train([*OPTIONS, *options])
         by_mail = replace(spec, resident=False)
         machine = Machine(2, 0)
         plan = make_plan(config, machine)
         (pack,) = plan.packs
         pack = dataclasses.replace(pack, threads=1)
-        assert (pack.rows, pack.units, pack.units_per_batch) == (POLICIES * ROWS, 1, 1)
+        assert (pack.rows, pack.vector_envs, pack.vector_envs_per_batch) == (POLICIES * ROWS, 1, 1)
         resolved = replace(ours.resolved, config=config, spec=by_mail, plan=replace(plan, packs=(pack,)))
         memory = Memory(resolved, Start.fresh(resolved.plan, [ours.values] * POLICIES))
         there, back = deque(), deque()
         setup = replace(memory.learners[0], seed=ours.memory.learners[0].seed)
         theirs = Learner(setup, Line(back, there))
         env = registry.make_resident("tensors/pendulum", pack.rows, seed % 2**31, "cpu", registry.DEFAULTS)
-        unit, box = ResidentUnit(env, default_shaping_source(spec)), memory.actors[0].boxes[0]
+        vector_env, box = ResidentVectorEnv(env, default_shaping_source(spec)), memory.actors[0].boxes[0]
         actions, rewards = [], []
-        unit.reset(box.step)
+        vector_env.reset(box.step)
         box.header[0] += 1
         for batch in range(3):
             before = theirs.shared.learning.updates[0]
@@ -121,7 +121,7 @@ def test_both_routes_take_the_same_actions_and_learn_the_same_weights():
                 theirs.turn()
                 if not box.learner_has_turn:
                     actions.append(box.action.copy())
-                    unit.step(box.action, box.step)
+                    vector_env.step(box.action, box.step)
                     rewards.append(box.step.reward.copy())
                     box.header[0] += 1
             ours.batch()
@@ -222,7 +222,7 @@ def test_episodes_come_as_rounds_with_their_count():
     [
         (["--mode=async"], "sync or serial"),
         (["--actors=2"], "give --rows"),
-        (["--envs-per-unit=4"], "give --rows"),
+        (["--envs-per-vector-env=4"], "give --rows"),
         (["--algo=unreal"], "--algo unreal"),
         (["--algo=fun"], "--algo fun"),
         (["--model.last-action-reward=true"], "add them to its observations"),
@@ -298,20 +298,20 @@ def test_actions_without_bounds_reach_the_simulator_as_they_were_drawn(monkeypat
     assert torch.equal(torch.stack(taken, 1), drawn.movedim(2, 1).reshape(POLICIES * ROWS, STEPS, 1))
 
 
-def test_a_unit_of_it_plays_whole_first_episodes():
+def test_a_vector_env_of_it_plays_whole_first_episodes():
     spec = registry.probe("tensors/pendulum", registry.DEFAULTS)
-    unit = ResidentUnit(Pendulum(spec, 3, "cpu", 0, limit=5), default_shaping_source(spec))
+    vector_env = ResidentVectorEnv(Pendulum(spec, 3, "cpu", 0, limit=5), default_shaping_source(spec))
     out, total = private_step_arrays(spec, 3), np.zeros(3)
-    unit.reset(out)
+    vector_env.reset(out)
     assert out.first.all()
     for t in range(5):
-        unit.step(np.zeros((3, 1), np.float32), out)
+        vector_env.step(np.zeros((3, 1), np.float32), out)
         total += out.reward
         assert out.truncated.all() == (t == 4)
     assert out.episode_done.all()
     assert np.allclose(out.objective, total, rtol=1e-5)
     assert (out.length == 5).all()
-    unit.step(np.zeros((3, 1), np.float32), out)
+    vector_env.step(np.zeros((3, 1), np.float32), out)
     assert out.first.all()
     assert not out.reward.any()
 

@@ -18,7 +18,7 @@ def even(_slot, _other):
 
 @st.composite
 def crowds(draw):
-    """(scheme, slots, envs, units, seats) whose rows fill the seats."""
+    """(scheme, slots, envs, vector envs, seats) whose rows fill the seats."""
     scheme, slots, seats = draw(st.sampled_from(SCHEMES)), draw(st.integers(1, 6)), draw(st.integers(2, 4))
     envs = draw(st.integers(1, 4)) * (seats if scheme == "self" or slots * 2 % seats or slots == 1 else 2)
     envs = envs if slots * envs % seats == 0 else envs * seats
@@ -27,13 +27,13 @@ def crowds(draw):
 
 @given(crowds(), st.integers(0, 3))
 def test_every_row_has_exactly_one_seat(crowd, seed):
-    scheme, slots, envs, units, seats = crowd
-    maker = Matchmaker(MatchupConfig(scheme=scheme), slots, envs, units, seats, seed)
+    scheme, slots, envs, vector_envs, seats = crowd
+    maker = Matchmaker(MatchupConfig(scheme=scheme), slots, envs, vector_envs, seats, seed)
     for _ in range(3):
         row_UES = maker.next(even)
-        assert row_UES.shape == (units, slots * envs // seats, seats)
-        for unit in row_UES:
-            assert sorted(unit.ravel().tolist()) == list(range(slots * envs))
+        assert row_UES.shape == (vector_envs, slots * envs // seats, seats)
+        for vector_env in row_UES:
+            assert sorted(vector_env.ravel().tolist()) == list(range(slots * envs))
 
 
 @given(st.integers(2, 7), st.integers(1, 4), st.sampled_from(SCHEMES[1:]), st.integers(0, 5))

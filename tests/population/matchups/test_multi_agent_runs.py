@@ -162,7 +162,7 @@ def test_opponents_that_are_not_there(pbt_rl, played, monkeypatch, against, said
 
 
 class Higher:
-    """A unit of games of three seats in which the highest action wins; each game is one step."""
+    """A vector env of games of three seats in which the highest action wins; each game is one step."""
 
     spec = EnvSpec("test/higher", {"obs": ArraySpec((1,), "float32")}, ActionSpec(nvec=(9,)), seats=3)
 
@@ -234,10 +234,12 @@ HERE = Machine(2, 0)
     ],
 )
 def test_rows_that_do_not_fill_the_seats(policies, scheme, said):
-    config = Config(env="x/y", envs_per_unit=3, num_policies=policies, matchup=MatchupConfig(scheme=scheme))
-    with pytest.raises(ConfigError, match=rf"--envs-per-unit 3 .*{said}"):
+    config = Config(
+        env="x/y", envs_per_vector_env=3, num_policies=policies, matchup=MatchupConfig(scheme=scheme)
+    )
+    with pytest.raises(ConfigError, match=rf"--envs-per-vector-env 3 .*{said}"):
         check_seats(config, 2, make_plan(config, HERE, 2))
-    fits = Config(env="x/y", envs_per_unit=3, num_policies=2)
+    fits = Config(env="x/y", envs_per_vector_env=3, num_policies=2)
     check_seats(fits, 2, make_plan(fits, HERE, 2))
 
 

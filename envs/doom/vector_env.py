@@ -27,10 +27,10 @@ from numpy.typing import NDArray
 
 from pbt_rl.errors import EnvSetupError
 
-from ..base import ActionSpec, ArraySpec, EnvSpec, ShapingSource, StepArrays, Unit
+from ..base import ActionSpec, ArraySpec, EnvSpec, ShapingSource, StepArrays, VectorEnv
 from ..episodes import ROW, EpisodeBook, beating, pulse_of, write_reset
 from ..family import Backend
-from .duel import DuelUnit
+from .duel import DuelVectorEnv
 from .game import PICTURE, Buttons, Games, Senses, measurements, shrink
 from .scenarios import OWN_REWARD, SCENARIOS, Scenario
 
@@ -60,7 +60,7 @@ def probe(name: str) -> EnvSpec:
 def recipe(name: str) -> dict[str, object]:
     """Return default options of a run."""
     scenario = find(name)
-    duel = {"envs_per_unit": 4, "actor_timeout_seconds": 300.0}  # two engines take a second to start
+    duel = {"envs_per_vector_env": 4, "actor_timeout_seconds": 300.0}  # two engines take a second to start
     return {
         **(duel if scenario.seats > 1 else {}),
         "model.encoder": "nature",
@@ -84,15 +84,15 @@ def recipe(name: str) -> dict[str, object]:
     }
 
 
-def make_unit(name: str, rows: int, seed: int, shaping: ShapingSource) -> Unit:
+def make_vector_env(name: str, rows: int, seed: int, shaping: ShapingSource) -> VectorEnv:
     """Make R rows. Raises EnvSetupError for an unknown scenario, and if R is not a multiple of its agents."""
     scenario = find(name)
     if scenario.seats == 1:
-        return DoomUnit(name, rows, seed, shaping)
-    return DuelUnit(probe(name), scenario, rows, seed, shaping)
+        return DoomVectorEnv(name, rows, seed, shaping)
+    return DuelVectorEnv(probe(name), scenario, rows, seed, shaping)
 
 
-class DoomUnit:
+class DoomVectorEnv:
     """R single-player games of one scenario. Equal seeds give equal episodes."""
 
     def __init__(self, name: str, rows: int, seed: int, shaping: ShapingSource) -> None:
@@ -214,7 +214,10 @@ def find(name: str) -> Scenario:
 BACKEND = Backend(
     names=names,
     probe=lambda name, _options: probe(name),
-    make_unit=lambda name, rows, seed, _options, shaping: make_unit(name, rows, seed, shaping),
+    make_vector_env=lambda name, rows, seed, _options, shaping: make_vector_env(name, rows, seed, shaping),
     recipe=lambda name, _options: recipe(name),
-    film=lambda name, rows, seed, _options, shaping: (make_unit(name, rows, seed, shaping), TICS_PER_SECOND),
+    film=lambda name, rows, seed, _options, shaping: (
+        make_vector_env(name, rows, seed, shaping),
+        TICS_PER_SECOND,
+    ),
 )
