@@ -26,9 +26,9 @@ from .base import (
     ArraySpec,
     EnvSpec,
     FamilyOptions,
+    FollowsMatchups,
     MatchupSource,
     SavesState,
-    Seated,
     ShapingSource,
     StepArrays,
     VectorEnv,
@@ -89,7 +89,9 @@ class LastActionVectorEnv:
         self._vector_env.close()
 
     def follow(self, matchups: MatchupSource) -> None:
-        assert isinstance(self._vector_env, Seated), "only vector envs with several agents follow matchups"
+        assert isinstance(self._vector_env, FollowsMatchups), (
+            "only vector envs with several agents follow matchups"
+        )
         self._vector_env.follow(matchups)
 
     def save_state(self) -> dict[str, Any] | None:

@@ -53,7 +53,7 @@ def probe(name: str) -> EnvSpec:
         action=ActionSpec(nvec=tuple(len(choices) for choices in scenario.actions)),
         frame_skip=FRAME_SKIP,
         shaping=scenario.shaping,
-        seats=scenario.seats,
+        agents=scenario.agents,
     )
 
 
@@ -62,7 +62,7 @@ def recipe(name: str) -> dict[str, object]:
     scenario = find(name)
     duel = {"envs_per_vector_env": 4, "actor_timeout_seconds": 300.0}  # two engines take a second to start
     return {
-        **(duel if scenario.seats > 1 else {}),
+        **(duel if scenario.agents > 1 else {}),
         "model.encoder": "nature",
         "model.hidden": 256,
         "model.layers": 1,
@@ -87,7 +87,7 @@ def recipe(name: str) -> dict[str, object]:
 def make_vector_env(name: str, rows: int, seed: int, shaping: ShapingSource) -> VectorEnv:
     """Make R rows. Raises EnvSetupError for an unknown scenario, and if R is not a multiple of its agents."""
     scenario = find(name)
-    if scenario.seats == 1:
+    if scenario.agents == 1:
         return DoomVectorEnv(name, rows, seed, shaping)
     return DuelVectorEnv(probe(name), scenario, rows, seed, shaping)
 

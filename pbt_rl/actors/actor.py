@@ -25,7 +25,7 @@ import numpy as np
 from pbt_rl.actors.mailbox import BUSY_NS, HEARTBEAT_NS, STEPS, Mailbox
 from pbt_rl.actors.messages import Remarked
 from pbt_rl.actors.tables import MatchupTable, ShapingTable
-from pbt_rl.envs.base import EnvSpec, SavesState, Seated, SpreadsPhases, cpu_clock
+from pbt_rl.envs.base import EnvSpec, FollowsMatchups, SavesState, SpreadsPhases, cpu_clock
 from pbt_rl.envs.conventions import Watch, once
 from pbt_rl.envs.first_trial import environment_traceback
 from pbt_rl.envs.growth import Growth
@@ -141,8 +141,8 @@ class VectorEnvRunner:
             )
         if setup.matchup_fd >= 0:
             matchups = MatchupTable.map(setup.matchup_shape, setup.matchup_fd)
-            assert isinstance(self.vector_env, Seated), (
-                "a vector env with several agents must implement Seated"
+            assert isinstance(self.vector_env, FollowsMatchups), (
+                "a vector env with several agents must implement FollowsMatchups"
             )
             self.vector_env.follow(functools.partial(matchups.read, setup.first_vector_env + number))
         self._started = bool(setup.saved)  # otherwise the first advance() resets

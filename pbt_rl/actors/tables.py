@@ -91,8 +91,8 @@ class MatchupTable:
     @property
     def shape(self) -> tuple[int, int, int]:
         """(U, E, S)."""
-        vector_envs, environments, seats = self.rows.shape
-        return vector_envs, environments, seats
+        vector_envs, environments, agents = self.rows.shape
+        return vector_envs, environments, agents
 
     @staticmethod
     def size(shape: tuple[int, int, int]) -> int:

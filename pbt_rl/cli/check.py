@@ -119,7 +119,7 @@ def _describe(spec: EnvSpec) -> list[tuple[str, str]]:
         action.append(f"continuous, {', '.join(bounds)}")
     shaping = ", ".join(f"{name} {value:g}" for name, value in spec.shaping.items()) or "none"
     return [
-        ("environment", spec.env_id + (f", {spec.seats} agents" if spec.seats > 1 else "")),
+        ("environment", spec.env_id + (f", {spec.agents} agents" if spec.agents > 1 else "")),
         ("observation", obs),
         ("action", "; ".join(action)),
         ("frames", f"{spec.frame_skip} a step"),

@@ -146,7 +146,7 @@ class DryRun:
 
     def __init__(self, env_id: str, options: registry.EnvOptions, spec: base.EnvSpec, timeout: float) -> None:
         self.env_id, self.options, self.spec, self.timeout = env_id, options, spec, timeout
-        self.rows = ENVIRONMENTS * spec.seats
+        self.rows = ENVIRONMENTS * spec.agents
         self.engine = False
         """True for a native vector env, whose code is not the user's."""
 

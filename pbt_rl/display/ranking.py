@@ -194,7 +194,7 @@ def table_lines(view: RunView, width: int, max_members: int | None = None) -> li
         hidden = len(members) - max(max_members - 1, 1)
         members = members[: len(members) - hidden]
     columns = [column for column in COLUMNS if width >= column.least_width]
-    if view.seats > 1:
+    if view.agents > 1:
         columns[2:2] = MATCHUP_COLUMNS
     if any(member.final for member in view.members):
         columns.insert(1, FINAL)

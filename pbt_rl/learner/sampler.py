@@ -245,14 +245,14 @@ class Sampler:
                 environment=vector_env.number * self._envs + row % self._envs,
                 evaluation=version in holder.evaluations,
             )
-        games = [] if step.seat is None else self._games(rows, step.seat, episodes)
+        games = [] if step.agent is None else self._games(rows, step.agent, episodes)
         shared.sampling.note(episodes.values(), games)
 
-    def _games(self, rows: list[int], seat_R: NDArray[np.int64], episodes: dict[int, Episode]) -> list[Game]:
+    def _games(self, rows: list[int], agent_R: NDArray[np.int64], episodes: dict[int, Episode]) -> list[Game]:
         """Group the agents' episodes by environment. A group counts only if all its episodes do."""
         by_environment: dict[int, list[int]] = {}
-        for row in sorted(rows, key=lambda row: int(seat_R[row])):
-            by_environment.setdefault(int(seat_R[row]) // self._spec.seats, []).append(row)
+        for row in sorted(rows, key=lambda row: int(agent_R[row])):
+            by_environment.setdefault(int(agent_R[row]) // self._spec.agents, []).append(row)
         return [
             Game(
                 members=tuple(episodes[row].member for row in together),

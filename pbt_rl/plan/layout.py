@@ -123,8 +123,8 @@ LayOut = Callable[[Config, Machine, Sequence[str], Sequence[tuple[int, ...]], Se
 """(config, machine, devices, members per device, slots per device) -> plan."""
 
 
-def make_plan(config: Config, machine: Machine, seats: int = 1, lay_out: LayOut | None = None) -> Plan:
-    """Place members on devices and divide the cores. seats: agents per environment (S), one row each.
+def make_plan(config: Config, machine: Machine, agents: int = 1, lay_out: LayOut | None = None) -> Plan:
+    """Place members on devices and divide the cores. agents: agents per environment (S), one row each.
 
     lay_out: makes the plan for device simulators, which have no actors.
     """
@@ -145,7 +145,7 @@ def make_plan(config: Config, machine: Machine, seats: int = 1, lay_out: LayOut 
     slots_of = [len(range(i, slots, len(devices))) for i in range(len(devices))]
     if lay_out is not None:
         return lay_out(config, machine, devices, members, slots_of)
-    sizing = sizing_of(config, max(slots_of), seats, on_gpu="cpu" not in devices)
+    sizing = sizing_of(config, max(slots_of), agents, on_gpu="cpu" not in devices)
     wanted = config.actors or _wanted_actors(config, machine, devices)
     sizing, actors = _actors(config, machine, sizing, wanted, [len(m) for m in members], slots_of)
     sizes = sizing.sizes([n * config.vector_envs_per_actor for n in actors])
@@ -166,14 +166,14 @@ def make_plan(config: Config, machine: Machine, seats: int = 1, lay_out: LayOut 
     return Plan(tuple(packs), machine.cpus, sizing)
 
 
-def sizing_of(config: Config, slots: int, seats: int, *, on_gpu: bool) -> Sizing:
+def sizing_of(config: Config, slots: int, agents: int, *, on_gpu: bool) -> Sizing:
     """Collect the inputs for the sizes of vector envs and batches."""
     return Sizing(
         batch_rows=config.learner.batch / config.learner.rollout,
         max_policy_lag=config.learner.max_policy_lag,
         batch_steps=config.optimizer_steps_of_batch,
         slots=slots,
-        seats=seats,
+        agents=agents,
         minibatches=config.learner.minibatches,
         envs=config.envs_per_vector_env,
         on_policy=config.mode != "async",

@@ -80,7 +80,7 @@ class Sizing:
     """Optimiser steps per batch."""
     slots: int
     """P of the largest pack."""
-    seats: int
+    agents: int
     """Agents per environment. b is a multiple of it."""
     minibatches: int
     envs: int = 0
@@ -104,8 +104,8 @@ class Sizing:
     def wanted_envs(self) -> int:
         """Target b of the largest pack. It is small if each rollout is a batch, for frequent updates."""
         if self.per_vector_env:
-            return self._seated(MIN_POLICY_ROWS)
-        return self._seated(max(MIN_POLICY_ROWS, math.ceil(MIN_VECTOR_ENV_ROWS / self.slots)))
+            return self._whole_environments(MIN_POLICY_ROWS)
+        return self._whole_environments(max(MIN_POLICY_ROWS, math.ceil(MIN_VECTOR_ENV_ROWS / self.slots)))
 
     def least_rollouts(self, vector_envs: int) -> int:
         """Return the smallest k for which rollouts are young enough."""
@@ -135,15 +135,15 @@ class Sizing:
     def _candidates(self, vector_envs: Sequence[int]) -> Iterator[list[Size]]:
         """Yield candidate sizes. In the pack with most vector envs, b ranges from k = U to the target."""
         most = max(vector_envs)
-        least = self.batch_rows / most / self.seats
-        last = self.wanted_envs // self.seats
+        least = self.batch_rows / most / self.agents
+        last = self.wanted_envs // self.agents
         if self.per_vector_env:
             choice = range(last, last + 1)
         else:
             choice = range(math.floor(least), max(0 if self.on_policy else last, math.ceil(least)) + 1)
         for environments in choice:
-            rows = max(1, environments) * self.seats * most
-            yield [self._of(n, self._seated(rows / n)) for n in vector_envs]
+            rows = max(1, environments) * self.agents * most
+            yield [self._of(n, self._whole_environments(rows / n)) for n in vector_envs]
 
     def _of(self, vector_envs: int, envs: int) -> Size:
         young = self.least_rollouts(vector_envs)
@@ -171,9 +171,9 @@ class Sizing:
     def _uneven(self, batches: Sequence[int]) -> bool:
         return not self.per_vector_env and max(batches) > EVEN * min(batches)
 
-    def _seated(self, envs: float) -> int:
-        """Round to whole environments of `seats` rows, at least one."""
-        return max(1, round(envs / self.seats)) * self.seats
+    def _whole_environments(self, envs: float) -> int:
+        """Round to whole environments of `agents` rows, at least one."""
+        return max(1, round(envs / self.agents)) * self.agents
 
     def flaws(self, vector_envs: Sequence[int], slots: Sequence[int]) -> tuple[float, ...]:
         """Rate the flaws of a division into vector envs, most severe first. 0: no flaw.

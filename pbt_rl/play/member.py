@@ -328,7 +328,7 @@ def play_episodes(
     else:
         # On a device simulator a row costs little, so each plays one whole episode.
         at_once = min(episodes, episodes if spec.resident and most > 1 else most)
-        rows = -(-at_once // spec.seats) * spec.seats
+        rows = -(-at_once // spec.agents) * spec.agents
         share_R = shares(episodes, rows)
     with ExitStack() as end:
         if progress is not None:

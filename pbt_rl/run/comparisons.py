@@ -84,11 +84,11 @@ class Comparisons:
         self._spread = resolved.spread
         """Learners are on other machines with other clocks, and members move to free slots."""
         self.dispatch = Dispatch(population, self.slots, self._send)
-        seats = resolved.spec.seats
+        agents = resolved.spec.agents
         self.matchups = (
             None
-            if seats == 1
-            else RunMatchups(config, resolved.plan.packs, seats, self.slots, population.ratings)
+            if agents == 1
+            else RunMatchups(config, resolved.plan.packs, agents, self.slots, population.ratings)
         )
         """None for single-agent environments."""
         self.replacement_times = deque[float](maxlen=REPLACEMENT_TIMES)

@@ -22,11 +22,11 @@ PER_CHILD = 3
 """Descriptors per process: socket, connection to the keeper, pidfd."""
 
 
-def descriptors_needed(plan: Plan, members: int, seats: int) -> int:
+def descriptors_needed(plan: Plan, members: int, agents: int) -> int:
     """Return the maximum number of files that the supervisor opens, in addition to those open now."""
     shared = 1 + SEGMENTS  # the pool of states
     record = members + 6  # TensorBoard files; journal, locks, a checkpoint
-    per_pack = 2 + MAPPED * (1 + (seats > 1))  # shaping, eventfd; heartbeat, table of matchups
+    per_pack = 2 + MAPPED * (1 + (agents > 1))  # shaping, eventfd; heartbeat, table of matchups
     vector_envs = sum(
         pack.actors * (1 + MAPPED * pack.vector_envs_per_actor) for pack in plan.packs
     )  # eventfds, mailboxes
@@ -50,5 +50,5 @@ def allow_open_files(needed: int) -> None:
 
 def check_start(resolved: ResolvedRun) -> None:
     """Raise the limit of open files, and check memory. Raises ConfigError if this machine is too small."""
-    allow_open_files(descriptors_needed(resolved.plan, resolved.config.members, resolved.spec.seats))
+    allow_open_files(descriptors_needed(resolved.plan, resolved.config.members, resolved.spec.agents))
     check_memory(resolved)

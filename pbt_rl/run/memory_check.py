@@ -234,7 +234,9 @@ def pack_bytes(config: Config, spec: EnvSpec, plan: PackPlan) -> PackBytes:
         + on_device * OPTIMIZER_VECTORS * together * 4 * numbers,
         parked=(len(plan.members) - plan.slots) * state,
         mailboxes=plan.vector_envs * plan.rows * (_size(steps) + 4 * components),
-        environments=plan.environments // spec.seats * ENVIRONMENT_BYTES.get(family, SMALL_ENVIRONMENT_BYTES),
+        environments=plan.environments
+        // spec.agents
+        * ENVIRONMENT_BYTES.get(family, SMALL_ENVIRONMENT_BYTES),
         actors=plan.actors * ACTOR_BYTES,
     )
 

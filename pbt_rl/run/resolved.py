@@ -111,7 +111,7 @@ class ResolvedRun:
         options = config.env_options
         with environment_code(config.env):
             spec = probe(config.env, options)
-        plan = make_plan(config, machine, spec.seats, rows_of_simulators.lay_out if spec.resident else None)
+        plan = make_plan(config, machine, spec.agents, rows_of_simulators.lay_out if spec.resident else None)
         for check in (control.check, games.check, matchups.check, rows_of_simulators.check):
             check(config, spec, plan)
         # Find an unusable network before the start.

@@ -105,7 +105,7 @@ def run_view(
         lag_mean=population.lag_mean,
         lag_max=population.lag_max,
         busy_threads=throughput.busy_threads(environment_seconds),
-        seats=resolved.spec.seats,
+        agents=resolved.spec.agents,
         discarded_share=discarded_share(resolved, population.discarded, population.steps),
         accelerated=[*population.accelerated.values()],
     )

@@ -41,7 +41,7 @@ def arrays_of(box: Mailbox) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("rows", [1, 3, 16])
-@pytest.mark.parametrize("spec", [SMALL, ODD, replace(SMALL, seats=2)], ids=["small", "odd", "seats"])
+@pytest.mark.parametrize("spec", [SMALL, ODD, replace(SMALL, agents=2)], ids=["small", "odd", "agents"])
 def test_both_sides_see_the_same_arrays_and_none_overlaps(spec, rows):
     actor = Mailbox.create(spec, rows, "test")
     learner = Mailbox(spec, rows, actor.fd)

@@ -17,7 +17,7 @@ def played(env, steps=60, rows=3):
     out, rng, history = private_step_arrays(spec, rows), np.random.default_rng(0), []
     with closing(make_vector_env(env, rows, 0, SEEING, default_shaping_source(spec))) as vector_env:
         assert vector_env.spec == spec
-        if spec.seats > 1:
+        if spec.agents > 1:
             vector_env.follow(lambda: (1, np.arange(rows)[None]))
         vector_env.reset(out)
         assert not out.obs[LAST].any()
@@ -59,7 +59,7 @@ def test_agents_of_a_game_have_their_own():
     spec, (action, _, first, last) = played("pettingzoo/rps_v2", 20, rows=2)
     chosen = last[..., :-1].argmax(-1)
     assert (chosen == action[..., 0])[~first].all()
-    assert spec.seats == 2
+    assert spec.agents == 2
 
 
 def test_an_environment_is_as_before_without_the_option():

@@ -57,7 +57,7 @@ class Learner:
     """The members of one pack at a learner: who holds which slot, their frames and limits."""
 
     tasks: int
-    seats: int
+    agents: int
     environments: int
     """Of each member."""
     broken: float
@@ -107,7 +107,7 @@ class Learner:
         ]
 
     def _games(self, players):
-        if self.seats == 1 or len(players) < 2:
+        if self.agents == 1 or len(players) < 2:
             return []
         pairs = zip(players, [*players[1:], players[0]], strict=True)
         return [
@@ -209,14 +209,16 @@ def _whoever_has_the_bytes(message):
 
 
 class Run:
-    """One run of a config. seats, tasks: of its environment."""
+    """One run of a config. agents, tasks: of its environment."""
 
-    def __init__(self, config: Config, *, seats=1, tasks=(), broken=0.02, state=None):
+    def __init__(self, config: Config, *, agents=1, tasks=(), broken=0.02, state=None):
         """state: of the run that this one resumes."""
         self.config, self.now = config, 0.0
-        self._again = {"seats": seats, "tasks": tasks, "broken": broken}
-        plan = make_plan(config, Machine(4, 0), seats)
-        resolved = SimpleNamespace(config=config, plan=plan, spec=SimpleNamespace(seats=seats), spread=False)
+        self._again = {"agents": agents, "tasks": tasks, "broken": broken}
+        plan = make_plan(config, Machine(4, 0), agents)
+        resolved = SimpleNamespace(
+            config=config, plan=plan, spec=SimpleNamespace(agents=agents), spread=False
+        )
         self.controller = build_controller(config, TABLE, config.seed)
         self.population = Population(
             self.controller.initial(config.num_policies),
@@ -230,7 +232,7 @@ class Run:
             patience_frames=500,
         )
         pool = FakePool()
-        learners = [Learner(len(tasks) or 1, seats, ENVIRONMENTS, broken) for _ in plan.packs]
+        learners = [Learner(len(tasks) or 1, agents, ENVIRONMENTS, broken) for _ in plan.packs]
         self.fleet = Fleet(learners, pool)
         self.throughput = Throughput(lambda: self.now)
         slots = make_slots(resolved, self.population)

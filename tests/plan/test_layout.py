@@ -122,7 +122,7 @@ def test_where_whole_rollouts_stay_together_a_batch_has_as_many_parts_as_rollout
         make_plan(config(num_policies=1, learner=learner, **changes), Machine(2, 0))
 
 
-def test_the_users_numbers_are_used_and_rows_fill_environments_of_several_seats():
+def test_the_users_numbers_are_used_and_rows_fill_environments_of_several_agents():
     c = config(
         num_policies=3,
         actors=5,
@@ -132,10 +132,10 @@ def test_the_users_numbers_are_used_and_rows_fill_environments_of_several_seats(
     )
     (pack,) = make_plan(c, Machine(64, 0)).packs
     assert (pack.actors, pack.vector_envs_per_actor, pack.envs_per_policy, pack.threads) == (5, 3, 2, 7)
-    (pack,) = make_plan(config(num_policies=3), Machine(4, 0), seats=5).packs
+    (pack,) = make_plan(config(num_policies=3), Machine(4, 0), agents=5).packs
     assert pack.envs_per_policy % 5 == 0
-    (pack,) = make_plan(config(num_policies=4, envs_per_vector_env=3), Machine(4, 0), seats=6).packs
-    assert pack.rows == 12, "members share the seats of an environment"
+    (pack,) = make_plan(config(num_policies=4, envs_per_vector_env=3), Machine(4, 0), agents=6).packs
+    assert pack.rows == 12, "members share the agents of an environment"
 
 
 @pytest.mark.parametrize("mode", ["async", "sync", "serial"])

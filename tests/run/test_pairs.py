@@ -33,7 +33,7 @@ def test_every_pair_can_be_planned_with_its_defaults(env):
         config = parse_train(words)
         spec = spec or probe(config.env, config.env_options)
         for machine in (Machine(2, 0), Machine(64, 1)):
-            (pack,) = make_plan(config, machine, spec.seats).packs
+            (pack,) = make_plan(config, machine, spec.agents).packs
             assert config.learner.minibatches <= pack.vector_envs_per_batch * pack.envs_per_policy
 
 

@@ -43,8 +43,11 @@ CASES = {
     "evaluated": (config(evaluate_episodes=6, exploit="truncation", run=ALL_AT_ONCE), {}),
     "evaluated-tasks": (config(evaluate_episodes=3, run=ALL_AT_ONCE), {"tasks": ("a", "b")}),
     "tasks": (config(), {"tasks": ("a", "b", "c")}),
-    "elo": (config(matchup={"objective": "elo"}, replace_gap=0.0, run=GAMES), {"seats": 2}),
-    "win-rate": (config(matchup={"objective": "win-rate", "scheme": "prioritised"}, run=GAMES), {"seats": 2}),
+    "elo": (config(matchup={"objective": "elo"}, replace_gap=0.0, run=GAMES), {"agents": 2}),
+    "win-rate": (
+        config(matchup={"objective": "win-rate", "scheme": "prioritised"}, run=GAMES),
+        {"agents": 2},
+    ),
     "hypertrick": (config("hypertrick"), {}),
     "successive-halving": (config("successive-halving"), {}),
     "static": (config("successive-halving", search={"allocation": "static"}), {}),
@@ -164,7 +167,7 @@ def test_more_actors_change_the_matchups_alone_and_those_that_were_due_are_made(
 
 
 @pytest.mark.parametrize("first", [[0], [2, 2]])
-def test_matchups_that_do_not_give_every_row_one_seat_are_refused(first):
+def test_matchups_that_do_not_give_every_row_one_agent_are_refused(first):
     options, around = CASES["win-rate"]
     run = Run(options, **around)
     state = run.state()

@@ -143,12 +143,12 @@ class Task:
             config.pbt.enabled, "pbt.enabled", False, "leave it out, because pbt would equal the arm random"
         )
         with environment_code(config.env):
-            seats = probe(config.env, config.env_options).seats
+            agents = probe(config.env, config.env_options).agents
         why = (
-            f"its {seats} agents would play against themselves, so every arm would have the same score; see "
+            f"its {agents} agents would play against themselves, so every arm would have the same score; see "
             "docs/reference/several-agents.md for ratings"
         )
-        require(seats == 1, "env", config.env, why)
+        require(agents == 1, "env", config.env, why)
         return cls(tuple(common), config)
 
     def command(self, arm: Arm, seed: int) -> list[str]:

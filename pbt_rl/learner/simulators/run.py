@@ -58,7 +58,7 @@ def check(config: Config, spec: EnvSpec, _plan: Plan) -> None:
 def _check_abilities(config: Config, spec: EnvSpec) -> None:
     reasons = {
         f"--algo {config.algo}": config.algorithm.needs_final_steps or "",
-        "several agents": "its rows are independent" if spec.seats > 1 else "",
+        "several agents": "its rows are independent" if spec.agents > 1 else "",
         "tasks": "its episodes have no tasks" if spec.tasks else "",
         "stacks of frames": "give a recurrent core, or stack them in the environment"
         if spec.frame_stack > 1

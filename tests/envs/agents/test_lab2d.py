@@ -35,7 +35,7 @@ def play(vector_env, out, steps, seed=0):
 
 
 @pytest.mark.parametrize(
-    ("level", "seats", "nvec"),
+    ("level", "agents", "nvec"),
     [
         ("chase_eat", 1, (5,)),
         ("clean_up", 2, (5, 3, 2, 2)),
@@ -44,10 +44,10 @@ def play(vector_env, out, steps, seed=0):
         ("running_with_scissors", 2, (5, 3, 2)),
     ],
 )
-def test_every_level_plays(level, seats, nvec):
+def test_every_level_plays(level, agents, nvec):
     assert f"{level}" in registry.FAMILIES["dmlab2d"].names()
     vector_env, out = vector_env_of(level, 2)
-    assert (vector_env.spec.seats, vector_env.spec.action.nvec) == (seats, nvec)
+    assert (vector_env.spec.agents, vector_env.spec.action.nvec) == (agents, nvec)
     assert vector_env.spec.obs["obs"].shape[0] == 3
     seen, _ = play(vector_env, out, 20)
     assert len(set(seen)) > 1

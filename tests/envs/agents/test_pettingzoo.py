@@ -41,7 +41,7 @@ def test_connect_four_rewards_reach_the_move_that_earned_them():
             assert play(vector_env, out, move) == [[0, 0]]
     assert masks == [[True, False], [False, True]] * 3, "in turns, and who waits has no choice"
     assert play(vector_env, out, 0) == [[1, -1]], (
-        "seat 0 has four in its column; seat 1 waits, and is told at once"
+        "agent 0 has four in its column; agent 1 waits, and is told at once"
     )
     assert (out.terminated & out.episode_done).all()
     assert out.objective.tolist() == [1, -1]

@@ -66,7 +66,7 @@ def test_equal_seeds_give_equal_games_which_end_truncated_for_both_and_begin_ane
         assert (one["episode_done"][:, row] == (steps == 20)).all()
     assert not one["terminated"].any()
     assert (one["length"][20] == 20).all()
-    assert (one["seat"][20] == [0, 1, 2, 3]).all()
+    assert (one["agent"][20] == [0, 1, 2, 3]).all()
     assert (one["shaping_version"][20] == 5).all()
 
 

@@ -35,7 +35,7 @@ class Played(played.Played):
         return self.vector_env._games.running[0].get_game_variable(getattr(vizdoom.GameVariable, name))
 
 
-@pytest.mark.parametrize("name", [name for name in names() if SCENARIOS[name].seats == 1])
+@pytest.mark.parametrize("name", [name for name in names() if SCENARIOS[name].agents == 1])
 def test_every_scenario_starts_and_steps_as_probed(name):
     with Played(name) as game:
         assert game.vector_env.spec == probe(name)

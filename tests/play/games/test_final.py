@@ -37,7 +37,7 @@ SPEC = EnvSpec("toy/x", {"obs": ArraySpec((1,), "float32")}, ActionSpec(nvec=(2,
         (5, {}, 1, ASKED_SECONDS),
         (None, {"mode": "serial"}, 7200, 0),
         (5, {"mode": "serial"}, 1, ASKED_SECONDS),
-        (5, {"seats": 2}, 7200, 0),
+        (5, {"agents": 2}, 7200, 0),
         (5, {"tasks": ("a", "b")}, 7200, 0),
     ],
 )
