@@ -68,8 +68,8 @@ def ranked(members: Sequence[MemberView]) -> list[MemberView]:
 def best_member(members: Sequence[MemberView]) -> int | None:
     """Return the id of the best member, stopped or not, excluding controls. None while no member has a score."""
     members = [m for m in members if not m.control]
-    finals = {m.member: m.final.mean for m in members if m.final is not None}
-    return next(iter(by_score({m.member: m.objective for m in members}, finals)), None)
+    final_scores = {m.member: m.final.mean for m in members if m.final is not None}
+    return next(iter(by_score({m.member: m.objective for m in members}, final_scores)), None)
 
 
 def standing(members: Sequence[MemberView], *, control: bool = False) -> Standing | None:

@@ -255,7 +255,7 @@ class History:
         return self.ranking[0] if self.ranking else None
 
     @property
-    def finals(self) -> Mapping[int, float]:
+    def final_scores(self) -> Mapping[int, float]:
         """Return the final evaluation means, by member."""
         return {} if self.final is None else self.final.means
 
@@ -263,7 +263,7 @@ class History:
         """Return a member's final evaluation mean, or its last known objective if it has none."""
         if member is None or member not in self.last:
             return None
-        final = finite(self.finals.get(member))
+        final = finite(self.final_scores.get(member))
         return self.objective(self.last[member]) if final is None else final
 
     @cached_property
@@ -293,7 +293,7 @@ class History:
 
     @cached_property
     def _ranked(self) -> list[int]:
-        return by_score({m: self.objective(node) for m, node in self.last.items()}, self.finals)
+        return by_score({m: self.objective(node) for m, node in self.last.items()}, self.final_scores)
 
     @cached_property
     def varied(self) -> list[str]:

@@ -75,7 +75,7 @@ def members(history: History) -> list[dict[str, Any]]:
                 "member": member,
                 **({"group": group} if history.controls else {}),
                 "objective": history.objective(node),
-                **({"final": finite(history.finals.get(member))} if history.finals else {}),
+                **({"final": finite(history.final_scores.get(member))} if history.final_scores else {}),
                 "return": None if now is None else finite(now.raw_return),
                 "length": None if now is None else finite(now.length_steps),
                 "episodes": now.episodes if now else points[-1].episodes if points else None,

@@ -119,9 +119,11 @@ def _row(path: Path) -> RunRow:
         if told is not None and told.members:
             own = [one for one in told.members if one.member < population]
             objectives = {one.member: one.objective for one in own}
-            finals = {one.member: one.final.mean for one in own if isinstance(one, _Member) and one.final}
-            for named in by_score(objectives, finals)[:1]:
-                best, final = finite(objectives[named]), finite(finals.get(named))
+            final_scores = {
+                one.member: one.final.mean for one in own if isinstance(one, _Member) and one.final
+            }
+            for named in by_score(objectives, final_scores)[:1]:
+                best, final = finite(objectives[named]), finite(final_scores.get(named))
         ended = end or (summary.ended if summary else None)
         state = state or _state(folder, ended, summary, begun=last is not None)
     except _Broken as broken:

@@ -36,7 +36,7 @@ from pbt_rl.learner.build import rollout_shape
 from pbt_rl.learner.cuda.recording import Replays, recorder_of
 from pbt_rl.learner.sampler import Sampler
 from pbt_rl.learner.shared import SharedState
-from pbt_rl.learner.simulators.finals import Finals
+from pbt_rl.learner.simulators.final_observations import FinalObservations
 from pbt_rl.learner.simulators.in_place import InPlaceRollout
 from pbt_rl.learner.simulators.rounds import Rounds
 from pbt_rl.learner.simulators.turns import Turns
@@ -111,8 +111,8 @@ class ResidentSampler:
         self.between_policies: Callable[[], object] = lambda: None
         self._steps, self._envs, self._groups = config.learner.rollout, plan.envs_per_policy, plan.groups
         made = rollout_shape(pack, spec, self._steps, plan.rows)
-        self.rollout, self._finals = InPlaceRollout(made), Finals(made)
-        parts = (self.rollout, self._finals, recorder_of(pack.device))
+        self.rollout, self._final_obs = InPlaceRollout(made), FinalObservations(made)
+        parts = (self.rollout, self._final_obs, recorder_of(pack.device))
         self._turns = Turns(pack, distribution, self.generator, *parts)
         with environment_code(config.env), self._may_take_long("making"):
             self._env: ResidentEnv = make_resident(
@@ -196,11 +196,11 @@ class ResidentSampler:
             turns.take(step)
         turns.end(self._obs)
         self._checks.values(self._obs)
-        self._checks.values(self._finals.obs)
+        self._checks.values(self._final_obs.obs)
         self._checks.ends(fields["terminated"], fields["truncated"])
         assert turns.rounds is not None
         self._checks.rewards(turns.rounds.sums.transpose(0, 1))
-        following = self._finals.values(fields["value"][:, : self._steps], self._pack)
+        following = self._final_obs.values(fields["value"][:, : self._steps], self._pack)
         self.rollout.final_value.copy_(following)
 
     def _make_rounds(self, step: ResidentStep) -> Rounds:

@@ -19,7 +19,7 @@ from pbt_rl.envs.resident import ResidentVectorEnv
 from pbt_rl.envs.resident.tensor_toys import Pendulum
 from pbt_rl.errors import ConfigError, RunFailed
 from pbt_rl.learner.learner import Learner
-from pbt_rl.learner.simulators import finals, rounds
+from pbt_rl.learner.simulators import final_observations, rounds
 from pbt_rl.learner.simulators import sampler as sampling
 from pbt_rl.plan import Machine, make_plan
 from pbt_rl.run.inline import Line
@@ -189,7 +189,7 @@ def test_a_rollout_waits_for_nothing_but_one_fetch(monkeypatch):
     with Stand([*OPTIONS, "--rows=256", "--pbt.objective-episodes=4"]) as stand:
         stand.batch()
         sampler, read = stand.learner.sampler, []
-        for module in (rounds, finals):  # on a CPU a look costs nothing
+        for module in (rounds, final_observations):  # on a CPU a look costs nothing
             monkeypatch.setattr(module, "nowhere", lambda _: False)
         fetch = torch.Tensor.cpu
         monkeypatch.setattr(
@@ -398,8 +398,8 @@ def test_the_estimate_of_memory_knows_all_that_a_row_has():
     with Stand([*OPTIONS, "--rows=512", "--model.core=gru"]) as stand:
         stand.batch()
         sampler, setup = stand.learner.sampler, stand.memory.learners[0]
-        finals, counted, rollout = sampler._finals, sampler._turns.rounds, sampler.rollout
+        final_obs, counted, rollout = sampler._final_obs, sampler._turns.rounds, sampler.rollout
         tensors = [*rollout.fields.values(), *rollout.obs.values(), rollout.final_value]
-        tensors += [*finals.obs.values(), finals._state, finals._at]
+        tensors += [*final_obs.obs.values(), final_obs._state, final_obs._at]
         tensors += [counted._stage, counted._goes_on, counted.sums, counted._spare]
         assert sum(x.nbytes for x in tensors) == pack_bytes(setup.config, setup.spec, setup.plan).rollouts
