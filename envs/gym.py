@@ -99,7 +99,7 @@ _CONTINUOUS: dict[str, object] = {
     "model.layers": 2,
     "model.critic": "separate",  # with a shared trunk Hopper and Walker2d learn slowly (docs/lab/games.md)
     # Hopper needs the first, HalfCheetah the second (docs/lab/games.md)
-    "model.initial_deviation": (1.0, 0.5),
+    "model.initial_std": (1.0, 0.5),
     "learner.rollout": 64,
     "learner.batch": 2048,
     "learner.minibatches": 8,

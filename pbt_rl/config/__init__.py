@@ -447,9 +447,9 @@ class Config:
         """Return the member whose initial values this one has: control i those of member i."""
         return member - self.num_policies if member >= self.num_policies else member
 
-    def initial_deviation(self, member: int) -> float:
+    def initial_std(self, member: int) -> float:
         """Return the initial action std of a member, in the unit of the option."""
-        stds = self.model.initial_deviation
+        stds = self.model.initial_std
         return stds[self.start_of(member) % len(stds)]
 
     @property

@@ -52,7 +52,7 @@ def test_actions_with_discrete_and_continuous_parts_are_learned(tmp_path):
     "options",
     [
         {"learner__packing": "vmap"},
-        {"model__action_bounds": "tanh", "model__deviation": "state"},
+        {"model__action_bounds": "tanh", "model__action_std": "state"},
         {"model__critic": "separate", "hypers__kl_coef": 0.3},
     ],
     ids=str,

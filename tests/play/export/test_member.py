@@ -28,7 +28,7 @@ from pbt_rl.record.saved import Source, read_config
 from tests.helpers.saved import saved_run
 
 MLP = ModelConfig(encoder="mlp", hidden=8, layers=1)
-BENT = replace(MLP, action_bounds="tanh", deviation="state", critic="separate")
+BENT = replace(MLP, action_bounds="tanh", action_std="state", critic="separate")
 EXACT = LearnerConfig(precision="float32")
 STEPS = 25
 
