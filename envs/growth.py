@@ -66,7 +66,7 @@ class Growth:
         if not self._at_once(now := time.monotonic()):
             self._from = now + STEPS_AT_FIRST_SECONDS
 
-    def turn(self) -> bool:
+    def iterate(self) -> bool:
         """Make some missing rows of a vector env, if they are due."""
         began = time.monotonic()
         vector_env = self._next_one() if began >= self._from else None

@@ -99,8 +99,8 @@ def measure_stage(
     learner = _idle_learner(resolved)
     sampler, trainer, shared = learner.sampler, learner.trainer, learner.shared
     if stage == "inference":
-        turn = inference_turn(sampler, shared, pack_plan.vector_envs_per_actor)
-        return timed_cpu(turn, seconds, begins=begins)
+        batch = inference_batch(sampler, shared, pack_plan.vector_envs_per_actor)
+        return timed_cpu(batch, seconds, begins=begins)
 
     rollouts = [shared.free.popleft() for _ in range(pack_plan.vector_envs_per_batch)]
     for rollout in rollouts:
@@ -120,28 +120,28 @@ def measure_stage(
     return timed_cpu(step_learning, seconds, begins=begins)
 
 
-def inference_turn(sampler: Any, shared: Any, vector_envs_per_actor: int) -> Callable[[], int]:
+def inference_batch(sampler: Any, shared: Any, vector_envs_per_actor: int) -> Callable[[], int]:
     """Return a function that runs an inference batch and returns its number of steps.
 
     The batch has one vector env of each actor. This is about the size of an inference batch in a run, because an actor
     steps one of its vector envs at a time.
     """
-    turn = sampler.vector_envs[::vector_envs_per_actor]
+    batch = sampler.vector_envs[::vector_envs_per_actor]
 
     def serve() -> int:
-        taken = sum(vector_env.taken for vector_env in turn)
+        taken = sum(vector_env.taken for vector_env in batch)
         sampler.serve()
         while shared.full:
             shared.free.append(shared.full.popleft())
-        return int(sum(vector_env.taken for vector_env in turn) - taken) * int(turn[0].box.rows)
+        return int(sum(vector_env.taken for vector_env in batch) - taken) * int(batch[0].box.rows)
 
     def step() -> int:
-        for vector_env in turn:
+        for vector_env in batch:
             vector_env.taken = int(vector_env.box.header[OBSERVATIONS]) - 1  # so that the step counts as new
         return serve()
 
     for _ in range(2):  # the first step differs, because it follows no action
-        for vector_env in turn:
+        for vector_env in batch:
             vector_env.box.header[OBSERVATIONS] += 1
         serve()
     return step

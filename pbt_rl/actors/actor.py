@@ -205,7 +205,7 @@ class Actor:
         """Return one state per vector env. None for one that cannot be saved."""
         return [runner.save() for runner in self._runners]
 
-    def turn(self) -> bool:
+    def iterate(self) -> bool:
         """Advance each vector env whose actions are ready. True if there was one."""
         begun = [runner for number, runner in enumerate(self._runners) if self._growth.steps(number)]
         return any([runner.advance() for runner in begun])  # noqa: C419 - a generator would stop at the first True
@@ -215,8 +215,8 @@ class Actor:
         answers = AdaptivePoller(self._setup.wake_fd, parent.fileno())
         answered = False
         while True:
-            busy = self.turn()
-            made = self._growth.turn()
+            busy = self.iterate()
+            made = self._growth.iterate()
             if busy and not made:
                 continue
             seconds = 0.0 if made else self._growth.waits_seconds

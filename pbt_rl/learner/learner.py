@@ -7,7 +7,7 @@ Edits that need not wait for the end of an optimiser step run in the main thread
 may then run inside an inference batch, between two policies.
 
 In the sync modes there is one thread: sample a batch, learn, resume. In serial mode that thread is the supervisor's
-own, which calls `turn`.
+own, which calls `iterate`.
 """
 
 from __future__ import annotations
@@ -297,7 +297,7 @@ class Learner:
         listener = AdaptivePoller(self._setup.ready_fd, self._connection.fileno())
         while not self.stopped:
             self._heartbeat.beat_main()
-            if self.turn():
+            if self.iterate():
                 continue
             began = time.monotonic()
             patience = self._next_report - began
@@ -318,7 +318,7 @@ class Learner:
         return not self._trainer_thread.is_alive()
 
     @network_errors()
-    def turn(self) -> bool:
+    def iterate(self) -> bool:
         """Do all work that is possible now. True if there was any.
 
         On-policy, messages are handled first. In serial mode a decision is thus applied before the next step, so a run
@@ -327,7 +327,7 @@ class Learner:
         heard = self._listen()
         self.clock.tick(trains=self.sampler.begun)
         if self._on_policy:
-            return self._turn_on_policy(heard)
+            return self._iterate_on_policy(heard)
         busy = not self.paused and self.sampler.serve()
         if self.trainer.has_batch:
             with self.trainer.wake:
@@ -338,7 +338,7 @@ class Learner:
             self._report()
         return busy or heard
 
-    def _turn_on_policy(self, heard: bool) -> bool:
+    def _iterate_on_policy(self, heard: bool) -> bool:
         self.trainer.run_commands()
         if heard or self.paused:
             return heard

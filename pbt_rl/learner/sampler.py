@@ -137,7 +137,7 @@ class Sampler:
                     ready.append(vector_env)
             if self._contended() and not self._actor_waits():
                 return False
-            self.take_turns(ready)
+            self.run_inference_batches(ready)
         self._shared.sampling.inference_seconds += time.thread_time() - began
         return bool(ready)
 
@@ -164,7 +164,7 @@ class Sampler:
     def close(self) -> None:
         """Do nothing, because the fleet owns the mailboxes."""
 
-    def take_turns(self, ready: list[ServedVectorEnv]) -> None:
+    def run_inference_batches(self, ready: list[ServedVectorEnv]) -> None:
         """Store the steps of these vector envs and answer them."""
         for vector_env in ready:
             self._arrive(vector_env)

@@ -37,7 +37,7 @@ def files(history: History) -> dict[str, str]:
             for e in history.evaluations
         ],
         "decisions.csv": decisions(history),
-        "slots.csv": [vars(turn) for turn in history.turns],
+        "slots.csv": [vars(time_slice) for time_slice in history.time_slices],
         "phases.csv": [vars(phase) for phase in history.phases],
     }
     unit = history.options.unit

@@ -142,7 +142,7 @@ class InlineFleet(LocalFleet):
         for actor in () if self._paused else pack.actors:
             try:
                 with self._there():
-                    actor.turn()
+                    actor.iterate()
             except EnvSetupError:
                 raise
             except (Exception, SystemExit) as error:
@@ -156,7 +156,7 @@ class InlineFleet(LocalFleet):
     def _learn(pack: InlinePack) -> None:
         """Run one step of a learner, isolated from torch modes and defaults that an environment has set."""
         with own_torch():
-            pack.learner.turn()
+            pack.learner.iterate()
 
     def send(self, pack: int, message: ToLearner) -> None:
         self._paused = self._paused or isinstance(message, PauseTraining)

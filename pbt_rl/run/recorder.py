@@ -25,7 +25,7 @@ from pbt_rl.options.declare import walk
 from pbt_rl.options.values import displayed
 from pbt_rl.play.games.run import recorded_late
 from pbt_rl.population.population import Population
-from pbt_rl.population.turns import Handover
+from pbt_rl.population.slot_assignment import Handover
 from pbt_rl.record.append import Outage, reason
 from pbt_rl.record.checkpoint_writer import Written
 from pbt_rl.record.folder import RunFolder, to_json

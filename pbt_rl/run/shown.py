@@ -194,10 +194,10 @@ def describe_plan(resolved: ResolvedRun) -> list[str]:
     """Describe the members, actors and threads of each device, and add notes and warnings."""
     spec, plan, config = resolved.spec, resolved.plan, resolved.config
     resident = sum(pack.slots for pack in plan.packs)
-    turns = f" ({resident} on the devices at a time)" if resident < config.members else ""
+    at_a_time = f" ({resident} on the devices at a time)" if resident < config.members else ""
     controls = f" and {counted(config.controls, 'control')}" if config.controls else ""
     first_line = (
-        f"{config.env}: {counted(config.num_policies, 'policy', 'policies')}{controls}{turns}, "
+        f"{config.env}: {counted(config.num_policies, 'policy', 'policies')}{controls}{at_a_time}, "
         f"{config.algo}, {config.mode}; "
         f"{counted(plan.actors, 'actor')}, {counted(plan.environments // spec.agents, 'environment')}"
         f"{f' of {spec.agents} agents' if spec.agents > 1 else ''} on {counted(plan.cpus, 'core')}; "

@@ -34,14 +34,14 @@ def test_vector_envs_become_whole_one_after_the_other_while_steps_go_on():
             for number in (0, 1):
                 steps[number] += growth.steps(number)
             time.sleep(0.001)
-            if growth.turn():
-                assert not growth.turn(), "steps come between"
+            if growth.iterate():
+                assert not growth.iterate(), "steps come between"
         assert steps[1] == 0, "it begins when it is whole"
         seconds[growing] = time.monotonic() - began
     assert steps[0] > 10
     assert seconds[second] > seconds[first]
     assert growth.steps(1)
-    assert not growth.turn()
+    assert not growth.iterate()
     assert growth.waits_seconds is None
 
 
@@ -49,20 +49,20 @@ def test_vector_envs_become_whole_one_after_the_other_while_steps_go_on():
 def test_rows_are_made_at_once_until_the_learner_answers_and_for_some_seconds(late):
     vector_env = Growing()
     growth = Growth([vector_env])
-    assert growth.turn(), "nothing else is to be done"
+    assert growth.iterate(), "nothing else is to be done"
     assert growth.waits_seconds == 0
     if late:
         growth._at_once_until = 0.0
-        assert growth.turn(), "the learner has not answered"
+        assert growth.iterate(), "the learner has not answered"
     growth.note_answer()
-    assert growth.turn() != late
+    assert growth.iterate() != late
     if not late:
         assert growth.waits_seconds == 0
         growth._at_once_until = time.monotonic() + 0.01
         vector_env.missing = 2
-        assert growth.turn()
+        assert growth.iterate()
     assert growth.waits_seconds > 1, "the first batch comes before"
-    assert not growth.turn()
+    assert not growth.iterate()
 
 
 def test_vector_envs_that_are_whole_are_stepped_and_waited_for():
@@ -71,4 +71,4 @@ def test_vector_envs_that_are_whole_are_stepped_and_waited_for():
     assert growth.steps(1)
     assert growth.waits_seconds is None
     growth._from = 0.0
-    assert not growth.turn()
+    assert not growth.iterate()

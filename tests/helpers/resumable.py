@@ -127,10 +127,10 @@ PBT = {
     "mutation_rate": 0.5,
     "objective_episodes": 9,
 }
-TURNS = {"num_policies": 8, "slots": 6, "slot_frames": 150, "devices": "cpu,cpu"}
+TIME_SLICES = {"num_policies": 8, "slots": 6, "slot_frames": 150, "devices": "cpu,cpu"}
 
 
-def small_config(controller="pbt", frames=1_500, run=TURNS, **pbt):
+def small_config(controller="pbt", frames=1_500, run=TIME_SLICES, **pbt):
     """Return the options of a run of some comparisons, whose members take turns. run: options of the run."""
     return Config(
         env="toy/simulated",

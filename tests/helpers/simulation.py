@@ -8,7 +8,7 @@ from pbt_rl.controllers.changes import changes
 from pbt_rl.controllers.decisions import PopulationReport
 from pbt_rl.controllers.member import MemberRecord
 from pbt_rl.controllers.objectives import ObjectiveWindow
-from pbt_rl.population.turns import Candidate, SlotAssigner
+from pbt_rl.population.slot_assignment import Candidate, SlotAssigner
 
 
 class Stay(NamedTuple):

@@ -47,17 +47,17 @@ def test_sync_vector_envs_that_are_ahead_rest_until_the_batch_is_whole(fleet):
     learner, (fast, slow) = fleet.packs[0].learner, fleet.packs[0].actors
     whole = learner._setup.plan.vector_envs_per_batch
     for turn in range(20):
-        fast.turn()
-        learner.turn()
+        fast.iterate()
+        learner.iterate()
         if turn == 9:
-            slow.turn()
+            slow.iterate()
     resting = learner.sampler.vector_envs[0]
     assert (learner.shared.learning.updates[0] == 0) == (whole == 2)
     assert (resting.taken == 9) == (whole == 2), "8 steps and the observation after them"
     for _ in range(20):
-        fast.turn()
-        slow.turn()
-        learner.turn()
+        fast.iterate()
+        slow.iterate()
+        learner.iterate()
     assert learner.shared.learning.updates[0] >= 2
     assert learner.shared.learning.lag_max == 0 or whole == 1
 
@@ -70,7 +70,7 @@ def test_a_linear_rate_falls_with_the_frames_of_each_member():
         own, shares = float(learner.pack.hypers["learning_rate"][0]), []
         while len(shares) < 3:
             for actor in fleet.packs[0].actors:
-                actor.turn()
+                actor.iterate()
             learner.sampler.serve()
             if learner.trainer.has_batch:
                 learner.trainer.learn()
@@ -136,7 +136,7 @@ def test_a_statistic_of_a_users_own_loss_is_reported_by_its_name():
         learned = fleet.packs[0].learner.shared.learning
         while learned.updates[0] == 0:
             for actor in fleet.packs[0].actors:
-                actor.turn()
+                actor.iterate()
             fleet.packs[0].learner.sampler.serve()
             while fleet.packs[0].learner.trainer.has_batch:
                 fleet.packs[0].learner.trainer.learn()

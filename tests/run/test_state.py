@@ -15,10 +15,10 @@ from pbt_rl.registry import CONTROLLERS
 from pbt_rl.report.audit import audit
 from pbt_rl.run.resuming import controller_state, restore_run_state
 from tests.helpers.journals import write
-from tests.helpers.resumable import TURNS, Run, small_config
+from tests.helpers.resumable import TIME_SLICES, Run, small_config
 
 
-def config(controller="pbt", frames=1_500, search=None, matchup=None, schedule=None, run=TURNS, **pbt):
+def config(controller="pbt", frames=1_500, search=None, matchup=None, schedule=None, run=TIME_SLICES, **pbt):
     groups = {
         "search": SearchConfig(**{"phases": 4, "phase_frames": 300} | (search or {})),
         "matchup": MatchupConfig(**matchup or {}),
@@ -217,7 +217,7 @@ def test_data_of_other_values_or_of_another_number_of_members_are_refused():
         run.resumed(config=other)
     state = Run(config()).state()
     with pytest.raises(ValueError, match=r"population.members: 8 .* 6"):
-        Run(config(run={**TURNS, "num_policies": 6}), state=state)
+        Run(config(run={**TIME_SLICES, "num_policies": 6}), state=state)
 
 
 def test_time_goes_on_where_it_stopped():

@@ -28,7 +28,7 @@ def test_a_stage_is_measured_alone(stage):
 
 def test_inference_is_measured_with_a_vector_env_of_every_actor():
     with Bench(vector_envs=4, on_policy=False, spare=4) as stand:
-        step = bench.inference_turn(stand.sampler, stand.shared, 2)
+        step = bench.inference_batch(stand.sampler, stand.shared, 2)
         assert [step() for _ in range(10)] == [2 * 2 * ENVS] * 10, (
             "two of four vector envs; also as rollouts end"
         )

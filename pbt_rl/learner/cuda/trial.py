@@ -33,9 +33,9 @@ from pbt_rl.learner.build import (
     packings_of,
     passes,
 )
+from pbt_rl.learner.cuda.recorded_sampler import MOST_VECTOR_ENVS
 from pbt_rl.learner.cuda.recording import RUNS, NotRecordedError, Recording, broken, recorder_of
 from pbt_rl.learner.cuda.streams import streams_of
-from pbt_rl.learner.cuda.turns import MOST_VECTOR_ENVS
 from pbt_rl.plan import PackPlan
 
 TRIES = 10
@@ -99,12 +99,12 @@ def _seconds_of_batch(pack: Pack, config: Config, spec: EnvSpec, plan: PackPlan)
     epochs, minibatches = passes(config)
     step = _seconds(_minibatch_of(pack, config, spec, plan), pack.device)
     vector_envs = min(MOST_VECTOR_ENVS, max(1, plan.vector_envs // READY_AT_ONCE))
-    turn = _seconds(_turn_of(pack, spec, vector_envs * plan.envs_per_policy), pack.device)
-    turns = plan.vector_envs_per_batch * config.learner.rollout / vector_envs
-    return epochs * minibatches * step + turns * turn
+    batch_seconds = _seconds(_batch_of(pack, spec, vector_envs * plan.envs_per_policy), pack.device)
+    batches = plan.vector_envs_per_batch * config.learner.rollout / vector_envs
+    return epochs * minibatches * step + batches * batch_seconds
 
 
-def _turn_of(pack: Pack, spec: EnvSpec, rows: int) -> Callable[[], Tensor]:
+def _batch_of(pack: Pack, spec: EnvSpec, rows: int) -> Callable[[], Tensor]:
     """Build a function that runs an inference batch on synthetic observations."""
     shape = (pack.num_policies, rows)
     obs = {name: _made_up(layout, shape, pack.device) for name, layout in obs_layouts(spec).items()}

@@ -38,8 +38,8 @@ from pbt_rl.learner.sampler import Sampler
 from pbt_rl.learner.shared import SharedState
 from pbt_rl.learner.simulators.final_observations import FinalObservations
 from pbt_rl.learner.simulators.in_place import InPlaceRollout
+from pbt_rl.learner.simulators.inference import Inference
 from pbt_rl.learner.simulators.rounds import Rounds
-from pbt_rl.learner.simulators.turns import Turns
 from pbt_rl.plan import PackPlan
 
 FIRST_STEP = 30
@@ -113,7 +113,7 @@ class ResidentSampler:
         made = rollout_shape(pack, spec, self._steps, plan.rows)
         self.rollout, self._final_obs = InPlaceRollout(made), FinalObservations(made)
         parts = (self.rollout, self._final_obs, recorder_of(pack.device))
-        self._turns = Turns(pack, distribution, self.generator, *parts)
+        self._inference = Inference(pack, distribution, self.generator, *parts)
         with environment_code(config.env), self._may_take_long("making"):
             self._env: ResidentEnv = make_resident(
                 config.env, plan.rows, seed % 2**31, plan.device, config.env_options
@@ -138,8 +138,8 @@ class ResidentSampler:
 
     @property
     def replays(self) -> Replays | None:
-        """Replay counts (see turns.py). None without CUDA graphs."""
-        return self._turns.replays
+        """Replay counts (see inference.py). None without CUDA graphs."""
+        return self._inference.replays
 
     def resume_finished(self) -> None:
         """Do nothing, because the next rollout starts with the last observation anyway."""
@@ -148,11 +148,11 @@ class ResidentSampler:
         """Zero the recurrent state of slots whose weights were replaced."""
         self._lineage_version = self._shared.pack.lineage_version.copy()
         while self._shared.state_resets:
-            self._turns.state[self._shared.state_resets.popleft()] = 0
+            self._inference.state[self._shared.state_resets.popleft()] = 0
 
     def _reopen(self, slot: int) -> None:
-        if self._turns.rounds is not None:
-            self._turns.rounds.open_rounds(slot)
+        if self._inference.rounds is not None:
+            self._inference.rounds.open_rounds(slot)
 
     def serve(self) -> bool:
         """Fill a rollout, unless all slots are empty. True if it was filled."""
@@ -165,7 +165,7 @@ class ResidentSampler:
             self.rollout.lineage_version[:] = self._lineage_version
             self.rollout.weights_version[:] = shared.pack.weights_version
             self._pack.streams.after(self.rollout.ready)
-            if self._turns.rounds is None:  # the first step may compile for minutes
+            if self._inference.rounds is None:  # the first step may compile for minutes
                 with self._may_take_long("the first steps of"):
                     self._play()
             else:
@@ -179,27 +179,27 @@ class ResidentSampler:
         return True
 
     def _play(self) -> None:
-        fields, turns = self.rollout.fields, self._turns
+        fields, inference = self.rollout.fields, self._inference
         first = fields["first"]
-        if turns.rounds is None:
+        if inference.rounds is None:
             first[:, 0] = True
         else:
             first[:, 0] = first[:, -1]
-        turns.begin_rollout()
+        inference.begin_rollout()
         for _ in range(self._steps):
             self._beat()
-            step = self._step(turns.act(self._obs))
+            step = self._step(inference.act(self._obs))
             self._checks.step(step)
             self._obs = step.obs
-            if turns.rounds is None:
-                turns.rounds = self._make_rounds(step)
-            turns.take(step)
-        turns.end(self._obs)
+            if inference.rounds is None:
+                inference.rounds = self._make_rounds(step)
+            inference.take(step)
+        inference.end(self._obs)
         self._checks.values(self._obs)
         self._checks.values(self._final_obs.obs)
         self._checks.ends(fields["terminated"], fields["truncated"])
-        assert turns.rounds is not None
-        self._checks.rewards(turns.rounds.sums.transpose(0, 1))
+        assert inference.rounds is not None
+        self._checks.rewards(inference.rounds.sums.transpose(0, 1))
         following = self._final_obs.values(fields["value"][:, : self._steps], self._pack)
         self.rollout.final_value.copy_(following)
 
@@ -263,7 +263,7 @@ class ResidentSampler:
 
     def _fetch(self) -> None:
         """Read finished episodes and errors from the device: the only wait of a rollout."""
-        rounds, shared = self._turns.rounds, self._shared
+        rounds, shared = self._inference.rounds, self._shared
         assert rounds is not None
         policies = self._pack.num_policies
         read = torch.cat((rounds.totals.flatten(), self._checks.wrong.flatten().float())).cpu().numpy()
@@ -281,7 +281,7 @@ class ResidentSampler:
             raise ConfigError(f"{self._spec.env_id}: {Checks.KINDS[kind]} in rows of {whose}")
 
     def _episodes(self, counted_NPG: Any, means_CNPG: Any) -> Iterator[Episode]:
-        rounds = self._turns.rounds
+        rounds = self._inference.rounds
         assert rounds is not None
         for entry, slot, group in zip(*np.nonzero(counted_NPG), strict=True):
             holder, version = self._shared.pack.holders[slot], int(self._shaping.shaping_version[slot])

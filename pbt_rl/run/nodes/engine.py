@@ -72,7 +72,7 @@ Order = Send | RestartActor | SetMatchup
 
 
 @dataclass(frozen=True)
-class Turn:
+class Request:
     """Request to a node worker: execute orders, then wait at most `patience_seconds` for events.
 
     number: rises by one per request. A repeated number means a lost answer: the worker resends it and executes nothing.
@@ -159,7 +159,7 @@ class Engine(Protocol):
     def start(self, place: Place) -> Any:
         """Begin to start a node worker in a place and return it. If it never starts, its calls fail."""
 
-    def call(self, host: Any, turn: Turn) -> Any:
+    def call(self, host: Any, request: Request) -> Any:
         """Begin to execute a request and return the call."""
 
     def wait(self, calls: Collection[Any], patience_seconds: float) -> list[Any]:

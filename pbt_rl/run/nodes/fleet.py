@@ -62,7 +62,7 @@ NODES_SECONDS = 1.0
 """Polling interval of the nodes."""
 PATIENCE_SECONDS = 0.1
 """Minimum timeout of a request. Decisions wait for the end of the request in flight."""
-TURNS_PER_SECOND = 500
+REQUESTS_PER_SECOND = 500
 """Maximum rate of idle requests to all node workers together."""
 
 
@@ -85,7 +85,7 @@ class NodeFleet:
         """Dead nodes, which the cluster may list for some seconds more."""
         packs = resolved.plan.packs
         self._first_actor = [sum(pack.actors for pack in packs[:number]) for number in range(len(packs))]
-        self._patience = max(PATIENCE_SECONDS, len(packs) / TURNS_PER_SECOND)
+        self._patience = max(PATIENCE_SECONDS, len(packs) / REQUESTS_PER_SECOND)
         self._stations = [
             Station(
                 number,

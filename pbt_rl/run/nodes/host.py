@@ -17,11 +17,11 @@ from pbt_rl.run.nodes.engine import (
     Heard,
     HostSetup,
     Order,
+    Request,
     RestartActor,
     Send,
     SetMatchup,
     State,
-    Turn,
 )
 
 OwnFleet = ProcessFleet | InlineFleet
@@ -43,23 +43,27 @@ class PackHost:
         self._answered: tuple[int, Answer | None] = (-1, None)
         """Number of the last request, and its answer."""
 
-    def turn(self, turn: Turn) -> Answer | None:
+    def execute(self, request: Request) -> Answer | None:
         """Execute a request. The first one starts the pack and has no answer."""
-        if turn.number != self._answered[0]:
-            assert turn.number == self._answered[0] + 1, f"turn {turn.number} after {self._answered[0]}"
-            self._answered = (turn.number, self._carry_out(turn))
+        if request.number != self._answered[0]:
+            assert request.number == self._answered[0] + 1, (
+                f"request {request.number} after {self._answered[0]}"
+            )
+            self._answered = (request.number, self._carry_out(request))
         return self._answered[1]
 
-    def _carry_out(self, turn: Turn) -> Answer | None:
-        if turn.setup is not None:
-            self._pool = _filled_pool(turn.setup)
-            self._started_from = [*turn.setup.states]
-            self._fleet = start_fleet(turn.setup, self._pool)
+    def _carry_out(self, request: Request) -> Answer | None:
+        if request.setup is not None:
+            self._pool = _filled_pool(request.setup)
+            self._started_from = [*request.setup.states]
+            self._fleet = start_fleet(request.setup, self._pool)
             return None
-        assert self._fleet is not None, "the first turn has no setup"
-        for order in turn.orders:
+        assert self._fleet is not None, "the first request has no setup"
+        for order in request.orders:
             self._obey(self._fleet, order)
-        heard = tuple(self._heard(self._fleet, event) for event in self._fleet.events(turn.patience_seconds))
+        heard = tuple(
+            self._heard(self._fleet, event) for event in self._fleet.events(request.patience_seconds)
+        )
         return Answer(heard, self._fleet.environment_seconds(), self._fleet.silent_seconds(0))
 
     def _obey(self, fleet: OwnFleet, order: Order) -> None:

@@ -16,7 +16,7 @@ from ray._private import state as ray_state
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from pbt_rl.errors import ConfigError, EnvSetupError
-from pbt_rl.run.nodes.engine import HostDied, HostFailed, HostUnavailable, Node, Place, Turn
+from pbt_rl.run.nodes.engine import HostDied, HostFailed, HostUnavailable, Node, Place, Request
 from pbt_rl.run.nodes.host import PackHost
 
 NODE_DIED = "its node has died"
@@ -60,8 +60,8 @@ class RayEngine:
             scheduling_strategy=NodeAffinitySchedulingStrategy(place.node, soft=False),
         ).remote()
 
-    def call(self, host: Any, turn: Turn) -> Any:
-        return host.turn.remote(turn)
+    def call(self, host: Any, request: Request) -> Any:
+        return host.execute.remote(request)
 
     def wait(self, calls: Collection[Any], patience_seconds: float) -> list[Any]:
         if not calls:

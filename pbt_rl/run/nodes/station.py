@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from pbt_rl.run.fleet import LearnerLost
 from pbt_rl.run.memory import Start
-from pbt_rl.run.nodes.engine import Answer, Engine, HostSetup, Order, Place, Turn
+from pbt_rl.run.nodes.engine import Answer, Engine, HostSetup, Order, Place, Request
 
 RETRY_SECONDS = 0.5
 """Delay before a request to an unreachable node worker is repeated."""
@@ -61,7 +61,7 @@ class Station:
     held: LearnerLost | None = None
     """Death of its learner, held back until the next answer proves that the node has not died too."""
     _held_until: float = 0.0
-    _turn: Turn | None = None
+    _request: Request | None = None
     _number: int = 0
     _seconds_before: float = 0.0
     _seconds: float = 0.0
@@ -76,15 +76,15 @@ class Station:
         assert self.host is None, f"pack {self.number} has a host"
         self.place, self.host = place, engine.start(place)
         self.heard_at = time.monotonic()
-        self._turn, self._number = Turn(0, setup=setup), 0
-        self.call = engine.call(self.host, self._turn)
+        self._request, self._number = Request(0, setup=setup), 0
+        self.call = engine.call(self.host, self._request)
 
     def fence(self, engine: Engine) -> None:
         """Kill the node worker and drop its request and orders."""
         if self.host is not None:
             engine.end([self.host], 0.0)
             self.incarnation += 1
-        self.place = self.host = self.call = self._turn = None
+        self.place = self.host = self.call = self._request = None
         self.ready = self.leaving = False
         self.unavailable_at, self.died, self.held = None, "", None
         self._seconds_before, self._seconds = self.environment_seconds, 0.0
@@ -97,23 +97,23 @@ class Station:
             return
         if self.held is not None and time.monotonic() < self._held_until:
             return
-        if self._turn is None:
+        if self._request is None:
             self._number += 1
-            self._turn = Turn(self._number, tuple(self.orders), patience_seconds)
+            self._request = Request(self._number, tuple(self.orders), patience_seconds)
             self.orders.clear()
             self.heard_at = time.monotonic()
         elif time.monotonic() < self.retry_at:
             return
-        self.call = engine.call(self.host, self._turn)
+        self.call = engine.call(self.host, self._request)
 
     @property
     def owes(self) -> bool:
         """True if a request has no answer yet."""
-        return self._turn is not None
+        return self._request is not None
 
     def answered(self, answer: Answer | None) -> None:
         """Record the answer to the request in flight."""
-        self.call = self._turn = None
+        self.call = self._request = None
         self.heard_at, self.unavailable_at = time.monotonic(), None
         if answer is not None:
             self._seconds, self.silent = answer.environment_seconds, answer.silent_seconds

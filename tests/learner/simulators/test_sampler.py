@@ -71,7 +71,7 @@ class Stand:
         return messages
 
     def batch(self):
-        self.learner.turn()
+        self.learner.iterate()
         return self.heard()
 
     def state(self, slot):
@@ -118,7 +118,7 @@ def test_both_routes_take_the_same_actions_and_learn_the_same_weights():
         for batch in range(3):
             before = theirs.shared.learning.updates[0]
             while theirs.shared.learning.updates[0] == before:
-                theirs.turn()
+                theirs.iterate()
                 if not box.learner_has_turn:
                     actions.append(box.action.copy())
                     vector_env.step(box.action, box.step)
@@ -142,7 +142,7 @@ def test_both_routes_take_the_same_actions_and_learn_the_same_weights():
 def test_a_replacement_between_two_rollouts_leaves_the_donor_alone_and_its_weights_are_read_back():
     with Stand() as stand:
         stand.batch()
-        donor, before = stand.state(0), stand.learner.sampler._turns.rounds._stage.clone()
+        donor, before = stand.state(0), stand.learner.sampler._inference.rounds._stage.clone()
         values = stand.values | {"shaping.angle": 2.0, "shaping.speed": 0.0}
         stand.line.send(Load(1, 1, 1, values, donor=0, of_slot=0))
         (ack,) = [m for m in stand.batch() if hasattr(m, "in_environment")]
@@ -150,7 +150,7 @@ def test_a_replacement_between_two_rollouts_leaves_the_donor_alone_and_its_weigh
         assert ack.in_environment == pytest.approx({"angle": 2.0, "speed": 0.0, "effort": 0.001})
         assert same_bits(stand.state(0), donor)
         assert same_bits({"param": stand.state(1)["param"]}, {"param": donor["param"]})
-        after = stand.learner.sampler._turns.rounds._stage
+        after = stand.learner.sampler._inference.rounds._stage
         assert torch.equal(after[0], before[0])
         assert (after[1] == 0).all(), "what ran there counts no more"
         stand.batch()
@@ -325,7 +325,7 @@ def test_a_limit_is_followed_by_the_value_of_its_final_observation(monkeypatch, 
         def step(self, action):
             step = super().step(action)
             steps.append(
-                (step.truncated.clone(), step.final_obs["obs"].clone(), sampler._turns.state.clone())
+                (step.truncated.clone(), step.final_obs["obs"].clone(), sampler._inference.state.clone())
             )
             return step
 
@@ -398,7 +398,7 @@ def test_the_estimate_of_memory_knows_all_that_a_row_has():
     with Stand([*OPTIONS, "--rows=512", "--model.core=gru"]) as stand:
         stand.batch()
         sampler, setup = stand.learner.sampler, stand.memory.learners[0]
-        final_obs, counted, rollout = sampler._final_obs, sampler._turns.rounds, sampler.rollout
+        final_obs, counted, rollout = sampler._final_obs, sampler._inference.rounds, sampler.rollout
         tensors = [*rollout.fields.values(), *rollout.obs.values(), rollout.final_value]
         tensors += [*final_obs.obs.values(), final_obs._state, final_obs._at]
         tensors += [counted._stage, counted._goes_on, counted.sums, counted._spare]

@@ -21,7 +21,7 @@ class FakeHost:
     """What a host was asked, and what it answers next: a list of Heard, or an exception."""
 
     place: object
-    turns: list = field(default_factory=list)
+    requests: list = field(default_factory=list)
     answers: list = field(default_factory=list)
     ended: bool = False
 
@@ -46,9 +46,9 @@ class FakeEngine:
         self.hosts.append(FakeHost(place))
         return self.hosts[-1]
 
-    def call(self, host, turn):
-        host.turns.append(turn)
-        return (host, turn.number, len(host.turns))
+    def call(self, host, request):
+        host.requests.append(request)
+        return (host, request.number, len(host.requests))
 
     def wait(self, calls, _patience_seconds):
         return [call for call in calls if call[0] not in self.silent]
@@ -76,7 +76,7 @@ class FakeEngine:
 
 @dataclass
 class InProcessEngine:
-    """A cluster whose hosts live in this process, and carry a turn out when they are waited for."""
+    """A cluster whose hosts live in this process, and carry a request out when they are waited for."""
 
     alive: dict[str, Node]
     calls: dict = field(default_factory=dict)
@@ -87,17 +87,17 @@ class InProcessEngine:
     def start(self, _place):
         return PackHost()
 
-    def call(self, host, turn):
+    def call(self, host, request):
         call = object()
-        self.calls[call] = (host, pickle.dumps(turn, protocol=5))
+        self.calls[call] = (host, pickle.dumps(request, protocol=5))
         return call
 
     def wait(self, calls, _patience_seconds):
         return [*calls]
 
     def result(self, call):
-        host, turn = self.calls.pop(call)
-        return pickle.loads(pickle.dumps(host.turn(pickle.loads(turn))))
+        host, request = self.calls.pop(call)
+        return pickle.loads(pickle.dumps(host.execute(pickle.loads(request))))
 
     def end(self, hosts, _patience_seconds):
         for host in hosts:

@@ -44,13 +44,13 @@ def happened(fleet, rounds=1):
 
 
 def orders(host):
-    return [order for turn in host.turns for order in turn.orders]
+    return [order for request in host.requests for order in request.orders]
 
 
 def test_each_pack_runs_on_a_node_with_its_own_members(engine):
     make_fleet(engine)
     assert [host.place.node for host in engine.hosts] == ["a", "b"]
-    setups = [host.turns[0].setup for host in engine.hosts]
+    setups = [host.requests[0].setup for host in engine.hosts]
     assert [setup.resolved.plan.packs[0].members for setup in setups] == [(0, 2), (1, 3)]
     assert [[load.member for load in setup.start.slots[0]] for setup in setups] == [[0, 2], [1, 3]]
     actors = setups[0].resolved.plan.packs[0].actors
@@ -60,7 +60,7 @@ def test_each_pack_runs_on_a_node_with_its_own_members(engine):
 def test_events_carry_the_numbers_of_the_run(engine):
     fleet = make_fleet(engine)
     engine.on("b").answers = [[Heard(Received(0, LearnerReady())), Heard(ActorFailed(0, "oh"), None, 7)]]
-    first_of_b = engine.on("a").turns[0].setup.resolved.plan.packs[0].actors
+    first_of_b = engine.on("a").requests[0].setup.resolved.plan.packs[0].actors
     assert happened(fleet, 2) == [Received(1, LearnerReady()), ActorFailed(first_of_b, "oh")]
     assert fleet.actions_given(first_of_b) == 7
     fleet.restart_actor(first_of_b)
@@ -101,7 +101,7 @@ def test_a_host_begins_with_the_states_that_its_slots_hold(engine):
     slots = [(Load(0, 0, 4, {}, entry=3), None), ()]
     fleet.fence(0)
     fleet.replace_learner(0, Start(slots, {}))
-    setup = engine.on("a").turns[0].setup
+    setup = engine.on("a").requests[0].setup
     assert setup.start.slots == slots[:1]
     assert setup.states[3].arrays["param"].tolist() == [9.0] * 3
     assert setup.states.keys() == {3}
@@ -118,7 +118,7 @@ def test_a_turn_that_did_not_arrive_is_sent_again_under_its_number(engine, monke
     fleet.send(0, SaveLearner(1))
     assert happened(fleet) == [Received(0, LearnerReady())]
     happened(fleet)
-    numbers = [(turn.number, [order.message for order in turn.orders]) for turn in host.turns]
+    numbers = [(request.number, [order.message for order in request.orders]) for request in host.requests]
     assert numbers == [(0, []), *[(1, [PauseTraining()])] * 2, (2, [SaveLearner(1)])]
 
 
@@ -190,11 +190,11 @@ def test_a_learner_that_dies_alone_is_lost_once_its_host_has_answered_again(engi
     happened(fleet)
     engine.on("b").answers = [DEATH, DEATH]
     assert happened(fleet, 3) == []
-    turns = len(engine.on("b").turns)
+    requests = len(engine.on("b").requests)
     time.sleep(0.06)
     [lost] = happened(fleet)
     assert lost == LearnerLost(1, "the learner was killed by SIGKILL")
-    assert len(engine.on("b").turns) == turns + 1, "nothing was asked meanwhile"
+    assert len(engine.on("b").requests) == requests + 1, "nothing was asked meanwhile"
 
 
 def test_a_learner_that_dies_before_its_node_goes_with_it(engine, monkeypatch):
@@ -235,7 +235,7 @@ def test_nothing_is_heard_of_a_fenced_host(engine):
     new = engine.on("a")
     assert new is not old
     happened(fleet)
-    assert (new.turns[0].setup.start.renewals, [turn.number for turn in new.turns]) == (1, [0])
+    assert (new.requests[0].setup.start.renewals, [request.number for request in new.requests]) == (1, [0])
     assert orders(new) == [], "what was sent before belongs to the old one"
 
 
@@ -275,4 +275,4 @@ def test_matchups_outlive_a_node(engine):
     assert [fleet.set_matchup(0, rows), fleet.set_matchup(0, rows)] == [2, 3]
     fleet.fence(0)
     restart(fleet, 0)
-    assert engine.on("a").turns[0].setup.matchups[0] is rows
+    assert engine.on("a").requests[0].setup.matchups[0] is rows

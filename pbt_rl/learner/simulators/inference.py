@@ -27,7 +27,7 @@ OBS, FINAL, STAT = "obs.", "final_obs.", "stat."
 Given = dict[str, Tensor]
 
 
-class Turns:
+class Inference:
     """Inference and storage of steps. rounds: set after the first step."""
 
     def __init__(

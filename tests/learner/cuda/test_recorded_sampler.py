@@ -9,7 +9,7 @@ from tests.helpers.driven import FRAMES, DrivenLearner
 VECTOR_ENVS = {"actors": 4, "envs_per_vector_env": 6, "batch": 48}
 
 
-def turn(driven, vector_envs):
+def batch(driven, vector_envs):
     """Let these vector envs take a step and be served."""
     for number in vector_envs:
         assert driven.actors[number].advance()
@@ -30,7 +30,7 @@ def test_every_step_is_in_its_place_however_many_vector_envs_a_turn_has(recorder
     with DrivenLearner(device="pretend:0", packing="vmap", **VECTOR_ENVS, **obs) as driven:
         sampler = driven.learner.sampler
         seen = [[] for _ in sampler.vector_envs]
-        turn(driven, range(4))
+        batch(driven, range(4))
         for vector_envs in [[2], [0, 3], [1, 2, 3], [0, 1, 2, 3], [3]] * 3:
             for number in vector_envs:
                 assert driven.actors[number].advance()
@@ -58,13 +58,13 @@ def test_a_turn_is_a_few_calls_and_one_wait(recorder, device):
     with DrivenLearner(device="pretend:0", packing="loop", core="gru", **VECTOR_ENVS) as driven:
         for _ in range(4):
             for vector_envs in ([0], [0, 1], range(4)):
-                turn(driven, vector_envs)
+                batch(driven, vector_envs)
                 give_back(driven)
         costs = {}
         for vector_envs in ([2], [2, 3], [1, 2, 3], range(4)):
             t = [vector_env.t for vector_env in driven.learner.sampler.vector_envs]
             device.counts.reset()
-            turn(driven, vector_envs)
+            batch(driven, vector_envs)
             calls = sum(device.counts.total(kind) for kind in ("launch", "upload", "download"))
             costs[tuple(vector_envs)] = calls
             assert device.counts.total("sync") == 1, device.counts.listing("sync")
@@ -78,7 +78,7 @@ def test_every_turn_takes_what_was_published_before_it():
         pack, taken = driven.learner.pack, []
         pack.take_published = lambda: taken.append(None)
         for _ in range(5):
-            turn(driven, [1, 2])
+            batch(driven, [1, 2])
         assert driven.learner.sampler.replays.replayed == 4, (
             "all but the first, in which the vector envs begin"
         )

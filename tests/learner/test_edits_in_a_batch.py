@@ -16,11 +16,11 @@ BEFORE, AFTER = 0, 2
 def driven():
     with DrivenLearner(packing="loop") as driven:
         for _ in range(2):
-            turn(driven)
+            batch(driven)
         yield driven
 
 
-def turn(driven):
+def batch(driven):
     """All vector envs deliver a step and are answered."""
     for actor in driven.actors:
         assert actor.advance()
@@ -40,7 +40,7 @@ def turn_with(driven, monkeypatch, message, during=1):
         return result
 
     monkeypatch.setattr(Group, "serve", noted)
-    turn(driven)
+    batch(driven)
     monkeypatch.undo()
     return before_2
 
@@ -90,7 +90,7 @@ def test_rows_act_by_the_weights_of_before_or_of_after_and_the_answer_does_not_w
 def test_a_rollout_that_begins_in_the_turn_of_an_edit_is_of_the_weights_before(driven, monkeypatch, edited):
     vector_envs = driven.learner.sampler.vector_envs
     while vector_envs[0].t < 6:
-        turn(driven)
+        batch(driven)
     turn_with(driven, monkeypatch, driven.message(edited, 1, "copy", 1, driven.values))
     assert [vector_env.t for vector_env in vector_envs] == [1, 1], "rollouts began in it"
     epoch = driven.learner.shared.pack.lineage_version
@@ -115,7 +115,7 @@ def test_a_rollout_that_begins_in_the_turn_of_an_edit_is_of_the_weights_before(d
 
 def test_recurrent_state_of_the_old_weights_is_not_gone_on_with(monkeypatch):
     with DrivenLearner(packing="loop", core="gru") as driven:
-        turn(driven)
+        batch(driven)
         turn_with(driven, monkeypatch, driven.message(AFTER, 1, "copy", 1, driven.values))
         serve, begins = Group.serve, {}
 
@@ -124,14 +124,14 @@ def test_recurrent_state_of_the_old_weights_is_not_gone_on_with(monkeypatch):
             return serve(group, obs, state, first)
 
         monkeypatch.setattr(Group, "serve", noted)
-        turn(driven)
+        batch(driven)
         assert not begins[(AFTER,)].any()
         assert begins[(BEFORE,)].any()
 
 
 def test_a_slot_changes_hands_in_a_turn_and_its_step_counts_for_whoever_took_it(monkeypatch):
     with DrivenLearner(packing="loop", num_policies=3, slots=2) as driven:
-        turn(driven)
+        batch(driven)
         steps = driven.learner.shared.sampling.steps
         before = steps.copy()
         turn_with(driven, monkeypatch, Load(1, 2, 0, driven.values, drawn=(2, 0)), during=0)

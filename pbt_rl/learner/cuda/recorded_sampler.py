@@ -92,7 +92,7 @@ class RecordedSampler(Sampler):
         self._buckets: dict[int, tuple[_Bucket, Recording]] = {}
         self.replays = Replays()
 
-    def record_turns(self) -> None:
+    def record_inference_batches(self) -> None:
         """Capture graphs of all sizes with dummy steps only. The training state stays unchanged.
 
         This happens before another thread uses the device, because its first calls would break a capture. The
@@ -104,19 +104,19 @@ class RecordedSampler(Sampler):
         with self._pack.streams.acting():
             for vector_envs in SIZES[: 1 + next(i for i, n in enumerate(SIZES) if n >= most)]:
                 for _ in range(RUNS):
-                    bucket = self._turn([], vector_envs)
+                    bucket = self._batch([], vector_envs)
                     # Wait, because the next upload reuses the host buffer.
                     self._pack.streams.fetch(bucket.action, bucket.action_on_host)
         self._pack.idle[:] = idle
         self.generator.set_state(chance)
         self.replays.restart()
 
-    def take_turns(self, ready: list[ServedVectorEnv]) -> None:
+    def run_inference_batches(self, ready: list[ServedVectorEnv]) -> None:
         """Run inference in batches of at most MOST_UNITS vector envs."""
         # In a loop over policies, the graph depends on which slots are idle.
         possible = self._recorder is not None and not (self._pack.packing == "loop" and any(self._pack.idle))
         if not possible or not all(vector_env.taken for vector_env in ready):
-            super().take_turns(ready)
+            super().run_inference_batches(ready)
             if ready:
                 self.replays.count(replayed=False)
             return
@@ -147,12 +147,12 @@ class RecordedSampler(Sampler):
 
     def _answered(self, steps: Sequence[Step]) -> NDArray[np.generic]:
         """Run one inference batch. Return the actions, [M, R, A], after waiting for them only."""
-        bucket = self._turn(steps, next(n for n in SIZES if n >= len(steps)))
+        bucket = self._batch(steps, next(n for n in SIZES if n >= len(steps)))
         self._pack.streams.fetch(bucket.action, bucket.action_on_host)
         actions: NDArray[np.generic] = bucket.action_on_host[: len(steps)].numpy()
         return actions
 
-    def _turn(self, steps: Sequence[Step], vector_envs: int) -> _Bucket:
+    def _batch(self, steps: Sequence[Step], vector_envs: int) -> _Bucket:
         if vector_envs not in self._buckets:
             last = self.memory.states.shape[0] - 1, self.memory.rollouts["action"].shape[0] - 1
             made = _Bucket(vector_envs, self.memory, self._layouts, (last[0], last[1], 0, last[1], 0))

@@ -80,7 +80,7 @@ def test_a_step_is_two_replays_and_what_they_are_given(device, recorder):
     learner, memory = begin("pretend:0", "--learner.packing=vmap")
     assert learner.sampler.serve()
     sampler, launches = learner.sampler, []
-    quick = sampler._turns.act
+    quick = sampler._inference.act
 
     def act(obs):
         before = device.counts.total("launch")
@@ -88,7 +88,7 @@ def test_a_step_is_two_replays_and_what_they_are_given(device, recorder):
         launches.append(device.counts.total("launch") - before)
         return action
 
-    sampler._turns.act = act
+    sampler._inference.act = act
     learner.shared.full.clear()
     assert sampler.serve()
     assert set(launches) == {2}, "an observation is copied, and one replay"
