@@ -94,7 +94,7 @@ class _SavedState:
     run: Any
     resumes: Whole
     learners: list[dict[str, Any]]
-    vector_envs: list[list[Any]]
+    units: list[list[Any]]
 
 
 @contextlib.contextmanager

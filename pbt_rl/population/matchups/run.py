@@ -103,7 +103,8 @@ class RunMatchups:
     def plan(self) -> list[dict[str, int]]:
         """Slots, environments, vector envs and agents of each pack. State can be restored if they are the same."""
         return [
-            {"slots": m.slots, "envs": m.envs, "units": m.vector_envs, "seats": m.seats} for m in self._makers
+            {"slots": m.slots, "envs": m.envs, "units": m.vector_envs, "seats": m.agents}
+            for m in self._makers
         ]
 
     def restored(self) -> None:
