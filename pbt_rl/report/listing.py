@@ -16,8 +16,8 @@ from pbt_rl.config import number_of_controls
 from pbt_rl.controllers.events import End, Event, Progress, Start, decode_event
 from pbt_rl.controllers.objectives import by_score
 from pbt_rl.controllers.records import NOT_JSON, Whole, finite
-from pbt_rl.record.claim import is_held
 from pbt_rl.record.folder import RunFolder
+from pbt_rl.record.run_lock import is_held
 
 T = TypeVar("T")
 PLANNED_ENDS = ("frames", "steps", "seconds", "objective", "all members are done")

@@ -28,7 +28,7 @@ from pbt_rl.actors.store import Counts, StatePool
 from pbt_rl.errors import ConfigError, RunFailed
 from pbt_rl.population.store import Store
 from pbt_rl.record.checkpoints import NetNames
-from pbt_rl.record.claim import claim_run_folder
+from pbt_rl.record.run_lock import lock_run_folder
 from pbt_rl.run import supervisor as module
 from pbt_rl.run.fleet import ActorFailed, LearnerLost, MachineLeaving, Received
 from pbt_rl.run.supervisor import Supervisor
@@ -158,19 +158,19 @@ def start(tmp_path, monkeypatch):
 
     def make(script, *options, spread=False):
         run = resolved("toy/identity", *OPTIONS.split(), *options, "--name=x", f"--out={tmp_path}")
-        claim = claim_run_folder(run.config)
+        locked = lock_run_folder(run.config)
         fleet = FakeFleet(script)
         monkeypatch.setattr(module, "ProcessFleet", lambda *_: fleet)
         store = Store(fleet.pool, DRAWS)
         monkeypatch.setattr(module, "make_store", lambda *_: (store, fleet.pool, NAMES))
         fleet.store = store
-        supervisor = Supervisor(dataclasses.replace(run, config=claim.config, spread=spread), claim)
+        supervisor = Supervisor(dataclasses.replace(run, config=locked.config, spread=spread), locked)
 
         def train():
             try:
                 return supervisor.run()
             finally:
-                claim.release(failed=False)
+                locked.release(failed=False)
 
         return fleet, train
 
