@@ -108,11 +108,11 @@ class Fleet(Protocol):
     def restart_actor(self, actor: int) -> None:
         """Replace an actor that died or hangs."""
 
-    def fence(self, pack: int) -> None:
+    def kill(self, pack: int) -> None:
         """Kill a learner and its actors, and drop their messages."""
 
     def replace_learner(self, pack: int, start: Start) -> None:
-        """Start a learner and its actors anew, once they are fenced."""
+        """Start a learner and its actors anew, once they are killed."""
 
     def waits(self, pack: int, /) -> bool:
         """Check whether a pack waits for a machine."""
@@ -308,7 +308,7 @@ class ProcessFleet(LocalFleet):
         record.setup = replace(record.setup, seeds=seeds)
         self.actors[actor] = self._start_actor(actor)
 
-    def fence(self, pack: int) -> None:
+    def kill(self, pack: int) -> None:
         own: list[LearnerChild | ActorChild] = [self.learners[pack]]
         own += [self.actors[actor] for actor in self._actors_of(pack)]
         for child in own:

@@ -166,7 +166,7 @@ class InlineFleet(LocalFleet):
         """Fail, because an error of an environment ends a serial run."""
         raise AssertionError(actor)
 
-    def fence(self, pack: int) -> None:
+    def kill(self, pack: int) -> None:
         """Fail, because learners run in this process."""
         raise AssertionError(pack)
 

@@ -250,7 +250,7 @@ def test_a_lost_learner_is_replaced_with_its_actors(start):
     seeds = [record.setup.seeds for record in fleet.memory.actors]
     fleet.send(0, Save(1, 1, 0))
     os.kill(old[0].pid, signal.SIGSTOP)
-    fleet.fence(0)
+    fleet.kill(0)
     assert all(child.exit_code() is not None for child in old)
     fleet.replace_learner(0, fleet.memory._start)
     assert until(fleet, Received) == [Received(0, LearnerReady())], "nothing of the old one"
@@ -259,7 +259,7 @@ def test_a_lost_learner_is_replaced_with_its_actors(start):
     assert [record.setup.seeds for record in fleet.memory.actors] != seeds
 
 
-def test_what_is_fenced_is_killed_at_once_and_not_one_after_the_other(start, monkeypatch):
+def test_processes_are_killed_at_once_and_not_one_after_the_other(start, monkeypatch):
     """Each may take seconds to end, with the programs that its environments have started."""
     fleet = start()
     until(fleet, Received)
@@ -268,7 +268,7 @@ def test_what_is_fenced_is_killed_at_once_and_not_one_after_the_other(start, mon
         method = getattr(Child, name)
         noted = lambda child, *args, method=method, name=name: [done.append(name), method(child, *args)]  # noqa: E731
         monkeypatch.setattr(Child, name, noted)
-    fleet.fence(0)
+    fleet.kill(0)
     assert done[:4] == ["kill", "kill", "kill", "end"]
     assert all(child.exit_code() is not None for child in (*fleet.learners, *fleet.actors))
 

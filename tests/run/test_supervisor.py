@@ -63,7 +63,7 @@ class FakeFleet:
         self.answered = 1
         self.closed = self.at_once = False
         self.silent = 0.0
-        self.fenced, self.began = [], []
+        self.killed, self.began = [], []
         self.pool = StatePool(LAYOUT)
 
     def events(self, _patience_seconds):
@@ -112,8 +112,8 @@ class FakeFleet:
     def waits(self, _pack):
         return False
 
-    def fence(self, pack):
-        self.fenced.append(pack)
+    def kill(self, pack):
+        self.killed.append(pack)
 
     def replace_learner(self, pack, start):
         loads = [load for load in start.slots[pack] if load is not None]
@@ -260,7 +260,7 @@ def test_a_lost_learner_is_replaced_and_its_members_go_on_from_the_checkpoint(st
     )
     fleet, run = start(script, "--save-every-frames=800")
     assert run() == 0
-    assert fleet.fenced == [0]
+    assert fleet.killed == [0]
     ((pack, members),) = fleet.began
     assert pack == 0
     (lost,) = events(tmp_path, "pack_lost")
@@ -284,7 +284,7 @@ def test_what_only_the_user_can_mend_of_a_learner_ends_the_run_with_its_words(st
     fleet, run = start([[READY], [LearnerLost(0, "cuda:0 has too little memory", user_error=True)]])
     with pytest.raises(ConfigError, match=r"^cuda:0 has too little memory$"):
         run()
-    assert (fleet.fenced, fleet.closed) == ([0], True)
+    assert (fleet.killed, fleet.closed) == ([0], True)
 
 
 def test_edits_on_their_way_to_a_lost_learner_are_part_of_what_its_successor_begins_with(start, tmp_path):
@@ -507,6 +507,6 @@ def test_a_pack_whose_machine_was_left_is_saved_from_its_copies_until_it_has_ano
     fleet.waits = lambda _pack: True
     fleet.replace_learner = lambda *_: fleet.sent.clear()  # there is no other machine
     assert run() == 128 + signal.SIGTERM
-    assert fleet.fenced == [0]
+    assert fleet.killed == [0]
     assert saved(tmp_path) == ["at_500"]
     assert not [message for _, message in fleet.sent if isinstance(message, SaveLearner)]

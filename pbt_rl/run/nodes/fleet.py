@@ -317,8 +317,8 @@ class NodeFleet:
 
     # -- loss -----------------------------------------------------------------------------------------------
 
-    def fence(self, pack: int) -> None:
-        self._stations[pack].fence(self._engine)
+    def kill(self, pack: int) -> None:
+        self._stations[pack].kill(self._engine)
 
     def replace_learner(self, pack: int, start: Start) -> None:
         station = self._stations[pack]

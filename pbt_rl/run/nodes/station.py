@@ -2,9 +2,9 @@
 
     waiting    there is no free place                 -> start_host() ->
     starting   its node worker starts the processes   -> LearnerReady ->
-    running    one request is always in flight        -> fence() -> waiting
+    running    one request is always in flight        -> kill() -> waiting
 
-Answers of a node worker that was killed by `fence` are ignored, because its calls are dropped with it.
+Answers of a node worker that was killed by `kill` are ignored, because its calls are dropped with it.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Station:
         self._request, self._number = Request(0, setup=setup), 0
         self.call = engine.call(self.host, self._request)
 
-    def fence(self, engine: Engine) -> None:
+    def kill(self, engine: Engine) -> None:
         """Kill the node worker and drop its request and orders."""
         if self.host is not None:
             engine.end([self.host], 0.0)

@@ -99,7 +99,7 @@ def test_a_host_begins_with_the_states_that_its_slots_hold(engine):
     fleet._pool.grow(4)
     fleet._pool.write(3, state(9).arrays, Counts(9))
     slots = [(Load(0, 0, 4, {}, entry=3), None), ()]
-    fleet.fence(0)
+    fleet.kill(0)
     fleet.replace_learner(0, Start(slots, {}))
     setup = engine.on("a").requests[0].setup
     assert setup.start.slots == slots[:1]
@@ -157,7 +157,7 @@ def test_a_host_that_dies_with_its_node_is_no_fault_of_the_learner(engine, known
         del engine.alive["a"]
         found = happened(fleet)
     assert [(lost.pack, lost.kind) for lost in found[:1]] == [(0, "machine")]
-    fleet.fence(0)
+    fleet.kill(0)
     restart(fleet, 0)
     assert fleet.waits(0), "even if the cluster still lists the node"
 
@@ -218,7 +218,7 @@ def restart(fleet, pack):
     fleet.replace_learner(pack, Start([(None, None)] * 2, {"learning_rate": 0.1}))
 
 
-def test_nothing_is_heard_of_a_fenced_host(engine):
+def test_nothing_is_heard_of_a_killed_host(engine):
     fleet = make_fleet(engine)
     happened(fleet)
     old = engine.on("a")
@@ -227,7 +227,7 @@ def test_nothing_is_heard_of_a_fenced_host(engine):
     for event in fleet.events(0.0):
         if isinstance(event, Received):
             seen.append(event)
-            fleet.fence(0)  # while the rest of its answer is still to come
+            fleet.kill(0)  # while the rest of its answer is still to come
             fleet.send(0, PauseTraining())
             restart(fleet, 0)
     assert seen == [Received(0, LearnerReady())]
@@ -246,7 +246,7 @@ def test_a_pack_goes_to_a_spare_node_else_waits_for_one(engine, monkeypatch):
     del engine.alive["a"]
     lost = [event for event in fleet.events(0.0) if isinstance(event, LearnerLost)]
     assert lost[0].kind == "machine"
-    fleet.fence(0)
+    fleet.kill(0)
     restart(fleet, 0)
     assert fleet.waits(0)
     assert not fleet.waits(1)
@@ -264,7 +264,7 @@ def test_a_node_that_will_be_taken_away_is_announced_once_and_not_used_again(eng
     engine.alive["a"] = Node("a", 2.0, 0, leaving=True)
     found = [event for event in happened(fleet, 3) if isinstance(event, MachineLeaving)]
     assert [event.lost.pack for event in found] == [0]
-    fleet.fence(0)
+    fleet.kill(0)
     restart(fleet, 0)
     assert fleet.waits(0)
 
@@ -273,6 +273,6 @@ def test_matchups_outlive_a_node(engine):
     fleet = make_fleet(engine)
     rows = np.zeros((1, 1, 1), np.int64)
     assert [fleet.set_matchup(0, rows), fleet.set_matchup(0, rows)] == [2, 3]
-    fleet.fence(0)
+    fleet.kill(0)
     restart(fleet, 0)
     assert engine.on("a").requests[0].setup.matchups[0] is rows
