@@ -12,22 +12,22 @@ from pbt_rl.actors.store import StatePool
 from pbt_rl.run.fleet import ActorFailed, Event, LearnerLost, ProcessFleet, Received
 from pbt_rl.run.inline import InlineFleet
 from pbt_rl.run.limits import check_start
-from pbt_rl.run.nodes.engine import (
+from pbt_rl.run.nodes.backend import (
     Answer,
     Heard,
-    HostSetup,
     Order,
     Request,
     RestartActor,
     Send,
     SetMatchup,
     State,
+    WorkerSetup,
 )
 
 OwnFleet = ProcessFleet | InlineFleet
 
 
-class PackHost:
+class NodeWorker:
     """Learner and actors of one pack. Use it from the main thread of its process.
 
     The kernel kills children when the *thread* that started them ends. Hence one thread starts and runs the fleet.
@@ -126,7 +126,7 @@ class PackHost:
             self._pool = None
 
 
-def _filled_pool(setup: HostSetup) -> StatePool:
+def _filled_pool(setup: WorkerSetup) -> StatePool:
     pool = StatePool(setup.layout)
     for entry, state in setup.states.items():
         pool.grow(entry + 1)
@@ -134,7 +134,7 @@ def _filled_pool(setup: HostSetup) -> StatePool:
     return pool
 
 
-def start_fleet(setup: HostSetup, pool: StatePool) -> OwnFleet:
+def start_fleet(setup: WorkerSetup, pool: StatePool) -> OwnFleet:
     """Start a pack on this machine; in serial mode, in this process. Raises ConfigError if the machine is too small."""
     with contextlib.suppress(OSError):  # it may be missing on this node's file system
         os.chdir(setup.folder)

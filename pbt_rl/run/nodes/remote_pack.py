@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from pbt_rl.run.fleet import LearnerLost
 from pbt_rl.run.memory import Start
-from pbt_rl.run.nodes.engine import Answer, Engine, HostSetup, Order, Place, Request
+from pbt_rl.run.nodes.backend import Answer, Backend, Order, Place, Request, WorkerSetup
 
 RETRY_SECONDS = 0.5
 """Delay before a request to an unreachable node worker is repeated."""
@@ -27,7 +27,7 @@ HOLD_SECONDS = 3.0
 
 
 @dataclass(eq=False)
-class Station:
+class RemotePack:
     """State of a pack in a cluster."""
 
     number: int
@@ -39,7 +39,7 @@ class Station:
     incarnation: int = 0
     """Number of its node workers that were killed."""
     place: Place | None = None
-    host: Any = None
+    worker: Any = None
     call: Any = None
     """Call in flight."""
     ready: bool = False
@@ -71,29 +71,29 @@ class Station:
         """Total CPU-seconds of its environments, over all incarnations."""
         return self._seconds_before + self._seconds
 
-    def start_host(self, engine: Engine, place: Place, setup: HostSetup) -> None:
+    def start_worker(self, backend: Backend, place: Place, setup: WorkerSetup) -> None:
         """Start a node worker in a place."""
-        assert self.host is None, f"pack {self.number} has a host"
-        self.place, self.host = place, engine.start(place)
+        assert self.worker is None, f"pack {self.number} has a worker"
+        self.place, self.worker = place, backend.start(place)
         self.heard_at = time.monotonic()
         self._request, self._number = Request(0, setup=setup), 0
-        self.call = engine.call(self.host, self._request)
+        self.call = backend.call(self.worker, self._request)
 
-    def kill(self, engine: Engine) -> None:
+    def kill(self, backend: Backend) -> None:
         """Kill the node worker and drop its request and orders."""
-        if self.host is not None:
-            engine.end([self.host], 0.0)
+        if self.worker is not None:
+            backend.end([self.worker], 0.0)
             self.incarnation += 1
-        self.place = self.host = self.call = self._request = None
+        self.place = self.worker = self.call = self._request = None
         self.ready = self.leaving = False
         self.unavailable_at, self.died, self.held = None, "", None
         self._seconds_before, self._seconds = self.environment_seconds, 0.0
         self.orders.clear()
         self.given.clear()
 
-    def issue(self, engine: Engine, patience_seconds: float) -> None:
+    def issue(self, backend: Backend, patience_seconds: float) -> None:
         """Send the next request or repeat the last one. Does nothing while a call is in flight."""
-        if self.host is None or self.call is not None or self.died:
+        if self.worker is None or self.call is not None or self.died:
             return
         if self.held is not None and time.monotonic() < self._held_until:
             return
@@ -104,7 +104,7 @@ class Station:
             self.heard_at = time.monotonic()
         elif time.monotonic() < self.retry_at:
             return
-        self.call = engine.call(self.host, self._request)
+        self.call = backend.call(self.worker, self._request)
 
     @property
     def owes(self) -> bool:
