@@ -6,7 +6,7 @@ from .ale import AtariVectorEnv, names, probe
 from .atari import AtariOptions, raw_scores, recipe
 from .base import ShapingSource, VectorEnv
 from .family import Backend, EnvOptions
-from .growing import lazy_vector_env
+from .lazy_atari import lazy_vector_env
 
 
 def _make_vector_env(

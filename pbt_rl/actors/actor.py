@@ -28,7 +28,7 @@ from pbt_rl.actors.tables import MatchupTable, ShapingTable
 from pbt_rl.envs.base import EnvSpec, FollowsMatchups, SavesState, SpreadsPhases, cpu_clock
 from pbt_rl.envs.conventions import Watch, once
 from pbt_rl.envs.first_trial import environment_traceback
-from pbt_rl.envs.growth import Growth
+from pbt_rl.envs.lazy_construction import LazyConstruction
 from pbt_rl.envs.registry import EnvOptions, make_vector_env
 from pbt_rl.errors import EnvSetupError
 from pbt_rl.processes.child import begin_child, send_failure
@@ -64,8 +64,8 @@ class ActorSetup:
     """Number of the actor's first row within the run."""
     saved: tuple[dict[str, Any], ...] = ()
     """States to restore, one per vector env. Empty: start with a reset."""
-    grows: bool = False
-    """Allow vector envs to start with some of their rows and to create the others later (see `Growth`)."""
+    lazy: bool = False
+    """Allow vector envs to start with some of their rows and to create the others later (see `LazyConstruction`)."""
 
     @property
     def rows(self) -> int:
@@ -91,7 +91,7 @@ class EpisodeSource:
     envs_per_policy: int
     pulse: memoryview
     """Heartbeat cells, see `envs/episodes.py`."""
-    lets_grow: bool
+    may_be_lazy: bool
     begins_empty: bool = False
     tell: Callable[[str], None] | None = None
     uncounted: bool = False
@@ -127,7 +127,7 @@ class VectorEnvRunner:
             table,
             setup.envs_per_policy,
             self._box.pulse,
-            lets_grow=setup.grows,
+            may_be_lazy=setup.lazy,
             begins_empty=number > 0,
             tell=speaks,
         )
@@ -199,7 +199,7 @@ class Actor:
         self._setup = setup
         table = ShapingTable.map(tuple(setup.spec.shaping), setup.policies, setup.shaping_fd)
         self._runners = [VectorEnvRunner(setup, number, table, tell) for number in range(len(setup.seeds))]
-        self._growth = Growth([runner.vector_env for runner in self._runners])
+        self._construction = LazyConstruction([runner.vector_env for runner in self._runners])
 
     def save(self) -> list[dict[str, Any] | None]:
         """Return one state per vector env. None for one that cannot be saved."""
@@ -207,7 +207,7 @@ class Actor:
 
     def iterate(self) -> bool:
         """Advance each vector env whose actions are ready. True if there was one."""
-        begun = [runner for number, runner in enumerate(self._runners) if self._growth.steps(number)]
+        begun = [runner for number, runner in enumerate(self._runners) if self._construction.steps(number)]
         return any([runner.advance() for runner in begun])  # noqa: C419 - a generator would stop at the first True
 
     def run(self, parent: Connection[Any, Any]) -> None:
@@ -216,10 +216,10 @@ class Actor:
         answered = False
         while True:
             busy = self.iterate()
-            made = self._growth.iterate()
+            made = self._construction.iterate()
             if busy and not made:
                 continue
-            seconds = 0.0 if made else self._growth.waits_seconds
+            seconds = 0.0 if made else self._construction.waits_seconds
             ready = answers.wait(None if seconds is None else 1000 * seconds)
             if parent.fileno() in ready:
                 return
@@ -227,7 +227,7 @@ class Actor:
                 os.eventfd_read(self._setup.wake_fd)
                 if not answered:
                     answered = True
-                    self._growth.note_answer()
+                    self._construction.note_answer()
 
     def close(self) -> None:
         """Close all environments. Their exceptions are printed."""

@@ -186,7 +186,7 @@ class Memory:
             first_row=sum(p.vector_envs * p.rows for p in self._resolved.plan.packs[:number])
             + first_vector_env * pack.rows,
             saved=tuple(self._start.vector_envs[len(self.actors) + index]) if self._start.vector_envs else (),
-            grows=config.mode == "async",
+            lazy=config.mode == "async",
         )
         return ActorRecord(number, setup, boxes)
 

@@ -68,7 +68,7 @@ def source_of(frames):
     fd = anonymous_memory(ShapingTable.size((), len(frames)), "shaping")
     table = ShapingTable.map((), len(frames), fd)
     table.frames[:], table.budget_frames[:] = frames, BUDGET
-    return EpisodeSource(table, 1, memoryview(bytearray(16)).cast("q"), lets_grow=False)
+    return EpisodeSource(table, 1, memoryview(bytearray(16)).cast("q"), may_be_lazy=False)
 
 
 class Native(SyncVectorEnv):

@@ -7,8 +7,8 @@ from pbt_rl.envs.ale import AtariVectorEnv
 from pbt_rl.envs.atari import AtariOptions
 from pbt_rl.envs.base import private_step_arrays
 from pbt_rl.envs.episodes import AT_ONCE
-from pbt_rl.envs.growing import ENGINE_ROWS, WHOLE_ROWS, dealt, lazy_vector_env
-from pbt_rl.envs.growth import Grows
+from pbt_rl.envs.lazy_atari import ENGINE_ROWS, WHOLE_ROWS, dealt, lazy_vector_env
+from pbt_rl.envs.lazy_construction import LazilyConstructed
 
 ROWS = 70
 
@@ -16,7 +16,7 @@ ROWS = 70
 class Source:
     """Hands out shaping as an actor's source does, which lets vector envs grow."""
 
-    lets_grow = True
+    may_be_lazy = True
 
     def __init__(self):
         self.pulse = memoryview(bytearray(16)).cast("q")
@@ -93,12 +93,12 @@ def step(vector_env, out, actions=None):
 
 def test_a_large_vector_env_begins_with_few_emulators_and_gets_all(made):
     vector_env, out, sizes = made(Source())
-    assert isinstance(vector_env, Grows)
+    assert isinstance(vector_env, LazilyConstructed)
     assert sum(sizes) <= ENGINE_ROWS
-    assert vector_env.grows
+    assert vector_env.incomplete
     present = [int(out.obs["obs"].any((1, 2)).sum())]
-    while vector_env.grows:
-        vector_env.grow()
+    while vector_env.incomplete:
+        vector_env.construct_more()
         present.append(int(step(vector_env, out).obs["obs"].any((1, 2)).sum()))
     assert present == np.cumsum(sizes).tolist()
     assert present[-1] == ROWS
@@ -127,7 +127,7 @@ def test_rows_that_are_not_there_deliver_first_and_nothing_else_until_their_game
         silent = (out.reward, out.raw_return, out.length, out.terminated, out.episode_done)
         assert not any(array[~there].any() for array in silent)
         assert (out.length[there] > 0).all()
-    vector_env.grow()
+    vector_env.construct_more()
     step(vector_env, out)
     arrived = out.obs["obs"].any((1, 2)) & ~there
     assert arrived.sum() == sizes[1]
@@ -143,8 +143,8 @@ def test_rows_that_are_not_there_deliver_first_and_nothing_else_until_their_game
 def test_actions_and_seeds_reach_the_rows_that_they_are_for(made):
     vector_env, out, _ = made(Source())
     whole, whole_out, _ = made(_Whole())
-    while vector_env.grows:
-        vector_env.grow()
+    while vector_env.incomplete:
+        vector_env.construct_more()
         step(vector_env, out)
     step(whole, whole_out)
     assert (out.obs["obs"][:, 0, 0] == whole_out.obs["obs"][:, 0, 0]).all()
@@ -159,8 +159,8 @@ def test_actions_and_seeds_reach_the_rows_that_they_are_for(made):
 def test_without_sticky_actions_the_engines_are_not_seeded_unless_the_vector_env_is_whole(made):
     vector_env, out, _ = made(Source(), sticky=0.0)
     _, whole_out, _ = made(_Whole(), sticky=0.0)
-    while vector_env.grows:
-        vector_env.grow()
+    while vector_env.incomplete:
+        vector_env.construct_more()
         step(vector_env, out)
     assert not out.obs["obs"][:, 0, 0].any(), "engines of the stand-in show their seeds"
     assert len(np.unique(whole_out.obs["obs"][:, 0, 0])) > ROWS // 2
@@ -169,7 +169,7 @@ def test_without_sticky_actions_the_engines_are_not_seeded_unless_the_vector_env
 class _Whole(Source):
     """Of a run whose vector envs have all rows at once."""
 
-    lets_grow = False
+    may_be_lazy = False
 
 
 def test_a_vector_env_of_usual_size_begins_with_few_emulators_of_each_policy_and_has_few_engines(made):
@@ -178,8 +178,8 @@ def test_a_vector_env_of_usual_size_begins_with_few_emulators_of_each_policy_and
     vector_env, out, sizes = made(source, rows=32)
     there = np.flatnonzero(out.obs["obs"].any((1, 2)))
     assert np.bincount(there // 8).tolist() == [2, 2, 2, 2]
-    vector_env.grow()
-    assert not vector_env.grows
+    vector_env.construct_more()
+    assert not vector_env.incomplete
     assert sizes == [8, 24]
     assert step(vector_env, out).obs["obs"].any((1, 2)).all()
 
@@ -190,8 +190,8 @@ def test_a_vector_env_that_is_not_stepped_before_it_is_whole_begins_with_no_emul
     vector_env, out, sizes = made(source, rows=32)
     assert sizes == []
     assert not out.obs["obs"].any()
-    while vector_env.grows:
-        vector_env.grow()
+    while vector_env.incomplete:
+        vector_env.construct_more()
     assert step(vector_env, out).obs["obs"].any((1, 2)).all()
     assert out.first.all()
 
@@ -199,5 +199,5 @@ def test_a_vector_env_that_is_not_stepped_before_it_is_whole_begins_with_no_emul
 def test_small_vector_envs_and_those_of_other_runs_are_whole(made):
     for source, rows in ((Source(), WHOLE_ROWS), (_Whole(), ROWS)):
         vector_env, _, sizes = made(source, rows=rows)
-        assert not isinstance(vector_env, Grows)
+        assert not isinstance(vector_env, LazilyConstructed)
         assert sizes == [rows]

@@ -24,21 +24,21 @@ Most steps of an incomplete vector env are discarded but cost the learner as muc
 
 
 @runtime_checkable
-class Grows(Protocol):
+class LazilyConstructed(Protocol):
     """Vector env with lazy construction: it starts with some rows and adds the others while it runs.
 
     A missing row delivers `first` in every step, so its steps are ignored.
     """
 
     @property
-    def grows(self) -> bool:
+    def incomplete(self) -> bool:
         """Check whether rows are missing."""
 
-    def grow(self) -> None:
+    def construct_more(self) -> None:
         """Make some of the missing rows, between two steps."""
 
 
-class Growth:
+class LazyConstruction:
     """Schedule by which an actor makes missing rows: first without pauses, later between steps."""
 
     def __init__(self, vector_envs: Sequence[VectorEnv]) -> None:
@@ -58,7 +58,7 @@ class Growth:
     def steps(self, number: int) -> bool:
         """Check whether to step a vector env now: the first starts incomplete, others when complete."""
         vector_env = self._vector_envs[number]
-        return number == 0 or not (isinstance(vector_env, Grows) and vector_env.grows)
+        return number == 0 or not (isinstance(vector_env, LazilyConstructed) and vector_env.incomplete)
 
     def note_answer(self) -> None:
         """Record the learner's first answer."""
@@ -73,7 +73,7 @@ class Growth:
         if vector_env is None:
             return False
         share = STEPS_OF_A_PART if vector_env is self._vector_envs[0] else STEPS_OF_A_WHOLE
-        vector_env.grow()
+        vector_env.construct_more()
         now = time.monotonic()
         if not self._at_once(now):
             self._from = now + (STEPS_AT_FIRST_SECONDS if self._at_once(began) else share * (now - began))
@@ -82,12 +82,12 @@ class Growth:
     def _at_once(self, now: float) -> bool:
         return not self._answered or now < self._at_once_until
 
-    def _next_one(self) -> Grows | None:
+    def _next_one(self) -> LazilyConstructed | None:
         return next(
             (
                 vector_env
                 for vector_env in self._vector_envs
-                if isinstance(vector_env, Grows) and vector_env.grows
+                if isinstance(vector_env, LazilyConstructed) and vector_env.incomplete
             ),
             None,
         )
