@@ -31,7 +31,7 @@ from .atari import (
     game_facts,
 )
 from .base import ActionSpec, ArraySpec, EnvSpec, ShapingSource, StepArrays
-from .episodes import EpisodeBook, all_at_once, pulse_of, write_reset
+from .episodes import EpisodeBook, all_at_once, heartbeat_of, write_reset
 
 SEEN = (84, 84)
 """Height and width of a frame."""
@@ -106,10 +106,10 @@ class AtariVectorEnv:
         self.spec = probe(game, options)
         self.rows = rows
         self._book = EpisodeBook(rows, shaping)
-        self._pulse = pulse_of(shaping)
+        self._heartbeat = heartbeat_of(shaping)
         self._missing_R = np.zeros(rows, np.bool_)
         """Rows that do not exist yet, with lazy construction."""
-        with all_at_once(self._pulse, rows):
+        with all_at_once(self._heartbeat, rows):
             self._engine: Any = self._make_all(game, options)
         self.seed_R = np.random.SeedSequence(seed).generate_state(rows).astype(np.int64) % 2**31
         """Seeds of the emulators, used by the first reset only."""
@@ -132,7 +132,7 @@ class AtariVectorEnv:
 
     def reset(self, out: StepArrays) -> None:
         """Reset all rows; the first call seeds the emulators."""
-        with all_at_once(self._pulse, self.rows):
+        with all_at_once(self._heartbeat, self.rows):
             frames_R, info = self._engine.reset(seed=None if self._seeded else self.seed_R)
         self._seeded = True
         self._ended_R[:] = False

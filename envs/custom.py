@@ -24,7 +24,7 @@ from pbt_rl.errors import EnvSetupError
 from . import time_limits
 from .agents.tables import KIND as SEVERAL_AGENTS
 from .base import EnvSpec, ShapingSource, VectorEnv
-from .episodes import all_at_once, pulse_of
+from .episodes import all_at_once, heartbeat_of
 from .family import Backend, EnvOptions, Kind, keywords_backend, load_backend
 from .gym import GymVectorEnv, describe, recipe
 from .old_gym import remedy
@@ -84,7 +84,7 @@ def make_vector_env(
     other = resident_backend(env_id)
     if other is not None:
         return other.make_vector_env(env_id, rows, seed, EnvOptions(keywords=options.keywords), shaping)
-    with all_at_once(pulse_of(shaping), rows):
+    with all_at_once(heartbeat_of(shaping), rows):
         env = make(env_id, rows, options.keywords, options.first_row)
     return vector_env_of(env, env_id, rows, seed, shaping, options)
 

@@ -18,7 +18,7 @@ from .ale import AtariVectorEnv, engine
 from .atari import AtariOptions
 from .base import ShapingSource, StepArrays, VectorEnv
 from .custom import find_factory, kind_of, make, resident_backend, takes, vector_env_of
-from .episodes import all_at_once, pulse_of
+from .episodes import all_at_once, heartbeat_of
 from .family import Backend, EnvOptions
 from .gym import GymVectorEnv, maker
 from .pictures import Frames, Picture
@@ -168,7 +168,7 @@ def _film_own(
     keywords = dict(options.keywords)
     if takes(find_factory(env_id), "render_mode"):
         keywords.setdefault("render_mode", "rgb_array")
-    with all_at_once(pulse_of(shaping), rows):
+    with all_at_once(heartbeat_of(shaping), rows):
         env = make(env_id, rows, keywords, options.first_row)
     vector_env = vector_env_of(env, env_id, rows, seed, shaping, options)
     kind = kind_of(env)

@@ -152,7 +152,7 @@ class LazyAtariVectorEnv(AtariVectorEnv):
         return bool(self._missing_R.any())
 
     def construct_more(self) -> None:
-        with all_at_once(self._pulse, self._engine.next_size):
+        with all_at_once(self._heartbeat, self._engine.next_size):
             rows = self._engine.construct_more()
         self._missing_R[rows] = False
         self._ended_R[rows] = True

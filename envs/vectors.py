@@ -37,7 +37,7 @@ from .base import (
     training_info,
 )
 from .conventions import Remarks, mistakes_of, normalised, notes_of, tells_limit
-from .episodes import EpisodeBook, all_at_once, objective_of, pulse_of, write_reset
+from .episodes import EpisodeBook, all_at_once, heartbeat_of, objective_of, write_reset
 from .family import Kind
 from .shaping import (
     declared,
@@ -99,7 +99,7 @@ class NativeVectorEnv:
     def reset(self, out: StepArrays) -> None:
         assert self._env is not None, "the vector env is closed"
         self._begin_episodes(range(self.rows))
-        with all_at_once(pulse_of(self._shaping), self.rows):
+        with all_at_once(heartbeat_of(self._shaping), self.rows):
             answer: Any = self._env.reset(seed=self._seed)
         if not isinstance(answer, tuple) or len(answer) != 2:
             raise self._breach("reset() must return (observations, infos)", answer)

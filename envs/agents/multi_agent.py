@@ -29,7 +29,7 @@ from pbt_rl.errors import EnvSetupError
 
 from ..base import LARGEST_REWARD, EnvSpec, MatchupSource, ShapingSource, StepArrays, seeds_of
 from ..conventions import Remarks
-from ..episodes import ROW, EpisodeBook, beating, pulse_of
+from ..episodes import ROW, EpisodeBook, heartbeat_of, with_heartbeat
 from ..shaping import unflatten
 
 
@@ -93,7 +93,7 @@ class MultiAgentVectorEnv:
 
     def __init__(self, make: MakeTable, rows: int, seed: int, shaping: ShapingSource) -> None:
         self._tables: list[Table] = []
-        self._pulse = pulse_of(shaping)
+        self._heartbeat = heartbeat_of(shaping)
         try:
             self.spec = self._make(make, rows)
         except BaseException:
@@ -121,7 +121,7 @@ class MultiAgentVectorEnv:
                 f"{spec.env_id} has {spec.agents} agents, but {rows} rows are not a multiple of that. "
                 f"Set --envs-per-vector-env to a multiple of {spec.agents}"
             )
-        self._tables += [make() for _ in beating(self._pulse, range(rows // spec.agents - 1))]
+        self._tables += [make() for _ in with_heartbeat(self._heartbeat, range(rows // spec.agents - 1))]
         if any(table.describe() != spec for table in self._tables[1:]):
             raise EnvSetupError(
                 f"{spec.env_id}: two environments differ in their agents, spaces or shaping. Make "
@@ -134,7 +134,7 @@ class MultiAgentVectorEnv:
 
     def reset(self, out: StepArrays) -> None:
         self._assign_agents(out)
-        for e in beating(self._pulse, range(len(self._tables))):
+        for e in with_heartbeat(self._heartbeat, range(len(self._tables))):
             self._begin_episode(e, None if self._seeds is None else self._seeds[e], out)
         self._seeds = None
         self._write_episodes(out)
@@ -150,7 +150,7 @@ class MultiAgentVectorEnv:
                 self._begin_episode(e, None, out)
             else:
                 self._advance(e, action[self._row_ES[e]], out)
-            self._pulse[ROW] = e
+            self._heartbeat[ROW] = e
         self._write_episodes(out)
         if changed:
             self._cut(out)

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from pbt_rl.errors import EnvSetupError
 
 from ..base import ActionSpec, ArraySpec, EnvSpec, ShapingSource, StepArrays, VectorEnv
-from ..episodes import ROW, EpisodeBook, beating, pulse_of, write_reset
+from ..episodes import ROW, EpisodeBook, heartbeat_of, with_heartbeat, write_reset
 from ..family import Backend
 from .duel import DuelVectorEnv
 from .game import PICTURE, Buttons, Games, Senses, measurements, shrink
@@ -107,13 +107,13 @@ class DoomVectorEnv:
         self._values_RV = np.zeros((rows, len(self._senses.names)))
         self._reward_factor_R = np.zeros(rows)
         self._coefficients_RE = np.zeros((rows, len(self._senses.events)))
-        self._pulse = pulse_of(shaping)
-        seeds = beating(self._pulse, np.random.SeedSequence(seed).generate_state(rows).tolist())
+        self._heartbeat = heartbeat_of(shaping)
+        seeds = with_heartbeat(self._heartbeat, np.random.SeedSequence(seed).generate_state(rows).tolist())
         self._games = Games(scenario.config or name, scenario.bots, self._buttons.names, seeds)
         self._respawned: list[int] = []
 
     def reset(self, out: StepArrays) -> None:
-        for row in beating(self._pulse, range(self.rows)):
+        for row in with_heartbeat(self._heartbeat, range(self.rows)):
             self._begin_episode(row, out)
         self._over_R[:] = False
         write_reset(out)
@@ -130,7 +130,7 @@ class DoomVectorEnv:
                 self._begin_episode(row, out)
             else:
                 scripted_R[row], ended_R[row] = self._advance(row, action[row], out)
-            self._pulse[ROW] = row
+            self._heartbeat[ROW] = row
         played_R = ~starts_R
         length_R = self._book.length_R + played_R
         cut_R = played_R & ~ended_R & (length_R * FRAME_SKIP >= self._scenario.limit)

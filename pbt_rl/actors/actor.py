@@ -89,7 +89,7 @@ class EpisodeSource:
 
     table: ShapingTable
     envs_per_policy: int
-    pulse: memoryview
+    heartbeat: memoryview
     """Heartbeat cells, see `envs/episodes.py`."""
     may_be_lazy: bool
     begins_empty: bool = False
@@ -126,7 +126,7 @@ class VectorEnvRunner:
         self._source = EpisodeSource(
             table,
             setup.envs_per_policy,
-            self._box.pulse,
+            self._box.heartbeat,
             may_be_lazy=setup.lazy,
             begins_empty=number > 0,
             tell=speaks,

@@ -117,7 +117,7 @@ class Fleet(Protocol):
     def waits(self, pack: int, /) -> bool:
         """Check whether a pack waits for a machine."""
 
-    def silent_seconds(self, pack: int, /) -> float:
+    def heartbeat_age_seconds(self, pack: int, /) -> float:
         """Return the seconds since a learner's last heartbeat."""
 
     def learns(self) -> bool:
@@ -260,27 +260,27 @@ class ProcessFleet(LocalFleet):
             yield from self._hung_learners()
             yield from self._hung_actors()
 
-    def silent_seconds(self, pack: int) -> float:
+    def heartbeat_age_seconds(self, pack: int) -> float:
         """Return the seconds without time in which this process did not run or the learner waited for a CPU."""
-        return self._silence(self.learners[pack], self.memory.heartbeats[pack].silent_seconds)
+        return self._heartbeat_age(self.learners[pack], self.memory.heartbeats[pack].heartbeat_age_seconds)
 
     def learns(self) -> bool:
         """Check whether a learner has a batch to learn from."""
         return any(heartbeat.learns for heartbeat in self.memory.heartbeats)
 
-    def _silence(self, child: LearnerChild | ActorChild, seconds: float) -> float:
+    def _heartbeat_age(self, child: LearnerChild | ActorChild, seconds: float) -> float:
         """Return the seconds without a heartbeat, less the time in which a child waited for a CPU."""
         counted = self._awake.of_last(seconds)
         if counted < GAP_SECONDS:
             return counted
         try:
-            return self._starved[child.label].of_silence(seconds, counted, child.pid)
+            return self._starved[child.label].of_heartbeat_age(seconds, counted, child.pid)
         except OSError:  # it never began, and is about to be seen to end
             return counted
 
     def _hung_learners(self) -> Iterator[LearnerLost]:
         for pack, learner in enumerate(self.learners):
-            seconds = self.silent_seconds(pack)
+            seconds = self.heartbeat_age_seconds(pack)
             if seconds > self._learner_timeout * (1 if pack in self._ready else STARTS):
                 doing = "made no progress" if pack in self._ready else "was not ready"
                 limit = f"--learner-timeout-seconds {self._learner_timeout:g}"
@@ -289,7 +289,9 @@ class ProcessFleet(LocalFleet):
     def _hung_actors(self) -> Iterator[ActorFailed]:
         for index, record in enumerate(self.memory.actors):
             # It steps its vector envs one after another: while one has a heartbeat, the others wait.
-            seconds = self._silence(self.actors[index], min([box.seconds_silent() for box in record.boxes]))
+            seconds = self._heartbeat_age(
+                self.actors[index], min([box.heartbeat_age_seconds() for box in record.boxes])
+            )
             has_work = not all(box.learner_has_turn for box in record.boxes)
             if has_work and seconds > self._timeout:
                 text = f"actor {index} took no step for {seconds:.0f} s"

@@ -173,7 +173,7 @@ class InlineFleet(LocalFleet):
     def replace_learner(self, pack: int, _start: Start) -> None:
         raise AssertionError(pack)
 
-    def silent_seconds(self, _pack: int) -> float:
+    def heartbeat_age_seconds(self, _pack: int) -> float:
         """Return 0, because learners run in this process."""
         return 0.0
 

@@ -391,7 +391,7 @@ class Supervisor:
                     return event.text
                 if not isinstance(event, ActorFailed):  # actors are not needed anymore
                     self._handle(fleet, event)
-            silent = next((p for p in self._ready if fleet.silent_seconds(p) > ANSWER_SECONDS), None)
+            silent = next((p for p in self._ready if fleet.heartbeat_age_seconds(p) > ANSWER_SECONDS), None)
             if silent is not None:
                 return f"learner {silent} does not answer"
             checkpoints.step()

@@ -154,7 +154,7 @@ def test_slow_rows_give_signs_of_life_and_a_hung_one_gives_none(tmp_path, monkey
         while box.header[OBSERVATIONS] < 3 and silence < 2.0:
             assert time.monotonic() < deadline
             time.sleep(0.05)
-            silence = box.seconds_silent() if box.header[OBSERVATIONS] > 0 else 0.0
+            silence = box.heartbeat_age_seconds() if box.header[OBSERVATIONS] > 0 else 0.0
             if box.learner_has_turn:
                 box.action[:] = 0
                 box.publish_action(record.setup.wake_fd)

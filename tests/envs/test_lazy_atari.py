@@ -19,7 +19,7 @@ class Source:
     may_be_lazy = True
 
     def __init__(self):
-        self.pulse = memoryview(bytearray(16)).cast("q")
+        self.heartbeat = memoryview(bytearray(16)).cast("q")
         self.begun = []
 
     def __call__(self, row):
@@ -32,13 +32,13 @@ class Counting:
 
     ends = 5
 
-    def __init__(self, pulse, rows):
-        self.rows, self.pulse, self.step_number = rows, pulse, 0
-        assert pulse[AT_ONCE] >= rows, "making it is announced"
+    def __init__(self, heartbeat, rows):
+        self.rows, self.heartbeat, self.step_number = rows, heartbeat, 0
+        assert heartbeat[AT_ONCE] >= rows, "making it is announced"
 
     def reset(self, *, seed=None):
         self.seed = np.zeros(self.rows, np.int64) if seed is None else seed
-        assert self.pulse[AT_ONCE] >= self.rows, "resetting it is announced"
+        assert self.heartbeat[AT_ONCE] >= self.rows, "resetting it is announced"
         return self._frames(), {"lives": np.full(self.rows, 3)}
 
     def step(self, action):
@@ -68,7 +68,7 @@ def made(monkeypatch):
 
         def engine(vector_env, _game, part, _options):
             sizes.append(part)
-            return Counting(vector_env._pulse, part)
+            return Counting(vector_env._heartbeat, part)
 
         monkeypatch.setattr(AtariVectorEnv, "_make", engine)
         arguments = (

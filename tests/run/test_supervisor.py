@@ -106,7 +106,7 @@ class FakeFleet:
     def learns(self):
         return False
 
-    def silent_seconds(self, _pack):
+    def heartbeat_age_seconds(self, _pack):
         return self.silent
 
     def waits(self, _pack):

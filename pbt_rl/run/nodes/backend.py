@@ -104,7 +104,7 @@ class Answer:
 
     heard: tuple[Heard, ...]
     environment_seconds: float
-    silent_seconds: float
+    heartbeat_age_seconds: float
     """Heartbeat age of the learner (see `Fleet`)."""
 
 

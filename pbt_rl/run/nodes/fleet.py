@@ -288,10 +288,10 @@ class NodeFleet:
         number = max(number for number, first in enumerate(self._first_actor) if first <= actor)
         return self._remote_packs[number], actor - self._first_actor[number]
 
-    def silent_seconds(self, pack: int) -> float:
+    def heartbeat_age_seconds(self, pack: int) -> float:
         remote = self._remote_packs[pack]
         waited = time.monotonic() - remote.heard_at if remote.owes else 0.0
-        return remote.silent + self._awake.of_last(waited)
+        return remote.heartbeat_age + self._awake.of_last(waited)
 
     def learns(self) -> bool:
         return False  # nodes do not report it

@@ -64,7 +64,7 @@ class NodeWorker:
         heard = tuple(
             self._heard(self._fleet, event) for event in self._fleet.events(request.patience_seconds)
         )
-        return Answer(heard, self._fleet.environment_seconds(), self._fleet.silent_seconds(0))
+        return Answer(heard, self._fleet.environment_seconds(), self._fleet.heartbeat_age_seconds(0))
 
     def _obey(self, fleet: OwnFleet, order: Order) -> None:
         match order:

@@ -51,7 +51,7 @@ class RemotePack:
     """Failed actor -> actions that its vector envs received."""
     heard_at: float = 0.0
     """`time.monotonic()` of the last answer, or of the request that followed it."""
-    silent: float = 0.0
+    heartbeat_age: float = 0.0
     """Heartbeat age of the learner in seconds, at the last answer."""
     unavailable_at: float | None = None
     """`time.monotonic()` of the first failed request since the last answer."""
@@ -116,7 +116,7 @@ class RemotePack:
         self.call = self._request = None
         self.heard_at, self.unavailable_at = time.monotonic(), None
         if answer is not None:
-            self._seconds, self.silent = answer.environment_seconds, answer.silent_seconds
+            self._seconds, self.heartbeat_age = answer.environment_seconds, answer.heartbeat_age_seconds
 
     def hold(self, lost: LearnerLost) -> None:
         """Record the death of the learner, and send no request for HOLD_SECONDS."""

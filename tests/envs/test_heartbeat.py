@@ -19,7 +19,7 @@ class Watched:
     """A source of shaping with a pulse; `seen` has what the cells held at each call of an environment."""
 
     def __init__(self, shaping=()):
-        self.pulse = memoryview(bytearray(16)).cast("q")
+        self.heartbeat = memoryview(bytearray(16)).cast("q")
         self.seen, self.shaping = [], dict.fromkeys(shaping, 0.0)
         self.beats(99)
 
@@ -27,10 +27,10 @@ class Watched:
         return 0, self.shaping
 
     def beats(self, row):
-        self.pulse[ROW] = row
+        self.heartbeat[ROW] = row
 
     def look(self):
-        self.seen.append(tuple(self.pulse))
+        self.seen.append(tuple(self.heartbeat))
 
     def taken(self):
         seen, self.seen = self.seen, []
@@ -58,7 +58,7 @@ def test_a_loop_over_rows_gives_a_sign_after_each():
     source = Watched()
     vector_env = GymVectorEnv("own:env", lambda: Row(source), ROWS, 0, source)
     one_by_one = [(99, 0), (0, 0), (1, 0)]
-    assert (source.taken(), source.pulse[ROW]) == (one_by_one, 2)
+    assert (source.taken(), source.heartbeat[ROW]) == (one_by_one, 2)
     out = private_step_arrays(vector_env.spec, ROWS)
     for advance in (
         lambda: vector_env.reset(out),
@@ -66,7 +66,7 @@ def test_a_loop_over_rows_gives_a_sign_after_each():
     ):
         source.beats(99)
         advance()
-        assert (source.taken(), source.pulse[ROW]) == (one_by_one, 2)
+        assert (source.taken(), source.heartbeat[ROW]) == (one_by_one, 2)
 
 
 def test_environments_of_several_agents_give_a_sign_after_each():
@@ -108,7 +108,7 @@ def test_what_is_made_and_seeded_in_one_call_is_announced(monkeypatch):
     assert type(vector_env).__name__ == "NativeVectorEnv"
     announced = source.taken()[-ROWS:]
     assert announced == [(99, ROWS)] * ROWS
-    assert (source.pulse[ROW] != 99, source.pulse[AT_ONCE]) == (True, 0)
+    assert (source.heartbeat[ROW] != 99, source.heartbeat[AT_ONCE]) == (True, 0)
     out = private_step_arrays(vector_env.spec, ROWS)
     vector_env.reset(out)
     assert [rows for _, rows in source.taken()] == [ROWS] * ROWS
@@ -135,4 +135,4 @@ def test_atari_announces_the_making_and_seeding_of_its_engine(monkeypatch):
     vector_env = AtariVectorEnv("pong", ROWS, 0, AtariOptions(), source)
     vector_env.reset(private_step_arrays(vector_env.spec, ROWS))
     assert [rows for _, rows in source.taken()] == [ROWS, ROWS]
-    assert source.pulse[AT_ONCE] == 0
+    assert source.heartbeat[AT_ONCE] == 0
