@@ -130,7 +130,7 @@ def inference_batch(sampler: Any, shared: Any, vector_envs_per_actor: int) -> Ca
 
     def serve() -> int:
         taken = sum(vector_env.taken for vector_env in batch)
-        sampler.serve()
+        sampler.run_inference()
         while shared.full:
             shared.free.append(shared.full.popleft())
         return int(sum(vector_env.taken for vector_env in batch) - taken) * int(batch[0].box.rows)

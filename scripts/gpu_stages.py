@@ -152,7 +152,7 @@ class Stand:
         actions = []
         while not self.trainer.has_batch:
             self.advance()
-            self.sampler.serve()
+            self.sampler.run_inference()
             actions.append(np.concatenate([box.action.ravel() for box in self.boxes]))
         return actions
 
@@ -431,7 +431,7 @@ def _answers(at: Stand) -> tuple[float, int]:
         if number == 10:
             with pack.streams.learning():
                 at.trainer.load(Load(1, 1, 1, at.values, of_slot=0, donor=0))
-        at.sampler.serve()
+        at.sampler.run_inference()
         at.finish()  # the values below are computed on another stream
         at.give_back()
         for vector_env in at.sampler.vector_envs[:served]:
@@ -439,7 +439,7 @@ def _answers(at: Stand) -> tuple[float, int]:
             kept = {name: vector_env.stacks.get(name, obs[t]) for name, obs in rollout.obs.items()}
             obs = {name: rollout.layouts[name].as_seen(x.unflatten(0, (3, -1))) for name, x in kept.items()}
             first = torch.from_numpy(rollout.first[t].reshape(3, -1)).to(pack.device)
-            params, value, _ = pack.serve(obs, vector_env.state.unflatten(0, (3, -1)), first)
+            params, value, _ = pack.infer(obs, vector_env.state.unflatten(0, (3, -1)), first)
             action = rollout.action[t].unflatten(0, (3, -1))
             log_prob = at.sampler.distribution.log_prob(params, action)
             error = max(error, _distance(value.flatten(), rollout.value[t]))
@@ -470,7 +470,7 @@ def races(job: Job) -> dict[str, Any]:
 
         def take_turn() -> torch.Tensor:
             at.advance(still=True)
-            at.sampler.serve()
+            at.sampler.run_inference()
             at.give_back()
             vector_env = at.sampler.vector_envs[0]
             with pack.streams.acting():
@@ -582,7 +582,7 @@ def turn(job: Job) -> dict[str, Any]:
         vector_envs = list(at.sampler.vector_envs)
 
         def serve() -> None:
-            at.sampler.serve()
+            at.sampler.run_inference()
             at.give_back()
 
         for number in (1, 2, 4, 8, 16):

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from pbt_rl.actors.mailbox import OBSERVATIONS
 from pbt_rl.algos.pack import Pack
-from pbt_rl.learner.sampler import Sampler, ServedVectorEnv
+from pbt_rl.learner.sampler import SampledVectorEnv, Sampler
 from pbt_rl.learner.shared import SharedState, SlotHolder
 from pbt_rl.learner.simulators.sampler import AnySampler, SlotShaping
 from pbt_rl.learner.trainer import Trainer
@@ -132,7 +132,7 @@ def vector_env_rows(saved: Mapping[str, Any]) -> int:
     return rows
 
 
-def _vector_env(vector_env: ServedVectorEnv) -> dict[str, Any]:
+def _vector_env(vector_env: SampledVectorEnv) -> dict[str, Any]:
     """Return a waiting vector env's last observation and preceding recurrent state."""
     return {
         "obs": {name: _encoded(_host(obs)) for name, obs in _newest(vector_env).items()},
@@ -142,12 +142,12 @@ def _vector_env(vector_env: ServedVectorEnv) -> dict[str, Any]:
     }
 
 
-def _newest(vector_env: ServedVectorEnv) -> dict[str, Tensor]:
+def _newest(vector_env: SampledVectorEnv) -> dict[str, Tensor]:
     """Return the last observation, with stacked frames."""
     return {name: vector_env.stacks.get(name, obs[-1]) for name, obs in vector_env.rollout.obs.items()}
 
 
-def _restore_vector_env(vector_env: ServedVectorEnv, saved: Mapping[str, Any]) -> None:
+def _restore_vector_env(vector_env: SampledVectorEnv, saved: Mapping[str, Any]) -> None:
     for name, obs in _newest(vector_env).items():
         obs.copy_(torch.from_numpy(_decoded(saved["obs"][name])))
     vector_env.rollout.first[-1] = _decoded(saved["first"])

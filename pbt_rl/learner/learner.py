@@ -328,7 +328,7 @@ class Learner:
         self.clock.tick(trains=self.sampler.begun)
         if self._on_policy:
             return self._iterate_on_policy(heard)
-        busy = not self.paused and self.sampler.serve()
+        busy = not self.paused and self.sampler.run_inference()
         if self.trainer.has_batch:
             with self.trainer.wake:
                 self.trainer.wake.notify()
@@ -347,7 +347,7 @@ class Learner:
         if busy:  # a batch covers all vector envs or just one, so all can resume
             self.sampler.resume_finished()
             self._learned = False
-        busy = self.sampler.serve() or busy
+        busy = self.sampler.run_inference() or busy
         while self.trainer.has_batch:
             self.trainer.learn()
             self._report()

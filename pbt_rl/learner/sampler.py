@@ -32,7 +32,7 @@ from pbt_rl.learner.shared import SharedState
 
 
 @dataclass(eq=False)
-class ServedVectorEnv:
+class SampledVectorEnv:
     """Learner's side of a vector env: its mailbox and its current rollout."""
 
     number: int
@@ -99,7 +99,7 @@ class Sampler:
         self.memory = memory = Memory.make(made, number + self.SPARE, len(boxes) + self.SPARE)
         buffers = [Rollout(made, i, memory.rollouts) for i in range(number)]
         self.vector_envs = [
-            ServedVectorEnv(
+            SampledVectorEnv(
                 number,
                 box,
                 wake_fd,
@@ -112,7 +112,7 @@ class Sampler:
         ]
         shared.ended_versions.extend(np.full(made.rows, -1, np.int64) for _ in boxes)
         shared.free.extend(buffers)
-        self._resting: list[ServedVectorEnv] = []
+        self._resting: list[SampledVectorEnv] = []
         self._frames = frames
         self.between_policies: Callable[[], object] = lambda: None
         """Called within an inference batch, between the forward passes of two policies. It may edit members.
@@ -121,14 +121,14 @@ class Sampler:
         from its start.
         """
 
-    def serve(self) -> bool:
+    def run_inference(self) -> bool:
         """Run inference for all vector envs with a step and a buffer. True if there was one."""
         began = time.thread_time()
         with self._pack.streams.acting():
             self.take_resets()
             if not any(self._shared.pack.holders):
                 return False
-            ready: list[ServedVectorEnv] = []
+            ready: list[SampledVectorEnv] = []
             for vector_env in sorted(self.vector_envs, key=lambda u: u.rollouts):
                 if vector_env.has_step and vector_env.t <= self._steps:
                     ends = vector_env.t == self._steps and not self._on_policy
@@ -164,7 +164,7 @@ class Sampler:
     def close(self) -> None:
         """Do nothing, because the fleet owns the mailboxes."""
 
-    def run_inference_batches(self, ready: list[ServedVectorEnv]) -> None:
+    def run_inference_batches(self, ready: list[SampledVectorEnv]) -> None:
         """Store the steps of these vector envs and answer them."""
         for vector_env in ready:
             self._arrive(vector_env)
@@ -185,7 +185,7 @@ class Sampler:
             self._act(vector_envs)
         self._shared.sampling.inference_seconds += time.thread_time() - began
 
-    def rest(self, vector_env: ServedVectorEnv) -> None:
+    def rest(self, vector_env: SampledVectorEnv) -> None:
         """Make a vector env wait for `resume_finished` after its rollout."""
         vector_env.t = self._steps + 1
         self._resting.append(vector_env)
@@ -202,7 +202,7 @@ class Sampler:
             for vector_env in self.vector_envs:
                 vector_env.state.view(self._pack.num_policies, self._envs, -1)[slot] = 0
 
-    def _arrive(self, vector_env: ServedVectorEnv) -> None:
+    def _arrive(self, vector_env: SampledVectorEnv) -> None:
         """Store the host part of a step: the outcome of action t-1, and episode starts."""
         step, t, rollout = vector_env.box.step, vector_env.t, vector_env.rollout
         if vector_env.taken:
@@ -220,7 +220,7 @@ class Sampler:
         rollout.first[t] = step.first
         vector_env.taken += 1
 
-    def _note_episodes(self, vector_env: ServedVectorEnv) -> None:
+    def _note_episodes(self, vector_env: SampledVectorEnv) -> None:
         """Credit episodes to members. An episode that started before the member entered its slot does not count."""
         step, shared = vector_env.box.step, self._shared
         if self._frames is not None:
@@ -263,7 +263,7 @@ class Sampler:
             if all(row in episodes for row in together)
         ]
 
-    def _act(self, vector_envs: list[ServedVectorEnv]) -> None:
+    def _act(self, vector_envs: list[SampledVectorEnv]) -> None:
         """Run one packed forward pass for these vector envs, then answer each."""
         pack, envs = self._pack, self._envs
         shape = (pack.num_policies, len(vector_envs) * envs)
@@ -314,7 +314,7 @@ class Sampler:
                 vector_env.state.copy_(state_PBS[:, mine].flatten(0, 1))
             self._answer(vector_env, on_host[:, mine])
 
-    def _answer(self, vector_env: ServedVectorEnv, action_PBA: NDArray[np.generic]) -> None:
+    def _answer(self, vector_env: SampledVectorEnv, action_PBA: NDArray[np.generic]) -> None:
         """Write actions into a mailbox and wake its actor."""
         vector_env.box.action[:] = self.distribution.delivered(
             action_PBA.reshape(vector_env.box.action.shape)
@@ -322,7 +322,7 @@ class Sampler:
         vector_env.t += 1
         vector_env.box.publish_action(vector_env.wake_fd)
 
-    def _next_rollout(self, vector_env: ServedVectorEnv) -> Rollout:
+    def _next_rollout(self, vector_env: SampledVectorEnv) -> Rollout:
         """Take a free buffer. It starts with the vector env's current recurrent state."""
         rollout = self._shared.free.popleft()
         self._pack.streams.after(rollout.ready)
@@ -330,7 +330,7 @@ class Sampler:
         rollout.vector_env, rollout.lineage_version[:] = vector_env.number, self._lineage_version
         return rollout
 
-    def _go_on_in(self, vector_env: ServedVectorEnv, rollout: Rollout) -> None:
+    def _go_on_in(self, vector_env: SampledVectorEnv, rollout: Rollout) -> None:
         """Start a rollout with the observation that ended the last one."""
         rollout.follow(vector_env.rollout, vector_env.stacks)
         vector_env.rollout, vector_env.t = rollout, 0

@@ -58,7 +58,7 @@ def receive(learner, rollouts, received, seconds=60):
     while max(missing.values()) > 0:
         assert time.monotonic() < deadline
         filling = {id(vector_env.rollout): i for i, vector_env in enumerate(sampler.vector_envs)}
-        if not sampler.serve():
+        if not sampler.run_inference():
             time.sleep(0.001)
         while learner.shared.full:
             rollout = learner.shared.full.popleft()

@@ -130,7 +130,7 @@ class DrivenLearner:
                 return
             for actor in self.actors:
                 actor.advance()
-            self.learner.sampler.serve()
+            self.learner.sampler.run_inference()
         raise AssertionError(f"no batch after {turns} turns")
 
     def batches(self, number: int) -> None:

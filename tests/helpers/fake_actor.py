@@ -154,7 +154,7 @@ class Bench:
                 return list(self.shared.full)
             for actor in self.actors:
                 actor.advance()
-            self.sampler.serve()
+            self.sampler.run_inference()
         raise AssertionError(f"{len(self.shared.full)} of {rollouts} rollouts after {turns} turns")
 
     def take(self, rollouts: int) -> list:

@@ -24,12 +24,12 @@ def batch(driven):
     """All vector envs deliver a step and are answered."""
     for actor in driven.actors:
         assert actor.advance()
-    assert driven.learner.sampler.serve()
+    assert driven.learner.sampler.run_inference()
 
 
 def turn_with(driven, monkeypatch, message, during=1):
     """Such a turn, in which a message arrives while a slot is computed; returns what was answered before slot 2 was."""
-    serve, before_2 = Group.serve, []
+    serve, before_2 = Group.infer, []
 
     def noted(group, *inputs):
         if group.slots == (2,):
@@ -104,7 +104,7 @@ def test_a_rollout_that_begins_in_the_turn_of_an_edit_is_of_the_weights_before(d
     for _ in range(20):
         for actor in driven.actors:
             actor.advance()
-        driven.learner.sampler.serve()
+        driven.learner.sampler.run_inference()
         if driven.learner.trainer.has_batch:
             driven.learner.trainer.learn()
     assert all(vector_env.rollouts > before for vector_env, before in zip(vector_envs, began, strict=True))
@@ -117,7 +117,7 @@ def test_recurrent_state_of_the_old_weights_is_not_gone_on_with(monkeypatch):
     with DrivenLearner(packing="loop", core="gru") as driven:
         batch(driven)
         turn_with(driven, monkeypatch, driven.message(AFTER, 1, "copy", 1, driven.values))
-        serve, begins = Group.serve, {}
+        serve, begins = Group.infer, {}
 
         def noted(group, obs, state, first):
             begins[group.slots] = state.clone()

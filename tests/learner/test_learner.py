@@ -71,7 +71,7 @@ def test_a_linear_rate_falls_with_the_frames_of_each_member():
         while len(shares) < 3:
             for actor in fleet.packs[0].actors:
                 actor.iterate()
-            learner.sampler.serve()
+            learner.sampler.run_inference()
             if learner.trainer.has_batch:
                 learner.trainer.learn()
                 shares.append(1 - sampled.steps[0] / 1000)
@@ -137,7 +137,7 @@ def test_a_statistic_of_a_users_own_loss_is_reported_by_its_name():
         while learned.updates[0] == 0:
             for actor in fleet.packs[0].actors:
                 actor.iterate()
-            fleet.packs[0].learner.sampler.serve()
+            fleet.packs[0].learner.sampler.run_inference()
             while fleet.packs[0].learner.trainer.has_batch:
                 fleet.packs[0].learner.trainer.learn()
         assert learned.take_means(0)["regression_weight"] > 1.0

@@ -182,7 +182,7 @@ def test_vector_envs_served_together_give_the_network_the_stored_images_channels
             t = bench.sampler.vector_envs[0].t
             for actor in bench.actors:
                 actor.advance()
-            bench.sampler.serve()
+            bench.sampler.run_inference()
             screen = seen.pop()["screen"]
             assert screen.stride(-3) == 1, "the four frames of a pixel lie side by side"
             newest = [u.rollout.obs["screen"][3 + t].view(2, ENVS, 36, 36) for u in bench.sampler.vector_envs]
@@ -220,7 +220,7 @@ def test_sync_vector_envs_rest_until_resumed_and_go_on_with_new_weights():
         rollouts = bench.take(2)
         for _ in range(5):
             assert not any(actor.advance() for actor in bench.actors), "no actions were given"
-            assert not bench.sampler.serve()
+            assert not bench.sampler.run_inference()
         last_values = [r.value[-1].clone() for r in rollouts]
         bench.pack.state["param"].mul_(0.5)
         bench.pack.publish((0, 1))
@@ -239,7 +239,7 @@ def test_async_vector_envs_wait_for_a_free_buffer_and_lose_nothing():
         for _ in range(3 * STEPS):
             for actor in bench.actors:
                 actor.advance()
-            bench.sampler.serve()
+            bench.sampler.run_inference()
         assert len(bench.shared.full) == 1
         assert all(vector_env.t == STEPS for vector_env in bench.sampler.vector_envs if vector_env.has_step)
         rollouts = [bench.shared.full.popleft()]
@@ -313,7 +313,7 @@ def test_steps_and_episodes_are_counted_for_their_members():
 def served(bench: Bench) -> list[int]:
     """Take a turn; return the vector envs that were answered."""
     before = [vector_env.t for vector_env in bench.sampler.vector_envs]
-    bench.sampler.serve()
+    bench.sampler.run_inference()
     return [
         i
         for i, (t, vector_env) in enumerate(zip(before, bench.sampler.vector_envs, strict=True))
@@ -364,7 +364,7 @@ def test_an_actor_whose_vector_env_finds_no_buffer_waits_too():
         while first[0].t < STEPS:
             for vector_env in bench.actors[:2]:
                 vector_env.advance()
-            bench.sampler.serve()
+            bench.sampler.run_inference()
         for vector_env in bench.actors:
             vector_env.advance()
         assert served(bench) == [0, 2, 3]  # one buffer: vector env 0 goes on in it, vector env 1 waits

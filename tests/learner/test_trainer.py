@@ -167,7 +167,7 @@ def test_versions_under_which_no_episode_runs_are_forgotten_and_no_answer_differ
             evaluations |= holder.evaluations
             for actor in bench.actors:
                 actor.advance()
-            sampler.serve()
+            sampler.run_inference()
             sampler.resume_finished()
             while bench.shared.full:
                 bench.shared.free.append(bench.shared.full.popleft())

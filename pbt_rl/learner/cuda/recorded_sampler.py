@@ -25,14 +25,14 @@ from pbt_rl.algos.pack import Pack
 from pbt_rl.algos.rollout import OBS, Memory, Rollout
 from pbt_rl.learner.cuda.memory import host_buffer
 from pbt_rl.learner.cuda.recording import RUNS, NotRecordedError, Recording, Replays, recorder_of
-from pbt_rl.learner.sampler import Sampler, ServedVectorEnv
+from pbt_rl.learner.sampler import SampledVectorEnv, Sampler
 
 SIZES = (1, 2, 4, 8, 16, 32, 64)
 """Numbers of vector envs per inference batch."""
 MOST_VECTOR_ENVS = SIZES[-1]
 INDICES = 5
 """Indices of each step: vector env; rollout and time of the observation; rollout and time of the action."""
-Step = tuple[ServedVectorEnv, Rollout | None]
+Step = tuple[SampledVectorEnv, Rollout | None]
 """A vector env, and its next rollout if this observation ends the current one."""
 
 
@@ -111,7 +111,7 @@ class RecordedSampler(Sampler):
         self.generator.set_state(chance)
         self.replays.restart()
 
-    def run_inference_batches(self, ready: list[ServedVectorEnv]) -> None:
+    def run_inference_batches(self, ready: list[SampledVectorEnv]) -> None:
         """Run inference in batches of at most MOST_UNITS vector envs."""
         # In a loop over policies, the graph depends on which slots are idle.
         possible = self._recorder is not None and not (self._pack.packing == "loop" and any(self._pack.idle))
@@ -126,7 +126,7 @@ class RecordedSampler(Sampler):
                 self._arrive(vector_env)
             self._act_recorded(vector_envs)
 
-    def _act_recorded(self, vector_envs: list[ServedVectorEnv]) -> None:
+    def _act_recorded(self, vector_envs: list[SampledVectorEnv]) -> None:
         """Do the same as `_act` by a CUDA graph. It also stores the observations."""
         streams, version = self._pack.streams, self._shared.pack.weights_version.copy()
         for vector_env in vector_envs:

@@ -112,7 +112,7 @@ def _batch_of(pack: Pack, spec: EnvSpec, rows: int) -> Callable[[], Tensor]:
     state = torch.zeros((*shape, pack.state_size), device=pack.device)
 
     def compute() -> Tensor:
-        params, value, _ = pack.serve(obs, state, first)
+        params, value, _ = pack.infer(obs, state, first)
         return params.sum() + value.sum()
 
     return compute

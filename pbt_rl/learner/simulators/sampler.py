@@ -154,7 +154,7 @@ class ResidentSampler:
         if self._inference.rounds is not None:
             self._inference.rounds.open_rounds(slot)
 
-    def serve(self) -> bool:
+    def run_inference(self) -> bool:
         """Fill a rollout, unless all slots are empty. True if it was filled."""
         shared = self._shared
         if shared.full or not any(shared.pack.holders):

@@ -13,7 +13,7 @@ def batch(driven, vector_envs):
     """Let these vector envs take a step and be served."""
     for number in vector_envs:
         assert driven.actors[number].advance()
-    assert driven.learner.sampler.serve()
+    assert driven.learner.sampler.run_inference()
 
 
 def give_back(driven):
@@ -35,7 +35,7 @@ def test_every_step_is_in_its_place_however_many_vector_envs_a_turn_has(recorder
             for number in vector_envs:
                 assert driven.actors[number].advance()
                 seen[number].append(driven.actors[number]._box.step.obs["obs"].copy())
-            driven.learner.sampler.serve()
+            driven.learner.sampler.run_inference()
             for number in vector_envs:
                 vector_env = sampler.vector_envs[number]
                 at = vector_env.t - 1 + vector_env.rollout.layouts["obs"].history

@@ -41,7 +41,7 @@ def live(driven, device, batches=3):
         advanced = [actor.advance() for actor in driven.actors]
         if not any(advanced):
             time.sleep(0.002)  # a loop that only asks would take the interpreter from the trainer
-        learner.sampler.serve()
+        learner.sampler.run_inference()
         with learner.trainer.wake:
             learner.trainer.wake.notify()
     learner.trainer.stopping = True

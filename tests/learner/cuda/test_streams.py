@@ -63,7 +63,7 @@ def live(driven, order, turns=8):
         for actor in driven.actors:
             actor.advance()
         order.late = batch % 4 != 0
-        learner.sampler.serve()
+        learner.sampler.run_inference()
         learner._report()
     assert batches >= 2
 

@@ -196,7 +196,7 @@ def test_a_rollout_waits_for_nothing_but_one_fetch(monkeypatch):
             torch.Tensor, "cpu", lambda x: (read.append(x.numel() * x.element_size()), fetch(x))[1]
         )
         with Counting() as counting:
-            assert sampler.serve()
+            assert sampler.run_inference()
         assert counting.waits == 0
         assert len(read) == 1
         assert read[0] < POLICIES * 256
@@ -335,7 +335,7 @@ def test_a_limit_is_followed_by_the_value_of_its_final_observation(monkeypatch, 
         sampler = stand.learner.sampler
         for _ in range(2):
             steps.clear()
-            assert sampler.serve()
+            assert sampler.run_inference()
             expected, by_final = sampler.rollout.fields["value"][:, :STEPS].clone(), 0
             for row in range(POLICIES * ROWS):
                 at = [t for t, (truncated, _, _) in enumerate(steps) if truncated[row]][-1:]
