@@ -27,8 +27,8 @@ from .base import EnvSpec, ShapingSource, VectorEnv
 from .episodes import all_at_once, heartbeat_of
 from .family import Backend, EnvOptions, Kind, keywords_backend, load_backend
 from .gym import GymVectorEnv, describe, recipe
+from .lookup import plugins
 from .old_gym import remedy
-from .registry import plugins
 from .time_limits import closing, making, time_limit
 from .vectors import KIND as VECTOR
 

@@ -21,8 +21,8 @@ from .custom import find_factory, kind_of, make, resident_backend, takes, vector
 from .episodes import all_at_once, heartbeat_of
 from .family import Backend, EnvOptions
 from .gym import GymVectorEnv, maker
+from .lookup import backend_of, family_of, seeing
 from .pictures import Frames, Picture
-from .registry import backend_of, family_of, seeing
 from .values import metadata_of
 
 

@@ -43,7 +43,7 @@ from pbt_rl.actors.mailbox import OBSERVATIONS
 from pbt_rl.config import Config, LearnerConfig
 from pbt_rl.config.command import parse_train
 from pbt_rl.envs.base import cpu_clock, default_shaping_source, private_step_arrays, random_within
-from pbt_rl.envs.registry import make_vector_env, recipe
+from pbt_rl.envs.lookup import make_vector_env, recipe
 from pbt_rl.options.declare import changed
 from pbt_rl.plan import Machine
 from pbt_rl.run.memory import Memory, Start

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pbt_rl.errors import EnvSetupError
 
-from ..registry import EnvOptions, probe
+from ..lookup import EnvOptions, probe
 from .options import DmlabOptions
 from .process import LabError, Labs
 from .vector_env import level_scripts, pool_seed, row_setup

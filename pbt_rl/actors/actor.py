@@ -29,7 +29,7 @@ from pbt_rl.envs.base import EnvSpec, FollowsMatchups, SavesState, SpreadsPhases
 from pbt_rl.envs.conventions import Watch, once
 from pbt_rl.envs.first_trial import environment_traceback
 from pbt_rl.envs.lazy_construction import LazyConstruction
-from pbt_rl.envs.registry import EnvOptions, make_vector_env
+from pbt_rl.envs.lookup import EnvOptions, make_vector_env
 from pbt_rl.errors import EnvSetupError
 from pbt_rl.processes.child import begin_child, send_failure
 from pbt_rl.processes.polling import AdaptivePoller

@@ -20,7 +20,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from pbt_rl.envs import base, registry
+from pbt_rl.envs import base, lookup
 from pbt_rl.envs.conventions import Watch, boxes, once
 from pbt_rl.envs.first_trial import environment_traceback
 from pbt_rl.envs.gym import GymVectorEnv
@@ -144,7 +144,7 @@ class _Source:
 class DryRun:
     """Runs of an environment with a random policy."""
 
-    def __init__(self, env_id: str, options: registry.EnvOptions, spec: base.EnvSpec, timeout: float) -> None:
+    def __init__(self, env_id: str, options: lookup.EnvOptions, spec: base.EnvSpec, timeout: float) -> None:
         self.env_id, self.options, self.spec, self.timeout = env_id, options, spec, timeout
         self.rows = ENVIRONMENTS * spec.agents
         self.engine = False
@@ -154,13 +154,13 @@ class DryRun:
         self, seed: int, shaping: base.ShapingSource, ledger: Ledger
     ) -> tuple[base.VectorEnv, Ledger | None]:
         """Construct a vector env, with recording wrappers if its environments are Gymnasium's."""
-        made = (registry.make_raw(self.env_id, replace(self.options, first_row=row)) for row in count())
+        made = (lookup.make_raw(self.env_id, replace(self.options, first_row=row)) for row in count())
         raw = next(made)
         self.engine = raw is None
         if not isinstance(raw, gymnasium.Env):
             if raw is not None:
                 close_in_time(raw)
-            return registry.make_vector_env(self.env_id, self.rows, seed, self.options, shaping), None
+            return lookup.make_vector_env(self.env_id, self.rows, seed, self.options, shaping), None
         given = chain([raw], made)
 
         def make() -> gymnasium.Env[Any, Any]:

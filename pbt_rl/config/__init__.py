@@ -14,14 +14,14 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
-from pbt_rl.algos import registry as algorithms
+from pbt_rl.algos import lookup as algorithms
 from pbt_rl.algos.hypers import LearnerHypers
 from pbt_rl.algos.model_config import ModelConfig
 from pbt_rl.controllers.hypers import shaping_given
+from pbt_rl.controllers.lookup import controller_entry, texts
 from pbt_rl.controllers.options import PbtConfig, ScheduleConfig, SearchConfig
-from pbt_rl.controllers.registry import controller_entry, texts
-from pbt_rl.envs import registry as environments
-from pbt_rl.envs.registry import EnvOptions, FamilyOptions, keywords
+from pbt_rl.envs import lookup as environments
+from pbt_rl.envs.lookup import EnvOptions, FamilyOptions, keywords
 from pbt_rl.envs.shaping import names_of
 from pbt_rl.errors import ConfigError, require
 from pbt_rl.options.declare import names_module, names_object, option, with_fields, with_groups

@@ -39,7 +39,7 @@ from pbt_rl.envs.base import (
     private_step_arrays,
     random_actions,
 )
-from pbt_rl.envs.registry import EnvOptions, evaluation_options, make_vector_env, probe
+from pbt_rl.envs.lookup import EnvOptions, evaluation_options, make_vector_env, probe
 from pbt_rl.envs.time_limits import closing
 from pbt_rl.errors import ConfigError, environment_code
 from pbt_rl.learner import build

@@ -17,7 +17,7 @@ from pbt_rl.algos.model_config import ModelConfig
 from pbt_rl.algos.pack import Pack
 from pbt_rl.envs.actions import action_decoder
 from pbt_rl.envs.base import EnvSpec
-from pbt_rl.envs.registry import EnvOptions, evaluation_options, make_raw, probe
+from pbt_rl.envs.lookup import EnvOptions, evaluation_options, make_raw, probe
 from pbt_rl.envs.spaces import Leaf, leaves_of, read_rows
 from pbt_rl.envs.time_limits import closing
 from pbt_rl.envs.values import array_of

@@ -25,7 +25,7 @@ from pbt_rl.controllers.decisions import Controller, Decision
 from pbt_rl.controllers.hypers import Values
 from pbt_rl.display.terminal import in_words
 from pbt_rl.population.dispatch import Dispatch
-from pbt_rl.population.matchups.run import RunMatchups
+from pbt_rl.population.matchups.run_matchups import RunMatchups
 from pbt_rl.population.population import Population
 from pbt_rl.population.slots import Slots
 from pbt_rl.population.store import State

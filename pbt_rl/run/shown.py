@@ -14,16 +14,16 @@ from pbt_rl.algos.encoders import CNNS, is_grid, is_image, is_text
 from pbt_rl.config import Config, LearnerConfig
 from pbt_rl.config.budget import in_frames
 from pbt_rl.controllers.hypers import OFF, HyperSpec, Values
-from pbt_rl.controllers.registry import controller_entry
+from pbt_rl.controllers.lookup import controller_entry
 from pbt_rl.controllers.tuning import chosen
 from pbt_rl.display.terminal import counted
 from pbt_rl.envs.base import ACTION_MASK, LAST, EnvSpec
-from pbt_rl.envs.registry import FAMILIES, SHORT_NAMES, backend_of
+from pbt_rl.envs.lookup import FAMILIES, SHORT_NAMES, backend_of
 from pbt_rl.learner.build import normalized_obs, obs_layouts
 from pbt_rl.options.declare import table
 from pbt_rl.options.words import as_words
 from pbt_rl.plan import PackPlan
-from pbt_rl.population.matchups import run as matchups
+from pbt_rl.population.matchups import run_matchups as matchups
 from pbt_rl.registry import CONTROLLERS, READY_RULES, RULES
 from pbt_rl.run import control
 from pbt_rl.run.memory_check import memory_notes

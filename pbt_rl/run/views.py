@@ -12,12 +12,12 @@ from pbt_rl.controllers.controllers import PbtController, innermost
 from pbt_rl.controllers.decisions import Controller
 from pbt_rl.controllers.events import Round
 from pbt_rl.controllers.lineage import Lineage, Noise
-from pbt_rl.controllers.registry import controller_entry
+from pbt_rl.controllers.lookup import controller_entry
 from pbt_rl.display.ranking import best, best_member, number, replacements
 from pbt_rl.display.terminal import counted
 from pbt_rl.display.view import RunView
-from pbt_rl.envs.registry import backend_of
-from pbt_rl.learner.simulators import run as rows_of_simulators
+from pbt_rl.envs.lookup import backend_of
+from pbt_rl.learner.simulators import plan as rows_of_simulators
 from pbt_rl.population.dispatch import Dispatch
 from pbt_rl.population.population import Population
 from pbt_rl.record.journal import journal_events

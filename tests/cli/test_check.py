@@ -11,8 +11,8 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 
 from pbt_rl.cli.check import check
-from pbt_rl.envs import registry
-from pbt_rl.envs.registry import EnvOptions
+from pbt_rl.envs import lookup
+from pbt_rl.envs.lookup import EnvOptions
 from pbt_rl.errors import EnvSetupError
 from tests.helpers.runs import start, train
 
@@ -351,7 +351,7 @@ def test_vectors_and_engines_are_checked_through_their_vector_envs():
     report = check(f"{__name__}:vector", EnvOptions(), 200)
     assert report.mistakes == []
     assert "round trip" in dict(report.facts)
-    assert registry.make_raw("atari/pong", EnvOptions()) is None
+    assert lookup.make_raw("atari/pong", EnvOptions()) is None
     report = check("atari/pong", EnvOptions(), 400)
     assert report.mistakes == []
     assert ("frames", "4 a step") in report.facts

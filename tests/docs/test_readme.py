@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from pbt_rl.envs.base import private_step_arrays
-from pbt_rl.envs.registry import EnvOptions, make_vector_env, probe
+from pbt_rl.envs.lookup import EnvOptions, make_vector_env, probe
 from tests.helpers.runs import start
 
 ROOT = Path(__file__).resolve().parent.parent.parent

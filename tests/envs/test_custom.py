@@ -7,9 +7,9 @@ import gymnasium
 import numpy as np
 import pytest
 
-from pbt_rl.envs import registry
+from pbt_rl.envs import lookup
 from pbt_rl.envs.base import default_shaping_source, private_step_arrays
-from pbt_rl.envs.registry import EnvOptions, keywords, make_vector_env, probe, recipe
+from pbt_rl.envs.lookup import EnvOptions, keywords, make_vector_env, probe, recipe
 from pbt_rl.envs.shaping import frames_per_step
 from pbt_rl.errors import EnvSetupError
 
@@ -119,7 +119,7 @@ def test_an_option_that_is_no_pair_is_refused(pairs):
 
 
 def test_options_reach_gym_and_are_refused_elsewhere():
-    assert registry.make_raw("gym/FrozenLake-v1", options("map_name=8x8")).observation_space.n == 64
+    assert lookup.make_raw("gym/FrozenLake-v1", options("map_name=8x8")).observation_space.n == 64
     with pytest.raises(EnvSetupError, match=r"gym/FrozenLake-v1 cannot be made.*mapname"):
         probe("gym/FrozenLake-v1", options("mapname=8x8"))
     with pytest.raises(EnvSetupError, match=r"--env-option size=.* toy/"):
@@ -128,8 +128,8 @@ def test_options_reach_gym_and_are_refused_elsewhere():
 
 def test_an_installed_entry_point_is_found_by_name_and_takes_a_level(monkeypatch):
     point = EntryPoint("mine", "custom_of_a_test:make_level", "pbt_rl.envs")
-    monkeypatch.setattr(registry, "entry_points", lambda group: [point] if group == point.group else [])
-    assert registry.plugins() == {"mine": point}
+    monkeypatch.setattr(lookup, "entry_points", lambda group: [point] if group == point.group else [])
+    assert lookup.plugins() == {"mine": point}
     assert probe("mine", EnvOptions()).frame_skip == 1
     assert probe("mine/fast", options("size=5")) == probe("mine/fast", options("size=5"))
     spec = probe("mine/fast", options("size=5"))

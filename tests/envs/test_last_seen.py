@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pbt_rl.envs.base import LAST, cpu_clock, default_shaping_source, private_step_arrays, random_actions
-from pbt_rl.envs.registry import EnvOptions, LastActionVectorEnv, make_vector_env, probe
+from pbt_rl.envs.lookup import EnvOptions, LastActionVectorEnv, make_vector_env, probe
 
 SEEING = EnvOptions(last_action_reward=True)
 

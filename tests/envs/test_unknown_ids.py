@@ -4,8 +4,8 @@ import pytest
 
 from pbt_rl.envs import packages, registry
 from pbt_rl.envs.custom import find_factory
+from pbt_rl.envs.lookup import family_of
 from pbt_rl.envs.packages import named_by
-from pbt_rl.envs.registry import family_of
 from pbt_rl.errors import EnvSetupError
 
 MEANT = {

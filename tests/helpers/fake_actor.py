@@ -16,7 +16,7 @@ from pbt_rl.actors.messages import Load, Save, SetValues
 from pbt_rl.actors.store import StatePool, anonymous_memory, layout_of
 from pbt_rl.actors.tables import ShapingTable
 from pbt_rl.algos.distributions import make_distribution
-from pbt_rl.algos.registry import load
+from pbt_rl.algos.lookup import load
 from pbt_rl.config import Config, Hypers, ModelConfig
 from pbt_rl.controllers.hypers import hyper_table
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec

@@ -32,7 +32,7 @@ from pbt_rl.controllers.hypers import hyper_table
 from pbt_rl.controllers.options import PbtConfig
 from pbt_rl.controllers.state import restore_state
 from pbt_rl.plan import Machine, make_plan
-from pbt_rl.population.matchups.run import ratings_of
+from pbt_rl.population.matchups.run_matchups import ratings_of
 from pbt_rl.population.population import Population
 from pbt_rl.population.store import Store
 from pbt_rl.record.folder import to_json

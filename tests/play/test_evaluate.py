@@ -18,7 +18,7 @@ from pbt_rl.config import Config, LearnerConfig, ModelConfig
 from pbt_rl.controllers.hypers import hyper_table
 from pbt_rl.envs.atari import AtariOptions
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec, default_shaping_source, private_step_arrays
-from pbt_rl.envs.registry import EnvOptions, make_vector_env, probe
+from pbt_rl.envs.lookup import EnvOptions, make_vector_env, probe
 from pbt_rl.errors import ConfigError
 from pbt_rl.learner.build import build_net, build_pack
 from pbt_rl.plan import PackPlan

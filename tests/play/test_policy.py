@@ -11,7 +11,7 @@ import torch
 
 from pbt_rl.config import Config, ModelConfig
 from pbt_rl.envs.base import default_shaping_source, private_step_arrays
-from pbt_rl.envs.registry import EnvOptions, evaluation_options, make_vector_env
+from pbt_rl.envs.lookup import EnvOptions, evaluation_options, make_vector_env
 from pbt_rl.envs.toy import Hybrid, Memory
 from pbt_rl.errors import ConfigError
 from pbt_rl.play.evaluate import evaluate

@@ -7,7 +7,7 @@ import pytest
 from pbt_rl.config import Config
 from pbt_rl.config.command import parse_train
 from pbt_rl.controllers.events import Round
-from pbt_rl.envs.registry import probe
+from pbt_rl.envs.lookup import probe
 from pbt_rl.errors import ConfigError
 from pbt_rl.plan import Machine
 from pbt_rl.record.journal import journal_events

@@ -12,7 +12,7 @@ from pbt_rl.actors.mailbox import ACTIONS, BUSY_NS, OBSERVATIONS
 from pbt_rl.actors.store import Counts
 from pbt_rl.actors.tables import MatchupTable, ShapingTable
 from pbt_rl.controllers.hypers import SHAPING
-from pbt_rl.envs.registry import make_vector_env
+from pbt_rl.envs.lookup import make_vector_env
 from pbt_rl.plan import Machine
 from pbt_rl.run.memory import Memory
 from tests.helpers import plans

@@ -5,11 +5,11 @@ import json
 
 import pytest
 
-from pbt_rl.algos import registry as algorithms
+from pbt_rl.algos import lookup as algorithms
 from pbt_rl.algos.a3c import A3C
 from pbt_rl.algos.appo import APPO
 from pbt_rl.config.command import parse_train
-from pbt_rl.envs.registry import FAMILIES, EnvOptions, probe
+from pbt_rl.envs.lookup import FAMILIES, EnvOptions, probe
 from pbt_rl.errors import ConfigError
 from pbt_rl.plan import Machine, make_plan
 from pbt_rl.run.train import train

@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from pbt_rl.config import Config, ModelConfig
 from pbt_rl.config.command import parse_train
 from pbt_rl.controllers.hypers import hyper_table
-from pbt_rl.envs.registry import EnvOptions, probe
+from pbt_rl.envs.lookup import EnvOptions, probe
 from pbt_rl.errors import CheckpointBroken, ConfigError
 from pbt_rl.learner.build import build_pack, net_names
 from pbt_rl.plan import Machine, PackPlan

@@ -20,9 +20,9 @@ from pbt_rl.config.command import Layers, parse_train
 from pbt_rl.controllers.events import Round
 from pbt_rl.controllers.hypers import HyperSpec, sample_prior
 from pbt_rl.controllers.lineage import Noise
-from pbt_rl.controllers.registry import controller_entry, texts
+from pbt_rl.controllers.lookup import controller_entry, texts
 from pbt_rl.controllers.tuning import chosen
-from pbt_rl.envs.registry import probe
+from pbt_rl.envs.lookup import probe
 from pbt_rl.errors import ConfigError, environment_code, require
 from pbt_rl.experiments.jobs import GIVEN_BY_THE_SWEEP
 from pbt_rl.options.declare import table

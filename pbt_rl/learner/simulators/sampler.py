@@ -29,7 +29,7 @@ from pbt_rl.config import Config
 from pbt_rl.controllers.hypers import SHAPING
 from pbt_rl.envs.base import MOST_STATS, EnvSpec
 from pbt_rl.envs.first_trial import environment_traceback
-from pbt_rl.envs.registry import make_resident
+from pbt_rl.envs.lookup import make_resident
 from pbt_rl.envs.resident import Checks, ResidentEnv, ResidentStep
 from pbt_rl.errors import ConfigError, EnvSetupError, RunFailed, environment_code
 from pbt_rl.learner.build import rollout_shape

@@ -22,7 +22,7 @@ from pbt_rl.config import Config
 from pbt_rl.controllers.objectives import mean, spread
 from pbt_rl.envs.base import VectorEnv, default_shaping_source, private_step_arrays
 from pbt_rl.envs.family import OUTSIDE
-from pbt_rl.envs.registry import make_vector_env
+from pbt_rl.envs.lookup import make_vector_env
 from pbt_rl.envs.time_limits import closing
 from pbt_rl.play import member as play
 from pbt_rl.play.film import first_clip

@@ -27,7 +27,7 @@ from pbt_rl.envs.base import (
     private_step_arrays,
 )
 from pbt_rl.envs.custom import find_factory
-from pbt_rl.envs.registry import make_vector_env, probe
+from pbt_rl.envs.lookup import make_vector_env, probe
 from pbt_rl.envs.time_limits import closing
 from pbt_rl.errors import ConfigError, environment_code
 from pbt_rl.learner.build import one_thread

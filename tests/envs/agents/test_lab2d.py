@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from pbt_rl.envs import registry
+from pbt_rl.envs import lookup
 from pbt_rl.envs.base import default_shaping_source, private_step_arrays
-from pbt_rl.envs.registry import EnvOptions
+from pbt_rl.envs.lookup import EnvOptions
 from pbt_rl.errors import EnvSetupError
 
 pytest.importorskip("dmlab2d")
@@ -14,10 +14,8 @@ SMALL = {"spriteSize": 1}
 
 def vector_env_of(level, rows, seed=0, **settings):
     options = EnvOptions(keywords=SMALL | settings)
-    spec = registry.probe(f"dmlab2d/{level}", options)
-    vector_env = registry.make_vector_env(
-        f"dmlab2d/{level}", rows, seed, options, default_shaping_source(spec)
-    )
+    spec = lookup.probe(f"dmlab2d/{level}", options)
+    vector_env = lookup.make_vector_env(f"dmlab2d/{level}", rows, seed, options, default_shaping_source(spec))
     out = private_step_arrays(spec, rows)
     vector_env.reset(out)
     return vector_env, out
@@ -45,7 +43,7 @@ def play(vector_env, out, steps, seed=0):
     ],
 )
 def test_every_level_plays(level, agents, nvec):
-    assert f"{level}" in registry.FAMILIES["dmlab2d"].names()
+    assert f"{level}" in lookup.FAMILIES["dmlab2d"].names()
     vector_env, out = vector_env_of(level, 2)
     assert (vector_env.spec.agents, vector_env.spec.action.nvec) == (agents, nvec)
     assert vector_env.spec.obs["obs"].shape[0] == 3
@@ -116,6 +114,6 @@ def test_equal_seeds_give_equal_worlds():
 )
 def test_unusable_settings_are_one_clear_error(level, settings, said):
     with pytest.raises(EnvSetupError, match=said) as error:
-        registry.probe(f"dmlab2d/{level}", EnvOptions(keywords=settings))
+        lookup.probe(f"dmlab2d/{level}", EnvOptions(keywords=settings))
     assert "\n" not in str(error.value)
     assert "\x1b" not in str(error.value)

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from pbt_rl.envs import registry
+from pbt_rl.envs import lookup
 from pbt_rl.envs.agents.multi_agent import MultiAgentVectorEnv
 from pbt_rl.envs.agents.tables import table_of
 from pbt_rl.envs.base import default_shaping_source, private_step_arrays, read_stats
-from pbt_rl.envs.registry import EnvOptions
+from pbt_rl.envs.lookup import EnvOptions
 from pbt_rl.errors import EnvSetupError
 
 pytest.importorskip("pettingzoo")
@@ -16,8 +16,8 @@ PLAIN = EnvOptions()
 
 
 def vector_env_of(env, rows=2, options=PLAIN):
-    spec = registry.probe(env, options)
-    vector_env = registry.make_vector_env(env, rows, 0, options, default_shaping_source(spec))
+    spec = lookup.probe(env, options)
+    vector_env = lookup.make_vector_env(env, rows, 0, options, default_shaping_source(spec))
     out = private_step_arrays(spec, rows)
     vector_env.reset(out)
     return vector_env, out
@@ -89,8 +89,8 @@ def test_parallel_games_have_no_mask_and_options_reach_them():
 
 def test_the_same_seed_gives_the_same_games():
     def hands(seed):
-        spec = registry.probe("pettingzoo/leduc_holdem_v4", PLAIN)
-        vector_env = registry.make_vector_env(
+        spec = lookup.probe("pettingzoo/leduc_holdem_v4", PLAIN)
+        vector_env = lookup.make_vector_env(
             "pettingzoo/leduc_holdem_v4", 8, seed, PLAIN, default_shaping_source(spec)
         )
         out = private_step_arrays(spec, 8)
@@ -253,7 +253,7 @@ def test_games_that_cannot_be_used():
     with pytest.raises(EnvSetupError, match=r"the observations of its agents differ: a has Box.*, b has Box"):
         steps_of(Alone(sizes=(3, 4)), 1)
     with pytest.raises(EnvSetupError, match=r"connect_four_v3 cannot be made: .*columns"):
-        registry.probe("pettingzoo/connect_four_v3", EnvOptions(keywords={"columns": 9}))
+        lookup.probe("pettingzoo/connect_four_v3", EnvOptions(keywords={"columns": 9}))
 
 
 def test_turns_go_on_without_those_that_left():
@@ -279,4 +279,4 @@ def test_turns_go_on_without_those_that_left():
 )
 def test_unknown_games(env, said):
     with pytest.raises(EnvSetupError, match=said):
-        registry.probe(env, PLAIN)
+        lookup.probe(env, PLAIN)

@@ -8,7 +8,7 @@ import pytest
 
 from pbt_rl.envs.atari import AtariOptions
 from pbt_rl.envs.base import ArraySpec, private_step_arrays, random_allowed
-from pbt_rl.envs.registry import EnvOptions, make_vector_env, probe
+from pbt_rl.envs.lookup import EnvOptions, make_vector_env, probe
 from pbt_rl.errors import EnvSetupError
 
 pytest.importorskip("envpool")

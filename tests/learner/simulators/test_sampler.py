@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from pbt_rl.actors.messages import Load, SetValues
 from pbt_rl.config.command import parse_train
-from pbt_rl.envs import registry
+from pbt_rl.envs import lookup
 from pbt_rl.envs.base import ActionSpec, default_shaping_source, private_step_arrays
 from pbt_rl.envs.resident import ResidentVectorEnv
 from pbt_rl.envs.resident.tensor_toys import Pendulum
@@ -80,7 +80,7 @@ class Stand:
 
 def simulate(monkeypatch, kind, *more):
     """Let the learner of the next stand step this pendulum."""
-    spec = registry.probe("tensors/pendulum", registry.DEFAULTS)
+    spec = lookup.probe("tensors/pendulum", lookup.DEFAULTS)
     env = kind(spec, POLICIES * ROWS, "cpu", 0, *more)
     monkeypatch.setattr(sampling, "make_resident", lambda *_: env)
     return env
@@ -110,7 +110,7 @@ def test_both_routes_take_the_same_actions_and_learn_the_same_weights():
         there, back = deque(), deque()
         setup = replace(memory.learners[0], seed=ours.memory.learners[0].seed)
         theirs = Learner(setup, Line(back, there))
-        env = registry.make_resident("tensors/pendulum", pack.rows, seed % 2**31, "cpu", registry.DEFAULTS)
+        env = lookup.make_resident("tensors/pendulum", pack.rows, seed % 2**31, "cpu", lookup.DEFAULTS)
         vector_env, box = ResidentVectorEnv(env, default_shaping_source(spec)), memory.actors[0].boxes[0]
         actions, rewards = [], []
         vector_env.reset(box.step)
@@ -299,7 +299,7 @@ def test_actions_without_bounds_reach_the_simulator_as_they_were_drawn(monkeypat
 
 
 def test_a_vector_env_of_it_plays_whole_first_episodes():
-    spec = registry.probe("tensors/pendulum", registry.DEFAULTS)
+    spec = lookup.probe("tensors/pendulum", lookup.DEFAULTS)
     vector_env = ResidentVectorEnv(Pendulum(spec, 3, "cpu", 0, limit=5), default_shaping_source(spec))
     out, total = private_step_arrays(spec, 3), np.zeros(3)
     vector_env.reset(out)

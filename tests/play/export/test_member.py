@@ -15,7 +15,7 @@ from torch import nn
 from pbt_rl.cli import evaluate as command
 from pbt_rl.config import Config, LearnerConfig, ModelConfig
 from pbt_rl.envs.base import ActionSpec, default_shaping_source, private_step_arrays
-from pbt_rl.envs.registry import EnvOptions, evaluation_options, make_vector_env
+from pbt_rl.envs.lookup import EnvOptions, evaluation_options, make_vector_env
 from pbt_rl.errors import ConfigError
 from pbt_rl.play.evaluate import evaluate
 from pbt_rl.play.export import formats

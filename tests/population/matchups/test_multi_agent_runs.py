@@ -13,7 +13,7 @@ from pbt_rl.errors import ConfigError
 from pbt_rl.plan import Machine, make_plan
 from pbt_rl.play.member import RandomPlayer
 from pbt_rl.population.matchups.against import play_games, rows_of_agents, wilson
-from pbt_rl.population.matchups.run import check_agents
+from pbt_rl.population.matchups.run_matchups import check_agents
 from pbt_rl.run.resolved import ResolvedRun
 from tests.helpers.runs import PROGRESS, start, train
 
