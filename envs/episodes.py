@@ -1,6 +1,6 @@
 """Statistics of running episodes (returns, lengths, shaping versions), and the heartbeat of a vector env.
 
-The heartbeat `heartbeat` shows progress: two cells of memory that the supervisor watches, so that slow environments are
+The heartbeat shows progress: two cells of memory that the supervisor watches, so that slow environments are
 not mistaken for hanging ones. It is the attribute `heartbeat` of a vector env's shaping source (see `ShapingSource`) in
 an actor. A vector env that loops over rows in Python writes `heartbeat[ROW]` after each row: one store, without a
 clock. A single call for all rows gives no heartbeat until it returns. `all_at_once` announces calls that make or seed
