@@ -39,7 +39,7 @@ def turn_with(driven, monkeypatch, message, during=1):
             driven.ours.send(message)
         return result
 
-    monkeypatch.setattr(Group, "serve", noted)
+    monkeypatch.setattr(Group, "infer", noted)
     batch(driven)
     monkeypatch.undo()
     return before_2
@@ -123,7 +123,7 @@ def test_recurrent_state_of_the_old_weights_is_not_gone_on_with(monkeypatch):
             begins[group.slots] = state.clone()
             return serve(group, obs, state, first)
 
-        monkeypatch.setattr(Group, "serve", noted)
+        monkeypatch.setattr(Group, "infer", noted)
         batch(driven)
         assert not begins[(AFTER,)].any()
         assert begins[(BEFORE,)].any()

@@ -178,7 +178,7 @@ def test_an_actor_with_work_that_gives_no_sign_hangs(silent):
 def test_an_actor_is_slow_while_rows_of_any_vector_env_move(silent, number):
     fleet, boxes = silent
     assert list(fleet.events(0.0)) != []
-    boxes[number].pulse[ROW] += 1
+    boxes[number].heartbeat[ROW] += 1
     assert list(fleet.events(0.0)) == []
     boxes[number].header[HEARTBEAT_NS] -= int(60e9)
     assert [event.hung for event in fleet.events(0.0)] == [True], "until they no longer do"
@@ -186,7 +186,7 @@ def test_an_actor_is_slow_while_rows_of_any_vector_env_move(silent, number):
 
 def test_an_actor_that_makes_many_rows_in_one_call_has_time_for_it(silent):
     fleet, boxes = silent
-    boxes[1].pulse[AT_ONCE] = 15
+    boxes[1].heartbeat[AT_ONCE] = 15
     assert list(fleet.events(0.0)) == []
     boxes[1].header[HEARTBEAT_NS] -= int(10e9)
     boxes[0].header[HEARTBEAT_NS] -= int(10e9)

@@ -179,7 +179,7 @@ class RecordedSampler(Sampler):
         obs = {name: self._take_in(name, bucket.inbox[name], indices, first_MR) for name in self._layouts}
         states = self.memory.states
         state = self._joined(states.index_select(0, vector_env_M))
-        params, value, state = self._pack.serve(obs, state, self._joined(first_MR))
+        params, value, state = self._pack.infer(obs, state, self._joined(first_MR))
         action, log_prob = self.distribution.sample(params, self.generator)
         value_MR, action_MRA = self._parted(value), self._parted(action)
         self._put("value", rollout_M, t_M, value_MR)

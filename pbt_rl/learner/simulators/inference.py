@@ -105,7 +105,7 @@ class Inference:
         for name, obs in here.items():
             self._put(self._rollout.obs[name], obs)
         seen = {name: self._layouts[name].as_seen(obs) for name, obs in here.items()}
-        params, value, state = self._pack.serve(seen, self.state, self._at(fields["first"]))
+        params, value, state = self._pack.infer(seen, self.state, self._at(fields["first"]))
         action, log_prob = self._distribution.sample(params, self._generator)
         for name, x in (("value", value), ("action", action), ("log_prob", log_prob)):
             self._put(fields[name], x)

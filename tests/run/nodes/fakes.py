@@ -51,7 +51,7 @@ class FakeBackend:
         return (worker, request.number, len(worker.requests))
 
     def wait(self, calls, _patience_seconds):
-        return [call for call in calls if call[0] not in self.heartbeat_age]
+        return [call for call in calls if call[0] not in self.silent]
 
     def result(self, call):
         worker, number, _ = call
