@@ -224,8 +224,8 @@ class Evaluations:
             drawn = [score for message in chance.messages() for score in message.objectives]
         finally:
             chance.end(0.0)
-        members = [replace(m, final=played.get(m.member)) for m in view.members]
-        return replace(view, members=members, random_play=mean(drawn) if played and drawn else None)
+        views = [replace(m, final=played.get(m.member)) for m in view.members]
+        return replace(view, members=views, random_play=mean(drawn) if played and drawn else None)
 
     def _release(self) -> None:
         playing, self._playing = self._playing, None
