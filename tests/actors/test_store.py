@@ -12,7 +12,7 @@ from tests.helpers.snapshots import snapshot
 @pytest.fixture
 def pool():
     made = StatePool(layout_of(snapshot().arrays))
-    made.construct_more(5)
+    made.grow(5)
     yield made
     made.close()
 
@@ -32,7 +32,7 @@ def test_the_other_side_sees_what_is_written_to_a_view_also_of_entries_that_came
     pool.views(1)["param"][:] = 7
     assert other.read(1)["param"].tolist() == [7.0] * 64
     kept = other.views(1)
-    pool.construct_more(40)
+    pool.grow(40)
     pool.write(39, snapshot(2).arrays, Counts())
     assert other.read(39)["param"].tobytes() == snapshot(2).arrays["param"].tobytes()
     assert kept["param"].tolist() == [7.0] * 64

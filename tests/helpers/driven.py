@@ -173,7 +173,7 @@ class DrivenLearner:
         self._generation += 1
         pool, trainer = self._memory.pool, self.learner.trainer
         if leaves is not None:
-            pool.construct_more(1 + leaves + 1)
+            pool.grow(1 + leaves + 1)
             trainer.members.save(Save(leaves, 0, 1 + leaves))
             self._left.add(leaves)
         if enters is None:

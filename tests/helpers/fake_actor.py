@@ -209,7 +209,7 @@ class Stand:
     def save(self, member: int) -> int:
         """Save a member that holds a slot into an entry of its own; return that."""
         self.entries += 1
-        self.pool.construct_more(self.entries)
+        self.pool.grow(self.entries)
         self.trainer.members.save(Save(member, 0, self.entries - 1))
         return self.entries - 1
 
