@@ -11,7 +11,7 @@ class FakePool:
     def __init__(self):
         self._entries, self.size = {}, 0
 
-    def construct_more(self, entries):
+    def grow(self, entries):
         self.size = max(self.size, entries)
 
     def views(self, entry):
