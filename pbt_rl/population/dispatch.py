@@ -42,9 +42,9 @@ from pbt_rl.controllers.changes import Change
 from pbt_rl.controllers.decisions import StateKey
 from pbt_rl.controllers.state import SHARED, TRANSIENT
 from pbt_rl.population.population import Member, Population
+from pbt_rl.population.slot_assignment import Swap
 from pbt_rl.population.slots import Slots
 from pbt_rl.population.store import Key, RestorePoint, State, Store
-from pbt_rl.population.turns import Swap
 
 
 @dataclass(eq=False)
