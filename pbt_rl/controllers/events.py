@@ -41,7 +41,7 @@ class _Known(Event, frozen=True, tag_field="event"):
 class Spec(Struct, frozen=True):
     """Of the environment's, what a reader of the journal needs. shaping: defaults of the environment's shaping.
 
-    obs, action, seats: as in `EnvSpec`; None in the journals of others.
+    obs, action, agents: as in `EnvSpec`; None in the journals of others.
     """
 
     shaping: dict[str, Value] = {}

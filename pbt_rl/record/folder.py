@@ -12,7 +12,7 @@ runs/NAME/
   .origin          path where the folder was created: it is the user's own run only there, see `RunFolder.is_own`
   logs/            output of actors, learners and environments: actor_0.log, learner_0.log
   report/          output of `pbt-rl report`
-  .lock            locked while a process writes the run, see `record.claim`
+  .lock            locked while a process writes the run, see `record.run_lock`
 """
 
 from __future__ import annotations
