@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection
 
+from pbt_rl.options.renamed import RENAMED
+
 
 def spelt(name: str) -> str:
     """Normalise a name: lower case, `-` between words, no leading dashes."""
@@ -16,6 +18,9 @@ def unknown(name: str, known: Collection[str], *, sign: str = "--") -> str:
     typed = spelt(name)
     last = typed.rpartition(".")[2]
     option = OTHER_NAMES.get(last)
+    now = RENAMED.get(typed) or RENAMED.get(f"{typed.removesuffix(last)}{last.removeprefix('no-')}")
+    if now in known:
+        return f"Unknown option {name}. Its name is now {sign}{now}"
     if last in ANSWERS and "num-policies" in known:
         return f"Unknown option {name}. {ANSWERS[last]}"
     if option in known:

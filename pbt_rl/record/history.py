@@ -35,6 +35,7 @@ from pbt_rl.controllers.lineage import Lineage, Node, Noise, mean
 from pbt_rl.controllers.objectives import by_score
 from pbt_rl.controllers.records import Whole, converted, finite
 from pbt_rl.errors import ConfigError
+from pbt_rl.options.renamed import present_config
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.journal import journal_events
 
@@ -362,7 +363,7 @@ def history_of(name: str, events: Sequence[Event], noise: Noise | None = None) -
     )
     return History(
         name=name,
-        config=start.config,
+        config=present_config(start.config),
         options=options,
         versions=start.versions,
         git=start.git,
