@@ -156,11 +156,10 @@ class Dispatch:
             self._restore(member)
         for (number, generation), read in saved.items():
             if generation is not None:
-                snapshot = read()
-                state = State(store, number)
+                snapshot, state = read(), State(store, number)
                 state.fill(snapshot)
-                header, restore = snapshot.header, RestorePoint(number, generation)
-                self._remembered[number, generation] = Remembered(state.keep(), header, restore)
+                point = RestorePoint(number, generation, frames=-snapshot.header.frames)
+                self._remembered[number, generation] = Remembered(state.keep(), snapshot.header, point)
 
     def _restore(self, member: Member) -> None:
         """Park a member at its restore point. Raises as reading does."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pbt_rl.actors.messages import Acknowledgement, EvaluateMember, Load, Save, Saved, SetValues, TrainUntil
-from pbt_rl.actors.store import Counts, MemberSnapshot
+from pbt_rl.actors.store import Counts, MemberSnapshot, SnapshotHeader
 from pbt_rl.controllers.changes import changes
 from pbt_rl.controllers.decisions import Continue, Decision, Evaluate, Mutate, Replace, Restart, Stop
 from pbt_rl.controllers.state import restore_state, save_state
@@ -25,7 +25,7 @@ class Desk:
     What a learner holds in a slot is a number: that of the first to have had the weights.
     """
 
-    def __init__(self, members: int = 4, packs: int = 2, slots: int | None = None) -> None:
+    def __init__(self, members: int = 4, packs: int = 2, slots: int | None = None, saved=()) -> None:
         self.sent: list[tuple] = []
         self.population = Population([{"learning_rate": 0.1}] * members, 10, 1)
         of_packs = [tuple(range(p, members, packs)) for p in range(packs)]
@@ -35,7 +35,7 @@ class Desk:
         self.slots.serving.update(range(packs))
         self.pool = FakePool()
         self.store = Store(self.pool, FakeDraws())
-        self.dispatch.open_store(self.store, {})
+        self.dispatch.open_store(self.store, dict(saved), "at_1" if saved else None)
         self.holds: dict[tuple[int, int], tuple[int, float]] = {}
         """(pack, slot) -> (member, its weights)."""
         self.unanswered: list = []
@@ -420,6 +420,27 @@ def test_what_another_pack_copies_arrives_although_its_donor_is_lost_after_the_s
     desk.answer()
     desk.lose(0)
     assert (desk.weights(1), desk.weights(0)) == (0.25, 0)
+
+
+def test_a_resumed_run_begins_as_a_lost_learner_does():
+    def reader(member, weights, *, frames, remembered=False):
+        header = SnapshotHeader(member, 0, {}, frames, 0, 0, 0, remembered)
+        return lambda: MemberSnapshot(header, {"param": np.full(2, weights)})
+
+    saved = {(m, None): reader(m, 7.0 + m, frames=100) for m in (0, 1, 3)}
+    saved[1, 0] = reader(1, 5.0, frames=40, remembered=True)
+    desk = Desk(saved=saved)
+    assert [desk.weights(m) for m in range(4)] == [7, 8, 2, 10], "2 had never trained"
+    assert [m.frames for m in desk.population.members] == [100, 100, 0, 100]
+    desk.enact(replace(3, 1, of=0), remembered=[(1, 0)])
+    desk.answer()
+    desk.train(0, 30)
+    place = {"checkpoint": "at_1", "member": 1}
+    assert desk.lose(1) == [
+        {"member": 1, "frames_lost": 0, "from": place},
+        {"member": 3, "frames_lost": 0, "from": place | {"generation": 0}},
+    ]
+    assert [desk.weights(m) for m in range(4)] == [7.25, 8, 2, 5]
 
 
 def test_drawn_weights_need_no_memory(crowd):
