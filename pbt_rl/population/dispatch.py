@@ -528,7 +528,7 @@ class Dispatch:
 
 
 def _note_counts(member: Member, state: State) -> None:
-    """Raise a member's counts to those of its own state."""
+    """Raise a member's counts to those of a state, if no other member had it."""
     if state.member == member.id:
         member.note_counts(state.counts.frames, state.counts.steps, state.counts.updates)
 

@@ -41,7 +41,7 @@ class Draws(Protocol):
 
 @dataclass(frozen=True)
 class RestorePoint:
-    """What a member continues from if its learner is lost: a state of the newest checkpoint, or initialised weights.
+    """Restore point of a member, if its learner is lost: a state of the newest checkpoint, or initialised weights.
 
     Decisions move restore points: a copy of a donor continues from the donor's.
     """
