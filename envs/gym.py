@@ -219,7 +219,7 @@ class GymUnit:
         self._seeds: list[int] | None = seeds_of(seed, rows)
         self._book = EpisodeBook(rows, shaping)
         self._remark = Remarks(shaping, self.spec)
-        self._spaces = [(env.observation_space, env.action_space) for env in self._envs]
+        self._remark.follow(self._envs[0])
         # State of each row in this step. Lists are used because writing one number into an array costs as much as a
         # step of a small environment.
         self._first = [True] * rows
@@ -291,28 +291,22 @@ class GymUnit:
         shaper = self._shapers[row]
         if shaper is not None:
             shaper.set_reward_shaping(unflatten(values), 0)
-            self._remark.of_shaping(shaper, values)
         informed, info = self._informed[row], training_info(self._shaping, row)
         if informed is not None and info is not None:
             informed.set_training_info(info)
-        env = self._envs[row]
-        answer = env.reset(seed=seed)
+        answer = self._envs[row].reset(seed=seed)
         if not isinstance(answer, tuple) or len(answer) != 2:
             raise self._breach("reset() must return (observation, info)", answer)
         self._remark.of_info(answer[1])
+        if row == 0:
+            self._remark.of_begin()
         self._write_obs(row, answer[0], answer[1], out)
-        if seed is not None:  # once per row
-            self._remark.of_observation(env.observation_space, answer[0])
-        if (env.observation_space, env.action_space) != self._spaces[row]:
-            self._remark.of_spaces()
         self._first[row] = True
         self._terminated[row] = self._truncated[row] = self._ended[row] = False
         self._reward[row] = 0.0
 
     def _advance(self, row: int, action: Any, out: StepArrays) -> None:
-        env, limit = self._envs[row], self._remark.limit
-        watched = limit and limit == self._book.length_R[row] + 1
-        answer: Any = self._remark.step_watched(env, action) if watched else env.step(action)
+        answer: Any = self._envs[row].step(action)
         if not isinstance(answer, tuple) or len(answer) != 5:
             raise self._breach(
                 "step() must return (observation, reward, terminated, truncated, info)", answer
@@ -320,7 +314,7 @@ class GymUnit:
         obs, reward, terminated, truncated, info = answer
         if type(info) is not dict and not isinstance(info, Mapping):
             raise self._breach("info must be a dict", info)
-        if info:
+        if info and self._remark.reads:
             self._remark.of_info(info)
         number = self._number("reward", reward)
         if not -LARGEST_REWARD < number < LARGEST_REWARD:
@@ -330,7 +324,8 @@ class GymUnit:
         self._first[row] = False
         self._reward[row] = number
         if truncated:
-            self._remark.of_cut(int(self._book.length_R[row]) + 1)
+            if row == 0:
+                self._remark.of_cut(obs)
         elif self._cut_at and self._book.length_R[row] + 1 == self._cut_at.get(row):
             truncated = True
         if terminated or truncated:

@@ -12,12 +12,13 @@ import numpy as np
 from pbt_rl.cli.dry_run import DryRun, Played
 from pbt_rl.envs import registry
 from pbt_rl.envs.base import EnvSpec
-from pbt_rl.envs.conventions import INFORMS, few_shades
+from pbt_rl.envs.conventions import INFORMS
 from pbt_rl.envs.time_limits import time_limit
 
 SHORT_STEPS = 500
 """Maximum steps per row in the runs that are compared with the main run."""
 MANY_SHAPING_VALUES = 12
+SLOW_RESET_SHARE, SLOW_RESET_SECONDS = 0.5, 0.02
 ADVICE_ON_SEEDS = (
     "; sample only from self.np_random, which super().reset(seed=seed) seeds, or from your own generator: "
     "seed it in reset(seed), and keep it if the seed is None"
@@ -82,25 +83,12 @@ def check(
     _report_episodes(report, main, dry_run)
     _report_objective(report, main)
     _report_mask(report, main)
-    shown = (few_shades(name, *shades) for name, shades in main.shades.items())
-    report.notes += filter(None, shown)
-    # An objective that is missing only at some ends has its own message.
-    some = main.ledger is not None and main.ledger.objectives > 0
-    for text in main.remarks:
-        if not (some and text.startswith("there is reward shaping")):
-            (report.notes if text.startswith(INFORMS) else report.mistakes).append(text)
-    if main.ledger is not None:
-        oddities, examples = main.ledger.oddities, main.ledger.examples
-        report.notes += [_often(f"{what}: {examples[what]}", count) for what, count in oddities.items()]
+    _report_remarks(report, main)
     if main.broke:
         report.mistakes.append(f"at step {len(main.digests) + 1}: {main.broke}")
     elif _report_seeds(report, dry_run, main, seed) and spec.shaping:
         _report_shaping(report, dry_run, main, seed)
     return report
-
-
-def _often(what: str, count: int) -> str:
-    return f"{what} ({count} times)" if count > 1 else what
 
 
 # -- findings -----------------------------------------------------------------------------------------------
@@ -128,19 +116,34 @@ def _describe(spec: EnvSpec) -> list[tuple[str, str]]:
 
 
 def _report_speed(report: Report, played: Played, dry_run: DryRun) -> None:
-    if not played.seconds:
+    pace, steps = played.pace, len(played.digests) * dry_run.rows
+    if not steps:
         return
-    steps, ledger = len(played.digests) * dry_run.rows, played.ledger
     cores = "" if dry_run.engine else " on one core"
-    text = f"{steps / played.seconds:,.0f} steps/s{cores}, {dry_run.rows} rows, {steps} steps"
-    if ledger is not None and ledger.steps:
-        resets, each = sum(ledger.reset_seconds), fmean(ledger.reset_seconds)
-        share = resets / (resets + ledger.step_seconds)
-        text += (
-            f"; resets take {share:.0%} of the environment's time ({1e3 * each:.3g} ms each, a step "
-            f"{1e3 * ledger.step_seconds / ledger.steps:.3g} ms)"
-        )
+    text = f"{steps / sum(pace.seconds):,.0f} steps/s{cores}, {dry_run.rows} rows, {steps} steps"
+    if pace.resets:
+        each, share = pace.reset_seconds / pace.resets, pace.reset_share
+        text += f"; resets take {share:.0%} of the time, {1e3 * each:.3g} ms each"
+        if share > SLOW_RESET_SHARE and each > SLOW_RESET_SECONDS:
+            report.mistakes.append(
+                f"slow reset: it takes {1e3 * each:.0f} ms, {share:.0%} of all time, and the other rows wait "
+                "for it: load once in __init__, or make episodes longer"
+            )
     report.facts.append(("speed", text))
+
+
+def _report_remarks(report: Report, played: Played) -> None:
+    # An objective that is missing only at some ends has its own message.
+    some = any(text.startswith('info["true_objective"] is missing at some') for text in played.remarks)
+    for text in played.remarks:
+        if not (some and text.startswith("there is reward shaping")):
+            (report.notes if text.startswith((INFORMS, "picture ")) else report.mistakes).append(text)
+    if played.ledger is not None:
+        for name, count in played.ledger.outside.items():
+            times = f" ({count} times)" if count > 1 else ""
+            report.notes.append(
+                f"observation {name!r} lies outside the bounds of its space: {played.ledger.examples[name]}{times}"
+            )
 
 
 def _report_episodes(report: Report, played: Played, dry_run: DryRun) -> None:

@@ -8,25 +8,29 @@ Axes: R rows.
 from __future__ import annotations
 
 import hashlib
+import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, count
+from types import FrameType
 from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium.utils.env_checker import data_equivalence
 from numpy.typing import NDArray
 
 from pbt_rl.envs import base, registry
-from pbt_rl.envs.conventions import Watch, boxes, once
+from pbt_rl.envs.conventions import FIRST_OF_NEXT, LOOKS, MISSING_FINAL, Watch, boxes, once
 from pbt_rl.envs.first_trial import environment_traceback
 from pbt_rl.envs.gym import GymUnit
+from pbt_rl.envs.shaping import find_interface, flatten
 from pbt_rl.envs.spaces import is_grid, is_image
 from pbt_rl.envs.time_limits import close_in_time, time_limit
-from pbt_rl.envs.values import flag_of
+from pbt_rl.envs.values import flag_of, wrapped
 from pbt_rl.errors import EnvSetupError
 
 DECIMALS = 3
@@ -38,14 +42,19 @@ ENVIRONMENTS = 2
 class Ledger:
     """Findings of the wrappers of all rows."""
 
-    reset_seconds: list[float] = field(default_factory=list)
-    step_seconds: float = 0.0
-    steps: int = 0
+    say: Callable[[str], None]
+    """Receives mistakes."""
+    shaping: Mapping[str, float]
+    """Defaults."""
     ends: int = 0
     objectives: int = 0
-    oddities: Counter[str] = field(default_factory=Counter)
+    outside: Counter[str] = field(default_factory=Counter)
+    """Name of an observation -> number of times that it lay outside its bounds."""
     examples: dict[str, str] = field(default_factory=dict)
-    """Warning -> its first occurrence."""
+    limit: int = 0
+    """Step of an episode at which an environment has truncated it."""
+    resets: list[bool] = field(default_factory=list)
+    """Per watched truncation: whether its observation was that of a reset inside the step."""
 
 
 class _Witness(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -53,21 +62,34 @@ class _Witness(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def __init__(self, env: gymnasium.Env[Any, Any], ledger: Ledger) -> None:
         super().__init__(env)
-        self._ledger = ledger
+        self._ledger, self._steps = ledger, 0
+        self._spaces = env.observation_space, env.action_space
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        before = time.perf_counter()
-        answer = self.env.reset(seed=seed, options=options)
-        self._ledger.reset_seconds.append(time.perf_counter() - before)
-        self._look(answer[0] if isinstance(answer, tuple) else answer)
+        answer, say = self.env.reset(seed=seed, options=options), self._ledger.say
+        self._steps = 0
+        obs = answer[0] if isinstance(answer, tuple) else answer
+        self._look(obs)
+        for name, box, array in boxes(self.env.observation_space, obs):
+            if array.dtype != box.dtype and array.dtype.kind in "fiub":  # otherwise an error
+                say(
+                    f"observation {name!r} has dtype {array.dtype}, its space has {box.dtype}: it is converted"
+                )
+        if (self.env.observation_space, self.env.action_space) != self._spaces:
+            say("its spaces change while it runs; training reads them once, at the start")
+        shaper = find_interface(self.env)
+        if shaper is not None and flatten(shaper.get_default_reward_shaping()) != self._ledger.shaping:
+            say(
+                "shaping: get_default_reward_shaping returns other values after set_reward_shaping; return the "
+                "defaults always, and in a new dict"
+            )
         return answer
 
     def step(self, action: Any) -> Any:
-        before = time.perf_counter()
-        answer: Any = self.env.step(action)
         ledger = self._ledger
-        ledger.step_seconds += time.perf_counter() - before
-        ledger.steps += 1
+        self._steps += 1
+        watched = self._steps == ledger.limit and len(ledger.resets) < LOOKS
+        answer: Any = self._step_watched(action) if watched else self.env.step(action)
         if not isinstance(answer, tuple) or len(answer) != 5:
             return answer  # the vector env reports it
         obs, _, terminated, truncated, info = answer
@@ -77,26 +99,79 @@ class _Witness(gymnasium.Wrapper[Any, Any, Any, Any]):
             over = flag_of(terminated) or flag_of(truncated)
             ledger.ends += over
             ledger.objectives += known and over
+            if flag_of(truncated):
+                ledger.limit = self._steps
+        return answer
+
+    def _step_watched(self, action: Any) -> Any:
+        """Step, and check whether the step returned the observation of a reset inside it.
+
+        A profiler sees what `reset` and `step` of each layer return, however they call each other.
+        """
+        layers, ledger = {*map(id, wrapped(self.env))}, self._ledger
+        returned: dict[str, list[Any]] = {"reset": [], "step": []}
+
+        def note(frame: FrameType, event: str, value: Any) -> None:
+            code = frame.f_code
+            own = event == "return" and code.co_name in returned and code.co_argcount
+            if own and isinstance(value, tuple) and id(frame.f_locals.get(code.co_varnames[0])) in layers:
+                returned[code.co_name].append(value)
+
+        before = sys.getprofile()
+        sys.setprofile(note)
+        try:
+            answer = self.env.step(action)
+        finally:
+            sys.setprofile(before)
+        with suppress(Exception):  # user data that cannot be compared
+            last = [step[0] for step in returned["step"] if step[3]]
+            pairs = [(reset[0], obs) for reset in returned["reset"] for obs in last]
+            if last:
+                ledger.resets.append(any(data_equivalence(a, b, exact=True) for a, b in pairs))
+        if ledger.resets == [True] * LOOKS:
+            ledger.say(MISSING_FINAL.format(LOOKS, FIRST_OF_NEXT))
         return answer
 
     def _look(self, obs: Any) -> None:
-        for oddity, example in _bound_faults(self.env.observation_space, obs):
-            self._ledger.oddities[oddity] += 1
-            self._ledger.examples.setdefault(oddity, example)
+        """Note observations outside the bounds of their space."""
+        ledger = self._ledger
+        for name, box, array in boxes(self.env.observation_space, obs):
+            if array.shape != box.shape or array.dtype.kind not in "fiu":
+                continue
+            if (outside := (array < box.low) | (array > box.high)).any():
+                ledger.outside[name] += 1
+                number, low, high = (part[outside].flat[0] for part in (array, box.low, box.high))
+                ledger.examples.setdefault(name, f"{number:g} where {low:g} to {high:g} are allowed")
 
 
-def _bound_faults(space: Any, obs: Any) -> Iterator[tuple[str, str]]:
-    """Yield a warning and the first number for each observation outside its bounds."""
-    for name, box, array in boxes(space, obs):
-        if array.shape != box.shape or array.dtype.kind not in "fiu":
-            continue
-        outside = (array < box.low) | (array > box.high)
-        if outside.any():
-            number, low, high = (part[outside].flat[0] for part in (array, box.low, box.high))
-            yield (
-                f"observation {name!r} lies outside the bounds of its space",
-                f"{number:g} where {low:g} to {high:g} are allowed",
-            )
+@dataclass
+class Pace:
+    """Seconds of a vector env's steps, and of the resets in them."""
+
+    steps: list[int] = field(default_factory=lambda: [0, 0])
+    """Numbers of steps without and with a reset."""
+    seconds: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    resets: int = 0
+    _done_R: NDArray[np.bool_] | None = None
+    """Rows whose episode ended with the last step. Waiting rows deliver `first` without a new episode."""
+
+    def note(self, out: base.StepArrays, seconds: float) -> None:
+        """Record a step."""
+        began = 0 if self._done_R is None else int((out.first & self._done_R).sum())
+        self._done_R = out.episode_done.copy()
+        self.steps[began > 0] += 1
+        self.seconds[began > 0] += seconds
+        self.resets += began
+
+    @property
+    def reset_seconds(self) -> float:
+        """Return the seconds of all resets: what steps with a reset take longer than others."""
+        return max(0.0, self.seconds[1] - self.steps[1] * self.seconds[0] / max(self.steps[0], 1))
+
+    @property
+    def reset_share(self) -> float:
+        """Return the share of resets in all seconds."""
+        return self.reset_seconds / max(sum(self.seconds), 1e-9)
 
 
 @dataclass
@@ -104,7 +179,8 @@ class Played:
     """Steps of a vector env. One step is a step of all rows."""
 
     ledger: Ledger | None
-    seconds: float = 0.0
+    """None if its environments are not Gymnasium's."""
+    pace: Pace = field(default_factory=Pace)
     digests: list[bytes] = field(default_factory=list)
     rounded: list[bytes] = field(default_factory=list)
     """Digests of numbers rounded to `DECIMALS`, so that rounding errors of a simulator do not count."""
@@ -116,12 +192,10 @@ class Played:
     objectives: list[float] = field(default_factory=list)
     masked_share: list[float] = field(default_factory=list)
     """Per step: share of the actions that the mask forbids."""
-    shades: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Image -> its darkest and brightest pixel, 0 to 255."""
     idle_rows: int = 0
     """Number of observations whose mask allows no action."""
     remarks: list[str] = field(default_factory=list)
-    """Warnings of the vector env (see `Remarks`)."""
+    """Warnings of the vector env (see `Remarks`), and of the wrappers."""
     broke: str = ""
     """Reason for an early end, or empty."""
 
@@ -147,10 +221,11 @@ class DryRun:
     def __init__(self, env_id: str, options: registry.EnvOptions, spec: base.EnvSpec, timeout: float) -> None:
         self.env_id, self.options, self.spec, self.timeout = env_id, options, spec, timeout
         self.rows = ENVIRONMENTS * spec.seats
+        self._pictures = [name for name, array in spec.obs.items() if is_image(array) and not is_grid(array)]
         self.engine = False
         """True for a native vector env, whose code is not the user's."""
 
-    def unit(self, seed: int, shaping: base.ShapingSource, ledger: Ledger) -> tuple[base.Unit, Ledger | None]:
+    def unit(self, seed: int, source: _Source) -> tuple[base.Unit, Ledger | None]:
         """Construct a vector env, with recording wrappers if its environments are Gymnasium's."""
         made = (registry.make_raw(self.env_id, replace(self.options, first_row=row)) for row in count())
         raw = next(made)
@@ -158,30 +233,29 @@ class DryRun:
         if not isinstance(raw, gymnasium.Env):
             if raw is not None:
                 close_in_time(raw)
-            return registry.make_unit(self.env_id, self.rows, seed, self.options, shaping), None
-        given = chain([raw], made)
+            return registry.make_unit(self.env_id, self.rows, seed, self.options, source), None
+        given, ledger = chain([raw], made), Ledger(source.remark, self.spec.shaping)
 
         def make() -> gymnasium.Env[Any, Any]:
             env = next(given)
             assert isinstance(env, gymnasium.Env)
             return _Witness(env, ledger)
 
-        return GymUnit(self.env_id, make, self.rows, seed, shaping), ledger
+        return GymUnit(self.env_id, make, self.rows, seed, source), ledger
 
     def reset_only(self, seed: int, limit: AbstractContextManager[None]) -> None:
         """Construct and reset a vector env within a time limit. Raises its exceptions."""
         with ExitStack() as end, limit:
-            unit, _ = self.unit(seed, _Source(self.spec.shaping), Ledger())
+            unit, _ = self.unit(seed, _Source(self.spec.shaping))
             end.callback(close_in_time, unit)  # after the limit has ended
             unit.reset(base.private_step_arrays(self.spec, self.rows))
 
     def play(self, steps: int, seed: int, shaping: Mapping[str, float] | None = None) -> Played:
         """Run `steps` steps of each row. The random actions are the same in each call."""
-        values = self.spec.shaping if shaping is None else shaping
-        source = _Source(values)
-        unit, ledger = self.unit(seed, source, Ledger())
+        source = _Source(self.spec.shaping if shaping is None else shaping)
+        unit, ledger = self.unit(seed, source)
         played, out = Played(ledger, remarks=source.remarks), base.private_step_arrays(self.spec, self.rows)
-        watch = Watch(source.remark)
+        watch = Watch(source.remark, self._pictures, steps + 1)
         rng = np.random.default_rng(0)
         with ExitStack() as end:
             end.callback(lambda: source.remarks.extend(filter(None, [close_in_time(unit)])))
@@ -194,8 +268,8 @@ class DryRun:
                         before = time.perf_counter()
                         unit.step(action, out)
                         seconds = time.perf_counter() - before
-                    played.seconds += seconds
-                    watch.note(out, seconds)
+                    played.pace.note(out, seconds)
+                    watch.note(out)
                     _note(played, out)
                 watch.judge()
             except EnvSetupError as error:
@@ -219,10 +293,6 @@ def _note(played: Played, out: base.StepArrays) -> None:
     rounded = b"".join((a.round(DECIMALS) + 0.0 if a.dtype.kind == "f" else a).tobytes() for a in numbers)
     played.rounded.append(hashlib.blake2b(rounded, digest_size=8).digest())
     played.rewards_TR.append(out.reward.copy())
-    for name, array in out.obs.items():
-        if is_image(array[0]) and not is_grid(array[0]):
-            darkest, brightest = played.shades.get(name, (255, 0))
-            played.shades[name] = min(darkest, int(array.min())), max(brightest, int(array.max()))
     if base.ACTION_MASK in out.obs:
         mask_RD = out.obs[base.ACTION_MASK]
         played.masked_share.append(1 - float(mask_RD.mean()))
