@@ -11,6 +11,7 @@ import difflib
 import sys
 import warnings
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Any
@@ -48,7 +49,7 @@ from .shaping import (
 )
 from .spaces import Leaf, check_finite, fits_as_it_is, is_grid, leaves_of, looks_like_a_picture, read_leaf
 from .time_limits import closing, making, time_limit
-from .values import attribute, briefly, flag_of, metadata_of, number_of
+from .values import attribute, breach, flag_of, metadata_of, number_of
 
 
 def recipe(spec: EnvSpec) -> dict[str, object]:
@@ -219,6 +220,7 @@ class GymUnit:
         self._seeds: list[int] | None = seeds_of(seed, rows)
         self._book = EpisodeBook(rows, shaping)
         self._remark = Remarks(shaping, self.spec)
+        self._breach = partial(breach, env_id)
         self._remark.follow(self._envs[0])
         # State of each row in this step. Lists are used because writing one number into an array costs as much as a
         # step of a small environment.
@@ -383,11 +385,6 @@ class GymUnit:
             return number_of(value)
         except (TypeError, ValueError):
             raise self._breach(f"the {what} must be a number", value) from None
-
-    def _breach(self, rule: str, got: object) -> EnvSetupError:
-        return EnvSetupError(
-            f"{self.spec.env_id} breaks its contract: {rule}, got {briefly(got)}. Correct the environment"
-        )
 
 
 def names() -> tuple[str, ...]:

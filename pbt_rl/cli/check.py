@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import isinf
 from statistics import fmean
@@ -10,6 +10,7 @@ from statistics import fmean
 import numpy as np
 
 from pbt_rl.cli.dry_run import DryRun, Played
+from pbt_rl.config import Config
 from pbt_rl.envs import registry
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.envs.conventions import INFORMS
@@ -47,29 +48,24 @@ def check(
     steps: int = 4000,
     seed: int = 0,
     timeout_seconds: float = 30.0,
-    network: Callable[[EnvSpec], list[str]] | None = None,
+    config: Config | None = None,
     device: str = "cpu",
 ) -> Report:
     """Check an environment. Raises the same errors as training if it cannot be constructed or reset.
 
-    steps: of all rows together. timeout_seconds: for one step or reset of the vector env. network: builds the policy
-    network and describes its inputs; raises ValueError if that fails. device: of a device simulator.
+    steps: of all rows together. timeout_seconds: for one step or reset of the vector env. config: of a run, to check
+    its network too. device: of a device simulator.
     """
-    report = Report()
     limit = f"{timeout_seconds:g} s (--timeout-seconds)"
-    hangs = f"{env_id} hangs: making and resetting it took more than {limit}"
-    with time_limit(timeout_seconds, hangs):
+    with time_limit(timeout_seconds, f"{env_id} hangs: making and resetting it took more than {limit}"):
         spec = registry.probe(env_id, options)
     dry_run = DryRun(env_id, options, spec, timeout_seconds)
-    dry_run.reset_only(seed, time_limit(timeout_seconds, hangs))
-    report.facts += _describe(spec)
-    if network is not None:
-        try:
-            report.facts += [("network", line.removeprefix("the network ")) for line in network(spec)]
-        except ValueError as error:
-            report.mistakes.append(str(error))
-    report.notes += spec.notes
-    report.mistakes += spec.mistakes
+    main = dry_run.play(-(-steps // dry_run.rows), seed)
+    if main.error is not None and not main.begun:
+        raise main.error
+    report = Report(_describe(spec), [*spec.notes], [*spec.mistakes])
+    if config is not None:
+        _report_network(report, config, spec)
     if spec.resident:
         from pbt_rl.learner.simulators.check import check_rows
 
@@ -78,7 +74,6 @@ def check(
         report.notes += notes
         if mistakes:
             return report
-    main = dry_run.play(-(-steps // dry_run.rows), seed)
     _report_speed(report, main, dry_run)
     _report_episodes(report, main, dry_run)
     _report_objective(report, main)
@@ -113,6 +108,20 @@ def _describe(spec: EnvSpec) -> list[tuple[str, str]]:
         ("frames", f"{spec.frame_skip} a step"),
         ("shaping", shaping),
     ]
+
+
+def _report_network(report: Report, config: Config, spec: EnvSpec) -> None:
+    """Build the network of a run, and describe its inputs."""
+    from pbt_rl.learner.own_loss import check_network
+    from pbt_rl.run.shown import network_sees
+
+    try:
+        check_network(config, spec, ["cpu"])
+        report.facts += [
+            ("network", line.removeprefix("the network ")) for line in network_sees(config, spec)
+        ]
+    except ValueError as error:
+        report.mistakes.append(str(error))
 
 
 def _report_speed(report: Report, played: Played, dry_run: DryRun) -> None:

@@ -11,9 +11,10 @@ import hashlib
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack, suppress
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain, count
 from types import FrameType
 from typing import Any
@@ -36,6 +37,21 @@ from pbt_rl.errors import EnvSetupError
 DECIMALS = 3
 ENVIRONMENTS = 2
 """Environments of the vector env. Two, to reveal state that they share in the process. Each has a row per agent."""
+
+
+@dataclass
+class _Source:
+    """Source of constant shaping, which collects the warnings of a vector env."""
+
+    values: Mapping[str, float]
+    remarks: list[str] = field(default_factory=list)
+    remark: Callable[[str], None] = field(init=False)
+
+    def __call__(self, _row: int) -> tuple[int, Mapping[str, float]]:
+        return 0, self.values
+
+    def __post_init__(self) -> None:
+        self.remark = once(self.remarks.append)
 
 
 @dataclass
@@ -178,6 +194,8 @@ class Pace:
 class Played:
     """Steps of a vector env. One step is a step of all rows."""
 
+    remarks: list[str]
+    """Warnings of the vector env (see `Remarks`), and of the wrappers."""
     ledger: Ledger | None
     """None if its environments are not Gymnasium's."""
     pace: Pace = field(default_factory=Pace)
@@ -194,38 +212,86 @@ class Played:
     """Per step: share of the actions that the mask forbids."""
     idle_rows: int = 0
     """Number of observations whose mask allows no action."""
-    remarks: list[str] = field(default_factory=list)
-    """Warnings of the vector env (see `Remarks`), and of the wrappers."""
+    begun: bool = False
+    """True if the reset has returned."""
+    error: Exception | None = None
     broke: str = ""
     """Reason for an early end, or empty."""
 
+    def note(self, out: base.StepArrays) -> None:
+        """Record a step of all rows."""
+        numbers = (*out.obs.values(), out.reward)
+        self.digests.append(_digest((*numbers, out.terminated, out.truncated, out.first)))
+        self.rounded.append(_digest(a.round(DECIMALS) + 0.0 if a.dtype.kind == "f" else a for a in numbers))
+        self.rewards_TR.append(out.reward.copy())
+        if base.ACTION_MASK in out.obs:
+            mask_RD = out.obs[base.ACTION_MASK]
+            self.masked_share.append(1 - float(mask_RD.mean()))
+            self.idle_rows += int((~mask_RD.any(1)).sum())
+        done_R = out.episode_done
+        self.terminated += int((out.terminated & done_R).sum())
+        self.truncated += int((out.truncated & done_R).sum())
+        self.lengths += out.length[done_R].tolist()
+        self.returns += out.raw_return[done_R].tolist()
+        self.objectives += out.objective[done_R].tolist()
 
-@dataclass
-class _Source:
-    """Source of constant shaping, which collects the warnings of a vector env."""
 
-    values: Mapping[str, float]
-    remarks: list[str] = field(default_factory=list)
-    remark: Callable[[str], None] = field(init=False)
-
-    def __call__(self, _row: int) -> tuple[int, Mapping[str, float]]:
-        return 0, self.values
-
-    def __post_init__(self) -> None:
-        self.remark = once(self.remarks.append)
+def _digest(arrays: Iterable[NDArray[Any]]) -> bytes:
+    return hashlib.blake2b(b"".join(array.tobytes() for array in arrays), digest_size=8).digest()
 
 
 class DryRun:
     """Runs of an environment with a random policy."""
 
     def __init__(self, env_id: str, options: registry.EnvOptions, spec: base.EnvSpec, timeout: float) -> None:
-        self.env_id, self.options, self.spec, self.timeout = env_id, options, spec, timeout
+        self.env_id, self.options, self.spec = env_id, options, spec
         self.rows = ENVIRONMENTS * spec.seats
-        self._pictures = [name for name, array in spec.obs.items() if is_image(array) and not is_grid(array)]
         self.engine = False
         """True for a native vector env, whose code is not the user's."""
+        self._pictures = [name for name, array in spec.obs.items() if is_image(array) and not is_grid(array)]
+        limit = f"{timeout:g} s (--timeout-seconds)"
+        self._begin_limit = partial(
+            time_limit, timeout, f"{env_id} hangs: making and resetting it took more than {limit}"
+        )
+        self._step_limit = partial(time_limit, timeout, f"it hangs: a step took more than {limit}")
 
-    def unit(self, seed: int, source: _Source) -> tuple[base.Unit, Ledger | None]:
+    def play(self, steps: int, seed: int, shaping: Mapping[str, float] | None = None) -> Played:
+        """Run `steps` steps of each row. The random actions are the same in each call.
+
+        Raises the exceptions of making the environments; later ones are recorded.
+        """
+        source = _Source(self.spec.shaping if shaping is None else shaping)
+        with self._begin_limit():
+            unit, ledger = self._unit(seed, source)
+        played, out = Played(source.remarks, ledger), base.private_step_arrays(self.spec, self.rows)
+        watch = Watch(source.remark, self._pictures, steps + 1)
+        rng = np.random.default_rng(0)
+        try:
+            with self._begin_limit():
+                unit.reset(out)
+            played.begun = True
+            for _ in range(steps):
+                action = base.random_actions(self.spec, out, rng, base.untrained_within)
+                with self._step_limit():
+                    before = time.perf_counter()
+                    unit.step(action, out)
+                    seconds = time.perf_counter() - before
+                played.pace.note(out, seconds)
+                watch.note(out)
+                played.note(out)
+            watch.judge()
+        except Exception as error:  # noqa: BLE001 - any exception is a finding
+            played.error, played.broke = (
+                error,
+                f"it raised {type(error).__name__}\n{environment_traceback(error)}",
+            )
+            if isinstance(error, EnvSetupError):
+                played.broke = str(error).removeprefix(f"{self.env_id}: ")
+        if text := close_in_time(unit):
+            played.remarks.append(text)
+        return played
+
+    def _unit(self, seed: int, source: _Source) -> tuple[base.Unit, Ledger | None]:
         """Construct a vector env, with recording wrappers if its environments are Gymnasium's."""
         made = (registry.make_raw(self.env_id, replace(self.options, first_row=row)) for row in count())
         raw = next(made)
@@ -242,65 +308,3 @@ class DryRun:
             return _Witness(env, ledger)
 
         return GymUnit(self.env_id, make, self.rows, seed, source), ledger
-
-    def reset_only(self, seed: int, limit: AbstractContextManager[None]) -> None:
-        """Construct and reset a vector env within a time limit. Raises its exceptions."""
-        with ExitStack() as end, limit:
-            unit, _ = self.unit(seed, _Source(self.spec.shaping))
-            end.callback(close_in_time, unit)  # after the limit has ended
-            unit.reset(base.private_step_arrays(self.spec, self.rows))
-
-    def play(self, steps: int, seed: int, shaping: Mapping[str, float] | None = None) -> Played:
-        """Run `steps` steps of each row. The random actions are the same in each call."""
-        source = _Source(self.spec.shaping if shaping is None else shaping)
-        unit, ledger = self.unit(seed, source)
-        played, out = Played(ledger, remarks=source.remarks), base.private_step_arrays(self.spec, self.rows)
-        watch = Watch(source.remark, self._pictures, steps + 1)
-        rng = np.random.default_rng(0)
-        with ExitStack() as end:
-            end.callback(lambda: source.remarks.extend(filter(None, [close_in_time(unit)])))
-            try:
-                with self._step_limit():
-                    unit.reset(out)
-                for _ in range(steps):
-                    action = base.random_actions(self.spec, out, rng, base.untrained_within)
-                    with self._step_limit():
-                        before = time.perf_counter()
-                        unit.step(action, out)
-                        seconds = time.perf_counter() - before
-                    played.pace.note(out, seconds)
-                    watch.note(out)
-                    _note(played, out)
-                watch.judge()
-            except EnvSetupError as error:
-                played.broke = str(error).removeprefix(f"{self.env_id}: ")
-            except Exception as error:  # noqa: BLE001 - any exception is a finding
-                played.broke = f"it raised {type(error).__name__}\n{environment_traceback(error)}"
-        return played
-
-    def _step_limit(self) -> Any:
-        return time_limit(
-            self.timeout, f"it hangs: a step took more than {self.timeout:g} s (--timeout-seconds)"
-        )
-
-
-def _note(played: Played, out: base.StepArrays) -> None:
-    """Record a step of all rows."""
-    of_rows = [b"".join(array[row].tobytes() for array in out.obs.values()) for row in range(len(out.first))]
-    flags = b"".join(a.tobytes() for a in (out.reward, out.terminated, out.truncated, out.first))
-    played.digests.append(hashlib.blake2b(b"".join(of_rows) + flags, digest_size=8).digest())
-    numbers = (*out.obs.values(), out.reward)
-    rounded = b"".join((a.round(DECIMALS) + 0.0 if a.dtype.kind == "f" else a).tobytes() for a in numbers)
-    played.rounded.append(hashlib.blake2b(rounded, digest_size=8).digest())
-    played.rewards_TR.append(out.reward.copy())
-    if base.ACTION_MASK in out.obs:
-        mask_RD = out.obs[base.ACTION_MASK]
-        played.masked_share.append(1 - float(mask_RD.mean()))
-        played.idle_rows += int((~mask_RD.any(1)).sum())
-    for row in range(len(out.first)):
-        if out.episode_done[row]:
-            played.terminated += bool(out.terminated[row])
-            played.truncated += bool(out.truncated[row])
-            played.lengths.append(int(out.length[row]))
-            played.returns.append(float(out.raw_return[row]))
-            played.objectives.append(float(out.objective[row]))
