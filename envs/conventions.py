@@ -266,8 +266,7 @@ class Remarks:
         self._choices = 0 if ACTION_MASK in spec.obs else sum(spec.action.nvec)
         self._defaults, self._rows, self._seen = spec.shaping, rows, set[Any]()
         self._given = set[bool]()
-        self._resets: list[Any] | None = None
-        """Observations of resets that the followed environment has made itself."""
+        self._reset: _KeptReset | None = None
         self._looks = list[bool]()
 
     def of_info(self, info: Any) -> None:
@@ -296,34 +295,35 @@ class Remarks:
                     )
 
     def follow(self, env: gymnasium.Env[Any, Any]) -> None:
-        """Replace `reset` of the innermost environment by a function that also keeps the observation."""
-        bare = attribute(env, "unwrapped") or env
-        if not self.reads or isinstance(env, SavesState):  # the function would be part of its state
-            return
-        resets = self._resets = list[Any]()
-
-        @functools.wraps(reset := bare.reset)
-        def kept(*arguments: Any, **keywords: Any) -> Any:
-            answer = reset(*arguments, **keywords)
-            resets.append(answer[0] if isinstance(answer, tuple) else None)
-            return answer
-
-        with suppress(Exception):  # of a class without such attributes
-            bare.reset = kept
+        """Keep what the innermost environment's `reset` returns, for some truncations."""
+        bare: Any = attribute(env, "unwrapped") or env
+        # An attribute would be part of a state that it saves itself.
+        if (
+            self.reads
+            and not isinstance(env, SavesState)
+            and "reset" not in getattr(bare, "__dict__", {"reset"})
+        ):
+            with suppress(Exception):  # attributes of user code
+                bare.reset = self._reset = _KeptReset(bare)
 
     def of_begin(self) -> None:
         """Note that a reset of the followed environment has returned."""
-        if self._resets:
-            self._resets.clear()
+        if self._reset is not None:
+            self._reset.observed.clear()
 
     def of_cut(self, obs: Any) -> None:
         """Warn if the followed environment has reset itself inside the step that truncated its episode."""
-        if self._resets is None or len(self._looks) == LOOKS:
+        if self._reset is None:
             return
         with suppress(Exception):  # user data that cannot be compared
-            self._looks.append(any(data_equivalence(first, obs, exact=True) for first in self._resets))
-        if self._looks == [True] * LOOKS:
-            self._say(MISSING_FINAL.format(LOOKS, FIRST_OF_NEXT))
+            self._looks.append(
+                any(data_equivalence(first, obs, exact=True) for first in self._reset.observed)
+            )
+        if len(self._looks) == LOOKS:
+            self._reset.remove()
+            self._reset = None
+            if all(self._looks):
+                self._say(MISSING_FINAL.format(LOOKS, FIRST_OF_NEXT))
 
     def of_stats(self, out: StepArrays, row: int, stats: Any) -> None:
         """Record a row's `info["episode_extra_stats"]` at its episode's end: name -> finite number.
@@ -369,6 +369,27 @@ class Remarks:
                 'there is reward shaping but no info["true_objective"]: members are compared by the shaped return, '
                 "which a member raises by its shaping alone; give the true objective at every episode's end"
             )
+
+
+class _KeptReset:
+    """`reset` of an environment that also keeps its observations. A copy of the environment gets the plain method."""
+
+    def __init__(self, env: Any) -> None:
+        functools.update_wrapper(self, env.reset)  # for its signature
+        self._env, self._method = env, env.reset
+        self.observed = list[Any]()
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        answer = self._method(*arguments, **keywords)
+        self.observed.append(answer[0] if isinstance(answer, tuple) else None)
+        return answer
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, (self._env, "reset")
+
+    def remove(self) -> None:
+        """Give the environment its method back."""
+        vars(self._env).pop("reset", None)
 
 
 class Watch:

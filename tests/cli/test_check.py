@@ -1,5 +1,7 @@
 """`pbt-rl envs check`: every mistake is found in an environment that makes it, and in no other."""
 
+import copy
+import pickle
 import random
 import re
 import sys
@@ -404,6 +406,17 @@ def test_training_notices_a_reset_inside_the_step(kind):
     assert [text.partition(":")[0] for text in told] == ["missing final observation"] * (
         kind is DrawnInsteadOfLast
     )
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])
+def test_a_copy_of_a_watched_environment_resets_itself(copied):
+    env = Right()
+    GymUnit("m:f", iter([env]).__next__, 1, 0, Telling(lambda _text: None))
+    env.reset(seed=1)
+    env.step(1)
+    copied(env).reset(seed=1)
+    assert env.steps == 1
+    assert "reset" in vars(env)
 
 
 class Telling:
