@@ -125,20 +125,24 @@ def _report_network(report: Report, config: Config, spec: EnvSpec) -> None:
 
 
 def _report_speed(report: Report, played: Played, dry_run: DryRun) -> None:
-    pace, steps = played.pace, len(played.digests) * dry_run.rows
+    ledger, steps = played.ledger, len(played.digests) * dry_run.rows
     if not steps:
         return
     cores = "" if dry_run.engine else " on one core"
-    text = f"{steps / sum(pace.seconds):,.0f} steps/s{cores}, {dry_run.rows} rows, {steps} steps"
-    if pace.resets:
-        each, share = pace.reset_seconds / pace.resets, pace.reset_share
-        text += f"; resets take {share:.0%} of the time, {1e3 * each:.3g} ms each"
-        if share > SLOW_RESET_SHARE and each > SLOW_RESET_SECONDS:
-            report.mistakes.append(
-                f"slow reset: it takes {1e3 * each:.0f} ms, {share:.0%} of all time, and the other rows wait "
-                "for it: load once in __init__, or make episodes longer"
-            )
+    text = f"{steps / sum(played.seconds):,.0f} steps/s{cores}, {dry_run.rows} rows, {steps} steps"
+    if ledger is not None and ledger.step_seconds:
+        resets, each = sum(ledger.reset_seconds), fmean(ledger.reset_seconds)
+        text += (
+            f"; resets take {resets / (resets + sum(ledger.step_seconds)):.0%} of the environment's time "
+            f"({1e3 * each:.3g} ms each, a step {1e3 * fmean(ledger.step_seconds):.3g} ms)"
+        )
     report.facts.append(("speed", text))
+    each, share = played.reset_seconds()
+    if each > SLOW_RESET_SECONDS and share > SLOW_RESET_SHARE:
+        report.mistakes.append(
+            f"slow reset: it takes {1e3 * each:.0f} ms, {share:.0%} of all time, and the other rows wait "
+            "for it: load once in __init__, or make episodes longer"
+        )
 
 
 def _report_remarks(report: Report, played: Played) -> None:

@@ -62,6 +62,8 @@ class Ledger:
     """Receives mistakes."""
     shaping: Mapping[str, float]
     """Defaults."""
+    reset_seconds: list[float] = field(default_factory=list)
+    step_seconds: list[float] = field(default_factory=list)
     ends: int = 0
     objectives: int = 0
     outside: Counter[str] = field(default_factory=Counter)
@@ -82,7 +84,9 @@ class _Witness(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._spaces = env.observation_space, env.action_space
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        answer, say = self.env.reset(seed=seed, options=options), self._ledger.say
+        ledger, say, before = self._ledger, self._ledger.say, time.perf_counter()
+        answer = self.env.reset(seed=seed, options=options)
+        ledger.reset_seconds.append(time.perf_counter() - before)
         self._steps = 0
         obs = answer[0] if isinstance(answer, tuple) else answer
         self._look(obs)
@@ -94,7 +98,7 @@ class _Witness(gymnasium.Wrapper[Any, Any, Any, Any]):
         if (self.env.observation_space, self.env.action_space) != self._spaces:
             say("its spaces change while it runs; training reads them once, at the start")
         shaper = find_interface(self.env)
-        if shaper is not None and flatten(shaper.get_default_reward_shaping()) != self._ledger.shaping:
+        if shaper is not None and flatten(shaper.get_default_reward_shaping()) != ledger.shaping:
             say(
                 "shaping: get_default_reward_shaping returns other values after set_reward_shaping; return the "
                 "defaults always, and in a new dict"
@@ -105,7 +109,9 @@ class _Witness(gymnasium.Wrapper[Any, Any, Any, Any]):
         ledger = self._ledger
         self._steps += 1
         watched = self._steps == ledger.limit and len(ledger.resets) < LOOKS
+        before = time.perf_counter()
         answer: Any = self._step_watched(action) if watched else self.env.step(action)
+        ledger.step_seconds.append(time.perf_counter() - before)
         if not isinstance(answer, tuple) or len(answer) != 5:
             return answer  # the vector env reports it
         obs, _, terminated, truncated, info = answer
@@ -161,36 +167,6 @@ class _Witness(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 @dataclass
-class Pace:
-    """Seconds of a vector env's steps, and of the resets in them."""
-
-    steps: list[int] = field(default_factory=lambda: [0, 0])
-    """Numbers of steps without and with a reset."""
-    seconds: list[float] = field(default_factory=lambda: [0.0, 0.0])
-    resets: int = 0
-    _done_R: NDArray[np.bool_] | None = None
-    """Rows whose episode ended with the last step. Waiting rows deliver `first` without a new episode."""
-
-    def note(self, out: base.StepArrays, seconds: float) -> None:
-        """Record a step."""
-        began = 0 if self._done_R is None else int((out.first & self._done_R).sum())
-        self._done_R = out.episode_done.copy()
-        self.steps[began > 0] += 1
-        self.seconds[began > 0] += seconds
-        self.resets += began
-
-    @property
-    def reset_seconds(self) -> float:
-        """Return the seconds of all resets: what steps with a reset take longer than others."""
-        return max(0.0, self.seconds[1] - self.steps[1] * self.seconds[0] / max(self.steps[0], 1))
-
-    @property
-    def reset_share(self) -> float:
-        """Return the share of resets in all seconds."""
-        return self.reset_seconds / max(sum(self.seconds), 1e-9)
-
-
-@dataclass
 class Played:
     """Steps of a vector env. One step is a step of all rows."""
 
@@ -198,7 +174,9 @@ class Played:
     """Warnings of the vector env (see `Remarks`), and of the wrappers."""
     ledger: Ledger | None
     """None if its environments are not Gymnasium's."""
-    pace: Pace = field(default_factory=Pace)
+    seconds: list[float] = field(default_factory=list)
+    begins: list[int] = field(default_factory=list)
+    """Per step: number of rows that began an episode. Rows that wait deliver `first` without beginning one."""
     digests: list[bytes] = field(default_factory=list)
     rounded: list[bytes] = field(default_factory=list)
     """Digests of numbers rounded to `DECIMALS`, so that rounding errors of a simulator do not count."""
@@ -217,9 +195,13 @@ class Played:
     error: Exception | None = None
     broke: str = ""
     """Reason for an early end, or empty."""
+    _ended_R: NDArray[np.bool_] | None = None
 
-    def note(self, out: base.StepArrays) -> None:
+    def note(self, out: base.StepArrays, seconds: float) -> None:
         """Record a step of all rows."""
+        self.seconds.append(seconds)
+        self.begins.append(0 if self._ended_R is None else int((out.first & self._ended_R).sum()))
+        self._ended_R = out.episode_done.copy()
         numbers = (*out.obs.values(), out.reward)
         self.digests.append(_digest((*numbers, out.terminated, out.truncated, out.first)))
         self.rounded.append(_digest(a.round(DECIMALS) + 0.0 if a.dtype.kind == "f" else a for a in numbers))
@@ -234,6 +216,13 @@ class Played:
         self.lengths += out.length[done_R].tolist()
         self.returns += out.raw_return[done_R].tolist()
         self.objectives += out.objective[done_R].tolist()
+
+    def reset_seconds(self) -> tuple[float, float]:
+        """Return the seconds of a reset, for which all rows wait, and the share of all seconds."""
+        seconds, begins = np.array(self.seconds), np.array(self.begins)
+        others = seconds[begins == 0]
+        resets = float((seconds - (others.mean() if len(others) else 0.0))[begins > 0].sum())
+        return resets / max(1, int(begins.sum())), resets / float(seconds.sum())
 
 
 def _digest(arrays: Iterable[NDArray[Any]]) -> bytes:
@@ -276,9 +265,8 @@ class DryRun:
                     before = time.perf_counter()
                     unit.step(action, out)
                     seconds = time.perf_counter() - before
-                played.pace.note(out, seconds)
                 watch.note(out)
-                played.note(out)
+                played.note(out, seconds)
             watch.judge()
         except Exception as error:  # noqa: BLE001 - any exception is a finding
             played.error, played.broke = (

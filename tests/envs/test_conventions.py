@@ -11,7 +11,7 @@ import torch
 from gymnasium import spaces
 from gymnasium.wrappers import NormalizeObservation
 
-from pbt_rl.cli.dry_run import Pace
+from pbt_rl.cli.dry_run import Played
 from pbt_rl.envs.base import private_step_arrays
 from pbt_rl.envs.conventions import Watch, boxes
 from pbt_rl.envs.gym import GymUnit, describe, maker, recipe
@@ -205,14 +205,14 @@ def test_a_table_of_large_numbers_is_no_picture(high, dtype, image):
 
 def test_the_steps_for_which_a_row_waits_are_no_episodes():
     """An engine resets behind its row, which delivers `first` in each step until it is ready."""
-    pace, out = Pace(), private_step_arrays(describe("m:f", Env()), 4)
+    played, out = Played([], None), private_step_arrays(describe("m:f", Env()), 4)
     for _ in range(30):
         for step in range(20):
             out.first[:] = [step < 12, False, False, False]
             out.episode_done[:] = [step == 19, False, False, False]
-            pace.note(out, 3.0 if step == 0 else 0.03)
-    assert pace.resets == 29
-    assert pace.reset_seconds == pytest.approx(29 * (3 - 0.03), rel=0.05)
+            played.note(out, 3.0 if step == 0 else 0.03)
+    assert sum(played.begins) == 29
+    assert played.reset_seconds()[0] == pytest.approx(3 - 0.03, rel=0.05)
 
 
 @pytest.mark.parametrize(("high", "said"), [(5e4, 1), (200, 0)])
