@@ -429,7 +429,8 @@ class Watch:
             self._shades[name] = min(darkest, int(array.min())), max(brightest, int(array.max()))
         self._left -= 1
         if not self._left:
-            self._judge_looks()
+            self._judge_mask()
+            self._judge_shades()
 
     def _compare(self, out: StepArrays) -> None:
         for row in [*self._firsts]:
@@ -447,21 +448,25 @@ class Watch:
         if self._cut >= self._due:
             self._due *= 10
             self._judge_ends()
+            self._judge_mask()
 
     def judge(self) -> None:
         """Warn of the mistakes so far."""
         self._judge_ends()
+        self._judge_mask()
         if self._left:
-            self._judge_looks()
+            self._judge_shades()
 
     def _judge_ends(self) -> None:
         next_one = self._varied and self._all_next
         if self._cut >= LEAST_ENDS and (next_one or self._all_blank):
             self._say(MISSING_FINAL.format(self._cut, FIRST_OF_NEXT if next_one else "all zeros"))
 
-    def _judge_looks(self) -> None:
+    def _judge_mask(self) -> None:
         if not self._allowed:
             self._say("the action mask never allows anything: learning is impossible")
+
+    def _judge_shades(self) -> None:
         for name, (darkest, brightest) in self._shades.items():
             if brightest - darkest < FEWEST_SHADES:
                 self._say(

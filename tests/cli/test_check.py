@@ -385,7 +385,7 @@ def test_training_warns_of_mistakes_that_cost_learning(found, tmp_path, mode):
         "the action mask never allows anything",
     ]
     mistakes = found(Wrong).mistakes
-    typed = ("--num-policies=1", "--envs-per-unit=2", "--shaping.cost=1", "--train-for-frames=2000")
+    typed = ("--num-policies=1", "--envs-per-unit=2", "--shaping.cost=1", "--train-for-frames=400")
     run = train(tmp_path, f"{__name__}:Wrong", *typed, f"--mode={mode}")
     assert run.wait(110) == 0, run.err
     for text in begins:
