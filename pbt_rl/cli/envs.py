@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from pbt_rl.cli import EXIT_FAILED, commands
 from pbt_rl.cli.check import Report, check
-from pbt_rl.envs.base import EnvSpec
 from pbt_rl.envs.first_trial import tried
 from pbt_rl.envs.lookup import FAMILIES, EnvOptions, backend_of, keywords, plugins
 from pbt_rl.envs.packages import absent
@@ -100,15 +99,6 @@ def _checked(command: CheckCommand, options: EnvOptions) -> Report:
     """Check the environment, and the network of a run on it."""
     # Imported here, because torch must be imported in the process that tries the environment.
     from pbt_rl.config.command import make_config
-    from pbt_rl.learner.own_loss import check_network
-    from pbt_rl.run.shown import network_sees
-
-    config = make_config(env=command.env, env_option=command.env_option)
-
-    def tried_network(spec: EnvSpec) -> list[str]:
-        """Build the network of a run and describe its inputs. Raises ConfigError."""
-        check_network(config, spec, ["cpu"])
-        return network_sees(config, spec)
 
     return check(
         command.env,
@@ -116,8 +106,8 @@ def _checked(command: CheckCommand, options: EnvOptions) -> Report:
         command.steps,
         command.seed,
         command.timeout_seconds or backend_of(command.env, options)[0].step_seconds,
-        network=tried_network,
-        device=command.device,
+        make_config(env=command.env, env_option=command.env_option),
+        command.device,
     )
 
 

@@ -143,7 +143,6 @@ SHAPED = {"get_default_reward_shaping": getter, "set_reward_shaping": setter}
         (SHAPED, {"cost": 1.0}, "no info"),
         (SHAPED | {"info": {"true_objective": 1.0}}, {"cost": 1.0}, None),
         ({"info": {"action_mask": np.ones(2, np.int8)}}, {}, "given but not used"),
-        ({"observation_space": spaces.Box(0, 1, (2,), np.float64)}, {}, "dtype float32"),
     ],
 )
 def test_what_a_user_may_not_have_meant_is_remarked_once(attributes, values, said):
