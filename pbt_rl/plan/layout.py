@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
 from pbt_rl.plan.machine import Machine
-from pbt_rl.plan.sizes import Sizing, plan_actors, share_actors
+from pbt_rl.plan.sizes import LEAST_UNIT_ROWS, Sizing, plan_actors, share_actors
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ def make_plan(config: Config, machine: Machine, seats: int = 1, lay_out: LayOut 
     sizing = sizing_of(config, max(slots_of), seats, on_gpu="cpu" not in devices)
     wanted = config.actors or _wanted_actors(config, machine, devices)
     sizing, actors = _actors(config, machine, sizing, wanted, [len(m) for m in members], slots_of)
-    sizes = sizing.sizes([n * config.units_per_actor for n in actors])
+    _, sizes = sizing.sizes([n * config.units_per_actor for n in actors], slots_of)
     packs = []
     for i, device in enumerate(devices):
         pack = PackPlan(
@@ -177,6 +177,7 @@ def sizing_of(config: Config, slots: int, seats: int, *, on_gpu: bool) -> Sizing
         minibatches=config.learner.minibatches,
         envs=config.envs_per_unit,
         on_policy=config.mode != "async",
+        least_rows=LEAST_UNIT_ROWS if config.mode == "async" else LEAST_UNIT_ROWS // 2,
         per_unit=config.algorithm.learns_per_unit,
         on_gpu=on_gpu,
     )
