@@ -16,7 +16,6 @@ Rows here are those of one policy: U vector envs, b of its rows in each, k rollo
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -208,12 +207,8 @@ class Sizing:
 def share_actors(actors: int, members: Sequence[int]) -> list[int]:
     """Divide actors among packs in proportion to their members, at least one each. actors >= len(members)."""
     shares = [1] * len(members)
-    by_need = [(1 / own, i) for i, own in enumerate(members)]
-    heapq.heapify(by_need)
     for _ in range(actors - len(members)):
-        _, neediest = by_need[0]
-        shares[neediest] += 1
-        heapq.heapreplace(by_need, (shares[neediest] / members[neediest], neediest))
+        shares[min(range(len(members)), key=lambda pack: shares[pack] / members[pack])] += 1
     return shares
 
 
@@ -249,7 +244,6 @@ def _most_actors(
 
     There are fewer if rollouts would be too old or vector envs too small. There are more only to make packs even.
     """
-
     most = sum(members) if len(members) > 1 else wanted
     found: list[tuple[tuple[float, ...], list[int]]] = []
     for total in (*range(wanted, len(members) - 1, -1), *range(wanted + 1, most + 1)):
