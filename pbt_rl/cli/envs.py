@@ -13,7 +13,6 @@ from pbt_rl.envs.packages import absent
 from pbt_rl.envs.registry import FAMILIES, EnvOptions, backend_of, keywords, plugins
 from pbt_rl.errors import ConfigError, RunFailed, environment_code
 from pbt_rl.options.declare import option, with_groups
-from pbt_rl.options.values import validate
 from pbt_rl.options.words import parse
 
 
@@ -78,9 +77,6 @@ class CheckCommand:
     device: str = "cpu"
     """Device of a device simulator, such as cuda:0."""
 
-    def __post_init__(self) -> None:
-        validate(self)
-
 
 def run_check(arguments: list[str]) -> int:
     """Check an environment."""
@@ -140,9 +136,6 @@ class DmlabCacheCommand:
     """Cache folder. Empty: pbt_rl/dmlab in the user's cache folder."""
     level_cache_gb: float = option(10.0, above=0)
     """Maximum size of the cache in gigabytes. The least recently used maps are deleted."""
-
-    def __post_init__(self) -> None:
-        validate(self)
 
 
 def run_dmlab_cache(arguments: list[str]) -> int:

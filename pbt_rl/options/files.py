@@ -19,8 +19,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import Path
-from types import SimpleNamespace, UnionType
-from typing import Any, Literal, get_args
+from types import SimpleNamespace
+from typing import Any, Literal
 
 import yaml
 
@@ -239,11 +239,8 @@ def _plain(value: Any) -> Any:
 
 def _number(option: Option, value: Any) -> Any:
     """Convert a text to a number if the option is one, because YAML reads 1M as a text, and off as false."""
-    hint, metadata = option.hint, option.metadata
-    if isinstance(hint, UnionType):
-        hint = get_args(hint)[0]
+    metadata = option.metadata
     if "off" in metadata and (value is False or value == metadata["off"]):
         return metadata["at_most"]
-    if hint not in (int, float) or not isinstance(value, str):
-        return value
-    return reader(option.name, hint)(value)
+    is_text = option.scalar in (int, float) and isinstance(value, str)
+    return reader(option.name, option.scalar)(value) if is_text else value

@@ -16,14 +16,14 @@ import re
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import MISSING, dataclass, replace
-from types import NoneType, UnionType
+from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
 
 from pbt_rl.errors import ConfigError
 from pbt_rl.options.declare import Option, build, table
 from pbt_rl.options.help import draw
 from pbt_rl.options.names import assigned, meant, spelt, unknown
-from pbt_rl.options.values import allowed, number, reader
+from pbt_rl.options.values import allowed, number, reader, validate
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -140,7 +140,9 @@ def _built(kind: type[T], prog: str, values: Mapping[str, Any]) -> T:
         if option.default is MISSING and option.field not in values:
             name = option.name.upper() if option.is_positional else f"--{option.name}"
             raise ConfigError(f"{name} is missing: {prog} {name}; {prog} --help")
-    return build(kind, values)
+    command = build(kind, values)
+    validate(command)
+    return command
 
 
 @dataclass(frozen=True)
@@ -271,22 +273,17 @@ def _read(option: Option, written: str, given: Sequence[str], key: str = "") -> 
 
 def _value(option: Option, text: str) -> Any:
     """Convert one text. Raises ValueError whose text is the remedy."""
-    hint = option.hint
-    if isinstance(hint, UnionType):
-        if text.lower() == "none":
-            return None
-        (hint,) = (part for part in get_args(hint) if part is not NoneType)
-    if get_origin(hint) is tuple:
-        hint = get_args(hint)[0]
-    if get_origin(hint) is Literal:
-        names = get_args(hint)
+    if isinstance(option.hint, UnionType) and text.lower() == "none":
+        return None
+    if get_origin(option.scalar) is Literal:
+        names = get_args(option.scalar)
         if text in names:
             return text
         guess = meant(option.name, text, names).strip("; ")
         raise ValueError(allowed({"choices": lambda: names}) + (f" ({guess})" if guess else ""))
     if text.lower() == option.metadata.get("off"):
         return option.metadata["at_most"]
-    return reader(option.name, hint)(text)
+    return reader(option.name, option.scalar)(text)
 
 
 # -- values in command-line syntax --------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from pbt_rl.display.terminal import Terminal, evaluation_text, next_commands, pr
 from pbt_rl.display.trackers import outlets
 from pbt_rl.display.view import Evaluation, Remarks, RunView
 from pbt_rl.errors import ConfigError
-from pbt_rl.options.declare import walk
+from pbt_rl.options.declare import table
 from pbt_rl.options.values import displayed
 from pbt_rl.play.games.run import recorded_late
 from pbt_rl.population.population import Population
@@ -131,11 +131,11 @@ class Recorder:
             self.write(
                 "resume", config=to_json(config), changed=continued.changed, new_episodes=anew, values=given
             )
-            declared = {name: metadata for name, metadata, _ in walk(config)}
+            known = table(config)
             for option, (before, now) in continued.changed.items():
                 if option != "shaping":
-                    was = "not given" if before is None else displayed(declared[option], before)
-                    self.note(f"--{option} is now {displayed(declared[option], now)} (before: {was})")
+                    was = "not given" if before is None else displayed(known[option].metadata, before)
+                    self.note(f"--{option} is now {displayed(known[option].metadata, now)} (before: {was})")
             for name, value in given.items():
                 goes_on = tuned[name].tuned and compares(config)
                 more = "; PBT tunes it from there (--pbt.tune)" * goes_on
