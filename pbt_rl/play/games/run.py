@@ -19,7 +19,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import IO
@@ -89,18 +89,8 @@ def recorded_late(journal: Path, position: int, frames: int) -> list[Evaluation]
             except ValueError:  # damaged, or incomplete because the process was killed while it wrote
                 continue
             if isinstance(event, Recorded) and event.at_frames <= frames:
-                found.append(
-                    Evaluation(
-                        event.at_frames,
-                        event.all_frames,
-                        event.member,
-                        event.generation,
-                        event.mean,
-                        event.spread,
-                        event.episodes,
-                        event.seconds,
-                    )
-                )
+                facts = {one.name: getattr(event, one.name) for one in fields(Evaluation)[1:]}
+                found.append(Evaluation(event.at_frames, **facts))
     return found
 
 
