@@ -146,8 +146,17 @@ def make_plan(config: Config, machine: Machine, seats: int = 1, lay_out: LayOut 
     if lay_out is not None:
         return lay_out(config, machine, devices, members, slots_of)
     sizing = sizing_of(config, max(slots_of), seats, on_gpu="cpu" not in devices)
-    wanted = config.actors or _wanted_actors(config, machine, devices)
-    sizing, actors = _actors(config, machine, sizing, wanted, [len(m) for m in members], slots_of)
+    members_of = [len(m) for m in members]
+    if not config.actors:
+        wanted = _wanted_actors(config, machine, devices)
+        cores = wanted if config.mode == "serial" else machine.cpus
+        sizing, actors = plan_actors(sizing, cores, wanted, config.units_per_actor, members_of, slots_of)
+    elif config.actors >= len(devices):
+        actors = share_actors(config.actors, members_of)
+    else:
+        raise ConfigError(
+            f"--actors {config.actors} is too few: give one per device, at least {len(devices)}"
+        )
     _, sizes = sizing.sizes([n * config.units_per_actor for n in actors], slots_of)
     packs = []
     for i, device in enumerate(devices):
@@ -194,28 +203,6 @@ def _wanted_actors(config: Config, machine: Machine, devices: Sequence[str]) -> 
         return len(devices)
     wanted = machine.cpus // 2 if "cpu" in devices else machine.cpus - len(devices)
     return max(wanted, 2 * len(devices))
-
-
-def _actors(
-    config: Config,
-    machine: Machine,
-    sizing: Sizing,
-    wanted: int,
-    members: Sequence[int],
-    slots: Sequence[int],
-) -> tuple[Sizing, list[int]]:
-    """Return the sizing of vector envs and the number of actors per pack.
-
-    Raises ConfigError if the user gives fewer actors than devices.
-    """
-    if not config.actors:
-        cores = wanted if config.mode == "serial" else machine.cpus
-        return plan_actors(sizing, cores, wanted, config.units_per_actor, members, slots)
-    if config.actors < len(members):
-        raise ConfigError(
-            f"--actors {config.actors} is too few: give one per device, at least {len(members)}"
-        )
-    return sizing, share_actors(config.actors, members)
 
 
 def _threads(config: Config, machine: Machine, devices: Sequence[str], device: str) -> int:

@@ -75,14 +75,13 @@ def memory_notes(resolved: ResolvedRun) -> list[str]:
     """Return warnings, with remedies, if a run is estimated to exceed the available memory."""
     found, notes = estimate(resolved), []
     for place, size in found.needed.items():
-        there = host_memory().available if place == HOST else _device_bytes(place)
+        on_host = place == HOST
+        there = host_memory().available if on_host else _device_bytes(place)
         if size > NEARLY_ALL * there:
             where = (
-                f"of memory, and {_gib(there)} are available"
-                if place == HOST
-                else f"on {place}, which has {_gib(there)}"
+                f"memory, and {_gib(there)} are available" if on_host else f"{place}, which has {_gib(there)}"
             )
-            notes.append(f"warning: this run needs about {_gib(size)} {where} ({_parts(found)}): {REMEDY}")
+            notes.append(f"warning: this run needs about {_gib(size)} of {where} ({_parts(found)}): {REMEDY}")
     return notes
 
 
@@ -92,12 +91,9 @@ def check_memory(resolved: ResolvedRun) -> None:
     for place, size in found.certain.items():
         there = host_memory().total if place == HOST else _device_bytes(place)
         if size > there:
-            where = (
-                f"into memory: it needs {_gib(size)} of {_gib(there)}"
-                if place == HOST
-                else f"on {place}: it needs {_gib(size)} at least, and {_gib(there)} are there"
-            )
-            raise ConfigError(f"this run cannot fit {where} ({_parts(found)}): {REMEDY}")
+            where = "into memory" if place == HOST else f"on {place}"
+            needs = f"it needs at least {_gib(size)} of {_gib(there)}"
+            raise ConfigError(f"this run cannot fit {where}: {needs} ({_parts(found)}): {REMEDY}")
 
 
 def _device_bytes(device: str) -> float:
