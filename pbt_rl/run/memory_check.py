@@ -79,7 +79,9 @@ def memory_notes(resolved: ResolvedRun) -> list[str]:
         there = host_memory().available if on_host else _device_bytes(place)
         if size > NEARLY_ALL * there:
             where = (
-                f"memory, and {_gib(there)} are available" if on_host else f"{place}, which has {_gib(there)}"
+                f"memory, and {_gib(there)} are available"
+                if on_host
+                else f"memory on {place}, which has {_gib(there)}"
             )
             notes.append(f"warning: this run needs about {_gib(size)} of {where} ({_parts(found)}): {REMEDY}")
     return notes
