@@ -35,7 +35,7 @@ def run(arguments: list[str]) -> int:
     if split(arguments).asks_help:
         known, names = table(ResumeCommand), {*may_change(), "trust"}.difference(OF_TRAIN)
         shown = [option for name, option in known.items() if name in names]
-        draw(ResumeCommand, shown, lambda option: option.default, PROG)
+        draw(ResumeCommand, shown, lambda _option: "that of the run", PROG)
     if not arguments or arguments[0].startswith("-"):
         before = f"before {arguments[0]}" if arguments else "the folder of a run"
         raise ConfigError(f"RUN is missing, {before}: {PROG} [OPTIONS]; pbt-rl resume --help")
