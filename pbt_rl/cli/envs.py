@@ -124,7 +124,7 @@ class DmlabCacheCommand:
     Train with the same --dmlab.level-seeds, because episodes then use only seeds with built maps.
     """
 
-    levels: tuple[str, ...] = ("dmlab30",)
+    levels: tuple[str, ...] = option(("dmlab30",), test=bool, remedy="one or more, such as dmlab30")
     """Levels, named as after dmlab/ in --env."""
     level_seeds: int = option(100, at_least=1)
     """Seeds per level, from the start of its pool."""

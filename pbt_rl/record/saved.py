@@ -161,6 +161,13 @@ def find_saved(source: Source, note: Callable[[str], None]) -> SavedPolicy:
     return SavedPolicy(source.run, checkpoint, member)
 
 
+def saved_to_play(source: Source, note: Callable[[str], None], *, trust: bool) -> tuple[Config, SavedPolicy]:
+    """Return the config of a run and a saved member of it. Raises ConfigError as `check_trust` and `find_saved`."""
+    config = read_config(source.run)
+    check_trust(config, PLAY, source.run, trust=trust)
+    return config, find_saved(source, note)
+
+
 def _checkpoint(source: Source, note: Callable[[str], None]) -> Checkpoint:
     checkpoints = Checkpoints(RunFolder(source.run).checkpoints)
     if source.at is not None:

@@ -97,7 +97,9 @@ def there(monkeypatch):
 def test_more_than_fits_is_refused_with_what_fits(there):
     there(23, 22)
     run = resolved("atari/pong", "--num-policies=500")
-    with pytest.raises(ConfigError, match=r"cannot fit into memory: it needs at least [0-9.]+ GiB of 23.0 GiB"):
+    with pytest.raises(
+        ConfigError, match=r"cannot fit into memory: it needs at least [0-9.]+ GiB of 23.0 GiB"
+    ):
         check_memory(run)
     check_memory(resolved("atari/pong", "--num-policies=500", "--slots=8"))
     run = resolved("atari/pong", "--num-policies=4", "--envs-per-unit=100000")
