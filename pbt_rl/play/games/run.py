@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -337,11 +337,15 @@ def play_final_games(
             "objective in training"
         )
         return {}
-    if config.controls:  # equal numbers, because the maximum of several means is higher with fewer episodes
+    return _results(scores, controls=bool(config.controls))
+
+
+def _results(scores: Mapping[int, list[float]], *, controls: bool) -> dict[int, FinalGames]:
+    if controls:  # equal numbers, because the maximum of several means is higher with fewer episodes
         least = min(map(len, scores.values()))
         scores = {member: own[:least] for member, own in scores.items()}
     return {
-        member: FinalGames(mean(own), spread(own), len(own), _halves(own) if config.controls else None)
+        member: FinalGames(mean(own), spread(own), len(own), _halves(own) if controls else None)
         for member, own in scores.items()
     }
 
