@@ -219,7 +219,7 @@ def _jobs(
     """Run jobs. Return an exit code, 0 if all succeeded."""
     if not waiting:
         return 0
-    sweep = Sweep(folder, command, dealt, lambda line: print(line, flush=True), after)
+    sweep = Sweep(folder, command, dealt, after)
     ended: list[Ended] = sweep.run(waiting)
     if sweep.signal is not None:
         print("interrupted; repeat the command to continue")

@@ -87,7 +87,7 @@ def run(arguments: list[str]) -> int:
     def words(point: Point, chosen: str) -> list[str]:
         return [*commands[point.name], *(["--devices", chosen] if chosen else [])]
 
-    sweep = Sweep(folder, words, dealt, lambda line: print(line, flush=True))
+    sweep = Sweep(folder, words, dealt)
     try:
         ended = sweep.run(waiting)
     except OSError as error:
