@@ -25,7 +25,7 @@ from pbt_rl.plan import PackPlan
 from pbt_rl.population.matchups import run as matchups
 from pbt_rl.registry import CONTROLLERS, READY_RULES, RULES
 from pbt_rl.run import control
-from pbt_rl.run.memory_check import memory_notes
+from pbt_rl.run.limits import memory_notes
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.warm_start import WarmStart
 
