@@ -162,7 +162,4 @@ def make_config(**options: Any) -> Config:
             "processes make the environment"
         )
     hypers = hypers_of(algo if isinstance(algo, str) else Config.algo)
-    values = checked(options, table(Config, hypers=hypers))
-    if values.get("env") is None:
-        raise ConfigError("env is missing: give it as family/name, such as atari/pong, or module:factory")
-    return Layers(hypers, {}, {}, values).config()
+    return Layers(hypers, {}, {}, checked(options, table(Config, hypers=hypers))).config()

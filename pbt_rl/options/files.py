@@ -115,15 +115,13 @@ def written(config: Mapping[str, Any], form: Format) -> str:
 
 def _given(config: Mapping[str, Any]) -> dict[str, Any]:
     """Convert to plain types without None."""
-    plain = {
-        name: _given(value)
-        if isinstance(value, Mapping)
-        else list(value)
-        if isinstance(value, tuple)
-        else value
-        for name, value in config.items()
-    }
-    return {name: value for name, value in plain.items() if value is not None}
+    plain: dict[str, Any] = {}
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            plain[name] = _given(value)
+        elif value is not None:
+            plain[name] = list(value) if isinstance(value, tuple) else value
+    return plain
 
 
 def _toml(options: Mapping[str, Any]) -> list[str]:
