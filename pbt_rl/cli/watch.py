@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from pbt_rl.errors import ConfigError
 from pbt_rl.options.declare import option
 from pbt_rl.options.words import parse
-from pbt_rl.record.claim import is_held
 from pbt_rl.record.folder import RunFolder
+from pbt_rl.record.run_lock import is_held
 
 if TYPE_CHECKING:
     from pbt_rl.display.watch.reader import Reader

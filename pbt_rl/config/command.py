@@ -12,11 +12,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from pbt_rl.algos import registry as algorithms
+from pbt_rl.algos import lookup as algorithms
 from pbt_rl.config import Config, Hypers, hypers_of
 from pbt_rl.config.budget import following_budget, following_hours
 from pbt_rl.config.start_values import with_start_values
-from pbt_rl.envs.registry import FAMILIES, EnvOptions, family_of, keywords, recipe
+from pbt_rl.envs.lookup import FAMILIES, EnvOptions, family_of, keywords, recipe
 from pbt_rl.errors import ConfigError, environment_code
 from pbt_rl.options.declare import as_base, build, merged, option, table
 from pbt_rl.options.files import checked, read_file

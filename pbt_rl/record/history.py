@@ -35,6 +35,7 @@ from pbt_rl.controllers.lineage import Lineage, Node, Noise, mean
 from pbt_rl.controllers.objectives import by_score
 from pbt_rl.controllers.records import Whole, converted, finite
 from pbt_rl.errors import ConfigError
+from pbt_rl.options.renamed import present_config
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.journal import journal_events
 
@@ -94,7 +95,7 @@ class TakenDecision:
 
 
 @dataclass(frozen=True)
-class Turn:
+class TimeSlice:
     """Interval in which a member held a slot. slot: counted over all packs."""
 
     slot: int
@@ -187,7 +188,7 @@ class History:
     lineage: Lineage
     moments: Sequence[Moment]
     decisions: Sequence[TakenDecision]
-    turns: Sequence[Turn]
+    time_slices: Sequence[TimeSlice]
     phases: Sequence[Phase]
     actor_restarts: int
     learners_lost: Sequence[float] = ()
@@ -255,7 +256,7 @@ class History:
         return self.ranking[0] if self.ranking else None
 
     @property
-    def finals(self) -> Mapping[int, float]:
+    def final_scores(self) -> Mapping[int, float]:
         """Return the final evaluation means, by member."""
         return {} if self.final is None else self.final.means
 
@@ -263,7 +264,7 @@ class History:
         """Return a member's final evaluation mean, or its last known objective if it has none."""
         if member is None or member not in self.last:
             return None
-        final = finite(self.finals.get(member))
+        final = finite(self.final_scores.get(member))
         return self.objective(self.last[member]) if final is None else final
 
     @cached_property
@@ -293,7 +294,7 @@ class History:
 
     @cached_property
     def _ranked(self) -> list[int]:
-        return by_score({m: self.objective(node) for m, node in self.last.items()}, self.finals)
+        return by_score({m: self.objective(node) for m, node in self.last.items()}, self.final_scores)
 
     @cached_property
     def varied(self) -> list[str]:
@@ -357,10 +358,12 @@ def history_of(name: str, events: Sequence[Event], noise: Noise | None = None) -
             ]
     total = _since(began, events[-1])
     changed = (e for e in events if isinstance(e, SlotChange))
-    turns = _turns((e for e in changed if e.enters is None or (e.enters, 0) in lineage), began, total)
+    time_slices = _time_slices(
+        (e for e in changed if e.enters is None or (e.enters, 0) in lineage), began, total
+    )
     return History(
         name=name,
-        config=start.config,
+        config=present_config(start.config),
         options=options,
         versions=start.versions,
         git=start.git,
@@ -371,8 +374,8 @@ def history_of(name: str, events: Sequence[Event], noise: Noise | None = None) -
         lineage=lineage,
         moments=moments,
         decisions=decisions,
-        turns=turns,
-        phases=_phases(decisions, turns, total),
+        time_slices=time_slices,
+        phases=_phases(decisions, time_slices, total),
         actor_restarts=sum(isinstance(e, ActorRestart) for e in events),
         learners_lost=[_since(began, e) for e in events if isinstance(e, Other) and e.kind == "pack_lost"],
         final=next((e for e in reversed(events) if isinstance(e, Final)), None),
@@ -424,31 +427,35 @@ def _points(event: Round | Progress, seconds: float) -> list[Point]:
     ]
 
 
-def _turns(changes: Iterable[SlotChange], began: float, total: float) -> list[Turn]:
+def _time_slices(changes: Iterable[SlotChange], began: float, total: float) -> list[TimeSlice]:
     """Pair each slot entry with its exit. Without an exit the interval lasts to the end of the run."""
     slots: dict[tuple[int, int], int] = {}
     holders: dict[int, tuple[int, float]] = {}
-    turns = []
+    time_slices = []
     for event in changes:
         slot = slots.setdefault((event.pack, event.slot), len(slots))
         seconds = _since(began, event)
         if slot in holders:
             member, since = holders.pop(slot)
-            turns.append(Turn(slot, member, since, seconds))
+            time_slices.append(TimeSlice(slot, member, since, seconds))
         if event.enters is not None:
             holders[slot] = event.enters, seconds
-    turns += [Turn(slot, member, since, total) for slot, (member, since) in sorted(holders.items())]
-    return turns
+    time_slices += [
+        TimeSlice(slot, member, since, total) for slot, (member, since) in sorted(holders.items())
+    ]
+    return time_slices
 
 
-def _phases(decisions: Iterable[TakenDecision], turns: Sequence[Turn], total: float) -> list[Phase]:
+def _phases(
+    decisions: Iterable[TakenDecision], time_slices: Sequence[TimeSlice], total: float
+) -> list[Phase]:
     """Return the phases of a search, numbered as in its decisions, in order of their end.
 
     A member's first phase begins when it first enters a slot. A member that never held a slot has no phase.
     """
     entered: dict[int, float] = {}
-    for turn in turns:
-        entered[turn.member] = min(entered.get(turn.member, math.inf), turn.begin_seconds)
+    for time_slice in time_slices:
+        entered[time_slice.member] = min(entered.get(time_slice.member, math.inf), time_slice.begin_seconds)
     present: dict[int, tuple[int, float]] = {}
     phases = []
     for taken in decisions:
@@ -457,7 +464,7 @@ def _phases(decisions: Iterable[TakenDecision], turns: Sequence[Turn], total: fl
             past, since = present.pop(member)
             outcome = "on" if number is not None else "completed" if taken.change.completed else "evicted"
             phases.append(Phase(member, past, since, taken.seconds, taken.objective, outcome))
-        if number is not None and member not in present and (not turns or member in entered):
+        if number is not None and member not in present and (not time_slices or member in entered):
             first = all(phase.member != member for phase in phases)
             present[member] = number, entered.get(member, taken.seconds) if first else taken.seconds
     phases += [Phase(m, number, since, total, None, None) for m, (number, since) in present.items()]

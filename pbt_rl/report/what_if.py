@@ -20,7 +20,7 @@ from pbt_rl.controllers.decide import Resumed, with_values
 from pbt_rl.controllers.decisions import Controller, Decision, MemberReport, PopulationReport, Replace
 from pbt_rl.controllers.events import Event, Initial, Lost, Resume, Round
 from pbt_rl.controllers.lineage import LEVEL, Lineage, Noise
-from pbt_rl.controllers.registry import controller_entry
+from pbt_rl.controllers.lookup import controller_entry
 from pbt_rl.controllers.state import save_state
 from pbt_rl.display.terminal import counted
 from pbt_rl.errors import ConfigError, require

@@ -25,7 +25,7 @@ from pbt_rl.options.declare import table
 from pbt_rl.options.values import displayed
 from pbt_rl.play.games.run import recorded_late
 from pbt_rl.population.population import Population
-from pbt_rl.population.turns import Handover
+from pbt_rl.population.slot_assignment import Handover
 from pbt_rl.record.append import Outage, reason
 from pbt_rl.record.checkpoint_writer import Written
 from pbt_rl.record.folder import RunFolder, to_json
@@ -132,7 +132,7 @@ class Recorder:
     def _note_resume(self, continued: Continued) -> None:
         """Record the resume, with the options and values that it changes."""
         config, given = self._resolved.config, continued.given(self._resolved.spec.shaping)
-        anew = not continued.units(self._resolved.plan)
+        anew = not continued.vector_envs(self._resolved.plan)
         self.note(f"{continued.found()}{'; environments start new episodes' if anew else ''}")
         self.write(
             "resume", config=to_json(config), changed=continued.changed, new_episodes=anew, values=given

@@ -12,9 +12,9 @@ from typing import IO
 from pbt_rl.controllers.events import Event, Start, decode_event
 from pbt_rl.display.watch.state import State, state
 from pbt_rl.errors import ConfigError
-from pbt_rl.record.claim import is_held
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.history import history_of, light
+from pbt_rl.record.run_lock import is_held
 
 MIN_GAP_SECONDS = 1.0
 GAP_FACTOR = 10.0

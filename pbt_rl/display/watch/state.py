@@ -107,7 +107,7 @@ def _members(history: History) -> list[State]:
             {
                 "member": member,
                 "objective": history.objective(node),
-                "final": history.finals.get(member),
+                "final": history.final_scores.get(member),
                 "complete": now is None or now.complete,
                 "early": told.early if told else None,
                 "ended": f"{told.ended} of {told.environments}" if told and told.environments else "",
