@@ -12,7 +12,6 @@ from pbt_rl.envs.lookup import FAMILIES, EnvOptions, backend_of, keywords, plugi
 from pbt_rl.envs.packages import absent
 from pbt_rl.errors import ConfigError, RunFailed, environment_code
 from pbt_rl.options.declare import option, with_groups
-from pbt_rl.options.values import validate
 from pbt_rl.options.words import parse
 
 
@@ -77,9 +76,6 @@ class CheckCommand:
     device: str = "cpu"
     """Device of a device simulator, such as cuda:0."""
 
-    def __post_init__(self) -> None:
-        validate(self)
-
 
 def run_check(arguments: list[str]) -> int:
     """Check an environment."""
@@ -118,7 +114,7 @@ class DmlabCacheCommand:
     Train with the same --dmlab.level-seeds, because episodes then use only seeds with built maps.
     """
 
-    levels: tuple[str, ...] = ("dmlab30",)
+    levels: tuple[str, ...] = option(("dmlab30",), test=bool, remedy="one or more, such as dmlab30")
     """Levels, named as after dmlab/ in --env."""
     level_seeds: int = option(100, at_least=1)
     """Seeds per level, from the start of its pool."""
@@ -130,9 +126,6 @@ class DmlabCacheCommand:
     """Cache folder. Empty: pbt_rl/dmlab in the user's cache folder."""
     level_cache_gb: float = option(10.0, above=0)
     """Maximum size of the cache in gigabytes. The least recently used maps are deleted."""
-
-    def __post_init__(self) -> None:
-        validate(self)
 
 
 def run_dmlab_cache(arguments: list[str]) -> int:

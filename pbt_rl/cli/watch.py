@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from pbt_rl.display.watch.server import Server
 
 PORT = 8750
-MOST_PORT = 65535
 WAIT_SECONDS = 60.0
 """Maximum wait for a run folder to appear. For a run that has locked its folder there is no limit."""
 POLL_SECONDS = 0.2
@@ -35,7 +34,7 @@ class WatchCommand:
 
     run: Path = option(positional=True)
     """Folder of a run, such as runs/demo."""
-    port: int = 0
+    port: int = option(0, at_least=0, at_most=65535)
     """Port of the server. 0: 8750, or a free port if 8750 is in use."""
     host: str = "127.0.0.1"
     """Interface of the server, such as 0.0.0.0 for all. Safer: `ssh -L 8750:localhost:8750 HOST` from another
@@ -45,8 +44,6 @@ class WatchCommand:
 def run(arguments: list[str]) -> int:
     """Serve the page until Ctrl-C."""
     command = parse(WatchCommand, "pbt-rl watch", arguments)
-    if not 0 <= command.port <= MOST_PORT:
-        raise ConfigError(f"--port {command.port} cannot be used: give 0 to {MOST_PORT}")
     try:
         reader = _reader(command.run)
     except KeyboardInterrupt:

@@ -27,7 +27,7 @@ from types import UnionType
 from typing import Any, Literal, get_args, get_origin
 
 from pbt_rl.errors import ConfigError
-from pbt_rl.options.declare import Option, names_object, table, walk
+from pbt_rl.options.declare import Option, names_object, table, values_of
 from pbt_rl.options.names import meant
 
 MOST = 10**18
@@ -219,9 +219,11 @@ _SHOWN = 200
 
 def validate(options: Any) -> None:
     """Check each option against its metadata. Raises ConfigError with the option, its value and the allowed values."""
-    for name, metadata, value in walk(options):
+    known = table(options)
+    for name, value in values_of(options).items():
+        metadata = known[name].metadata
         if not allows(metadata, value):
-            hint = _meant(name, metadata, value, table(options)) if "choices" in metadata else ""
+            hint = _meant(name, metadata, value, known) if "choices" in metadata else ""
             raise ConfigError(
                 f"--{name} {_text(value)} cannot be used: {hint}give {allowed(metadata, value)}"
             )

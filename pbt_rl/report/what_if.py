@@ -24,7 +24,7 @@ from pbt_rl.controllers.lookup import controller_entry
 from pbt_rl.controllers.state import save_state
 from pbt_rl.display.terminal import counted
 from pbt_rl.errors import ConfigError, require
-from pbt_rl.options.declare import Option, changed, over, table
+from pbt_rl.options.declare import Option, changed, table
 from pbt_rl.options.names import spelt
 from pbt_rl.options.words import split, typed
 from pbt_rl.registry import READY_RULES
@@ -189,7 +189,7 @@ def with_rules(config: Config, words: Sequence[str], run: Path) -> Config:
         )
     options = table(config)
     arguments = [part for word in words for part in _as_typed(word.removeprefix("--"), options)]
-    other = changed(config, over(config, typed(options, split(arguments), "pbt-rl audit --what-if")))
+    other = changed(config, typed(options, split(arguments), "pbt-rl audit --what-if"))
     require(
         READY_RULES[other.pbt.ready].by_time == READY_RULES[config.pbt.ready].by_time,
         "what-if",

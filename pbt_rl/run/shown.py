@@ -15,7 +15,6 @@ from pbt_rl.config import Config, LearnerConfig
 from pbt_rl.config.budget import in_frames
 from pbt_rl.controllers.hypers import OFF, HyperSpec, Values
 from pbt_rl.controllers.lookup import controller_entry
-from pbt_rl.controllers.tuning import chosen
 from pbt_rl.display.terminal import counted
 from pbt_rl.envs.base import ACTION_MASK, LAST, EnvSpec
 from pbt_rl.envs.lookup import FAMILIES, SHORT_NAMES, backend_of
@@ -26,17 +25,19 @@ from pbt_rl.plan import PackPlan
 from pbt_rl.population.matchups import run_matchups as matchups
 from pbt_rl.registry import CONTROLLERS, READY_RULES, RULES
 from pbt_rl.run import control
-from pbt_rl.run.memory_check import memory_notes
+from pbt_rl.run.limits import memory_notes
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.warm_start import WarmStart
 
 
 def page(resolved: ResolvedRun, first: Values) -> Iterator[str]:
     """Yield the lines that `--show` prints after the plan. first: initial values of member 0."""
-    yield from describe_rollout_age(resolved)
+    config, (least, most) = resolved.config, resolved.plan.rollout_age
+    if most:
+        steps = config.optimizer_steps_of_batch
+        yield f"age of rollouts: {least} to {most} optimiser steps, {steps} per batch (docs/lab/rollout-age.md)"
     yield from describe_values(resolved, first)
     yield "options that differ from the defaults (set by a recipe or by you; --format toml prints all):"
-    config = resolved.config
     unread = ENVIRONMENT_GROUPS - read_groups(config.env, resolved.spec.agents)
     for one in table(config).values():
         group, value = one.path[0], one.of(config)
@@ -134,20 +135,15 @@ def _comparisons_within(budget: float, first: float, period: float) -> int:
     return max(0, math.ceil((budget - first) / period))
 
 
-def tuned_table(resolved: ResolvedRun) -> dict[str, HyperSpec]:
-    """Apply --pbt.tune and --pbt.prior to the hyper table. Raises ConfigError."""
-    return chosen(resolved.table, resolved.config.pbt.tune, resolved.config.pbt.prior)
-
-
 def tuned_names(resolved: ResolvedRun) -> frozenset[str]:
     """Return the names of the tuned values; none for a single member."""
     several = resolved.config.num_policies > 1
-    return frozenset(name for name, spec in tuned_table(resolved).items() if spec.tuned and several)
+    return frozenset(name for name, spec in resolved.tuned.items() if spec.tuned and several)
 
 
 def describe_values(resolved: ResolvedRun, first: Values) -> list[str]:
     """Format a table of the tuned values, and one line of the constant ones. first: initial values of member 0."""
-    config, table = resolved.config, tuned_table(resolved)
+    config, table = resolved.config, resolved.tuned
     compared = config.pbt.enabled and config.num_policies > 1 and config.controller != "schedule"
     changes = config.searches or compared
     tuned = [spec for spec in table.values() if spec.tuned and changes]
@@ -251,17 +247,6 @@ def _other_batch(resolved: ResolvedRun, pack: PackPlan) -> str:
     return f" ({who} {asked}, rounded to whole vector envs)"
 
 
-def describe_rollout_age(resolved: ResolvedRun) -> list[str]:
-    """Format the age of rollouts when they are learned from; nothing if they are always of the current policy."""
-    least, most = resolved.plan.rollout_age
-    steps = resolved.config.optimizer_steps_of_batch
-    if not most:
-        return []
-    return [
-        f"age of rollouts: {least} to {most} optimiser steps, {steps} per batch (docs/lab/rollout-age.md)",
-    ]
-
-
 def _ids(members: tuple[int, ...]) -> str:
     """List all ids, or the first and the last of many."""
     if len(members) <= 16:
@@ -350,38 +335,34 @@ def _of_learning(resolved: ResolvedRun) -> Iterator[tuple[str, str]]:
             how = f" with {'V-trace' if config.uses_vtrace else 'GAE'}" * (config.algo == "appo")
             yield one.field, f"--algo {config.algo} does not use it{how}"
     model, learner = config.model, config.learner
-    if getattr(config.hypers, "unroll", 0) > learner.rollout:
-        yield (
-            "hypers.unroll",
-            f"it is limited by --learner.rollout, {learner.rollout} steps",
-        )
-    if learner.lr_schedule != "kl-adaptive":
-        yield "learner.lr_schedule_kl", "it belongs to --learner.lr-schedule kl-adaptive"
-    if learner.epochs * learner.minibatches == 1:
-        yield (
+    longer = getattr(config.hypers, "unroll", 0) > learner.rollout
+    one_step = learner.epochs * learner.minibatches == 1
+    per_vector_env = f"--algo {config.algo} takes one optimiser step per rollout"
+    current = f"with --mode {config.mode} rollouts are always of the current policy"
+    opponents = "multi-agent runs have no final evaluation, because scores depend on the opponents"
+    tasks = "runs with tasks have no final evaluation, because an episode per task takes too long"
+    rules = (
+        (longer, "hypers.unroll", f"it is limited by --learner.rollout, {learner.rollout} steps"),
+        (
+            learner.lr_schedule != "kl-adaptive",
+            "learner.lr_schedule_kl",
+            "it belongs to --learner.lr-schedule kl-adaptive",
+        ),
+        (
+            one_step,
             "learner.target_kl",
             "each batch takes one optimiser step (--learner.epochs, --learner.minibatches)",
-        )
-    if model.core == "none":
-        yield "model.core_size", "the network has no memory (--model.core)"
-    if config.algorithm.learns_per_vector_env:
-        once = f"--algo {config.algo} takes one optimiser step per rollout"
-        yield from ((name, once) for name in ("learner.epochs", "learner.minibatches"))
-    if config.mode != "async":
-        fresh = f"with --mode {config.mode} rollouts are always of the current policy"
-        yield from ((name, fresh) for name in ("learner.max_policy_lag", "learner.proximal"))
-    if not config.slots:
-        yield "slot_frames", "all members train at the same time (--slots)"
-    if spec.agents > 1:
-        yield (
-            "final_episodes",
-            "multi-agent runs have no final evaluation, because scores depend on the opponents",
-        )
-    elif spec.tasks:
-        yield (
-            "final_episodes",
-            "runs with tasks have no final evaluation, because an episode per task takes too long",
-        )
+        ),
+        (model.core == "none", "model.core_size", "the network has no memory (--model.core)"),
+        (config.algorithm.learns_per_vector_env, "learner.epochs", per_vector_env),
+        (config.algorithm.learns_per_vector_env, "learner.minibatches", per_vector_env),
+        (config.mode != "async", "learner.max_policy_lag", current),
+        (config.mode != "async", "learner.proximal", current),
+        (not config.slots, "slot_frames", "all members train at the same time (--slots)"),
+        (bool(spec.tasks), "final_episodes", tasks),
+        (spec.agents > 1, "final_episodes", opponents),
+    )
+    yield from ((name, reason) for unused, name, reason in rules if unused)
 
 
 # -- what the network sees ----------------------------------------------------------------------------------

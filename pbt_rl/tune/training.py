@@ -7,7 +7,6 @@ import pickle
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -207,10 +206,8 @@ class Training:
         results = self._pool.carry_out(tasks)
         for task, result in zip(tasks, results, strict=True):
             if isinstance(result, Failure):
-                if result.lacks or result.refused:
-                    raise ConfigError(result.refused or self._lacks(result.lacks))
-                if result.unpicklable and not self._pickled:
-                    raise ConfigError(result.what)
+                if result.refused or (result.unpicklable and not self._pickled):
+                    raise ConfigError(result.refused or result.what)
                 self._cause = result.traceback
                 self._members[task.member].note_broken()
                 self._write("member_broken", member=task.member, cause=result.traceback)
@@ -226,13 +223,6 @@ class Training:
         lines = f"tune.run: {failure.what}; it takes no steps until it copies another member"
         print(lines if self._shown else f"{lines}\n{failure.traceback}", file=sys.stderr, flush=True)
         self._shown.add(member)
-
-    def _lacks(self, name: str) -> str:
-        """Return the error message for a value that the space lacks."""
-        known = list(self._hypers(self._members[0]))
-        close = get_close_matches(name, known, n=1)
-        hint = f"did you mean {close[0]!r}? " if close else ""
-        return f"`step` reads hypers[{name!r}], which is not in the space: {hint}it has {', '.join(map(repr, known))}"
 
     # -- decisions ------------------------------------------------------------------------------------------
 

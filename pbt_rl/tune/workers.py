@@ -20,6 +20,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from inspect import iscoroutinefunction, isgeneratorfunction
 from multiprocessing import connection, spawn
 from pathlib import Path
@@ -31,6 +32,7 @@ from pbt_rl.processes.child import Child
 
 WORKER = "pbt_rl.tune.worker"
 END_SECONDS = 5.0
+PICKLE = "pickle.dumps"
 
 
 class Member(Protocol):
@@ -115,31 +117,24 @@ class Failure:
     traceback: str
     what: str = ""
     """One line: the method, the member, the exception and its place."""
-    lacks: str = ""
-    """Value that the member read and the space lacks."""
     refused: str = ""
     """Mistake that ends the run, whatever the other members do."""
     unpicklable: bool = False
     """Its state cannot be pickled."""
 
 
-class NotInSpace(KeyError):  # noqa: N818 - the name states the condition
-    """Access to a value that the space lacks."""
-
-
-class Shared(Exception):  # noqa: N818 - reads as what happened
-    """Two members are one object."""
-
-
-class Unpicklable(Exception):  # noqa: N818 - reads as what happened
-    """A state cannot be pickled."""
+class Refused(KeyError):  # noqa: N818 - reads as what happened
+    """Mistake that ends the run. A KeyError, because a member may read a value that the space lacks, and catch that."""
 
 
 class Hypers(dict[str, Any]):
-    """Argument of `step`: a dictionary that raises NotInSpace for a missing value."""
+    """Argument of `step`: a dictionary that raises Refused for a missing value."""
 
     def __missing__(self, name: str) -> NoReturn:
-        raise NotInSpace(name)
+        close = get_close_matches(name, self, n=1)
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        known = ", ".join(map(repr, self))
+        raise Refused(f"`step` reads hypers[{name!r}], which is not in the space: {hint}it has {known}")
 
 
 class Worker:
@@ -149,20 +144,18 @@ class Worker:
         self._make = make
         self._members: dict[int, Member] = {}
         self._method = ""
-        """The method of a member that runs."""
+        """The method of a member that runs, or PICKLE."""
 
     def carry_out(self, task: Task) -> Any:
         """Carry out a task. Return its result, or a Failure if the member's code raises."""
         try:
             return self._carry_out(task)
-        except NotInSpace as error:
-            return Failure(traceback.format_exc(), lacks=str(error.args[0]))
-        except Shared as error:
-            return Failure(traceback.format_exc(), refused=str(error))
-        except Unpicklable as error:
-            what = f"state() of member {task.member} cannot be pickled: {error}"
-            return Failure(traceback.format_exc(), what, unpicklable=True)
+        except Refused as error:
+            return Failure(traceback.format_exc(), refused=str(error.args[0]))
         except Exception as error:  # noqa: BLE001 - the member is broken, the others are not
+            if self._method == PICKLE:
+                what = f"state() of member {task.member} cannot be pickled: {error}"
+                return Failure(traceback.format_exc(), what, unpicklable=True)
             text = " ".join(f"{type(error).__name__}: {error}".split())[:200]
             what = f"{self._method} of member {task.member} raised {text} ({_place(error)})"
             return Failure(traceback.format_exc(), what)
@@ -174,7 +167,7 @@ class Worker:
                 made = _whole(self._make(index))
                 others = (other for other, its in self._members.items() if its is made and other != member)
                 if (other := next(others, None)) is not None:
-                    raise Shared(
+                    raise Refused(
                         f"members {other} and {member} are one object: make a new one for each index"
                     )
                 self._members[member] = made
@@ -187,10 +180,8 @@ class Worker:
             case Save(member):
                 self._method = "state()"
                 state = self._members[member].state()
-                try:
-                    return pickle.dumps(state, pickle.HIGHEST_PROTOCOL)
-                except Exception as error:
-                    raise Unpicklable(str(error)) from error
+                self._method = PICKLE
+                return pickle.dumps(state, pickle.HIGHEST_PROTOCOL)
             case Load(member, pickled):
                 self._method = "load()"
                 self._members[member].load(pickle.loads(pickled))

@@ -9,7 +9,7 @@ import pytest
 
 from pbt_rl.config import Config, LearnerConfig
 from pbt_rl.errors import ConfigError, EnvSetupError
-from pbt_rl.options.declare import changed, option, table, walk
+from pbt_rl.options.declare import changed, option, table
 from pbt_rl.options.values import allowed, allows, displayed, validate
 from pbt_rl.record.folder import config_from_json, to_json
 
@@ -48,7 +48,7 @@ def config(**values):
     return changed(Config(env="toy/identity"), values)
 
 
-KNOWN = {name.replace("-", "_"): (metadata, value) for name, metadata, value in walk(config())}
+KNOWN = {one.field: (one.metadata, one.of(config())) for one in table(config()).values()}
 
 
 def bounds(name):

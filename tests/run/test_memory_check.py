@@ -6,8 +6,7 @@ from pbt_rl.envs.base import ArraySpec
 from pbt_rl.errors import ConfigError
 from pbt_rl.learner.learner import Learner
 from pbt_rl.plan import Machine
-from pbt_rl.run.memory import Memory
-from pbt_rl.run.memory_check import (
+from pbt_rl.run.limits import (
     GIB,
     HOST,
     MIB,
@@ -20,6 +19,7 @@ from pbt_rl.run.memory_check import (
     pack_bytes,
     rollouts_of,
 )
+from pbt_rl.run.memory import Memory
 from tests.helpers.driven import DrivenLearner
 from tests.helpers.plans import fresh, resolved
 from tests.helpers.pretend import DEVICE, PretendRecorder, pretend_device
@@ -88,8 +88,8 @@ def there(monkeypatch):
 
     def have(total, available, gpu=0):
         host = HostMemory(total * GIB, available * GIB)
-        monkeypatch.setattr("pbt_rl.run.memory_check.host_memory", lambda: host)
-        monkeypatch.setattr("pbt_rl.run.memory_check._device_bytes", lambda _device: gpu * GIB)
+        monkeypatch.setattr("pbt_rl.run.limits.host_memory", lambda: host)
+        monkeypatch.setattr("pbt_rl.run.limits._device_bytes", lambda _device: gpu * GIB)
 
     return have
 
@@ -97,7 +97,9 @@ def there(monkeypatch):
 def test_more_than_fits_is_refused_with_what_fits(there):
     there(23, 22)
     run = resolved("atari/pong", "--num-policies=500")
-    with pytest.raises(ConfigError, match=r"cannot fit into memory: it needs [0-9.]+ GiB of 23.0 GiB"):
+    with pytest.raises(
+        ConfigError, match=r"cannot fit into memory: it needs at least [0-9.]+ GiB of 23.0 GiB"
+    ):
         check_memory(run)
     check_memory(resolved("atari/pong", "--num-policies=500", "--slots=8"))
     run = resolved("atari/pong", "--num-policies=4", "--envs-per-vector-env=100000")

@@ -18,8 +18,8 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import IO
@@ -89,18 +89,8 @@ def recorded_late(journal: Path, position: int, frames: int) -> list[Evaluation]
             except ValueError:  # damaged, or incomplete because the process was killed while it wrote
                 continue
             if isinstance(event, Recorded) and event.at_frames <= frames:
-                found.append(
-                    Evaluation(
-                        event.at_frames,
-                        event.all_frames,
-                        event.member,
-                        event.generation,
-                        event.mean,
-                        event.spread,
-                        event.episodes,
-                        event.seconds,
-                    )
-                )
+                facts = {one.name: getattr(event, one.name) for one in fields(Evaluation)[1:]}
+                found.append(Evaluation(event.at_frames, **facts))
     return found
 
 
@@ -347,11 +337,15 @@ def play_final_games(
             "objective in training"
         )
         return {}
-    if config.controls:  # equal numbers, because the maximum of several means is higher with fewer episodes
+    return _results(scores, controls=bool(config.controls))
+
+
+def _results(scores: Mapping[int, list[float]], *, controls: bool) -> dict[int, FinalGames]:
+    if controls:  # equal numbers, because the maximum of several means is higher with fewer episodes
         least = min(map(len, scores.values()))
         scores = {member: own[:least] for member, own in scores.items()}
     return {
-        member: FinalGames(mean(own), spread(own), len(own), _halves(own) if config.controls else None)
+        member: FinalGames(mean(own), spread(own), len(own), _halves(own) if controls else None)
         for member, own in scores.items()
     }
 

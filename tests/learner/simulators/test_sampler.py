@@ -393,7 +393,7 @@ def test_a_simulator_that_hangs_at_its_start_is_not_waited_for_for_ever(monkeypa
 
 
 def test_the_estimate_of_memory_knows_all_that_a_row_has():
-    from pbt_rl.run.memory_check import pack_bytes
+    from pbt_rl.run.limits import pack_bytes
 
     with Stand([*OPTIONS, "--rows=512", "--model.core=gru"]) as stand:
         stand.batch()
