@@ -78,6 +78,7 @@ OTHER_NAMES: dict[str, str] = {
         "model.core-size": "rnn-size lstm-size",
         "model.critic": "actor-critic-share-weights",
         "model.deviation": "adaptive-stddev",
+        "model.hidden": "fcnet-hiddens hidden-sizes net-arch encoder-mlp-layers hidden-dims",
         "model.initial-deviation": "initial-stddev init-noise-std init-std",
         "model.encoder": "encoder-conv-architecture policy",
         "name": "experiment exp-name run-name",

@@ -360,6 +360,8 @@ def _of_learning(resolved: ResolvedRun) -> Iterator[tuple[str, str]]:
             "learner.target_kl",
             "each batch takes one optimiser step (--learner.epochs, --learner.minibatches)",
         )
+    if len(model.hidden) > 1:
+        yield "model.layers", "--model.hidden has a width for each layer"
     if model.core == "none":
         yield "model.core_size", "the network has no memory (--model.core)"
     if config.algorithm.learns_per_unit:
