@@ -273,6 +273,8 @@ def displayed(metadata: Mapping[str, Any], value: object) -> str:
         return str(metadata["zero"])
     if isinstance(value, tuple):
         return " ".join(map(str, value)) or "none"
+    if isinstance(value, float):
+        return f"{value:g}"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 

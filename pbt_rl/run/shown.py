@@ -12,10 +12,11 @@ from typing import Any
 
 from pbt_rl.algos.encoders import CNNS, is_grid, is_image, is_text
 from pbt_rl.config import Config, LearnerConfig
-from pbt_rl.config.budget import in_frames
+from pbt_rl.config.budget import FOLLOW_HOURS, in_frames
 from pbt_rl.controllers.hypers import OFF, HyperSpec, Values
 from pbt_rl.controllers.registry import controller_entry
 from pbt_rl.controllers.tuning import chosen
+from pbt_rl.display.ranking import in_time
 from pbt_rl.display.terminal import counted
 from pbt_rl.envs.base import ACTION_MASK, LAST, EnvSpec
 from pbt_rl.envs.registry import FAMILIES, SHORT_NAMES, backend_of
@@ -41,7 +42,7 @@ def page(resolved: ResolvedRun, first: Values) -> Iterator[str]:
     for one in table(config).values():
         group, value = one.path[0], one.of(config)
         shown = group not in unread and (group != "hypers" or one.path[-1] in resolved.table)
-        if shown and value != one.default:
+        if shown and value != one.default and value != FOLLOW_HOURS.get(one.field):
             yield from (f"  {line}" for line in as_words(one, value))
     if config.init_from:
         start = WarmStart.find(resolved, print)
@@ -50,6 +51,8 @@ def page(resolved: ResolvedRun, first: Values) -> Iterator[str]:
 
 SLOW_CORE = 1_000
 """Frames/s that one core is expected to reach at least."""
+USUAL_STEPS = 1_000
+"""Assumed steps of an episode without a known limit."""
 
 
 def compares(config: Config) -> bool:
@@ -95,7 +98,7 @@ def describe_comparisons(resolved: ResolvedRun) -> list[str]:
     episodes = each * rounds * spec.time_limit * spec.frame_skip
     when = f"at {first:,} frames each and then every {pbt.period_frames:,}"
     if by_time:
-        when = f"after {first:g} s of training and then every {pbt.period_seconds:g} s"
+        when = f"after {in_time(first)} of training and then every {in_time(pbt.period_seconds)}"
     rules = f"--pbt.ready {pbt.ready}, --pbt.exploit {pbt.exploit}, --pbt.explore {pbt.explore}"
     number = _comparisons_within(
         seconds if by_time else frames, first, pbt.period_seconds if by_time else pbt.period_frames
@@ -105,14 +108,16 @@ def describe_comparisons(resolved: ResolvedRun) -> list[str]:
     if spec.seats == 1:
         limit = f": up to {episodes:,} frames" if episodes else ""
         lines.append(f"a comparison needs one episode in each of a member's {each} environments{limit}")
+    if by_time and spec.seats == 1 and not spec.resident:
+        noted += _slow_episodes(resolved, rounds)
     late, needed = "", first * config.num_policies
     if by_time:
         if 0 < seconds <= first:
-            late = f"after {first:g} s, but this run ends after {seconds:g} s"
+            late = f"after {in_time(first)}, but this run ends after {in_time(seconds)}"
     elif first >= frames:
         late = f"at {first:,} frames each, but this run ends at {frames:,}"
     elif seconds and needed > SLOW_CORE * plan.cpus * seconds:
-        late = f"at {first:,} frames each, which needs {needed / seconds:,.0f} frames/s in a run of {seconds:g} s"
+        late = f"at {first:,} frames each, which needs {needed / seconds:,.0f} frames/s in a run of {in_time(seconds)}"
     if late:
         unit = "seconds" if by_time else "frames"
         lower = f"lower --pbt.start-{unit} and --pbt.period-{unit}"
@@ -127,6 +132,21 @@ def describe_comparisons(resolved: ResolvedRun) -> list[str]:
     short = f"--pbt.period-frames {pbt.period_frames:,} is less than {why}: about {fit} comparisons fit into this run"
     derived = pbt.period_frames == in_frames(frames)["pbt.period_frames"]
     return [*lines, *noted, f"{'note' if derived else 'warning'}: {short}"]
+
+
+def _slow_episodes(resolved: ResolvedRun, rounds: int) -> list[str]:
+    """Warn if comparisons by time probably wait for episodes. rounds: episodes of each environment for one."""
+    spec, plan, period = resolved.spec, resolved.plan, resolved.config.pbt.period_seconds
+    steps, speed = spec.time_limit or USUAL_STEPS, SLOW_CORE * plan.cpus
+    seconds = rounds * steps * spec.frame_skip * plan.environments / speed
+    if seconds <= period:
+        return []
+    fewer = ", or give --envs-per-unit 1" * (plan.packs[0].envs_per_policy > 1)
+    how = f"{steps:,} steps, at {speed:,} frames/s on {counted(plan.cpus, 'core')}"
+    return [
+        f"note: one episode in each environment may take {in_time(seconds)} ({how}). Comparisons are due every "
+        f"{in_time(period)}, and wait for it: train longer{fewer}"
+    ]
 
 
 def _comparisons_within(budget: float, first: float, period: float) -> int:
@@ -221,8 +241,9 @@ def describe_plan(resolved: ResolvedRun) -> list[str]:
     lines += describe_comparisons(resolved)
     lines += control.notes(config)
     if config.hours is not None:
-        times = f", compared every {config.pbt.period_seconds:.3g} s" if config.pbt.ready == "timed" else ""
-        lines.append(f"--hours {config.hours:g}: {config.train_for_seconds:,.0f} s of training{times}")
+        seconds = config.train_for_seconds
+        given = "" if seconds == 3600 * config.hours else f", from --train-for-seconds {seconds:g}"
+        lines.append(f"--hours {config.hours:g}: {in_time(seconds)} of training{given}")
     if spec.seats > 1:
         lines.append(matchups.note(config, plan.packs))
     if not resolved.spread:  # otherwise other machines provide the memory

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +12,7 @@ from pbt_rl.controllers.decisions import Controller
 from pbt_rl.controllers.events import Round
 from pbt_rl.controllers.lineage import Lineage, Noise
 from pbt_rl.controllers.registry import controller_entry
-from pbt_rl.display.ranking import best, best_member, number, replacements
+from pbt_rl.display.ranking import best, best_member, in_time, number, replacements
 from pbt_rl.display.terminal import counted
 from pbt_rl.display.view import RunView
 from pbt_rl.envs.registry import backend_of
@@ -224,8 +223,8 @@ def _uncompared(resolved: ResolvedRun, view: RunView) -> str:
     unit = "s" if by_time else "frames each"
     said = f"{UNCOMPARED}: the first comparison is due at {first:,.0f} {unit}, "
     if reached < first:
-        longer = math.ceil(1.5 * first * (1 if by_time else trained / max(reached, 1)))
-        budget = f"give --train-for-seconds {longer}"
+        longer = float(f"{1.5 * first * (1 if by_time else trained / max(reached, 1)):.2g}")
+        budget = f"give --train-for-seconds {longer:.0f} ({in_time(longer)})"
         if not config.train_for_seconds:
             budget = f"give --train-for-frames {2 * first}"
         if longer < config.train_for_seconds or (
