@@ -143,10 +143,8 @@ def _slow_episodes(resolved: ResolvedRun, rounds: int) -> list[str]:
         return []
     fewer = ", or give --envs-per-unit 1" * (plan.packs[0].envs_per_policy > 1)
     how = f"{steps:,} steps, at {speed:,} frames/s on {counted(plan.cpus, 'core')}"
-    return [
-        f"note: one episode in each environment may take {in_time(seconds)} ({how}). Comparisons are due every "
-        f"{in_time(period)}, and wait for it: train longer{fewer}"
-    ]
+    due = f"Comparisons are due every {in_time(period)}, and wait for it: train longer{fewer}"
+    return [f"note: one episode in each environment may take {in_time(seconds)} ({how}). {due}"]
 
 
 def _comparisons_within(budget: float, first: float, period: float) -> int:
