@@ -70,10 +70,12 @@ def run_view(
     actors_restarted: int,
     learners_replaced: int,
     begun: bool,
+    stepping: int,
 ) -> RunView:
     """Build a view of the current state. environment_seconds: CPU-seconds of environments since the last view.
 
-    learns: True if a learner has a batch. begun: True once all learners were ready.
+    learns: True if a learner has a batch. begun: True once all learners were ready. stepping:
+    number of actors with a first step.
     """
     config, rate, members = resolved.config, throughput.steady_rate(), population.views()
     controls = [replace(m, control=True) for m in members[config.num_policies :]]
@@ -89,7 +91,7 @@ def run_view(
         stalled_seconds=throughput.stalled_seconds,
         learns=learns,
         tuned=tuned_names(resolved),
-        waits_for="" if throughput.trains else _waits_for(resolved, begun=begun),
+        waits_for="" if throughput.trains else _waits_for(resolved, begun=begun, stepping=stepping),
         seconds_left_at_most=config.searches,
         comparison_in_seconds=seconds_to_comparison(
             controller, population, rate, throughput.training_seconds
@@ -138,11 +140,13 @@ def seconds_to_comparison(
     return controller.frames_left(report) * training / rate
 
 
-def _waits_for(resolved: ResolvedRun, *, begun: bool) -> str:
+def _waits_for(resolved: ResolvedRun, *, begun: bool, stepping: int) -> str:
     if resolved.spec.resident:
         return rows_of_simulators.waits_for(resolved.plan.packs, begun=begun)
     if begun:
-        return backend_of(resolved.config.env, resolved.options)[0].begins
+        begins = backend_of(resolved.config.env, resolved.options)[0].begins
+        ready = f" ({stepping} of {counted(resolved.plan.actors, 'actor')} ready)"
+        return begins if resolved.spread else begins + ready  # nodes do not report it
     learners = "learners load" if len(resolved.plan.packs) > 1 else "the learner loads"
     return f"{learners} torch and the network"
 
