@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +98,31 @@ def check_memory(resolved: ResolvedRun) -> None:
                 else f"on {place}: it needs {_gib(size)} at least, and {_gib(there)} are there"
             )
             raise ConfigError(f"this run cannot fit {where} ({_parts(found)}): {REMEDY}")
+
+
+MANY_ROWS = 4096
+"""Rows of each member from which the memory of a row is computed."""
+
+
+def describe_rows(resolved: ResolvedRun) -> list[str]:
+    """Describe the memory of a row of a device simulator, and the rows that fit; nothing for other environments."""
+    if not resolved.spec.resident:
+        return []
+    plan = resolved.plan.packs[0]
+    # With many rows, because small updates of several policies are computed together.
+    few, many = (replace(plan, envs_per_policy=n * MANY_ROWS) for n in (1, 2))
+    size, size_of_many = (pack_bytes(resolved.config, resolved.spec, one).total for one in (few, many))
+    of_row = (size_of_many - size) / few.rows
+    there = host_memory().available if plan.device == "cpu" else _device_bytes(plan.device)
+    fits = (NEARLY_ALL * there - (size - of_row * few.rows)) / of_row / plan.slots
+    number = (
+        f"; at most about {fits:,.0f} rows of each member fit into {_gib(there)}"
+        if 0 < fits < math.inf
+        else ""
+    )
+    steps = resolved.config.learner.rollout
+    taken = f"a row takes at least {of_row / 1024:,.1f} KiB for {steps} steps and their update"
+    return [f"{taken}, besides the simulator's own state{number}"]
 
 
 def _device_bytes(device: str) -> float:
@@ -191,6 +216,11 @@ class PackBytes:
     """Estimate from ENVIRONMENT_BYTES and SMALL_ENVIRONMENT_BYTES."""
     actors: int
     """Actors without their environments."""
+
+    @property
+    def total(self) -> int:
+        """Sum of the parts."""
+        return sum(getattr(self, part.name) for part in fields(self))
 
 
 @one_thread()

@@ -27,7 +27,7 @@ from pbt_rl.plan import PackPlan
 from pbt_rl.population.matchups import run as matchups
 from pbt_rl.registry import CONTROLLERS, READY_RULES, RULES
 from pbt_rl.run import control
-from pbt_rl.run.memory_check import memory_notes
+from pbt_rl.run.memory_check import describe_rows, memory_notes
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.warm_start import WarmStart
 
@@ -35,6 +35,7 @@ from pbt_rl.run.warm_start import WarmStart
 def page(resolved: ResolvedRun, first: Values) -> Iterator[str]:
     """Yield the lines that `--show` prints after the plan. first: initial values of member 0."""
     yield from describe_rollout_age(resolved)
+    yield from describe_rows(resolved)
     yield from describe_values(resolved, first)
     yield "options that differ from the defaults (set by a recipe or by you; --format toml prints all):"
     config = resolved.config

@@ -228,7 +228,7 @@ def _uncompared(resolved: ResolvedRun, view: RunView) -> str:
     said = f"{UNCOMPARED}: the first comparison is due at {first:,.0f} {unit}, "
     if reached < first:
         longer = float(f"{1.5 * first * (1 if by_time else trained / max(reached, 1)):.2g}")
-        budget = f"give --train-for-seconds {longer:.0f} ({in_time(longer)})"
+        budget = f"give --train-for-seconds {longer:.0f}" + f" ({in_time(longer)})" * (longer >= 120)
         if not config.train_for_seconds:
             budget = f"give --train-for-frames {2 * first}"
         if longer < config.train_for_seconds or (
