@@ -245,8 +245,8 @@ INFORMS = 'info["episode_extra_stats"]'
 
 
 SHADED = 200
-STRETCHED = "stretched to 0..255"
-"""Text in `ArraySpec.given` of a picture with bounds other than 0 and 255."""
+_CONVERTED = re.compile("stretched to 0..255|^float")
+"""Text in `ArraySpec.given` of a picture with bounds other than 0 and 255, or of floats."""
 FEWEST_SHADES = 8
 """Minimum range of shades, within 0 to 255, of a picture with recognisable content."""
 
@@ -416,10 +416,11 @@ class Watch:
     """
 
     def __init__(self, tell: Callable[[str], None], spec: EnvSpec | None = None) -> None:
-        """spec: with it, the first SHADED steps check pictures whose bounds were stretched to 0..255."""
+        """spec: with it, the first SHADED steps check pictures that were converted to bytes."""
         self._say = once(tell)
-        stretched = () if spec is None else (n for n, a in spec.obs.items() if STRETCHED in a.given)
-        self._shades = dict.fromkeys(stretched, (255, 0))
+        pictures = {} if spec is None else {n: a.given for n, a in spec.obs.items() if a.dtype == "uint8"}
+        converted = (name for name, given in pictures.items() if _CONVERTED.search(given))
+        self._shades = dict.fromkeys(converted, (255, 0))
         self._due = 10
         """Number of begun episodes at the next check."""
         self._began = self._cut = 0
