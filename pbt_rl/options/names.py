@@ -34,7 +34,11 @@ def unknown(name: str, known: Collection[str], *, sign: str = "--") -> str:
 def assigned(word: str, known: Collection[str]) -> str:
     """Format an error for NAME=VALUE without dashes (as in Hydra); "" if NAME is not an option."""
     name, equals, value = word.partition("=")
-    option = OTHER_NAMES.get(spelt(name).rpartition(".")[2], spelt(name))
+    last = spelt(name).rpartition(".")[2]
+    option = OTHER_NAMES.get(last, spelt(name))
+    same = [k for k in known if k.rpartition(".")[2] == last]
+    if option not in known and len(same) == 1:
+        (option,) = same
     return (
         f"{word!r} does not belong to an option: write --{option} {value}"
         if equals and option in known
