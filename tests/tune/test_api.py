@@ -345,6 +345,17 @@ def test_a_script_without_a_guard_is_told_of_it(tmp_path):
     assert 'below `if __name__ == "__main__":`' in done.stderr
 
 
+def test_a_factory_that_workers_cannot_import_is_told_of(tmp_path):
+    call = "run(Mine, Script([1.0, 2.0]), steps=3, num_members=2, workers=2)"
+    done = script_of(
+        tmp_path, f"if __name__ == '__main__':\n    class Mine(Walker):\n        pass\n    {call}\n"
+    )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith(
+        "Define the factory of members at the top level of its module"
+    )
+
+
 def test_a_factory_of_a_script_is_found_in_the_workers(tmp_path):
     mine = "class Mine(Walker):\n    pass\n"
     call = "run(Mine, Script([1.0, 2.0]), steps=3, num_members=2, workers=2)"
