@@ -5,7 +5,7 @@ Axes: N samples, C channels, H, W pixels, L words, F features.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from math import gcd, prod, sqrt
 from typing import Any, TypeVar
@@ -100,11 +100,11 @@ class Mlp(nn.Module):
     Pixels (uint8) are divided by 255. Images of another dtype are already normalised (normalizers.py).
     """
 
-    def __init__(self, size: int, hidden: int, layers: int, activation: str = "tanh") -> None:
+    def __init__(self, size: int, widths: Sequence[int], activation: str = "tanh") -> None:
         super().__init__()
         self.activation = activation
-        sizes = [size] + [hidden] * layers
-        self.layers = nn.ModuleList(orthogonal(nn.Linear(*pair), RELU_GAIN) for pair in pairwise(sizes))
+        pairs = pairwise((size, *widths))
+        self.layers = nn.ModuleList(orthogonal(nn.Linear(*pair), RELU_GAIN) for pair in pairs)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map [N, ...] to [N, hidden]."""
@@ -421,13 +421,14 @@ class Encoder(nn.Module):
 class ObsEncoder(Encoder):
     """One encoder per observation; several are concatenated and mixed by a linear layer.
 
-    LAST is appended after that.
+    LAST is appended after that. widths: of the layers of an MLP; the last one is that of all outputs.
     """
 
     def __init__(
-        self, obs_shapes: ObsShapes, kind: str, hidden: int, layers: int, activation: str = "tanh"
+        self, obs_shapes: ObsShapes, kind: str, widths: Sequence[int], activation: str = "tanh"
     ) -> None:
         super().__init__()
+        hidden = widths[-1]
         assert kind in ("auto", "mlp", *CNNS), kind
         images = [name for name, spec in obs_shapes.items() if is_image(*spec)]
         if kind in CNNS and not images:
@@ -451,7 +452,7 @@ class ObsEncoder(Encoder):
             if is_text(shape, dtype):
                 parts.append(WordEncoder(*shape))
             elif name not in images or kind == "mlp":
-                parts.append(Mlp(prod(shape), hidden, layers, activation))
+                parts.append(Mlp(prod(shape), widths, activation))
             else:
                 parts.append(CNNS["nature" if kind == "auto" else kind](shape, hidden))
         self.parts = nn.ModuleList(parts)

@@ -245,8 +245,8 @@ INFORMS = 'info["episode_extra_stats"]'
 
 SHADED = 200
 """Number of steps whose pictures and action masks training looks at."""
-STRETCHED = "stretched to 0..255"
-"""Text in `ArraySpec.given` of a picture with bounds other than 0 and 255."""
+_CONVERTED = re.compile("stretched to 0..255|^float")
+"""Text in `ArraySpec.given` of a picture with bounds other than 0 and 255, or of floats."""
 FEWEST_SHADES = 8
 """Minimum range of shades, within 0 to 255, of a picture with recognisable content."""
 
@@ -474,6 +474,11 @@ class Watch:
                     "are 0 and 255: give its space the bounds that its numbers have, or infinite ones, with which it "
                     "is read as float32 numbers"
                 )
+
+
+def converted_pictures(spec: EnvSpec) -> Iterator[str]:
+    """Yield the names of the pictures that were converted to bytes."""
+    return (n for n, array in spec.obs.items() if array.dtype == "uint8" and _CONVERTED.search(array.given))
 
 
 def _observation(out: StepArrays, row: int) -> tuple[bytes, bool]:

@@ -129,7 +129,12 @@ class Agents:
         return mask
 
     def rewards(self, given: Mapping[Any, Any]) -> NDArray[np.float64]:
-        """Return the rewards [S], 0 for agents without one. Raises EnvSetupError for values that are not numbers."""
+        """Return the rewards [S], 0 for agents without one.
+
+        Raises EnvSetupError for values that are not numbers, and if no reward is of an agent.
+        """
+        if given and self.names and given.keys().isdisjoint(self.names):
+            raise self.breach(f"rewards must be of the agents {', '.join(map(str, self.names))}", given)
         try:
             return np.array([number_of(given.get(name, 0.0)) for name in self.names])
         except (TypeError, ValueError):

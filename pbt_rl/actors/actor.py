@@ -26,7 +26,7 @@ from pbt_rl.actors.mailbox import BUSY_NS, HEARTBEAT_NS, STEPS, Mailbox
 from pbt_rl.actors.messages import Remarked
 from pbt_rl.actors.tables import MatchupTable, ShapingTable
 from pbt_rl.envs.base import EnvSpec, FollowsMatchups, SavesState, SpreadsPhases, cpu_clock
-from pbt_rl.envs.conventions import STRETCHED, Watch, once
+from pbt_rl.envs.conventions import Watch, converted_pictures, once
 from pbt_rl.envs.first_trial import environment_traceback
 from pbt_rl.envs.lazy_construction import LazyConstruction
 from pbt_rl.envs.lookup import EnvOptions, make_vector_env
@@ -126,8 +126,7 @@ class VectorEnvRunner:
         speaks = (
             once(_naming_check(tell, setup.spec.env_id)) if setup.first_row == 0 and number == 0 else None
         )
-        stretched = (name for name, array in setup.spec.obs.items() if STRETCHED in array.given)
-        self._watch = None if speaks is None else Watch(speaks, stretched)
+        self._watch = None if speaks is None else Watch(speaks, converted_pictures(setup.spec))
         self._source = EpisodeSource(
             table,
             setup.envs_per_policy,

@@ -43,6 +43,8 @@ class TrainCommand(Config):
     show: bool = option(False, common=True)
     """Print the plan (actors, vector envs, devices, batch), the tuned values, and the options that differ from the
     defaults. Do not train."""
+    probe: bool = option(True)
+    """With --show: train for a few seconds, to estimate how long the run takes. Nothing of that is kept."""
     recipe: str = option(
         "", texts=lambda: {name: recipe.help for name, recipe in RECIPES.items()}, common=True
     )

@@ -57,8 +57,6 @@ class Declared(TypedDict, total=False):
     """The option (or any option of the group) may change when a run is resumed."""
     leads_out: Callable[[str], bool]
     """Returns True for a value outside the installed package, which is used only if its author is trusted."""
-    single: str
-    """Hint in the error for several values."""
     positional: bool
     """Argument without a name."""
     repeated: bool

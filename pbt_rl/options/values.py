@@ -159,6 +159,8 @@ def local_path(given: str | os.PathLike[str]) -> Path:
 def as_type(hint: Any, value: Any) -> Any:
     """Convert a Python object to the type of an option: a list to a tuple, a text to a path, an int to a float.
 
+    A single number becomes a tuple of one where several are allowed.
+
     NumPy scalars, 0-d arrays, fractions and decimals are converted to Python numbers, and whole floats to ints.
 
     Raises ValueError, whose text describes the type, for other types.
@@ -177,6 +179,8 @@ def as_type(hint: Any, value: Any) -> Any:
         value = value.tolist() if hasattr(value, "tolist") else value  # numpy's
         if isinstance(value, set | frozenset):
             value = sorted(value, key=str)
+        if arguments[0] in (int, float) and isinstance(value, int | float):
+            value = (value,)
         if not isinstance(value, Iterable) or isinstance(value, str | bytes | Mapping):
             raise ValueError(
                 'several texts, such as ["a", "b"]' if arguments[0] is str else "several, such as [1.2, 0.8]"
@@ -271,6 +275,8 @@ def displayed(metadata: Mapping[str, Any], value: object) -> str:
         return str(metadata["zero"])
     if isinstance(value, tuple):
         return " ".join(map(str, value)) or "none"
+    if isinstance(value, float):
+        return f"{value:g}"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 

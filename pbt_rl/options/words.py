@@ -194,8 +194,6 @@ def _take(entry: Entry, options: Mapping[str, Option], values: dict[str, Any], p
         whys[0] = f"{behind[0]!r} does not belong to an option: {once}"
     elif option.hint is bool and not given and behind:
         whys[0] = f"{entry.written} {behind[0]} cannot be used: give true or false"
-    elif behind and "single" in option.metadata:
-        whys[0] = f"{behind[0]!r} does not belong to an option: {option.metadata['single']}"
     return list(zip(behind, whys, strict=True))
 
 

@@ -10,7 +10,7 @@ import math
 import resource
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,8 @@ SMALL_ENVIRONMENT_BYTES = 4096
 """Per environment of any other family: the size of CartPole. Large custom environments are underestimated."""
 NEARLY_ALL = 0.9
 """Share of the available memory above which a run gets a warning."""
+MANY_ROWS = 4096
+"""Rows of each member from which the memory of a row is computed."""
 COMFORTABLE = 1 << 16
 """Upper limit of open files, because some programs loop over all numbers up to the limit."""
 RESERVE = 64
@@ -137,6 +139,27 @@ def check_memory(resolved: ResolvedRun) -> None:
             where = "into memory" if place == HOST else f"on {place}"
             needs = f"it needs at least {_gib(size)} of {_gib(there)}"
             raise ConfigError(f"this run cannot fit {where}: {needs} ({_parts(found)}): {REMEDY}")
+
+
+def describe_rows(resolved: ResolvedRun) -> list[str]:
+    """Describe the memory of a row of a device simulator, and the rows that fit; nothing for other environments."""
+    if not resolved.spec.resident:
+        return []
+    plan = resolved.plan.packs[0]
+    # With many rows, because small updates of several policies are computed together.
+    few, many = (replace(plan, envs_per_policy=n * MANY_ROWS) for n in (1, 2))
+    size, size_of_many = (pack_bytes(resolved.config, resolved.spec, one).total for one in (few, many))
+    of_row = (size_of_many - size) / few.rows
+    there = host_memory().available if plan.device == "cpu" else _device_bytes(plan.device)
+    fits = (NEARLY_ALL * there - (size - of_row * few.rows)) / of_row / plan.slots
+    number = (
+        f"; at most about {fits:,.0f} rows of each member fit into {_gib(there)}"
+        if 0 < fits < math.inf
+        else ""
+    )
+    steps = resolved.config.learner.rollout
+    taken = f"a row takes at least {of_row / 1024:,.1f} KiB for {steps} steps and their update"
+    return [f"{taken}, besides the simulator's own state{number}"]
 
 
 def _device_bytes(device: str) -> float:
@@ -230,6 +253,11 @@ class PackBytes:
     """Estimate from ENVIRONMENT_BYTES and SMALL_ENVIRONMENT_BYTES."""
     actors: int
     """Actors without their environments."""
+
+    @property
+    def total(self) -> int:
+        """Sum of the parts."""
+        return sum(getattr(self, part.name) for part in fields(self))
 
 
 @one_thread()

@@ -12,9 +12,10 @@ from typing import Any
 
 from pbt_rl.algos.encoders import CNNS, is_grid, is_image, is_text
 from pbt_rl.config import Config, LearnerConfig
-from pbt_rl.config.budget import in_frames
+from pbt_rl.config.budget import FOLLOW_HOURS, in_frames
 from pbt_rl.controllers.hypers import OFF, HyperSpec, Values
 from pbt_rl.controllers.lookup import controller_entry
+from pbt_rl.display.ranking import in_time
 from pbt_rl.display.terminal import counted
 from pbt_rl.envs.base import ACTION_MASK, LAST, EnvSpec
 from pbt_rl.envs.lookup import FAMILIES, SHORT_NAMES, backend_of
@@ -25,24 +26,23 @@ from pbt_rl.plan import PackPlan
 from pbt_rl.population.matchups import run_matchups as matchups
 from pbt_rl.registry import CONTROLLERS, READY_RULES, RULES
 from pbt_rl.run import control
-from pbt_rl.run.limits import memory_notes
+from pbt_rl.run.limits import describe_rows, memory_notes
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.warm_start import WarmStart
 
 
 def page(resolved: ResolvedRun, first: Values) -> Iterator[str]:
     """Yield the lines that `--show` prints after the plan. first: initial values of member 0."""
-    config, (least, most) = resolved.config, resolved.plan.rollout_age
-    if most:
-        steps = config.optimizer_steps_of_batch
-        yield f"age of rollouts: {least} to {most} optimiser steps, {steps} per batch (docs/lab/rollout-age.md)"
+    config = resolved.config
+    yield from describe_rollout_age(resolved)
+    yield from describe_rows(resolved)
     yield from describe_values(resolved, first)
     yield "options that differ from the defaults (set by a recipe or by you; --format toml prints all):"
     unread = ENVIRONMENT_GROUPS - read_groups(config.env, resolved.spec.agents)
     for one in table(config).values():
         group, value = one.path[0], one.of(config)
         shown = group not in unread and (group != "hypers" or one.path[-1] in resolved.table)
-        if shown and value != one.default:
+        if shown and value != one.default and value != FOLLOW_HOURS.get(one.field):
             yield from (f"  {line}" for line in as_words(one, value))
     if config.init_from:
         start = WarmStart.find(resolved, print)
@@ -51,6 +51,8 @@ def page(resolved: ResolvedRun, first: Values) -> Iterator[str]:
 
 SLOW_CORE = 1_000
 """Frames/s that one core is expected to reach at least."""
+USUAL_STEPS = 1_000
+"""Assumed steps of an episode without a known limit."""
 
 
 def compares(config: Config) -> bool:
@@ -96,7 +98,7 @@ def describe_comparisons(resolved: ResolvedRun) -> list[str]:
     episodes = each * rounds * spec.time_limit * spec.frame_skip
     when = f"at {first:,} frames each and then every {pbt.period_frames:,}"
     if by_time:
-        when = f"after {first:g} s of training and then every {pbt.period_seconds:g} s"
+        when = f"after {in_time(first)} of training and then every {in_time(pbt.period_seconds)}"
     rules = f"--pbt.ready {pbt.ready}, --pbt.exploit {pbt.exploit}, --pbt.explore {pbt.explore}"
     number = _comparisons_within(
         seconds if by_time else frames, first, pbt.period_seconds if by_time else pbt.period_frames
@@ -106,14 +108,16 @@ def describe_comparisons(resolved: ResolvedRun) -> list[str]:
     if spec.agents == 1:
         limit = f": up to {episodes:,} frames" if episodes else ""
         lines.append(f"a comparison needs one episode in each of a member's {each} environments{limit}")
+    if by_time and spec.agents == 1 and not spec.resident:
+        noted += _slow_episodes(resolved, rounds)
     late, needed = "", first * config.num_policies
     if by_time:
         if 0 < seconds <= first:
-            late = f"after {first:g} s, but this run ends after {seconds:g} s"
+            late = f"after {in_time(first)}, but this run ends after {in_time(seconds)}"
     elif first >= frames:
         late = f"at {first:,} frames each, but this run ends at {frames:,}"
     elif seconds and needed > SLOW_CORE * plan.cpus * seconds:
-        late = f"at {first:,} frames each, which needs {needed / seconds:,.0f} frames/s in a run of {seconds:g} s"
+        late = f"at {first:,} frames each, which needs {needed / seconds:,.0f} frames/s in a run of {in_time(seconds)}"
     if late:
         unit = "seconds" if by_time else "frames"
         lower = f"lower --pbt.start-{unit} and --pbt.period-{unit}"
@@ -128,6 +132,19 @@ def describe_comparisons(resolved: ResolvedRun) -> list[str]:
     short = f"--pbt.period-frames {pbt.period_frames:,} is less than {why}: about {fit} comparisons fit into this run"
     derived = pbt.period_frames == in_frames(frames)["pbt.period_frames"]
     return [*lines, *noted, f"{'note' if derived else 'warning'}: {short}"]
+
+
+def _slow_episodes(resolved: ResolvedRun, rounds: int) -> list[str]:
+    """Warn if comparisons by time probably wait for episodes. rounds: episodes of each environment for one."""
+    spec, plan, period = resolved.spec, resolved.plan, resolved.config.pbt.period_seconds
+    steps, speed = spec.time_limit or USUAL_STEPS, SLOW_CORE * plan.cpus
+    seconds = rounds * steps * spec.frame_skip * plan.environments / speed
+    if seconds <= period:
+        return []
+    fewer = ", or give --envs-per-vector-env 1" * (plan.packs[0].envs_per_policy > 1)
+    how = f"{steps:,} steps, at {speed:,} frames/s on {counted(plan.cpus, 'core')}"
+    due = f"Comparisons are due every {in_time(period)}, and wait for it: train longer{fewer}"
+    return [f"note: one episode in each environment may take {in_time(seconds)} ({how}). {due}"]
 
 
 def _comparisons_within(budget: float, first: float, period: float) -> int:
@@ -219,8 +236,9 @@ def describe_plan(resolved: ResolvedRun) -> list[str]:
     lines += describe_comparisons(resolved)
     lines += control.notes(config)
     if config.hours is not None:
-        times = f", compared every {config.pbt.period_seconds:.3g} s" if config.pbt.ready == "timed" else ""
-        lines.append(f"--hours {config.hours:g}: {config.train_for_seconds:,.0f} s of training{times}")
+        seconds = config.train_for_seconds
+        given = "" if seconds == 3600 * config.hours else f", from --train-for-seconds {seconds:g}"
+        lines.append(f"--hours {config.hours:g}: {in_time(seconds)} of training{given}")
     if spec.agents > 1:
         lines.append(matchups.note(config, plan.packs))
     if not resolved.spread:  # otherwise other machines provide the memory
@@ -353,6 +371,7 @@ def _of_learning(resolved: ResolvedRun) -> Iterator[tuple[str, str]]:
             "learner.target_kl",
             "each batch takes one optimiser step (--learner.epochs, --learner.minibatches)",
         ),
+        (len(model.hidden) > 1, "model.layers", "--model.hidden has a width for each layer"),
         (model.core == "none", "model.core_size", "the network has no memory (--model.core)"),
         (config.algorithm.learns_per_vector_env, "learner.epochs", per_vector_env),
         (config.algorithm.learns_per_vector_env, "learner.minibatches", per_vector_env),

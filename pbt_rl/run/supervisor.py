@@ -348,7 +348,14 @@ class Supervisor:
             actors_restarted=self._restarts.count,
             learners_replaced=self._lost.count,
             begun=self._begun,
+            stepping=self._stepping(fleet),
         )
+
+    def _stepping(self, fleet: Fleet | None) -> int:
+        """Return the number of actors with a first step. Counted only before the first frames."""
+        if fleet is None or self._throughput.trains:
+            return 0
+        return sum(fleet.actions_given(actor) > 0 for actor in range(self._resolved.plan.actors))
 
     # -- the end ----------------------------------------------------------------------------------------------
 

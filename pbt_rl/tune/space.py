@@ -141,7 +141,13 @@ def _of_meanings(
 
 def _number(who: str, spec: HyperSpec, value: Any) -> float:
     if not spec.choices:
-        return value  # type: ignore[no-any-return]  # CustomExplore checks numbers
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            number = math.nan
+        if math.isnan(number):
+            raise ConfigError(f"{who} returned {spec.name}={value!r:.80}: give a number")
+        return number
     for i, one in enumerate(spec.choices):
         if one is value or (type(one), one) == (type(value), value):
             return float(i)

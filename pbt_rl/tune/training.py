@@ -208,9 +208,9 @@ class Training:
             if isinstance(result, Failure):
                 if result.refused or (result.unpicklable and not self._pickled):
                     raise ConfigError(result.refused or result.what)
-                self._cause = result.traceback
+                self._cause = result.cause
                 self._members[task.member].note_broken()
-                self._write("member_broken", member=task.member, cause=result.traceback)
+                self._write("member_broken", member=task.member, cause=result.cause)
                 self._show(task.member, result)
             elif isinstance(task, Save):
                 self._pickled = True
@@ -221,7 +221,11 @@ class Training:
         if member in self._shown:
             return
         lines = f"tune.run: {failure.what}; it takes no steps until it copies another member"
-        print(lines if self._shown else f"{lines}\n{failure.traceback}", file=sys.stderr, flush=True)
+        print(
+            lines if self._shown else f"{lines}\n{failure.traceback}".rstrip("\n"),
+            file=sys.stderr,
+            flush=True,
+        )
         self._shown.add(member)
 
     # -- decisions ------------------------------------------------------------------------------------------

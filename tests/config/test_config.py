@@ -33,6 +33,7 @@ NAMES = {
     "schedule.member": (["best", "0", "12"], ["", "x", "-1"]),
     "model.encoder": (["auto", "nature", "impala", "mlp", "my_net:small"], ["resnet", "", "my_net:"]),
     "model.core": (["none", "gru", "lstm", "my_net:core"], ["rnn", "", "my_net:"]),
+    "model.hidden": ([(1,), (256, 128)], [(), (256, 0)]),
     "pbt.perturb_max": ([1.1, 1.5], [0.5, math.nan]),
     "model.policy_head": (["linear", "my_net:head"], ["mlp", ""]),
     "model.value_head": (["linear", "my_net:head"], ["mlp", ""]),

@@ -341,6 +341,27 @@ def test_masks_in_infos_of_agents_are_obeyed_if_declared_and_remarked_if_not(dec
         assert "given but not used" in source.told[0]
 
 
+class Misnamed(Game):
+    """Pays agents by other names than it has."""
+
+    def step(self, actions):
+        seen, _, *others = super().step(actions)
+        return seen, {"agent_0": 1.0, "agent_1": 1.0}, *others
+
+
+def test_rewards_of_nobody_are_refused():
+    from pbt_rl.envs.agents.multi_agent import MultiAgentVectorEnv
+    from pbt_rl.envs.agents.tables import table_of
+
+    vector_env = MultiAgentVectorEnv(lambda: table_of("m:f", Misnamed()), 2, 0, Source())
+    out = private_step_arrays(vector_env.spec, 2)
+    vector_env.reset(out)
+    with pytest.raises(
+        EnvSetupError, match=r"m:f breaks its contract: rewards must be of the agents a, b, got .*agent_0"
+    ):
+        vector_env.step(np.zeros((2, 1), np.int32), out)
+
+
 class Old:
     """Before Gymnasium: no seed with reset, four values from step."""
 

@@ -1,5 +1,7 @@
 """Memory of a run, known before it starts."""
 
+import re
+
 import pytest
 
 from pbt_rl.envs.base import ArraySpec
@@ -13,6 +15,7 @@ from pbt_rl.run.limits import (
     SUPERVISOR_BYTES,
     HostMemory,
     check_memory,
+    describe_rows,
     estimate,
     host_memory,
     memory_notes,
@@ -193,3 +196,23 @@ def test_the_estimate_is_what_a_learner_takes_and_it_takes_it_at_its_start(kind,
             estimated = needed.rollouts + needed.replay + needed.weights + needed.update
             assert estimated == pytest.approx(device.memory.most, rel=0.2)
             assert device.memory.most <= 1.02 * at_start, "nothing later takes more than the start"
+
+
+def test_the_memory_of_a_simulators_row_and_the_rows_that_fit(monkeypatch):
+    def told(*words):
+        (line,) = describe_rows(resolved("tensors/pendulum", "--num-policies=4", *words))
+        found = re.match(
+            r"a row takes at least ([\d.]+) KiB for (\d+) steps .* about ([\d,]+) rows of each", line
+        )
+        return float(found[1]), int(found[2]), int(found[3].replace(",", ""))
+
+    monkeypatch.setattr("pbt_rl.run.limits.host_memory", lambda: HostMemory(8 * GIB, 8 * GIB))
+    small, steps, fit = told("--rows=256")
+    assert steps == 24
+    assert told("--rows=1024")[0] == pytest.approx(small, rel=0.01), "a row costs the same among more rows"
+    wide, _, fewer = told("--rows=256", "--model.hidden=512")
+    assert wide > 1.5 * small
+    assert fewer < fit / 1.5
+    plan = resolved("tensors/pendulum", "--num-policies=4", f"--rows={fit // 256 * 256}")
+    assert 0.8 * 8 * GIB < estimate(plan).needed[HOST] < 1.1 * 8 * GIB
+    assert describe_rows(resolved("gym/CartPole-v1")) == []
