@@ -33,8 +33,10 @@ from pbt_rl.run.warm_start import WarmStart
 
 def page(resolved: ResolvedRun, first: Values) -> Iterator[str]:
     """Yield the lines that `--show` prints after the plan. first: initial values of member 0."""
-    config = resolved.config
-    yield from describe_rollout_age(resolved)
+    config, (least, most) = resolved.config, resolved.plan.rollout_age
+    if most:
+        steps = config.optimizer_steps_of_batch
+        yield f"age of rollouts: {least} to {most} optimiser steps, {steps} per batch (docs/lab/rollout-age.md)"
     yield from describe_rows(resolved)
     yield from describe_values(resolved, first)
     yield "options that differ from the defaults (set by a recipe or by you; --format toml prints all):"
