@@ -7,7 +7,7 @@ Edits that need not wait for the end of an optimiser step run in the main thread
 may then run inside an inference batch, between two policies.
 
 In the sync modes there is one thread: sample a batch, learn, resume. In serial mode that thread is the supervisor's
-own, which calls `turn`.
+own, and `run.serial` has the loop.
 """
 
 from __future__ import annotations
@@ -201,8 +201,8 @@ class Learner:
         )
         about = about_packing, self.acceleration.record(self.sampler, self.trainer)
         self._continuation = Continuation(self.pack, self.shared, self.sampler, self.trainer, shaping)
-        self._learned = setup.continued is not None and self._continuation.restore(setup.continued)
-        """On-policy: a batch was learned, and its vector envs have not been answered yet."""
+        if setup.continued is not None:
+            self.trainer.learned = self._continuation.restore(setup.continued)
         self._threads = plan.threads
         self._edits_itself = not self._on_policy and self.trainer.editable_meanwhile
         """The main thread runs edits itself instead of waiting for the trainer's step."""
@@ -217,7 +217,7 @@ class Learner:
         self.stopped = self.paused = False
         self.pack.streams.wait_for_work()
         self._heartbeat.beat_main()
-        self._send(LearnerReady("; ".join(filter(None, about))))
+        self.send(LearnerReady("; ".join(filter(None, about))))
 
     def _make_sampler(
         self, distribution: Distribution, boxes: list[tuple[Mailbox, int]], table: ShapingTable
@@ -276,7 +276,7 @@ class Learner:
     def _give_up(self, text: str) -> None:
         """End this process with a user error. Called by another thread while the main thread hangs in foreign code."""
         if isinstance(self._connection, Connection):  # otherwise this is the supervisor's process
-            self._send(ChildFailed(text, user_error=True))
+            self.send(ChildFailed(text, user_error=True))
             os._exit(1)
 
     def close(self) -> None:
@@ -335,31 +335,41 @@ class Learner:
         if self._limits:
             self._report_limits()
         if time.monotonic() >= self._next_report:
-            self._report()
+            self.send_report()
         return busy or heard
 
     def _turn_on_policy(self, heard: bool) -> bool:
         self.trainer.run_commands()
         if heard or self.paused:
             return heard
-        held = any(self.shared.pack.holders)
-        busy = self._learned and held
-        if busy:  # a batch covers all vector envs or just one, so all can resume
-            self.sampler.resume_finished()
-            self._learned = False
+        held = self.holds_members
+        busy = self.trainer.learned and held
+        if busy:
+            self.resume()
         busy = self.sampler.serve() or busy
         while self.trainer.has_batch:
             self.trainer.learn()
-            self._report()
-            busy = self._learned = True
-        if not held and (self._setup.config.mode == "serial" or time.monotonic() >= self._next_report):
-            self._report()  # in serial mode the next pack runs after it
+            self.send_report()
+            busy = True
+        if not held and time.monotonic() >= self._next_report:
+            self.send_report()
         return busy
+
+    @property
+    def holds_members(self) -> bool:
+        """True unless all slots are empty."""
+        return any(self.shared.pack.holders)
+
+    def resume(self) -> None:
+        """Answer the vector envs that waited for the end of a batch (on-policy)."""
+        if self.trainer.learned:  # a batch covers all vector envs or just one, so all can resume
+            self.sampler.resume_finished()
+            self.trainer.learned = False
 
     @property
     def between_batches(self) -> bool:
         """True if on-policy vector envs wait for actions after a batch."""
-        return self._learned or not self.sampler.begun
+        return self.trainer.learned or not self.sampler.begun
 
     def _listen(self) -> bool:
         """Handle all messages that have arrived. True if there were any."""
@@ -376,7 +386,7 @@ class Learner:
             with network_errors(), self.pack.streams.learning():
                 self.trainer.run(lambda: os.eventfd_write(ready_fd, 1))
         except Exception as error:  # noqa: BLE001 - the parent reports it and ends the run
-            self._send(_failure(error, self.pack.device))
+            self.send(_failure(error, self.pack.device))
             os._exit(1)
 
     # -- messages -------------------------------------------------------------------------------------------
@@ -412,18 +422,19 @@ class Learner:
                 members.evaluate(member, begins=begins)
             case Save(_, key, entry):
                 members.save(command)
-                self._send(Saved(key, entry))
+                self.send(Saved(key, entry))
             case SaveLearner(number):
                 units = self._setup.config.mode == "serial" and self.between_batches
-                self._send(LearnerSaved(number, self._continuation.save(units=units)))
+                self.send(LearnerSaved(number, self._continuation.save(units=units)))
             case _:
                 assert_never(command)
 
     def _acknowledge(self, ack: Acknowledgement | None, received: float) -> None:
         if ack is not None:
-            self._send(replace(ack, clock={"received": received} | ack.clock))
+            self.send(replace(ack, clock={"received": received} | ack.clock))
 
-    def _send(self, message: FromLearner | ChildFailed) -> None:
+    def send(self, message: FromLearner | ChildFailed) -> None:
+        """Send a message to the supervisor."""
         with self._send_lock:
             self._connection.send(message)
 
@@ -433,9 +444,14 @@ class Learner:
         for i in reached:
             del self._limits[i]
         if reached:
-            self._report()
+            self.send_report()
 
-    def _report(self) -> None:
+    def send_report(self) -> None:
+        """Send the report of this moment to the supervisor."""
+        self.send(self.report())
+
+    def report(self) -> LearnerReport:
+        """Return the statistics of the members, and the episodes that ended since the last report."""
         self._next_report = time.monotonic() + REPORT_SECONDS
         self._expect_frames()
         plan, sampling, learning = self._setup.plan, self.shared.sampling, self.shared.learning
@@ -466,7 +482,7 @@ class Learner:
             lag_max, discarded = learning.lag_max, learning.discarded
         stage_seconds = {k: v - self._reported.get(k, 0.0) for k, v in totals.items()}
         self._reported = totals
-        report = LearnerReport(
+        return LearnerReport(
             plan.device,
             members,
             episodes,
@@ -476,7 +492,6 @@ class Learner:
             games,
             self.acceleration.report(),
         )
-        self._send(report)
 
 
 def main() -> None:

@@ -58,7 +58,7 @@ def live(driven, order, turns=8):
             actor.advance()
         order.late = turn % 4 != 0
         learner.sampler.serve()
-        learner._report()
+        learner.send_report()
     assert batches >= 2
 
 
