@@ -49,7 +49,9 @@ from pbt_rl.actors.messages import (
 )
 from pbt_rl.actors.store import StatePool
 from pbt_rl.actors.tables import ShapingTable
+from pbt_rl.algos.algorithm import UpdateSettings
 from pbt_rl.algos.distributions import Distribution
+from pbt_rl.algos.pack import Pack
 from pbt_rl.algos.replay import Replay
 from pbt_rl.errors import ConfigError, EnvSetupError
 from pbt_rl.learner.build import (
@@ -153,28 +155,58 @@ class Learner:
         self._heartbeat = Heartbeat(setup.heartbeat_fd)
         config, spec, plan = setup.config, setup.spec, setup.plan
         self._on_policy = config.mode != "async"
+        self._threads = plan.threads
         self._trainer_thread: threading.Thread | None = None
+        self.stopped = self.paused = False
+        self.clock = TrainingClock(setup.seconds)
+        self._limits: dict[int, int] = {}
+        """Member index -> steps at which the member waits for a decision. Reaching it triggers a report."""
+        self._next_report = time.monotonic()
+        self._waiting_seconds = 0.0
+        self._reported: dict[str, float] = {}
+
+        # In this order: threads and device, the pack, its state, the sampler, the trainer, CUDA graphs of both.
         torch.set_num_threads(plan.threads if self._on_policy else max(1, plan.threads // 3))
         prepare(torch.device(plan.device), reproducible=config.mode == "serial")
-        loads = [load for load in setup.slots if load is not None]
-        in_slots = [setup.unheld_values if load is None else load.values for load in setup.slots]
-        holders = [None if load is None else load.member for load in setup.slots]
         self.acceleration = Acceleration()
-        packing, about_packing = self.acceleration.packing(setup, in_slots, connection)
-        streams = streams_of(torch.device(plan.device), threads=config.mode == "async")
-        self.pack = build_pack(config, spec, plan, in_slots, config.seed, holders, packing, streams=streams)
-        gc.collect()  # free the networks that the pack has copied, which are large reference cycles
-        self.pack.idle[:] = [load is None for load in setup.slots]
-        boxes = [
-            (Mailbox(spec, plan.rows, fd), wake)
-            for fd, wake in zip(setup.mailbox_fds, setup.wake_fds, strict=True)
-        ]
-        self.acceleration.prepare(self.pack.device, [box.memory for box, _ in boxes])
-        settings = update_settings(config, spec)
-        self._table = table = ShapingTable.map(tuple(spec.shaping), plan.slots, setup.shaping_fd)
+        self.pack, about_packing = self._make_pack()
+        loads = [load for load in setup.slots if load is not None]
+        holders = [None if load is None else load.member for load in setup.slots]
         generations = {load.member: load.generation for load in loads if load.member is not None}
         self.shared = SharedState.new(tuple(range(config.members)), holders, generations)
-        self.sampler, shaping = self._make_sampler(settings.distribution, boxes, table)
+        self._table = ShapingTable.map(tuple(spec.shaping), plan.slots, setup.shaping_fd)
+        settings = update_settings(config, spec)
+        self.sampler, shaping = self._make_sampler(settings.distribution)
+        self.trainer = self._make_trainer(settings, shaping)
+        self.trainer.members.place_first(loads)
+        about = about_packing, self.acceleration.record(self.sampler, self.trainer)
+        self._continuation = Continuation(self.pack, self.shared, self.sampler, self.trainer, shaping)
+        if setup.continued is not None:
+            self.trainer.learned = self._continuation.restore(setup.continued)
+        self._edits_itself = not self._on_policy and self.trainer.editable_meanwhile
+        """The main thread runs edits itself instead of waiting for the trainer's step."""
+        if self._edits_itself:
+            self.sampler.between_policies = self._listen
+        self.pack.streams.wait_for_work()
+        self._heartbeat.beat_main()
+        self.send(LearnerReady("; ".join(filter(None, about))))
+
+    def _make_pack(self) -> tuple[Pack, str]:
+        """Build the pack with its first members' weights; also return a log line about its packing."""
+        setup, config, device = self._setup, self._setup.config, torch.device(self._setup.plan.device)
+        values = [setup.unheld_values if load is None else load.values for load in setup.slots]
+        holders = [None if load is None else load.member for load in setup.slots]
+        packing, about = self.acceleration.packing(setup, values, self._connection)
+        streams = streams_of(device, threads=config.mode == "async")
+        parts = (config, setup.spec, setup.plan, values, config.seed, holders, packing)
+        pack = build_pack(*parts, streams=streams)
+        gc.collect()  # free the networks that the pack has copied, which are large reference cycles
+        pack.idle[:] = [load is None for load in setup.slots]
+        return pack, about
+
+    def _make_trainer(self, settings: UpdateSettings, shaping: SlotShaping) -> Trainer:
+        """Create the trainer, with the members of the slots and the algorithm's replay memory."""
+        setup, config, spec, plan = self._setup, self._setup.config, self._setup.spec, self._setup.plan
         members = PackMembers(
             self.pack,
             self.shared,
@@ -183,10 +215,9 @@ class Learner:
             partial(drawn_net, config, spec, config.seed),
             spec.frame_skip,
         )
-        members.place_first(loads)
         rollouts = rollout_shape(self.pack, spec, config.learner.rollout, plan.rows)
         auxiliary = config.algorithm.auxiliary
-        self.trainer = Trainer(
+        return Trainer(
             self.pack,
             self.shared,
             settings,
@@ -199,34 +230,18 @@ class Learner:
             None if auxiliary is None else Replay(auxiliary.replay, rollouts, plan.units),
             self.acceleration.stepping(),
         )
-        about = about_packing, self.acceleration.record(self.sampler, self.trainer)
-        self._continuation = Continuation(self.pack, self.shared, self.sampler, self.trainer, shaping)
-        if setup.continued is not None:
-            self.trainer.learned = self._continuation.restore(setup.continued)
-        self._threads = plan.threads
-        self._edits_itself = not self._on_policy and self.trainer.editable_meanwhile
-        """The main thread runs edits itself instead of waiting for the trainer's step."""
-        if self._edits_itself:
-            self.sampler.between_policies = self._listen
-        self._next_report = time.monotonic()
-        self._waiting_seconds = 0.0
-        self._reported: dict[str, float] = {}
-        self.clock = TrainingClock(setup.seconds)
-        self._limits: dict[int, int] = {}
-        """Member index -> steps at which the member waits for a decision. Reaching it triggers a report."""
-        self.stopped = self.paused = False
-        self.pack.streams.wait_for_work()
-        self._heartbeat.beat_main()
-        self.send(LearnerReady("; ".join(filter(None, about))))
 
-    def _make_sampler(
-        self, distribution: Distribution, boxes: list[tuple[Mailbox, int]], table: ShapingTable
-    ) -> tuple[AnySampler, SlotShaping]:
+    def _make_sampler(self, distribution: Distribution) -> tuple[AnySampler, SlotShaping]:
         """Create the sampler for mailboxes or a simulator, and its shaping."""
         setup, config, spec, plan = self._setup, self._setup.config, self._setup.spec, self._setup.plan
+        table, wakes = self._table, setup.wake_fds
+        boxes = [
+            (Mailbox(spec, plan.rows, fd), wake) for fd, wake in zip(setup.mailbox_fds, wakes, strict=True)
+        ]
+        self.acceleration.prepare(self.pack.device, [box.memory for box, _ in boxes])
         if spec.resident:
             on_device = DeviceShaping(table, plan.slots, self.pack.device)
-            parts = (self.pack, self.shared, config, spec, plan, on_device, distribution, setup.seed + 1)
+            parts = (self.pack, self.shared, setup, on_device, distribution)
             return ResidentSampler(*parts, self._heartbeat.beat_main, self._give_up), on_device
         sampler = self.acceleration.sampler(on_policy=self._on_policy)(
             self.pack,

@@ -257,8 +257,32 @@ class Sampler:
 
     def _act(self, units: list[ServedUnit]) -> None:
         """Run one packed forward pass for these vector envs, then answer each."""
+        pack, envs, inputs = self._pack, self._envs, self._inputs(units)
+        version = self._shared.pack.weights_version.copy()
+        params_PBD, value_PB, state_PBS = pack.act(*inputs, self.between_policies)
+        self.between_policies()
+        action_PBA, log_prob_PB = self.distribution.sample(params_PBD, self.generator)
+
+        value, action, log_prob = native(value_PB), native(action_PBA), native(log_prob_PB)
+        on_host = action_PBA.cpu().numpy()
+        for i, unit in enumerate(units):
+            mine = slice(i * envs, (i + 1) * envs)
+            unit.rollout.by_policy["value"][unit.t] = value[:, mine]
+            if unit.t == self._steps:
+                self._end_rollout(unit)
+                if self._on_policy:
+                    continue
+                unit.rollout.by_policy["value"][0] = value[:, mine]
+            unit.rollout.by_policy["action"][unit.t] = action[:, mine]
+            unit.rollout.by_policy["log_prob"][unit.t] = log_prob[:, mine]
+            unit.rollout.weights_version[unit.t] = version
+            if pack.state_size:
+                unit.state.copy_(state_PBS[:, mine].flatten(0, 1))
+            self._answer(unit, on_host[:, mine])
+
+    def _inputs(self, units: list[ServedUnit]) -> tuple[dict[str, Tensor], Tensor, Tensor]:
+        """Return the observations [P, B, ...], states and episode starts of these vector envs, side by side."""
         pack, envs = self._pack, self._envs
-        shape = (pack.num_policies, len(units) * envs)
 
         def packed(parts: list[Tensor]) -> Tensor:
             return torch.cat(parts, dim=1) if len(parts) > 1 else parts[0]
@@ -274,37 +298,21 @@ class Sampler:
         first = [u.rollout.first[u.t].reshape(-1, envs) for u in units]
         first_here = for_upload(torch.from_numpy(np.concatenate(first, 1)), pack.device)
         first_PB = first_here.to(pack.device, non_blocking=True)
-        state_PBS = torch.empty((*shape, 0), device=pack.device)
-        if pack.state_size:
-            state_PBS = packed([u.state.view(-1, envs, pack.state_size) for u in units])
-        version = self._shared.pack.weights_version.copy()
-        params_PBD, value_PB, state_PBS = pack.act(obs, state_PBS, first_PB, self.between_policies)
-        self.between_policies()
-        action_PBA, log_prob_PB = self.distribution.sample(params_PBD, self.generator)
+        if not pack.state_size:
+            return obs, torch.empty((*first_PB.shape, 0), device=pack.device), first_PB
+        return obs, packed([u.state.view(-1, envs, pack.state_size) for u in units]), first_PB
 
-        value, action, log_prob = native(value_PB), native(action_PBA), native(log_prob_PB)
-        on_host = action_PBA.cpu().numpy()
-        for i, unit in enumerate(units):
-            mine = slice(i * envs, (i + 1) * envs)
-            unit.rollout.by_policy["value"][unit.t] = value[:, mine]
-            if unit.t == self._steps:
-                unit.rollout.last_state.copy_(unit.state)
-                unit.rollout.ready = pack.streams.mark()
-                self._shared.full.append(unit.rollout)
-                unit.rollouts += 1
-                if self._on_policy:
-                    # Wait for `resume_finished`. The state stays the one before this observation.
-                    unit.t += 1
-                    self._resting.append(unit)
-                    continue
-                self._go_on_in(unit, self._next_rollout(unit))
-                unit.rollout.by_policy["value"][0] = value[:, mine]
-            unit.rollout.by_policy["action"][unit.t] = action[:, mine]
-            unit.rollout.by_policy["log_prob"][unit.t] = log_prob[:, mine]
-            unit.rollout.weights_version[unit.t] = version
-            if pack.state_size:
-                unit.state.copy_(state_PBS[:, mine].flatten(0, 1))
-            self._answer(unit, on_host[:, mine])
+    def _end_rollout(self, unit: ServedUnit) -> None:
+        """Hand a full rollout to the trainer. Start the next one; on-policy, wait for `resume_finished`."""
+        unit.rollout.last_state.copy_(unit.state)
+        unit.rollout.ready = self._pack.streams.mark()
+        self._shared.full.append(unit.rollout)
+        unit.rollouts += 1
+        if self._on_policy:  # the state stays the one before this observation
+            unit.t += 1
+            self._resting.append(unit)
+        else:
+            self._go_on_in(unit, self._next_rollout(unit))
 
     def _answer(self, unit: ServedUnit, action_PBA: NDArray[np.generic]) -> None:
         """Write actions into a mailbox and wake its actor."""
