@@ -1,6 +1,6 @@
 """One update: every policy of a pack learns from one batch, as its algorithm specifies.
 
-`Updater.update` is a generator that pauses after every optimiser step, so that its caller may edit the population
+`Updater.steps` is a generator that pauses after every optimiser step, so that its caller may edit the population
 there. The only state that such an edit invalidates is the set of slots that may learn (`CurrentSlots`).
 
 Everything that changes between optimiser steps is tensor data at fixed addresses: hyperparameters, learning rates and
@@ -198,22 +198,13 @@ class Updater:
                     steps.run(number)
             steps.end()
 
-    def update(
-        self, batch: Batch, *, generator: torch.Generator, learning_rate_factor: float | Tensor
-    ) -> Iterator[tuple[int, ...]]:
-        """Learn from a batch with the current slots; yield the slots after each optimiser step.
-
-        learning_rate_factor: the schedule's factor, one for all or [P] on the device.
-        """
-        for group in self.targets(batch, generator=generator, learning_rate_factor=learning_rate_factor):
-            yield from self.steps(group)
-
     def targets(
         self, batch: Batch, *, generator: torch.Generator, learning_rate_factor: float | Tensor
     ) -> Iterator[GroupBatch]:
         """Prepare a batch for one group after another: its samples, with the targets that all epochs share.
 
         Run the steps of a group before the next group, because groups may share memory.
+        learning_rate_factor: the schedule's factor, one for all or [P] on the device.
         """
         if isinstance(learning_rate_factor, Tensor):
             self._factor_P.copy_(learning_rate_factor)
@@ -237,7 +228,10 @@ class Updater:
         return len(orders)
 
     def steps(self, prepared: GroupBatch) -> Iterator[tuple[int, ...]]:
-        """Make the optimiser steps of a group: epochs of minibatches. Yield its slots after each step."""
+        """Make the optimiser steps of a group with its current slots: epochs of minibatches.
+
+        Yield its slots after each step.
+        """
         settings, group, span = self._settings, prepared.group, prepared.group.span
         done = 0
         while done < prepared.number and self.current.host[span].any() and not self._all_stopped(span):
