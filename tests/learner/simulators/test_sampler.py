@@ -22,9 +22,9 @@ from pbt_rl.learner.learner import Learner
 from pbt_rl.learner.simulators import final_observations, rounds
 from pbt_rl.learner.simulators import sampler as sampling
 from pbt_rl.plan import Machine, make_plan
-from pbt_rl.run.inline import Line
 from pbt_rl.run.memory import Memory, Start
 from pbt_rl.run.resolved import ResolvedRun
+from pbt_rl.run.serial import Line
 from tests.helpers.packs import same_bits
 
 POLICIES, ROWS, STEPS = 2, 8, 6
