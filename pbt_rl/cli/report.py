@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -31,9 +32,7 @@ class ReportCommand:
 def run(arguments: list[str]) -> int:
     """Write the report and print its path."""
     command = parse(ReportCommand, "pbt-rl report", arguments)
-    missing = [package for module, package in PACKAGES.items() if find_spec(module) is None]
-    if missing:
-        raise ConfigError(f'pbt-rl report needs {" and ".join(missing)}: pip install "pbt-rl[report]"')
+    check_packages("report", PACKAGES)
     from pbt_rl.report.compare import write_comparison
     from pbt_rl.report.page import write_report
 
@@ -45,6 +44,13 @@ def run(arguments: list[str]) -> int:
     print(page)
     print(f"and {len(others)} files with figures and tables in the same folder")
     return 0
+
+
+def check_packages(command: str, packages: Mapping[str, str]) -> None:
+    """Check that packages are installed. packages: module -> package. Raises ConfigError."""
+    missing = [package for module, package in packages.items() if find_spec(module) is None]
+    if missing:
+        raise ConfigError(f'pbt-rl {command} needs {" and ".join(missing)}: pip install "pbt-rl[report]"')
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,7 @@ def mean_and_deviation(numbers: Sequence[float]) -> str:
 
 def groups(runs: Sequence[History]) -> list[Group]:
     """Group the runs, in the order of each group's first run."""
-    options = [dict(_flat(run.config)) for run in runs]
+    options = [dict(_flat(run.start.config)) for run in runs]
     keys = _keys(options, NO_DIFFERENCE | {DRAWS})
     by_seed = {(key, one.get("seed")): one.get(DRAWS) for key, one in zip(keys, options, strict=True)}
     if any(by_seed[key, o.get("seed")] != o.get(DRAWS) for key, o in zip(keys, options, strict=True)):
@@ -298,7 +298,7 @@ def _run_row(group: Group, run: History) -> dict[str, Any]:
     return {
         "run": run.name,
         "group": group.label,
-        "seed": run.seed,
+        "seed": run.start.seed,
         "members": len(run.last),
         "best member": "-" if run.best is None else run.best,
         "best score": _number(run.score(run.best)),

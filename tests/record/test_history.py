@@ -5,8 +5,8 @@ import tracemalloc
 
 import pytest
 
-from pbt_rl.display.watch.reader import Reader
 from pbt_rl.record.history import history_of, read_run
+from pbt_rl.report.live import Live
 from tests.helpers.journals import PBT, read_events, run_of, write
 
 WINDOW = 100
@@ -22,7 +22,7 @@ def recorded(members, rounds):
     return events
 
 
-@pytest.mark.parametrize("read", [read_run, Reader])
+@pytest.mark.parametrize("read", [read_run, Live])
 def test_a_journal_is_read_in_less_memory_than_it_has_bytes(read, tmp_path):
     run = write(tmp_path, recorded(8, 60))
     size = (run / "journal.jsonl").stat().st_size

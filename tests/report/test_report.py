@@ -89,7 +89,7 @@ def test_a_resumed_run_reads_as_if_it_had_not_been_interrupted(search, resumed):
     assert phases[0] == phases[1]
     assert [m.seconds for m in again.moments] == pytest.approx([m.seconds for m in whole.moments])
     assert [d.decision for d in again.decisions] == [d.decision for d in whole.decisions]
-    assert (again.ended, again.config["train_for_frames"]) == (whole.ended, 7)
+    assert (again.ended, again.start.config["train_for_frames"]) == (whole.ended, 7)
     tables, others = exports.files(again), exports.files(whole)
     assert all(tables[name] == others[name] for name in ("nodes.csv", "members.csv"))
     assert read_history("x", resumed[: len(search) // 2 + 2]).ended is None, "it goes on"
@@ -288,13 +288,13 @@ def test_final_games_are_shown_unless_the_run_went_on(small):
     history = read_history("x", [*small, final])
     assert [m.get("final") for m in exports.members(history)] == [None, 7.5, 6.0, None]
     page = report_page(history, [])
-    assert "<th>final</th>" in page
+    assert "<th class=number>final</th>" in page
     assert "best member 1: 7.5 over 20 evaluation episodes" in page
     assert (history.best, history.everyone[:2]) == (1, [1, 2])
     resume = {"event": "resume", "time": when + 5, "frames": 1, "config": small[0]["config"], "changed": {}}
     again = read_history("x", [*small, final, resume])
     assert again.final is None
-    assert "<th>final</th>" not in report_page(again, [])
+    assert "<th class=number>final</th>" not in report_page(again, [])
 
 
 def test_values_that_were_typed_at_a_resume_are_no_merit_of_pbt():
