@@ -60,7 +60,7 @@ class AuditCommand:
     run: Path = option(positional=True)
     """Folder of a run, such as runs/demo."""
     what_if: tuple[str, ...] = ()
-    """Apply other rules to the recorded scores, as NAME=VALUE: pbt.exploit=t-test pbt.period-frames=4M. Separate
+    """Apply other rules to the recorded scores, as NAME=VALUE: pbt.exploit=t-test pbt.replace-errors=2. Separate
     several entries of one option by commas: pbt.factors=2,0.5."""
     trust: bool = False
     """Import the modules in config.json, for a run that you did not make on this machine."""
