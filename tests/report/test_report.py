@@ -10,9 +10,11 @@ import pytest
 
 from pbt_rl import cli
 from pbt_rl.controllers.options import PbtConfig, SearchConfig
+from pbt_rl.display.tensorboard import EventFile
 from pbt_rl.errors import ConfigError
-from pbt_rl.record.history import history_of
-from pbt_rl.report import exports
+from pbt_rl.record.folder import RunFolder
+from pbt_rl.record.history import history_of, read_run
+from pbt_rl.report import exports, figures
 from pbt_rl.report import importance as importances
 from pbt_rl.report.importance import Importance, importance
 from pbt_rl.report.page import page as report_page
@@ -346,3 +348,64 @@ def test_a_picture_that_is_not_drawn_any_more_is_removed(pbt_rl, small, tmp_path
     write(tmp_path, small[:2])
     assert pbt_rl("report", run)[0] == 0
     assert not [p.name for p in (tmp_path / "report").glob("*.png")]
+
+
+def test_before_a_member_has_an_objective_the_episodes_that_have_ended_are_drawn():
+    """27 episodes had ended, and the report drew nothing."""
+    start, initial, *_ = run_of(2, pbt=PBT, limit=20_000)
+    records = [
+        {
+            "event": "progress",
+            "time": start["time"] + n,
+            "frames": 100 * n,
+            "members": [
+                {
+                    "member": m,
+                    "generation": 0,
+                    "frames": 100 * n,
+                    "objective": None,
+                    "episodes": n,
+                    "complete": False,
+                }
+                | {"early": float(m + n), "ended": n, "environments": 8}
+                for m in (0, 1)
+            ],
+        }
+        for n in (1, 2, 3)
+    ]
+    history = read_history("x", [start, initial, *records])
+    (axes,) = figures.objective(history).axes
+    dotted = [
+        line.get_xydata().tolist()
+        for line in axes.lines
+        if line.get_linestyle() == ":" and len(line.get_xdata())
+    ]
+    assert dotted == [[[100 * n, m + n] for n in (1, 2, 3)] for m in (0, 1)]
+    assert "best so far member 1: ~4, 3 of 8 environments" in report_page(history, [])
+
+
+def test_reward_terms_losses_and_speed_are_those_of_tensorboard(small, tmp_path):
+    run = RunFolder(write(tmp_path, small))
+    history = read_run(run.path)
+    assert figures.statistics(history) == figures.NO_STATISTICS
+    assert figures.learning(history).startswith("No TensorBoard file")
+    for member in (0, 1):
+        file = EventFile(run.member_events(member))
+        for step in (10, 20):
+            file.scalars({"stats/energy": step + member, "learning/value_loss": 1.0, "hypers/x": 1.0}, step)
+    population = EventFile(run.population_events)
+    population.scalars({"throughput/frames_per_second": 500.0}, 30)
+    (terms,) = figures.statistics(history).axes
+    assert terms.get_title() == "energy"
+    assert [line.get_xydata().tolist() for line in terms.lines] == [
+        [[10, 10 + m], [20, 20 + m]] for m in sorted((0, 1), key=lambda m: m == history.best)
+    ]
+    assert [axes.get_title() for axes in figures.learning(history).axes] == [
+        "value loss",
+        "frames per second",
+    ]
+    for name in ("statistics", "learning"):
+        picture = next(p for p in PICTURES if p.name == name)
+        shown = report_page(history, [(picture, draw(picture, history, dpi=40))])
+        folded = shown.index("<img") > shown.index("<summary>More")
+        assert folded == (name == "learning")
