@@ -65,20 +65,6 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Moment:
-    """The population at one moment.
-
-    founders: number of initialised weights from which the population's members descend, counted over members that are
-    not stopped after the decisions of this moment.
-    """
-
-    seconds: float
-    frames: int
-    points: tuple[Point, ...]
-    founders: int
-
-
-@dataclass(frozen=True)
 class TakenDecision:
     """A decision, its time, and the objective of the member at that time."""
 
@@ -283,8 +269,8 @@ class History:
         return self._walked[0]
 
     @cached_property
-    def moments(self) -> list[Moment]:
-        """Return the population at each comparison and progress record."""
+    def points(self) -> list[Point]:
+        """Return each member at each comparison and progress record, oldest first."""
         return self._walked[1]
 
     @cached_property
@@ -293,26 +279,24 @@ class History:
         return self._walked[2]
 
     @cached_property
-    def _walked(self) -> tuple[Lineage, list[Moment], list[TakenDecision]]:
+    def _walked(self) -> tuple[Lineage, list[Point], list[TakenDecision]]:
         """Follow the lineage through the events, because the other two tables depend on its state at each event."""
-        lineage, moments, decisions = Lineage(), list[Moment](), list[TakenDecision]()
-        controls = self.controls
+        lineage, points, decisions = Lineage(), list[Point](), list[TakenDecision]()
         for event in self.events:
             generations = lineage.generations if isinstance(event, Round) else {}
             lineage.take(event)
             if not isinstance(event, Round | Progress):
                 continue
             seconds = self.since(event)
-            points = tuple(p for p in _points(event, seconds) if (p.member, 0) in lineage)
-            founders = sum(member not in controls for member, _ in lineage.surviving_roots())
-            moments.append(Moment(seconds, event.frames, points, founders))
+            now = [p for p in _points(event, seconds) if (p.member, 0) in lineage]
+            points += now
             if isinstance(event, Round):
-                known = {p.member: p.objective for p in points}
+                known = {p.member: p.objective for p in now}
                 made = zip(event.decisions, changes(event.decisions, generations), strict=True)
                 decisions += [
                     TakenDecision(seconds, event.frames, d, change, known.get(d.member)) for d, change in made
                 ]
-        return lineage, moments, decisions
+        return lineage, points, decisions
 
     @cached_property
     def turns(self) -> list[Turn]:
@@ -378,9 +362,8 @@ class History:
     def curves(self) -> dict[int, list[Point]]:
         """Return each member's points, oldest first."""
         curves: dict[int, list[Point]] = {m: [] for m in self.last}
-        for moment in self.moments:
-            for point in moment.points:
-                curves[point.member].append(point)
+        for point in self.points:
+            curves[point.member].append(point)
         return curves
 
     def objective(self, node: Node) -> float | None:
@@ -422,7 +405,12 @@ class History:
     @property
     def frames(self) -> int:
         """Return the least recorded frames of any member that trains."""
-        return self.moments[-1].frames if self.moments else 0
+        return next((e.frames for e in reversed(self.events) if isinstance(e, Round | Progress)), 0)
+
+    @property
+    def founders(self) -> int:
+        """Number of initialised weights from which the population's members descend, without stopped ones."""
+        return sum(member not in self.controls for member, _ in self.lineage.surviving_roots())
 
     @property
     def all_frames(self) -> int:

@@ -15,7 +15,8 @@ from importlib import resources
 from pathlib import Path
 from typing import IO
 
-from pbt_rl.controllers.events import Event, Progress, decode_event
+from pbt_rl.controllers.events import Event, Progress, Round, decode_event
+from pbt_rl.controllers.lineage import Noise
 from pbt_rl.display.drawing import Drawing
 from pbt_rl.errors import ConfigError
 from pbt_rl.record.claim import is_held
@@ -55,6 +56,7 @@ class Live:
         """Last line that was read."""
         self._lines = 0
         self._events: list[Event] = []
+        self._noise = Noise()
         self._next = 0.0
         self._drawing = Drawing(run, self._not_drawn, MIN_DRAWING_SECONDS, DRAWING_PRIORITY)
         self._build()
@@ -81,7 +83,7 @@ class Live:
     def _build(self) -> None:
         if self._read():
             self._drawing.request()
-        history = history_of(self._name, list(self._events), folder=self.folder)
+        history = history_of(self._name, list(self._events), self._noise, self.folder)
         running = is_held(self.folder.path) is True
         newest = next((e for e in reversed(self._events) if isinstance(e, Progress)), self._events[-1])
         age = max(0.0, time.time() - newest.time) if running else 0.0
@@ -99,6 +101,7 @@ class Live:
                 if self._file != (facts.st_dev, facts.st_ino) or not self._goes_on(journal):
                     self._file = facts.st_dev, facts.st_ino
                     self._position, self._last, self._lines, self._events = 0, b"", 0, []
+                    self._noise = Noise()
                 journal.seek(self._position)
                 return self._read_lines(path, journal)
         except (FileNotFoundError, NotADirectoryError):
@@ -118,9 +121,12 @@ class Live:
             if not line.endswith(b"\n"):
                 break
             try:
-                self._events.append(light(decode_event(line, self._lines + 1)))
+                event = decode_event(line, self._lines + 1)
             except ValueError as error:
                 raise ConfigError(f"{path} cannot be read: {error}") from error
+            if isinstance(event, Round):
+                self._noise.note(event)
+            self._events.append(light(event))
             self._position, self._last = self._position + len(line), line
             self._lines += 1
         return self._lines > before

@@ -42,7 +42,8 @@ KINDS: Mapping[DecisionName, tuple[str, str]] = {
     "stop": ("stopped", "stopped"),
 }
 MEMBERS_CAPTION = (
-    "Last known state of each member, best first, with the values that differ between members or changed. Objective: "
+    "Last known state of each member, best first, with the values that differ between members or changed (start → "
+    "now). Objective: "
     "mean over the last episodes since the member's last change. ~: not every environment has ended an episode since. "
     "Environments: those that have. Return: mean over the last episodes, without shaped rewards. Final: mean of the "
     "final evaluation."
@@ -94,8 +95,7 @@ def table(rows: Sequence[Mapping[str, object]], kinds: Sequence[str] = ()) -> st
 
 
 def _cell(cell: object) -> str:
-    shown = "-" if cell is None else f"{cell:.4g}" if isinstance(cell, float) else str(cell)
-    return f"<td{_side([cell])}>{escape(shown)}</td>"
+    return f"<td{_side([cell])}>{escape(_text(cell))}</td>"
 
 
 def _side(cells: Sequence[object]) -> str:
@@ -129,19 +129,19 @@ def page(
     show: makes the HTML of a picture; by default it is inlined.
     """
     shown: dict[bool, list[str]] = {False: [], True: []}
-    missing: dict[bool, list[str]] = {False: [], True: []}
+    missing: dict[bool, dict[str, list[str]]] = {False: {}, True: {}}
     for one, drawn in pictures:
         body = ""
         if isinstance(drawn, bytes):
             body = image(drawn, one.title) if show is None else show(one, drawn)
         elif drawn not in NOT_MEANT:
-            missing[one.more].append(f"{one.title}: {drawn}")
+            missing[one.more].setdefault(drawn, []).append(one.title)
         caption = one.caption.replace("frames", history.options.unit)
         shown[one.more].append(section(one.title, caption, body, one.name))
     first, others = "".join(shown[False][:1]), "".join(shown[False][1:])
     not_drawn, nor_these = (
-        section("", "", none(" ".join(lines)) if lines else "", name)
-        for lines, name in zip(missing.values(), ("missing", "missing-more"), strict=True)
+        section("", "", items([f"{', '.join(titles)}: {why}" for why, titles in found.items()]), name)
+        for found, name in zip(missing.values(), ("missing", "missing-more"), strict=True)
     )
     counted_in = "evaluations" if history.options.api else "episodes"
     cards = "".join(f"<div><dt>{escape(k)}</dt><dd>{escape(v)}</dd></div>" for k, v in facts(history))
@@ -261,8 +261,8 @@ def facts(history: History) -> list[tuple[str, str]]:
         shown.append(("an entry of a window", f"mean of {history.entry_episodes} episodes"))
     if told is not None and told.lag_mean is not None:
         shown.append(("age of rollouts, in optimiser steps", f"{told.lag_mean:.0f}, at most {told.lag_max}"))
-    if not history.is_search and history.moments:
-        shown.append(("surviving founders", f"{history.moments[-1].founders} of {history.population}"))
+    if not history.is_search and history.points:
+        shown.append(("surviving founders", f"{history.founders} of {history.population}"))
     if history.learners_lost:
         shown.append(("learners replaced", f"{len(history.learners_lost)}"))
     if history.actor_restarts:
@@ -309,12 +309,24 @@ def _members(history: History) -> str:
             heads.get(name, name): short(cell) if name in heads and cell else cell
             for name in columns
             if name in known | {"objective"}
-            for cell in [states[m].get(name)]
+            for cell in [moved.get(name, states[m].get(name))]
         }
         for m in history.everyone
+        for moved in [_moves(history, m)]
     ]
     kinds = ["control" if m in history.controls else "best" * (m == history.best) for m in history.everyone]
     return table(rows, kinds) if rows else none("No member has started.")
+
+
+def _moves(history: History, member: int) -> dict[str, str]:
+    """Return column -> `start → now` of a member's changed values."""
+    path, shown = history.lineage.path(member), history.options.shown
+    pairs = ((n, path[0].values[n], path[-1].values[n]) for n in history.varied)
+    return {value_column(n): f"{_text(shown(n, a))} → {_text(shown(n, b))}" for n, a, b in pairs if a != b}
+
+
+def _text(cell: object) -> str:
+    return "-" if cell is None else f"{cell:.4g}" if isinstance(cell, float) else str(cell)
 
 
 def _decisions(history: History) -> str:

@@ -40,6 +40,6 @@ def test_what_is_left_out_changes_no_report(tmp_path):
     lines = (run / "journal.jsonl").read_bytes().splitlines()
     whole = history_of(run.name, read_events(map(json.loads, lines)))
     read = read_run(run)
-    assert read.moments == whole.moments, "with the objectives of all members"
+    assert read.points == whole.points, "with the objectives of all members"
     assert read.decisions == whole.decisions
     assert read.ranking == whole.ranking

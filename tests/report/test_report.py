@@ -89,7 +89,7 @@ def test_a_resumed_run_reads_as_if_it_had_not_been_interrupted(search, resumed):
     assert again.seconds == pytest.approx(whole.seconds)
     phases = [[(p.member, p.number, p.outcome) for p in history.phases] for history in (again, whole)]
     assert phases[0] == phases[1]
-    assert [m.seconds for m in again.moments] == pytest.approx([m.seconds for m in whole.moments])
+    assert [p.seconds for p in again.points] == pytest.approx([p.seconds for p in whole.points])
     assert [d.decision for d in again.decisions] == [d.decision for d in whole.decisions]
     assert (again.ended, again.start.config["train_for_frames"]) == (whole.ended, 7)
     tables, others = exports.files(again), exports.files(whole)
