@@ -1,27 +1,22 @@
 """`pbt-rl watch`: the page of a report for a run that trains, from its files alone.
 
-    journal.jsonl -> Live -> page, and pictures drawn by a child process -> server -> browser, which reloads parts
+    journal.jsonl -> Live -> page, and pictures drawn by a child process -> server -> browser, which replaces parts
 
 Writes nothing and does not contact the run's processes. A finished run is shown in the same way.
 """
 
 from __future__ import annotations
 
-import os
-import stat
 import time
 import zlib
 from importlib import resources
 from pathlib import Path
-from typing import IO
 
-from pbt_rl.controllers.events import Event, Progress, Round, decode_event
-from pbt_rl.controllers.lineage import Noise
 from pbt_rl.display.drawing import Drawing
 from pbt_rl.errors import ConfigError
 from pbt_rl.record.claim import is_held
 from pbt_rl.record.folder import RunFolder
-from pbt_rl.record.history import history_of, light
+from pbt_rl.record.history import read_run
 from pbt_rl.report.page import page, picture
 from pbt_rl.report.pictures import PICTURES, Picture
 
@@ -36,27 +31,16 @@ SCRIPT = f"<script>{resources.files(__package__).joinpath('live.js').read_text(e
 
 
 class Live:
-    """Page and pictures of one run. `step` renews them; call it from one thread.
-
-    Links are not followed: the journal must be a regular file in the folder. A journal that was truncated (by a resume)
-    or replaced is read again from the start.
-    """
+    """Page and pictures of one run. `step` renews them; call it from one thread."""
 
     def __init__(self, run: Path) -> None:
         """Raises ConfigError if `run` is not a run."""
-        self.folder = RunFolder(run)
         self.page: str | ConfigError = ""
         self.pictures: dict[str, bytes | str] = {p.name: BEING_DRAWN for p in PICTURES if not p.more}
         """Name of a picture -> PNG file, or the reason why it is missing."""
-        self._name = run.resolve().name
-        self._file: tuple[int, int] | None = None
-        """Device and inode of the journal."""
-        self._position = 0
-        self._last = b""
-        """Last line that was read."""
-        self._lines = 0
-        self._events: list[Event] = []
-        self._noise = Noise()
+        self._folder = RunFolder(run)
+        self._history, self._read = read_run(run), 0
+        """The newest history, and the time at which its journal was written last, in nanoseconds."""
         self._next = 0.0
         self._drawing = Drawing(run, self._not_drawn, MIN_DRAWING_SECONDS, DRAWING_PRIORITY)
         self._build()
@@ -81,62 +65,22 @@ class Live:
         self.pictures |= dict.fromkeys((n for n, one in self.pictures.items() if one == BEING_DRAWN), why)
 
     def _build(self) -> None:
-        if self._read():
+        try:
+            written = self._folder.journal.stat().st_mtime_ns
+        except OSError as error:
+            raise ConfigError(self._folder.lacks(self._folder.journal.name)) from error
+        if written != self._read:
+            self._history, self._read = read_run(self._folder.path), written
             self._drawing.request()
-        history = history_of(self._name, list(self._events), self._noise, self.folder)
-        running = is_held(self.folder.path) is True
-        newest = next((e for e in reversed(self._events) if isinstance(e, Progress)), self._events[-1])
-        age = max(0.0, time.time() - newest.time) if running else 0.0
+        history, running = self._history, is_held(self._folder.path) is True
+        told = history.events[-1] if history.told is None else history.told
+        age = (
+            max(0.0, time.time() - written / 1e9) + history.seconds - history.since(told) if running else 0.0
+        )
         pictures = [(p, self.pictures[p.name]) for p in PICTURES if p.name in self.pictures]
         self.page = page(history, pictures, running=running, age=age, show=_url) + SCRIPT
-
-    def _read(self) -> bool:
-        """Read the new events. True if there are any."""
-        path = self.folder.journal
-        try:
-            with open(path, "rb", opener=_opener) as journal:
-                facts = os.fstat(journal.fileno())
-                if not stat.S_ISREG(facts.st_mode):
-                    raise ConfigError(f"{path} cannot be read: it is not a regular file")
-                if self._file != (facts.st_dev, facts.st_ino) or not self._goes_on(journal):
-                    self._file = facts.st_dev, facts.st_ino
-                    self._position, self._last, self._lines, self._events = 0, b"", 0, []
-                    self._noise = Noise()
-                journal.seek(self._position)
-                return self._read_lines(path, journal)
-        except (FileNotFoundError, NotADirectoryError):
-            raise ConfigError(self.folder.lacks(path.name)) from None
-        except OSError as error:
-            raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
-
-    def _goes_on(self, journal: IO[bytes]) -> bool:
-        """Check that the last line is unchanged, because a truncated journal may have grown again."""
-        journal.seek(self._position - len(self._last))
-        return journal.read(len(self._last)) == self._last
-
-    def _read_lines(self, path: Path, journal: IO[bytes]) -> bool:
-        """Read complete lines, one at a time because long journals have gigabytes. True if there are any."""
-        before = self._lines
-        for line in journal:
-            if not line.endswith(b"\n"):
-                break
-            try:
-                event = decode_event(line, self._lines + 1)
-            except ValueError as error:
-                raise ConfigError(f"{path} cannot be read: {error}") from error
-            if isinstance(event, Round):
-                self._noise.note(event)
-            self._events.append(light(event))
-            self._position, self._last = self._position + len(line), line
-            self._lines += 1
-        return self._lines > before
 
 
 def _url(one: Picture, data: bytes) -> str:
     """Return a picture as HTML. Its URL changes with its content."""
     return picture(f"{one.name}.png?{zlib.crc32(data):x}", one.title)
-
-
-def _opener(path: str, flags: int) -> int:
-    """Open a file without following links and without blocking on a pipe."""
-    return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
