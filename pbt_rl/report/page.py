@@ -245,10 +245,7 @@ def _moved(history: History) -> str:
     if not name:
         return ""
     options = history.options
-    before, after = (
-        text if isinstance(text := options.shown(name, one[name]), str) else value(text)
-        for one in (then, now)
-    )
+    before, after = (_meant(history, name, one[name]) for one in (then, now))
     who = options.controller.upper() if options.controller == "pbt" else options.controller
     return f"{who} moved the {name.replace('_', ' ')} from {before} to {after}"
 
@@ -320,9 +317,15 @@ def _members(history: History) -> str:
 
 def _moves(history: History, member: int) -> dict[str, str]:
     """Return column -> `start → now` of a member's changed values."""
-    path, shown = history.lineage.path(member), history.options.shown
+    path = history.lineage.path(member)
     pairs = ((n, path[0].values[n], path[-1].values[n]) for n in history.varied)
-    return {value_column(n): f"{_text(shown(n, a))} → {_text(shown(n, b))}" for n, a, b in pairs if a != b}
+    return {value_column(n): " → ".join(_meant(history, n, x) for x in (a, b)) for n, a, b in pairs if a != b}
+
+
+def _meant(history: History, name: str, number: float) -> str:
+    """Format a value, or return its meaning if it is a choice."""
+    shown = history.options.shown(name, number)
+    return shown if isinstance(shown, str) else value(shown)
 
 
 def _text(cell: object) -> str:
