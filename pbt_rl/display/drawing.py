@@ -9,7 +9,7 @@ import importlib.util
 import os
 import pickle
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Never
 
@@ -39,18 +39,20 @@ class Drawing:
 
     A failed drawing (for example, out of memory or disk) is reported to `warn`. Later attempts follow at growing
     intervals until one succeeds. Training continues. The child process runs `report.images`; its setup is (folder of
-    the run, file descriptor for the images, niceness increment). Without matplotlib nothing is drawn.
+    the run, names, file descriptor for the images, niceness increment). Without matplotlib nothing is drawn.
     """
 
     def __init__(
         self,
         run: Path,
+        names: Sequence[str],
         warn: Callable[[str], None],
         gap_seconds: float = MIN_GAP_SECONDS,
         priority: int = LOWEST,
     ) -> None:
-        """gap_seconds: minimum pause between two drawings. priority: niceness of drawings before the last one."""
-        self._run, self._warn, self._gap_seconds, self._priority = run, warn, gap_seconds, priority
+        """names: figures. gap_seconds: minimum pause between two drawings. priority: niceness before the last one."""
+        self._run, self._names, self._warn = run, names, warn
+        self._gap_seconds, self._priority = gap_seconds, priority
         self.child: Child[Never, Never] | None = None
         self._file: IO[bytes] | None = None
         self._requested = self._given_up = False
@@ -102,7 +104,8 @@ class Drawing:
         try:
             self._file = os.fdopen(os.memfd_create("pbt_rl-figures"), "w+b")
             number = self._file.fileno()
-            self.child = Child("pbt_rl.report.images", "the drawing", (self._run, number, priority), [number])
+            setup = (self._run, self._names, number, priority)
+            self.child = Child("pbt_rl.report.images", "the drawing", setup, [number])
         except OSError as error:
             self._release()
             self._failed(reason(error))

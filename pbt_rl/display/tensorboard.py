@@ -42,6 +42,8 @@ from pbt_rl.record.folder import RunFolder
 HEAD_BYTES, CHECK_BYTES = 12, 4
 """Bytes of a record before and after its message."""
 MOST_RECORDS = 400
+FIGURES = ("objective", "evaluations", "forest", "schedules")
+"""Figures of a report that TensorBoard shows, too."""
 
 
 class EventFile:
@@ -95,10 +97,10 @@ def read_scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
     A file is read up to its first damaged record. Steps that a resume trained again are those of the later file.
     """
     events: list[Any] = []
-    for path in sorted(folder.glob("events.out.tfevents.*")):
-        records = _records(path.read_bytes())
-        every = max(1, len(records) // MOST_RECORDS)
-        with suppress(DecodeError):
+    for path in sorted(path for path in folder.glob("events.out.tfevents.*") if path.is_file()):
+        with suppress(DecodeError, OSError):
+            records = _records(path.read_bytes())
+            every = max(1, len(records) // MOST_RECORDS)
             for number, data in enumerate(records):
                 if number < 2 or number % every == 0 or number == len(records) - 1:
                     event = _Event.FromString(data)
@@ -164,7 +166,7 @@ class TensorBoard:
         self._unwritten: RunView | None = None
         self._last: RunView | None = None
         self._outage = Outage("TensorBoard files", warn)
-        self.drawing = Drawing(run.path, warn)
+        self.drawing = Drawing(run.path, FIGURES, warn)
         self._figures = figures
         self._images: dict[str, bytes] = {}
         """Figures that are not yet written, by name."""

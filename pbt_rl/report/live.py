@@ -42,7 +42,9 @@ class Live:
         self._history, self._read = read_run(run), 0
         """The newest history, and the time at which its journal was written last, in nanoseconds."""
         self._next = 0.0
-        self._drawing = Drawing(run, self._not_drawn, MIN_DRAWING_SECONDS, DRAWING_PRIORITY)
+        self._drawing = Drawing(
+            run, list(self.pictures), self._not_drawn, MIN_DRAWING_SECONDS, DRAWING_PRIORITY
+        )
         self._build()
 
     def step(self) -> None:

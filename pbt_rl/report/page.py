@@ -70,7 +70,7 @@ def section(title: str, caption: str, body: str, name: str = "") -> str:
         f'<details><summary>?</summary><p class="caption">{escape(caption)}</p></details>' if caption else ""
     )
     head = f'<div class="head"><h2>{escape(title)}</h2>{note}</div>\n' if title and body else ""
-    return f'<section id="{escape(name or title.lower())}">{head}{body}</section>\n'
+    return f'<section id="{name or title.lower().replace(" ", "-")}">{head}{body}</section>\n'
 
 
 def image(data: bytes, alt: str) -> str:
