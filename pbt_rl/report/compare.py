@@ -20,11 +20,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from pbt_rl.display.ranking import clock
 from pbt_rl.errors import ConfigError
 from pbt_rl.record.history import History, read_run
 from pbt_rl.report.exports import table_text
 from pbt_rl.report.figures import drawn_curves, top_mean
-from pbt_rl.report.page import document, duration, image, none, section, table, write_files
+from pbt_rl.report.page import document, image, none, section, table, write_files
 from pbt_rl.report.style import INK, STYLE, frames_axis, new_figure, plain, png, short
 
 NO_DIFFERENCE = frozenset(
@@ -289,7 +290,7 @@ def _group_row(group: Group) -> dict[str, Any]:
         "best score": mean_and_deviation(scores),
         "mean objective of members": mean_and_deviation(means),
         "frames of each": short(fmean(run.frames for run in group.runs)),
-        "time": duration(fmean(run.training_seconds for run in group.runs)),
+        "time": clock(fmean(run.training_seconds for run in group.runs)),
     }
 
 
@@ -304,7 +305,7 @@ def _run_row(group: Group, run: History) -> dict[str, Any]:
         "best score": _number(run.score(run.best)),
         "mean objective of members": _number(mean_objective(run)),
         "frames of each": short(run.frames),
-        "time": duration(run.training_seconds),
+        "time": clock(run.training_seconds),
         "CPU seconds": f"{run.cpu_seconds:.4g}" if run.cpu_seconds else "-",
         "replacements": changed,
         "ended": run.ended or "still running, or killed",

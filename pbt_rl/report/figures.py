@@ -147,21 +147,21 @@ def _control_band(axes: Axes, curves: Sequence[Sequence[Point]]) -> None:
 
 
 def name_ends(axes: Axes, ends: Mapping[int, tuple[float, float]]) -> None:
-    """Write each member's number at the end of its curve, moved down where numbers would overlap."""
+    """Write each member's number at the end of its curve; the numbers of curves that end together in one text."""
     (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
-    placed: list[tuple[float, float]] = []
+    placed: dict[tuple[float, float], list[int]] = {}
     for member, (frames, objective) in sorted(ends.items(), key=lambda end: (-end[1][1], end[1][0])):
         x, y = (frames - left) / (right - left), (objective - low) / (high - low)
-        for other_x, other_y in placed:
-            if abs(other_x - x) < NAME_WIDTH and other_y - y < NAME_HEIGHT:
-                y = other_y - NAME_HEIGHT
-        placed.append((x, y))
-        _write_number(axes, member, (x, y), (3, 0), xycoords="axes fraction", va="center", fontsize=7)
+        near = (at for at in placed if abs(at[0] - x) < NAME_WIDTH and abs(at[1] - y) < NAME_HEIGHT)
+        placed.setdefault(next(near, (x, y)), []).append(member)
+    for at, members in placed.items():
+        text = ", ".join(map(str, members))
+        _write(axes, text, at, (3, 0), xycoords="axes fraction", va="center", fontsize=7)
 
 
-def _write_number(axes: Axes, member: int, at: tuple[float, float], by: tuple[int, int], **how: Any) -> None:
-    """Write a member's number at an offset from a position. by: offset in points."""
-    axes.annotate(f"{member}", at, xytext=by, textcoords="offset points", **how)
+def _write(axes: Axes, text: str, at: tuple[float, float], by: tuple[int, int], **how: Any) -> None:
+    """Write a text at an offset from a position. by: offset in points."""
+    axes.annotate(text, at, xytext=by, textcoords="offset points", **how)
 
 
 def evaluations(history: History) -> style.Drawn:
@@ -178,7 +178,7 @@ def evaluations(history: History) -> style.Drawn:
     for event, before in zip(games, [None, *games], strict=False):
         if before is None or event.member != before.member:
             at = (event.at_frames, event.mean)
-            _write_number(axes, event.member, at, (0, 5), ha="center", fontsize=7)
+            _write(axes, f"{event.member}", at, (0, 5), ha="center", fontsize=7)
     axes.set_ylabel("objective in evaluation episodes")
     style.frames_axis(axes, "frames of each member")
     return figure
@@ -302,7 +302,7 @@ def _label_members(axes: Axes, history: History, layout: Layout) -> None:
         colour, weight = style.CONTROL if member in history.controls else style.INK, "normal"
         if member == history.best:
             colour, weight = style.BEST, "bold"
-        _write_number(axes, member, at, (3, 0), va="center", fontsize=size, fontweight=weight, color=colour)
+        _write(axes, f"{member}", at, (3, 0), va="center", fontsize=size, fontweight=weight, color=colour)
 
 
 def phases(history: History) -> style.Drawn:

@@ -277,13 +277,6 @@ def _typed(history: History) -> list[str]:
     ]
 
 
-def duration(seconds: float) -> str:
-    """Format a duration in its two largest units."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
-
-
 def _members(history: History) -> str:
     """Return the table of the members, best first, with the columns in which anything is known."""
     states = {}
@@ -338,7 +331,7 @@ def _decisions(history: History) -> str:
         return none("No member was changed or stopped.")
     rows = [
         {
-            "time": duration(taken.seconds),
+            "time": clock(taken.seconds),
             history.options.unit: short(taken.frames),
             "member": taken.decision.member,
             "decision": taken.change.decision
