@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -108,7 +109,8 @@ def _scalars(history: History, shows: Callable[[str], bool], nothing: str) -> st
     """Draw some of the tags in a run's TensorBoard files: a line per member, the best one thick."""
     folder, lines = history.folder, dict[str, dict[int | None, list[tuple[int, float]]]]()
     if folder is not None:
-        folders = {None: folder.population_events, **{m: folder.member_events(m) for m in history.last}}
+        folders: dict[int | None, Path] = {m: folder.member_events(m) for m in history.last}
+        folders[None] = folder.population_events
         for member, events in folders.items():
             for tag, line in read_scalars(events).items():
                 if shows(tag):

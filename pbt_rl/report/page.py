@@ -296,7 +296,7 @@ def _members(history: History) -> str:
     heads = {"frames": history.options.unit, "episodes": "evaluations" if history.options.api else "episodes"}
     rows = [
         {
-            heads.get(name, name): short(cell) if name in heads and cell else cell
+            heads.get(name, name): short(cell) if name in heads and isinstance(cell, int) else cell
             for name in columns
             if name in known | {"objective"}
             for cell in [moved.get(name, states[m].get(name))]

@@ -136,9 +136,9 @@ def what_if(run: Path, words: Sequence[str], trust: bool = False) -> int:
 
 def described(one: Mismatch) -> list[str]:
     """Return a line for each member with another kind of decision."""
-    if any(isinstance(values, dict) for values in one.decided):
-        return ["these rules sample other values at the start"]
-    recorded, decided = ({d.member: _named(d) for d in made} for made in (one.recorded, one.decided))  # type: ignore[union-attr]
+    recorded, decided = (
+        {d.member: _named(d) for d in made if not isinstance(d, dict)} for made in (one.recorded, one.decided)
+    )
     pairs = [(m, recorded.get(m), decided.get(m)) for m in sorted(recorded | decided)]
     lines = [f"member {m}: {own or UNSEEN} -> {other or UNSEEN}" for m, own, other in pairs if own != other]
     return lines or ["only values differ"]
