@@ -23,7 +23,7 @@ from pbt_rl.report.lanes import Layout, ancestors
 GRID_POINTS = 400
 NO_PHASES = "This run is not a search: its members are not trained phase by phase."
 NO_EVALUATIONS = "There were no evaluations during training (--evaluate-every-frames)."
-NO_STATISTICS = "The environment has no statistics of its own (episode_extra_stats)."
+NO_STATISTICS = "The environment has no episode_extra_stats."
 SPEED, LOSSES = "throughput/frames_per_second", ("_loss", "/entropy", "/kl", "/grad_norm")
 """Tags that are shown besides the objective; the second: endings of learning statistics."""
 MOST_PANELS = 24

@@ -231,9 +231,10 @@ def test_a_folder_that_is_no_run_is_one_clear_line(pbt_rl, small, tmp_path):
     assert (code, "cannot be written" in err) == (cli.EXIT_USER_ERROR, True)
 
 
-def test_without_the_extra_the_report_names_what_to_install(pbt_rl, small, tmp_path, monkeypatch):
+@pytest.mark.parametrize("command", ["report", "watch"])
+def test_without_the_extra_a_report_names_what_to_install(pbt_rl, small, tmp_path, monkeypatch, command):
     monkeypatch.setattr("pbt_rl.cli.report.find_spec", lambda name: None)
-    code, _, err = pbt_rl("report", write(tmp_path, small))
+    code, _, err = pbt_rl(command, write(tmp_path, small))
     assert code == cli.EXIT_USER_ERROR
     assert 'pip install "pbt-rl[report]"' in err
 
