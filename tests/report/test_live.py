@@ -186,13 +186,22 @@ def test_the_command_serves_until_ctrl_c(tmp_path, events):
 
 @pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
-def test_a_browser_follows_it_and_texts_stay_texts(tmp_path, events):
+def test_a_browser_follows_it_and_texts_stay_texts(tmp_path, events, monkeypatch):
     changed = json.loads(json.dumps(events))
     changed[0]["config"]["env"] = EVIL
     for event in changed:
         for decision in event.get("decisions", ()):
             decision["reason"] = EVIL
-    with served(Live(write(tmp_path / "run", changed))) as (server, _):
+    live, asked = Live(write(tmp_path / "run", changed)), set()
+    monkeypatch.setattr(module, "MIN_GAP_SECONDS", 0.0)
+    monkeypatch.setattr(module, "GAP_FACTOR", 0.0)
+    with served(live) as (server, _):
+
+        def poll():  # drawn after the browser has the page
+            asked.add(server.asked)
+            return {"objective": PNG} if len(asked) > 2 else {}
+
+        live._drawing.poll = poll
         options = f"--headless --no-sandbox --disable-gpu --virtual-time-budget=20000 --dump-dom {server.url}"
         drawn = subprocess.run(
             [CHROMIUM, f"--user-data-dir={tmp_path / 'profile'}", *options.split()],
