@@ -140,4 +140,4 @@ class Drawing:
         pause = self._gap_seconds * 2.0 ** min(self._failures, 10)
         self._next = time.monotonic() + min(pause, MAX_GAP_SECONDS)
         if self._failures == 1:
-            self._warn(f"figures could not be drawn for TensorBoard ({why}); training continues")
+            self._warn(f"figures could not be drawn ({why}); training continues")
