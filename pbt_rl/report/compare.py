@@ -84,7 +84,8 @@ def groups(runs: Sequence[History]) -> list[Group]:
     for numbers, one in zip(found.values(), first, strict=True):
         label = _named([runs[i].name for i in numbers])
         more = f" ({len(made) + 1})" * any(group.label == label for group in made)
-        text = ", ".join(f"{n} {_shown(one.get(n))}" for n in differing[:MOST_OPTIONS])
+        given = [n for n in differing if one.get(n) is not None]
+        text = ", ".join(f"{n} {_shown(one[n])}" for n in given[:MOST_OPTIONS])
         made.append(Group(label + more, text or "-", tuple(runs[i] for i in numbers)))
     return made
 
@@ -301,16 +302,12 @@ def _run_row(group: Group, run: History) -> dict[str, Any]:
         "group": group.label,
         "seed": run.start.seed,
         "members": len(run.last),
-        "best member": "-" if run.best is None else run.best,
-        "best score": _number(run.score(run.best)),
-        "mean objective of members": _number(mean_objective(run)),
+        "best member": run.best,
+        "best score": run.score(run.best),
+        "mean objective of members": mean_objective(run),
         "frames of each": short(run.frames),
         "time": clock(run.training_seconds),
-        "CPU seconds": f"{run.cpu_seconds:.4g}" if run.cpu_seconds else "-",
+        "CPU seconds": run.cpu_seconds or None,
         "replacements": changed,
         "ended": run.ended or "still running, or killed",
     }
-
-
-def _number(score: float | None) -> str:
-    return "-" if score is None else f"{score:.4g}"

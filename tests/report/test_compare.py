@@ -58,6 +58,12 @@ def test_draws_of_a_seed_make_no_group_of_their_own_but_given_starts_do(folders)
     assert len(groups([*drawn, starting(runs[0], 1e-2)])) == 3
 
 
+def test_an_option_that_a_group_does_not_give_is_not_named(folders):
+    run, *_ = (read_run(folder) for folder in folders)
+    found = groups([with_config(run, hours=None), with_config(run, hours=2.0)])
+    assert [group.options for group in found] == ["-", "hours 2.0"]
+
+
 def test_the_page_and_the_tables(folders, tmp_path):
     written = write_comparison(folders, tmp_path / "out")
     assert [p.name for p in written] == ["comparison.html", "groups.csv", "runs.csv", "comparison.png"]
