@@ -65,12 +65,12 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Respond with the page or a picture."""
         self.server.asked = time.monotonic()
-        live, path = self.server.live, urlsplit(self.path).path
-        drawn = live.pictures.get(path.removeprefix("/").removesuffix(".png"))
-        if path == "/" and isinstance(live.page, str):
-            self._answer(200, live.page.encode(), "text/html; charset=utf-8")
+        path, page = urlsplit(self.path).path, self.server.live.page
+        drawn = self.server.live.pictures.get(path.removeprefix("/").removesuffix(".png"))
+        if path == "/" and isinstance(page, str):
+            self._answer(200, page.encode(), "text/html; charset=utf-8")
         elif path == "/":
-            self._answer(503, str(live.page).encode(), "text/plain; charset=utf-8")
+            self._answer(503, str(page).encode(), "text/plain; charset=utf-8")
         elif isinstance(drawn, bytes) and path.endswith(".png"):
             self._answer(200, drawn, "image/png")
         else:
