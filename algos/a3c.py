@@ -87,5 +87,5 @@ A3C = Algorithm(
     target_hypers=("gamma", "unroll"),
     statistics=COMMON_STATISTICS,
     recipe=short_rollouts,
-    learns_per_unit=True,
+    learns_per_vector_env=True,
 )

@@ -153,7 +153,7 @@ class Algorithm:
     proximal: bool = False
     """`loss` weights a sample by the ratio of its probability at the start of the batch (`old_log_prob`) to that under
     the behaviour policy (`acting_log_prob`). Therefore older rollouts do not move the centre of its trust region."""
-    learns_per_unit: bool = False
+    learns_per_vector_env: bool = False
     """Update once per full rollout of a vector env instead of collecting a batch. With many vector envs, a batch has as
     few of them as keep rollouts young enough (pbt_rl/plan/sizes.py)."""
 

@@ -45,9 +45,9 @@ class ModelConfig:
     critic_only: str | None = None
     """Comma-separated names of observations for the critic only, such as privileged,sim.friction, in addition to those
     that the environment declares. They imply --model.critic separate."""
-    deviation: Literal["free", "state"] = "free"
+    action_std: Literal["free", "state"] = "free"
     """Std of continuous actions. free: a parameter, independent of the state. state: an output of the network."""
-    initial_deviation: tuple[float, ...] = option((1.0,), at_least=0.01, at_most=7)
+    initial_std: tuple[float, ...] = option((1.0,), at_least=0.01, at_most=7)
     """Initial std of continuous actions. Several values are assigned to members round-robin. Unit: half the action
     range (before tanh)."""
     action_bounds: Literal["clip", "tanh"] = "clip"

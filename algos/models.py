@@ -26,7 +26,7 @@ from .encoders import Encoder, ObsEncoder, ObsShapes, orthogonal
 from .model_config import ModelConfig
 from .own_parts import UserCore, UserEncoder, UserHead
 
-Deviation = Literal["free", "state"]
+ActionStd = Literal["free", "state"]
 LOG_STD_RANGE = (-5.0, 2.0)
 """Limits of log stds computed from the state, so that no observation makes them explode."""
 FREE_LOG_STD_RANGE = (math.log(1e-4), math.log(1e4))
@@ -41,7 +41,7 @@ class Heads(nn.Module):
     size, critic_size: feature sizes of the policy and of the critic.
     continuous: the last `continuous` of the D parameters are log stds.
     deviation: `free`: log stds are parameters independent of the features; `state`: they are functions of the features.
-    initial_deviation: initial std; it has no effect for `state` with a custom policy head.
+    initial_std: initial std; it has no effect for `state` with a custom policy head.
     policy, value: `linear`, or `module:factory` (see own_parts.py).
     """
 
@@ -52,19 +52,19 @@ class Heads(nn.Module):
         continuous: int,
         *,
         critic_size: int | None = None,
-        deviation: Deviation = "free",
-        initial_deviation: float = 1.0,
+        action_std: ActionStd = "free",
+        initial_std: float = 1.0,
         policy: str = "linear",
         value: str = "linear",
     ) -> None:
         super().__init__()
         assert param_size >= 2 * continuous, "each continuous component needs a mean and a log std"
         self.param_size = param_size
-        free = continuous if deviation == "free" else 0
+        free = continuous if action_std == "free" else 0
         self._limited = continuous - free
         self.policy = _head("policy-head", policy, size, param_size - free, 0.01)
         self.value = _head("value-head", value, size if critic_size is None else critic_size, 1, 1.0)
-        start = math.log(initial_deviation)
+        start = math.log(initial_std)
         self.log_std = nn.Parameter(torch.full((free,), start)) if free else None
         if self._limited and isinstance(self.policy, nn.Linear):
             nn.init.constant_(self.policy.bias[-self._limited :], start)
@@ -158,8 +158,8 @@ def make_model(
         param_size,
         continuous,
         critic_size=None if of_critic is None else of_critic.size,
-        deviation=model.deviation,
-        initial_deviation=model.initial_deviation[0],
+        action_std=model.action_std,
+        initial_std=model.initial_std[0],
         policy=model.policy_head,
         value=model.value_head,
     )

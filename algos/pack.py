@@ -111,14 +111,14 @@ class Pack:
         before_each: called before each group and may edit slots, so that a group never mixes two states.
         """
         self.take_published()
-        return self.serve(obs_PB, state_PBS, first_PB, before_each)
+        return self.infer(obs_PB, state_PBS, first_PB, before_each)
 
     def take_published(self) -> None:
         """Make weights published since the last inference batch available to `serve`."""
         self._serving.take()
 
     @torch.no_grad()
-    def serve(
+    def infer(
         self,
         obs_PB: Mapping[str, Tensor],
         state_PBS: Tensor,
@@ -139,7 +139,7 @@ class Pack:
                 continue
             with self._serving.held(group.slots):
                 obs = {k: v[span].unsqueeze(1) for k, v in obs_PB.items()}
-                params_GTBD, value_GTB, state_GBS = group.serve(
+                params_GTBD, value_GTB, state_GBS = group.infer(
                     obs, state_PBS[span], first_PB[span].unsqueeze(1)
                 )
                 value_GB = value_GTB.squeeze(1) * return_scale(self._serving.stats, span).unsqueeze(1)

@@ -53,19 +53,19 @@ class ReplaySpec:
     per_steps: int = 20
     """A batch draws `times` segments per this many of its steps, at least once."""
 
-    def streams_per_unit(self, units: int, rows: int) -> int:
+    def streams_per_vector_env(self, vector_envs: int, rows: int) -> int:
         """Return K. rows: rows of a policy in one vector env."""
-        return min(rows, max(1, self.streams // units))
+        return min(rows, max(1, self.streams // vector_envs))
 
     def pieces(self, draw: Draw, steps: int) -> int:
         """Return S for a batch of `steps` steps per policy."""
         return draw.times * max(1, steps // self.per_steps)
 
     def device_bytes(
-        self, layouts: Mapping[str, ObsLayout], units: int, policies: int, rows: int, columns: int
+        self, layouts: Mapping[str, ObsLayout], vector_envs: int, policies: int, rows: int, columns: int
     ) -> int:
         """Return the replay's main memory on the device, in bytes; small arrays are not counted."""
-        streams = units * policies * self.streams_per_unit(units, rows)
+        streams = vector_envs * policies * self.streams_per_vector_env(vector_envs, rows)
         kept = [layout.kept for layout in layouts.values()]
         return streams * self.steps * (4 * columns + sum(dtype.itemsize * math.prod(s) for dtype, s in kept))
 
@@ -75,20 +75,25 @@ class ReplaySpec:
 
 
 class Replay:
-    """Replay memory of a pack, used only by the learning thread. of: shape of the rollouts. units: U."""
+    """Replay memory of a pack, used only by the learning thread. of: shape of the rollouts. vector_envs: U."""
 
-    def __init__(self, spec: ReplaySpec, of: RolloutShape, units: int) -> None:
+    def __init__(self, spec: ReplaySpec, of: RolloutShape, vector_envs: int) -> None:
         self._spec, self._layouts, self._rows, self._device = spec, of.layouts, of.envs, of.device
         self._capacity, policies = max(spec.steps, of.steps), of.policies
-        self._shape = (units, policies, spec.streams_per_unit(units, of.envs), self._capacity)
+        self._shape = (
+            vector_envs,
+            policies,
+            spec.streams_per_vector_env(vector_envs, of.envs),
+            self._capacity,
+        )
         self._obs = {name: self._ring(layout.kept[0], *layout.kept[1]) for name, layout in of.layouts.items()}
         self._action = self._ring(of.action[1], of.action[0])
         self._reward = np.zeros(self._shape, np.float32)
         self._terminated, self._truncated, self._first, self._real = np.zeros((4, *self._shape), np.bool_)
         """`real`: the transition is not a reset."""
-        self._written = np.zeros(units, np.int64)
+        self._written = np.zeros(vector_envs, np.int64)
         """Steps of each vector env so far."""
-        self._begin = np.zeros((policies, units), np.int64)
+        self._begin = np.zeros((policies, vector_envs), np.int64)
         """First step of a vector env that the slot's present weights sampled."""
         self._lineage_version = np.zeros(policies, np.int64)
 
@@ -108,21 +113,21 @@ class Replay:
         for rollout in rollouts:
             self._add(rollout)
             outdated = rollout.lineage_version != lineage_version
-            self._begin[outdated, rollout.unit] = self._written[rollout.unit]
+            self._begin[outdated, rollout.vector_env] = self._written[rollout.vector_env]
 
     def _add(self, rollout: Rollout) -> None:
-        unit, steps = rollout.unit, rollout.steps
+        vector_env, steps = rollout.vector_env, rollout.steps
         policies, streams = self._shape[1:3]
 
         def ours(x: Any) -> Any:
             """[T, R, ...] -> [T, P, K, ...]"""
             return x.reshape(x.shape[0], policies, self._rows, *x.shape[2:])[:, :, :streams]
 
-        for there, here in self._pieces(int(self._written[unit]), steps):
+        for there, here in self._pieces(int(self._written[vector_env]), steps):
             for name, ring in self._obs.items():
                 frames = rollout.obs[name][self._layouts[name].history :]
-                ring[unit, :, :, there] = ours(frames[here]).movedim(0, 2)
-            self._action[unit, :, :, there] = ours(rollout.action[here]).movedim(0, 2)
+                ring[vector_env, :, :, there] = ours(frames[here]).movedim(0, 2)
+            self._action[vector_env, :, :, there] = ours(rollout.action[here]).movedim(0, 2)
             fields = (
                 (self._reward, rollout.reward[here]),
                 (self._terminated, rollout.terminated[here]),
@@ -131,8 +136,8 @@ class Replay:
                 (self._real, ~rollout.first[1:][here]),
             )
             for kept, array in fields:
-                kept[unit, :, :, there] = np.moveaxis(ours(array), 0, 2)
-        self._written[unit] += steps
+                kept[vector_env, :, :, there] = np.moveaxis(ours(array), 0, 2)
+        self._written[vector_env] += steps
 
     def _pieces(self, start: int, steps: int) -> Iterator[tuple[slice, slice]]:
         """Yield pairs of slices: places in the ring and the new steps stored there."""
@@ -179,8 +184,8 @@ class Replay:
                         with_reward[rng.integers(len(with_reward), size=pieces)],
                         without[rng.integers(len(without), size=pieces)],
                     )
-            unit, rest = np.divmod(picked, self._shape[2] * self._capacity)
-            start_PS[p] = (unit * policies + p) * self._shape[2] * self._capacity + rest
+            vector_env, rest = np.divmod(picked, self._shape[2] * self._capacity)
+            start_PS[p] = (vector_env * policies + p) * self._shape[2] * self._capacity + rest
         return start_PS, any_P
 
     def _can_begin(self, policy: int, draw: Draw) -> NDArray[np.bool_]:

@@ -180,22 +180,22 @@ class Memory:
     rollouts: dict[str, Tensor]
     """Name as in `RolloutShape.on_device` -> [rollouts, ...]."""
     stacks: dict[str, Tensor]
-    """Name -> [units, R, H, W]."""
+    """Name -> [U, R, H, W]."""
     states: Tensor
-    """[units, R, S] recurrent state before the newest observation"""
+    """[U, R, S] recurrent state before the newest observation"""
 
     @classmethod
-    def make(cls, of: RolloutShape, rollouts: int, units: int) -> Memory:
+    def make(cls, of: RolloutShape, rollouts: int, vector_envs: int) -> Memory:
         """Allocate the memory: states are zero, the rest is poisoned."""
         device = of.device
-        stacks = make_stacks(of.layouts, units * of.rows, device)
+        stacks = make_stacks(of.layouts, vector_envs * of.rows, device)
         return cls(
             {
                 name: poisoned((rollouts, *shape), dtype, device)
                 for name, (shape, dtype) in of.on_device().items()
             },
-            {name: stack.view(units, of.rows, *stack.shape[1:]) for name, stack in stacks.items()},
-            torch.zeros(units, of.rows, of.state_size, device=device),
+            {name: stack.view(vector_envs, of.rows, *stack.shape[1:]) for name, stack in stacks.items()},
+            torch.zeros(vector_envs, of.rows, of.state_size, device=device),
         )
 
 
@@ -208,7 +208,7 @@ class Rollout(Transitions[NDArray[Any]]):
     last_state: [R, S] recurrent state before the observation after the last step.
     weights_version[t, p]: number of optimiser steps of the weights that acted at step t.
     lineage_version[p]: the slot's value when the rollout started; exchanged weights make the rollout outdated.
-    unit: number of the vector env that fills it, within the pack.
+    vector_env: number of the vector env that fills it, within the pack.
     number: fixed index of this rollout in the sampler's `memory`.
     on_device: all its device memory.
     ready: mark set by the previous user; the next user waits for it (device.py).
@@ -239,7 +239,7 @@ class Rollout(Transitions[NDArray[Any]]):
         self.last_state = of_device[LAST_STATE]
         self.weights_version = np.full((of.steps, of.policies), -1, np.int64)
         self.lineage_version = np.full(of.policies, -1, np.int64)
-        self.unit = -1
+        self.vector_env = -1
         self.ready: Mark | None = None
 
         def split(x: Tensor) -> Tensor:

@@ -256,7 +256,7 @@ class Group:
         learned: tuple[Tensor, ...] = self.of_each(_outputs, self.normalized(obs_GTB), *rows)
         return learned
 
-    def serve(
+    def infer(
         self, obs_GTB: Mapping[str, Tensor], state_GBS: Tensor, first_GTB: Tensor
     ) -> tuple[Tensor, ...]:
         """Run inference with the published weights, without gradients."""

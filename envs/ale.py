@@ -31,7 +31,7 @@ from .atari import (
     game_facts,
 )
 from .base import ActionSpec, ArraySpec, EnvSpec, ShapingSource, StepArrays
-from .episodes import EpisodeBook, all_at_once, pulse_of, write_reset
+from .episodes import EpisodeBook, all_at_once, heartbeat_of, write_reset
 
 SEEN = (84, 84)
 """Height and width of a frame."""
@@ -65,9 +65,9 @@ def probe(game: str, options: AtariOptions) -> EnvSpec:
 
 def engine(game: str, rows: int, options: AtariOptions, **picture: Any) -> Any:
     """Make the emulators of some rows. `picture`: format of the frames. Equal seeds give equal games."""
-    from ale_py.vector_env import AtariVectorEnv  # noqa: PLC0415 - families are imported when used
+    from ale_py import vector_env as ale  # noqa: PLC0415 - families are imported when used
 
-    return AtariVectorEnv(
+    return ale.AtariVectorEnv(
         game,
         rows,
         num_threads=1,
@@ -92,7 +92,7 @@ def fire_of(game: str, options: AtariOptions) -> int | None:
     return names.index("FIRE") if "FIRE" in names else None
 
 
-class AtariUnit:
+class AtariVectorEnv:
     """R Atari games of one kind, stepped together on one engine thread.
 
     These steps deliver `first`: the reset, the FIRE that starts a game, and the FIRE after a lost life (if that is
@@ -106,10 +106,10 @@ class AtariUnit:
         self.spec = probe(game, options)
         self.rows = rows
         self._book = EpisodeBook(rows, shaping)
-        self._pulse = pulse_of(shaping)
+        self._heartbeat = heartbeat_of(shaping)
         self._missing_R = np.zeros(rows, np.bool_)
         """Rows that do not exist yet, with lazy construction."""
-        with all_at_once(self._pulse, rows):
+        with all_at_once(self._heartbeat, rows):
             self._engine: Any = self._make_all(game, options)
         self.seed_R = np.random.SeedSequence(seed).generate_state(rows).astype(np.int64) % 2**31
         """Seeds of the emulators, used by the first reset only."""
@@ -132,7 +132,7 @@ class AtariUnit:
 
     def reset(self, out: StepArrays) -> None:
         """Reset all rows; the first call seeds the emulators."""
-        with all_at_once(self._pulse, self.rows):
+        with all_at_once(self._heartbeat, self.rows):
             frames_R, info = self._engine.reset(seed=None if self._seeded else self.seed_R)
         self._seeded = True
         self._ended_R[:] = False

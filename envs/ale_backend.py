@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from .ale import AtariUnit, names, probe
+from .ale import AtariVectorEnv, names, probe
 from .atari import AtariOptions, raw_scores, recipe
-from .base import ShapingSource, Unit
+from .base import ShapingSource, VectorEnv
 from .family import Backend, EnvOptions
-from .growing import unit_that_grows
+from .lazy_atari import lazy_vector_env
 
 
-def _make_unit(game: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource) -> Unit:
+def _make_vector_env(
+    game: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource
+) -> VectorEnv:
     """Make a vector env, with lazy construction if the run allows it."""
     arguments = (game, rows, seed, options.of(AtariOptions), shaping)
-    return unit_that_grows(*arguments) or AtariUnit(*arguments)
+    return lazy_vector_env(*arguments) or AtariVectorEnv(*arguments)
 
 
 BACKEND = Backend(
     names=names,
     probe=lambda name, options: probe(name, options.of(AtariOptions)),
-    make_unit=_make_unit,
+    make_vector_env=_make_vector_env,
     recipe=lambda _name, _options: recipe(),
     begins="creating the first emulators",
     for_evaluation=lambda options: options.with_family(raw_scores(options.of(AtariOptions))),

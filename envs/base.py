@@ -117,7 +117,7 @@ class EnvSpec:
     frame_skip: emulator frames per step (1 if the environment has no emulator).
     frame_stack: number of past frames that the device stacks for the 2-D uint8 array named "obs"; 1 = none.
     shaping: the environment's default reward shaping, name -> value; PBT may tune it as `shaping.NAME`.
-    seats: agents in one environment (S), each of them a row; 1 without opponents.
+    agents: agents in one environment (S), each of them a row; 1 without opponents.
     tasks: names of the kinds of episodes (levels), if there are several. A member's objective is then the mean over
     all tasks of the task's mean objective, capped at `task_cap`. In evaluations row r of R starts with the task at r
     * tasks // R of an order, and continues in that order.
@@ -137,7 +137,7 @@ class EnvSpec:
     frame_skip: int = 1
     frame_stack: int = 1
     shaping: Mapping[str, float] = field(default_factory=dict)
-    seats: int = 1
+    agents: int = 1
     tasks: tuple[str, ...] = ()
     task_cap: float | None = None
     critic: tuple[str, ...] = field(default=(), compare=False)
@@ -189,8 +189,8 @@ class StepArrays:
     """[R, MOST_STATS] see `Remarks.of_stats`."""
     stat_values: NDArray[np.float64]
     """[R, MOST_STATS] NaN for none. A vector env without extra statistics may leave both arrays unwritten."""
-    seat: NDArray[np.int64] | None = None
-    """[R] agent of the row: environment * S + agent. Only if `spec.seats` is above 1. All rows of an environment
+    agent: NDArray[np.int64] | None = None
+    """[R] agent of the row: environment * S + agent. Only if `spec.agents` is above 1. All rows of an environment
     then have `episode_done` set in the same step, the end of the shared episode.
     """
     task: NDArray[np.int64] | None = None
@@ -223,14 +223,14 @@ MatchupSource = Callable[[], tuple[int, NDArray[np.int64]]]
 
 
 @runtime_checkable
-class Seated(Protocol):
+class FollowsMatchups(Protocol):
     """Vector env of environments with several agents, which follows matchups."""
 
     def follow(self, matchups: MatchupSource) -> None:
         """Assign rows to agents by this source, from the next reset on and at each change of its version."""
 
 
-class Unit(Protocol):
+class VectorEnv(Protocol):
     """Protocol of a vector env inside an actor."""
 
     spec: EnvSpec
@@ -275,12 +275,12 @@ class SpreadsPhases(Protocol):
         """
 
 
-def cpu_clock(unit: Unit) -> Callable[[], int]:
+def cpu_clock(vector_env: VectorEnv) -> Callable[[], int]:
     """Return the clock of the CPU-nanoseconds of a vector env's steps: this process's, or `cpu_ns()`.
 
     A vector env whose environments compute in other processes defines `cpu_ns()`, which includes this process.
     """
-    own: Callable[[], int] = getattr(unit, "cpu_ns", time.process_time_ns)
+    own: Callable[[], int] = getattr(vector_env, "cpu_ns", time.process_time_ns)
     return own
 
 
@@ -398,7 +398,7 @@ def step_array_specs(spec: EnvSpec) -> dict[str, ArraySpec]:
         table[name] = ArraySpec((), "bool")
     for name in ("objective", "raw_return", "shaped_return"):
         table[name] = ArraySpec((), "float64")
-    for name in ("length", "shaping_version", *(("seat",) if spec.seats > 1 else ())):
+    for name in ("length", "shaping_version", *(("agent",) if spec.agents > 1 else ())):
         table[name] = ArraySpec((), "int64")
     table["stat_names"] = ArraySpec((MOST_STATS,), f"S{STAT_NAME_BYTES}")
     table["stat_values"] = ArraySpec((MOST_STATS,), "float64")

@@ -23,12 +23,12 @@ from pbt_rl.errors import EnvSetupError
 
 from . import time_limits
 from .agents.tables import KIND as SEVERAL_AGENTS
-from .base import EnvSpec, ShapingSource, Unit
-from .episodes import all_at_once, pulse_of
+from .base import EnvSpec, ShapingSource, VectorEnv
+from .episodes import all_at_once, heartbeat_of
 from .family import Backend, EnvOptions, Kind, keywords_backend, load_backend
-from .gym import GymUnit, describe, recipe
+from .gym import GymVectorEnv, describe, recipe
+from .lookup import plugins
 from .old_gym import remedy
-from .registry import plugins
 from .time_limits import closing, making, time_limit
 from .vectors import KIND as VECTOR
 
@@ -77,14 +77,16 @@ def probe(env_id: str, keywords: Mapping[str, Any]) -> EnvSpec:
         return describe(env_id, env) if kind is None else kind.describe(env_id, env)
 
 
-def make_unit(env_id: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource) -> Unit:
+def make_vector_env(
+    env_id: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource
+) -> VectorEnv:
     """Make R environments, or the number of another kind that R rows need."""
     other = resident_backend(env_id)
     if other is not None:
-        return other.make_unit(env_id, rows, seed, EnvOptions(keywords=options.keywords), shaping)
-    with all_at_once(pulse_of(shaping), rows):
+        return other.make_vector_env(env_id, rows, seed, EnvOptions(keywords=options.keywords), shaping)
+    with all_at_once(heartbeat_of(shaping), rows):
         env = make(env_id, rows, options.keywords, options.first_row)
-    return unit_of(env, env_id, rows, seed, shaping, options)
+    return vector_env_of(env, env_id, rows, seed, shaping, options)
 
 
 def resident_backend(env_id: str) -> Backend | None:
@@ -101,16 +103,16 @@ def make_resident(env_id: str, rows: int, seed: int, device: str, options: EnvOp
     return other.make_resident(env_id, rows, seed, device, options)
 
 
-def unit_of(
+def vector_env_of(
     env: CustomEnv, env_id: str, rows: int, seed: int, shaping: ShapingSource, options: EnvOptions
-) -> Unit:
+) -> VectorEnv:
     """Return the vector env of a factory's first environment; further ones are made when needed."""
     kind = kind_of(env)
     if kind is not None:
         places = count(options.first_row + 1)
         given = chain([env], (make(env_id, 1, options.keywords, place) for place in places))
-        return kind.make_unit(env_id, lambda: next(given), rows, seed, shaping)
-    return GymUnit(env_id, one_by_one(env_id, env, options), rows, seed, shaping)
+        return kind.make_vector_env(env_id, lambda: next(given), rows, seed, shaping)
+    return GymVectorEnv(env_id, one_by_one(env_id, env, options), rows, seed, shaping)
 
 
 def kind_of(env: object) -> Kind | None:
@@ -225,7 +227,7 @@ BACKEND = replace(
         "",
         tuple,
         probe,
-        lambda name, rows, seed, shaping, words: make_unit(
+        lambda name, rows, seed, shaping, words: make_vector_env(
             name, rows, seed, EnvOptions(keywords=words), shaping
         ),
         lambda spec: recipe(spec) | ({"mode": "sync"} if spec.resident else {}),
@@ -234,5 +236,5 @@ BACKEND = replace(
         ),
         make_resident=make_resident,
     ),
-    make_unit=make_unit,
+    make_vector_env=make_vector_env,
 )

@@ -38,7 +38,7 @@ from . import atari
 from .actions import action_decoder, action_spec
 from .atari import MULTIPLAYER_ONLY, AtariOptions, AtariScoring, raw_scores
 from .base import ACTION_MASK, LARGEST_REWARD, ArraySpec, EnvSpec, ShapingSource, StepArrays
-from .episodes import EpisodeBook, all_at_once, pulse_of, write_reset
+from .episodes import EpisodeBook, all_at_once, heartbeat_of, write_reset
 from .family import Backend
 from .first_trial import tried
 from .gym import recipe as gym_recipe
@@ -268,7 +268,7 @@ def recipe(name: str, options: AtariOptions, keywords: Mapping[str, Any]) -> dic
     return found
 
 
-class EnvPoolUnit:
+class EnvPoolVectorEnv:
     """R rows of one task on one engine thread. Equal seeds give equal vector envs."""
 
     def __init__(
@@ -289,9 +289,9 @@ class EnvPoolUnit:
             self._scoring = AtariScoring(rows, options, may_fire=self._task.fire is not None)
         self._leaves = [(leaf, replace(leaf, path=())) for leaf in self._task.leaves]
         seeds = np.random.SeedSequence(seed).generate_state(rows) % 2**31
-        self._pulse = pulse_of(shaping)
+        self._heartbeat = heartbeat_of(shaping)
         settings = {"num_threads": 1, **self._task.keywords}
-        with all_at_once(self._pulse, rows):
+        with all_at_once(self._heartbeat, rows):
             self._engine: Any = envpool.make(
                 name, "gymnasium", num_envs=rows, seed=seeds.tolist(), **settings
             )
@@ -302,7 +302,7 @@ class EnvPoolUnit:
         self._none_R = np.zeros(rows, np.bool_)
 
     def reset(self, out: StepArrays) -> None:
-        with all_at_once(self._pulse, self.rows):
+        with all_at_once(self._heartbeat, self.rows):
             obs, info = self._engine.reset()
         self._ended_R[:] = False
         self._begin_episodes(range(self.rows))
@@ -367,7 +367,7 @@ class EnvPoolUnit:
 BACKEND = Backend(
     names=names,
     probe=lambda name, options: probe(name, options.of(AtariOptions), options.keywords),
-    make_unit=lambda name, rows, seed, options, shaping: EnvPoolUnit(
+    make_vector_env=lambda name, rows, seed, options, shaping: EnvPoolVectorEnv(
         name, rows, seed, options.of(AtariOptions), shaping, options.keywords
     ),
     recipe=lambda name, options: recipe(name, options.of(AtariOptions), options.keywords),

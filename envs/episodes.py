@@ -1,9 +1,10 @@
 """Statistics of running episodes (returns, lengths, shaping versions), and the heartbeat of a vector env.
 
-The heartbeat `pulse` shows progress: two cells of memory that the supervisor watches, so that slow environments are
-not mistaken for hanging ones. It is the attribute `pulse` of a vector env's shaping source (see `ShapingSource`) in
-an actor. A vector env that loops over rows in Python writes `pulse[ROW]` after each row: one store, without a clock.
-A single call for all rows gives no heartbeat until it returns. `all_at_once` announces calls that make or seed rows.
+The heartbeat shows progress: two cells of memory that the supervisor watches, so that slow environments are
+not mistaken for hanging ones. It is the attribute `heartbeat` of a vector env's shaping source (see `ShapingSource`) in
+an actor. A vector env that loops over rows in Python writes `heartbeat[ROW]` after each row: one store, without a
+clock. A single call for all rows gives no heartbeat until it returns. `all_at_once` announces calls that make or seed
+rows.
 
 Axes: R rows.
 """
@@ -33,28 +34,28 @@ s on a core shared by six processes.
 T = TypeVar("T")
 
 
-def pulse_of(source: ShapingSource) -> memoryview:
+def heartbeat_of(source: ShapingSource) -> memoryview:
     """Return the heartbeat cells of a shaping source; unused cells if it has none."""
-    watched: memoryview | None = getattr(source, "pulse", None)
+    watched: memoryview | None = getattr(source, "heartbeat", None)
     return memoryview(bytearray(16)).cast("q") if watched is None else watched
 
 
-def beating(pulse: memoryview, items: Iterable[T]) -> Iterator[T]:
+def with_heartbeat(heartbeat: memoryview, items: Iterable[T]) -> Iterator[T]:
     """Yield the items, and give a heartbeat when the caller requests the next one."""
     for row, item in enumerate(items):
         yield item
-        pulse[ROW] = row
+        heartbeat[ROW] = row
 
 
 @contextmanager
-def all_at_once(pulse: memoryview, rows: int) -> Iterator[None]:
+def all_at_once(heartbeat: memoryview, rows: int) -> Iterator[None]:
     """Announce a call that makes or seeds this many rows before it returns."""
-    pulse[AT_ONCE] = rows
+    heartbeat[AT_ONCE] = rows
     try:
         yield
     finally:
-        pulse[ROW] += 1  # first, so that whoever sees the announcement removed also sees the heartbeat
-        pulse[AT_ONCE] = 0
+        heartbeat[ROW] += 1  # first, so that whoever sees the announcement removed also sees the heartbeat
+        heartbeat[AT_ONCE] = 0
 
 
 ROUNDING = 1e-3

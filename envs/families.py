@@ -99,7 +99,7 @@ DMLAB_RECIPES = {
             "dmlab.actions": "extended",
             "dmlab.reward_unit": 5.0,
             "dmlab.renderer": "software",
-            "dmlab.one_level_per_unit": True,
+            "dmlab.one_level_per_vector_env": True,
             "pbt.period_frames": 10_000_000,
             "pbt.start_frames": 100_000_000,
             "pbt.replace_gap": 0.05,
@@ -159,7 +159,7 @@ DMLAB = Family(
     "not on any registry; build the module deepmind_lab as described at "
     "https://github.com/google-deepmind/lab (python/pip_package), then install it or add it to "
     "PYTHONPATH",
-    ".dmlab.unit",
+    ".dmlab.vector_env",
     takes_keywords=True,
     options={"dmlab": DmlabOptions},
     short_names={"dmlab30": "dmlab/dmlab30"},
@@ -171,7 +171,7 @@ VIZDOOM = Family(
     "vizdoom/basic",
     ("vizdoom",),
     "pip install 'pbt-rl[vizdoom]'",
-    ".doom.unit",
+    ".doom.vector_env",
     several_agents=True,
 )
 ENVPOOL = Family(

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from pbt_rl.registry import Recipe
 
-from .base import EnvSpec, FamilyOptions, ShapingSource, Unit
+from .base import EnvSpec, FamilyOptions, ShapingSource, VectorEnv
 from .first_trial import FirstProbe
 from .time_limits import Closes
 
@@ -64,7 +64,7 @@ class Backend:
     """Lists the available names."""
     probe: Callable[[str, EnvOptions], EnvSpec]
     """(name, options) -> spec, without keeping an environment."""
-    make_unit: Callable[[str, int, int, EnvOptions, ShapingSource], Unit]
+    make_vector_env: Callable[[str, int, int, EnvOptions, ShapingSource], VectorEnv]
     """(name, rows, seed, options, shaping) -> vector env."""
     recipe: Callable[[str, EnvOptions], dict[str, object]] = lambda _name, _options: {}
     """(name, options) -> default options of a run: dotted name of a config field -> value."""
@@ -74,9 +74,9 @@ class Backend:
     """Makes one unwrapped environment; None if there is only an engine of many."""
     for_evaluation: Callable[[EnvOptions], EnvOptions] = lambda options: options
     """Options of a run -> options of its evaluation."""
-    film: Callable[[str, int, int, EnvOptions, ShapingSource], tuple[Unit, Any] | None] | None = None
-    """Same as `make_unit`, with a source of pictures of row 0: an object with `render()`, or the engine's frames per
-    second if the policy's observation is a picture. None if there is nothing to film.
+    film: Callable[[str, int, int, EnvOptions, ShapingSource], tuple[VectorEnv, Any] | None] | None = None
+    """Same as `make_vector_env`, with a source of pictures of row 0: an object with `render()`, or the engine's frames
+    per second if the policy's observation is a picture. None if there is nothing to film.
     """
     shown: Callable[[str, EnvOptions], str] = lambda name, _options: name
     """(name, options) -> name of the environment under these options, for display."""
@@ -145,7 +145,7 @@ def keywords_backend(
     family: str,
     names: Callable[[], tuple[str, ...]],
     probe: Callable[[str, Mapping[str, Any]], EnvSpec],
-    make_unit: Callable[[str, int, int, ShapingSource, Mapping[str, Any]], Unit],
+    make_vector_env: Callable[[str, int, int, ShapingSource, Mapping[str, Any]], VectorEnv],
     recipe: Callable[[EnvSpec], dict[str, object]],
     make: Callable[[str, EnvOptions], RawEnv | None] | None = None,
     make_resident: Callable[[str, int, int, str, EnvOptions], Any] | None = None,
@@ -158,7 +158,7 @@ def keywords_backend(
     return Backend(
         names=names,
         probe=lambda name, options: first(name, options.keywords),
-        make_unit=lambda name, rows, seed, options, shaping: make_unit(
+        make_vector_env=lambda name, rows, seed, options, shaping: make_vector_env(
             name, rows, seed, shaping, options.keywords
         ),
         recipe=lambda name, options: recipe(first.for_recipe(name, options.keywords)),
@@ -178,7 +178,7 @@ class Kind:
     """Checks whether an object is of this kind."""
     describe: Callable[[str, Any], EnvSpec]
     """(id, environment) -> spec of a row. Raises EnvSetupError."""
-    make_unit: Callable[[str, Callable[[], Any], int, int, ShapingSource], Unit]
+    make_vector_env: Callable[[str, Callable[[], Any], int, int, ShapingSource], VectorEnv]
     """(id, function that makes one environment, rows, seed, shaping) -> vector env."""
     all_rows: bool = False
     """True if one environment has all rows (its `num_envs`); else it has one row, or one for each agent."""

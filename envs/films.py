@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 
 from pbt_rl.errors import EnvSetupError
 
-from .ale import AtariUnit, engine
+from .ale import AtariVectorEnv, engine
 from .atari import AtariOptions
-from .base import ShapingSource, StepArrays, Unit
-from .custom import find_factory, kind_of, make, resident_backend, takes, unit_of
-from .episodes import all_at_once, pulse_of
+from .base import ShapingSource, StepArrays, VectorEnv
+from .custom import find_factory, kind_of, make, resident_backend, takes, vector_env_of
+from .episodes import all_at_once, heartbeat_of
 from .family import Backend, EnvOptions
-from .gym import GymUnit, maker
+from .gym import GymVectorEnv, maker
+from .lookup import backend_of, family_of, seeing
 from .pictures import Frames, Picture
-from .registry import backend_of, family_of, seeing
 from .values import metadata_of
 
 
@@ -103,9 +103,9 @@ class ColourTwin:
     Both draw the same random numbers because they have the same seed.
     """
 
-    def __init__(self, game: str, options: AtariOptions, unit: AtariUnit) -> None:
-        self._unit = unit
-        self._seed: NDArray[np.int64] | None = unit.seed_R[:1]
+    def __init__(self, game: str, options: AtariOptions, vector_env: AtariVectorEnv) -> None:
+        self._vector_env = vector_env
+        self._seed: NDArray[np.int64] | None = vector_env.seed_R[:1]
         height, width = SCREEN
         self.frames_per_second = FRAMES_PER_SECOND / options.frame_skip
         self._engine: Any = engine(game, 1, options, img_height=height, img_width=width, grayscale=False)
@@ -115,7 +115,7 @@ class ColourTwin:
             frames, _ = self._engine.reset(seed=self._seed)
             self._seed = None
         else:
-            frames = self._engine.step(self._unit.pressed_R[:1])[0]
+            frames = self._engine.step(self._vector_env.pressed_R[:1])[0]
         picture: Picture = frames[0, 0].copy()
         return picture
 
@@ -126,15 +126,15 @@ class ColourTwin:
 
 def _film_atari(
     game: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource
-) -> tuple[AtariUnit, Camera]:
+) -> tuple[AtariVectorEnv, Camera]:
     own = options.of(AtariOptions)
-    unit = AtariUnit(game, rows, seed, own, shaping)
-    return unit, ColourTwin(game, own, unit)
+    vector_env = AtariVectorEnv(game, rows, seed, own, shaping)
+    return vector_env, ColourTwin(game, own, vector_env)
 
 
 def _film_gym(
     gym_id: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource
-) -> tuple[GymUnit, RenderCamera]:
+) -> tuple[GymVectorEnv, RenderCamera]:
     """Make a vector env with a camera on row 0. Raises EnvSetupError if the environment renders no `rgb_array`."""
     others = maker(gym_id, options.keywords)
     plain = others()
@@ -146,7 +146,7 @@ def _film_gym(
         )
     first = maker(gym_id, {**options.keywords, "render_mode": "rgb_array"})()
     envs = chain([first], iter(others, None))
-    return GymUnit(f"gym/{gym_id}", lambda: next(envs), rows, seed, shaping), RenderCamera(first)
+    return GymVectorEnv(f"gym/{gym_id}", lambda: next(envs), rows, seed, shaping), RenderCamera(first)
 
 
 OWN_REMEDY = (
@@ -157,7 +157,7 @@ OWN_REMEDY = (
 
 def _film_own(
     env_id: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource
-) -> tuple[Unit, Camera] | None:
+) -> tuple[VectorEnv, Camera] | None:
     """Make a vector env with a camera on row 0; the factory gets `render_mode` if it has that parameter.
 
     The first picture shows whether `render()` works. Returns None for rows of tensors without pictures.
@@ -168,14 +168,18 @@ def _film_own(
     keywords = dict(options.keywords)
     if takes(find_factory(env_id), "render_mode"):
         keywords.setdefault("render_mode", "rgb_array")
-    with all_at_once(pulse_of(shaping), rows):
+    with all_at_once(heartbeat_of(shaping), rows):
         env = make(env_id, rows, keywords, options.first_row)
-    unit = unit_of(env, env_id, rows, seed, shaping, options)
+    vector_env = vector_env_of(env, env_id, rows, seed, shaping, options)
     kind = kind_of(env)
-    return unit, RenderCamera(env, row=0 if kind is not None and kind.all_rows else None, remedy=OWN_REMEDY)
+    return vector_env, RenderCamera(
+        env, row=0 if kind is not None and kind.all_rows else None, remedy=OWN_REMEDY
+    )
 
 
-FILMED: Mapping[str, Callable[[str, int, int, EnvOptions, ShapingSource], tuple[Unit, Camera] | None]] = {
+FILMED: Mapping[
+    str, Callable[[str, int, int, EnvOptions, ShapingSource], tuple[VectorEnv, Camera] | None]
+] = {
     "atari": _film_atari,
     "gym": _film_gym,
     "": _film_own,
@@ -186,7 +190,7 @@ REMEDY = ": render() of its rows must show row 0 as uint8 [H, W, 3]"
 
 def film(
     env_id: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource
-) -> tuple[Unit, Camera] | None:
+) -> tuple[VectorEnv, Camera] | None:
     """Make a vector env with a camera on row 0; None for a family without pictures."""
     backend, name = backend_of(env_id, options)
     own = FILMED.get(_family(env_id))
@@ -199,15 +203,15 @@ def film(
 
 def film_by(
     backend: Backend, name: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource
-) -> tuple[Unit, Camera] | None:
+) -> tuple[VectorEnv, Camera] | None:
     """Make a vector env of a family that provides the camera itself: see `Backend.film`."""
     made = None if backend.film is None else backend.film(name, rows, seed, options, shaping)
     if made is None:
         return None
-    unit, shows = made
+    vector_env, shows = made
     if isinstance(shows, int | float):
-        return unit, SeenPictures(shows / unit.spec.frame_skip)
-    return unit, RenderCamera(shows, remedy=REMEDY)
+        return vector_env, SeenPictures(shows / vector_env.spec.frame_skip)
+    return vector_env, RenderCamera(shows, remedy=REMEDY)
 
 
 def has_pictures(env_id: str, options: EnvOptions) -> bool:

@@ -34,7 +34,7 @@ from .base import (
     training_info,
 )
 from .conventions import Remarks, mistakes_of, notes_of
-from .episodes import ROW, EpisodeBook, beating, objective_of, pulse_of
+from .episodes import ROW, EpisodeBook, heartbeat_of, objective_of, with_heartbeat
 from .family import keywords_backend
 from .packages import EXTRAS, registered
 from .shaping import (
@@ -99,7 +99,7 @@ _CONTINUOUS: dict[str, object] = {
     "model.layers": 2,
     "model.critic": "separate",  # with a shared trunk Hopper and Walker2d learn slowly (docs/lab/games.md)
     # Hopper needs the first, HalfCheetah the second (docs/lab/games.md)
-    "model.initial_deviation": (1.0, 0.5),
+    "model.initial_std": (1.0, 0.5),
     "learner.rollout": 64,
     "learner.batch": 2048,
     "learner.minibatches": 8,
@@ -195,13 +195,13 @@ def probe_with(env_id: str, make: MakeEnv) -> EnvSpec:
         return describe(env_id, env)
 
 
-class GymUnit:
+class GymVectorEnv:
     """R environments of one kind. Only the first reset seeds the rows."""
 
     def __init__(self, env_id: str, make: MakeEnv, rows: int, seed: int, shaping: ShapingSource) -> None:
         assert rows > 0
-        self._pulse = pulse_of(shaping)
-        self._envs = [make() for _ in beating(self._pulse, range(rows))]
+        self._heartbeat = heartbeat_of(shaping)
+        self._envs = [make() for _ in with_heartbeat(self._heartbeat, range(rows))]
         self.spec = describe(env_id, self._envs[0])
         if len({*map(id, self._envs)}) < rows:
             raise EnvSetupError(f"{env_id} returned the same environment twice. Make a new one in every call")
@@ -241,21 +241,21 @@ class GymUnit:
 
     def reset(self, out: StepArrays) -> None:
         with np.errstate(over="ignore"):
-            for row in beating(self._pulse, range(self.rows)):
+            for row in with_heartbeat(self._heartbeat, range(self.rows)):
                 self._begin_episode(row, None if self._seeds is None else self._seeds[row], out)
         self._seeds = None
         self._write(out)
 
     def step(self, action: NDArray[Any], out: StepArrays) -> None:
         """action: [R, A] of `spec.action.dtype`."""
-        pulse = self._pulse
+        heartbeat = self._heartbeat
         with np.errstate(over="ignore"):
             for row, one in enumerate(self._decode(action)):
                 if self._ended[row]:
                     self._begin_episode(row, None, out)
                 else:
                     self._advance(row, one, out)
-                pulse[ROW] = row
+                heartbeat[ROW] = row
             self._write(out)
 
     def save_state(self) -> dict[str, Any] | None:
@@ -447,18 +447,18 @@ def _cannot_make(gym_id: str, error: Exception) -> str:
     return f"gym/{gym_id} cannot be made: {reason}.{hint} `pbt-rl envs` lists what is installed"
 
 
-def make_unit(
+def make_vector_env(
     gym_id: str, rows: int, seed: int, shaping: ShapingSource, keywords: Mapping[str, Any]
-) -> GymUnit:
+) -> GymVectorEnv:
     """Make R environments by Gymnasium id."""
-    return GymUnit(f"gym/{gym_id}", maker(gym_id, keywords), rows, seed, shaping)
+    return GymVectorEnv(f"gym/{gym_id}", maker(gym_id, keywords), rows, seed, shaping)
 
 
 BACKEND = keywords_backend(
     "gym",
     names,
     lambda name, keywords: probe_with(f"gym/{name}", maker(name, keywords)),
-    make_unit,
+    make_vector_env,
     recipe,
     make=lambda name, options: maker(name, options.keywords)(),
 )

@@ -20,7 +20,7 @@ from pbt_rl.errors import EnvSetupError
 
 from .base import EnvSpec, ShapingSource
 from .family import Backend
-from .gym import GymUnit, MakeEnv, probe_with
+from .gym import GymVectorEnv, MakeEnv, probe_with
 
 Obs = Any
 Info = dict[str, Any]
@@ -406,9 +406,9 @@ def probe(name: str) -> EnvSpec:
     return probe_with(f"toy/{name}", maker(name))
 
 
-def make_unit(name: str, rows: int, seed: int, shaping: ShapingSource) -> GymUnit:
+def make_vector_env(name: str, rows: int, seed: int, shaping: ShapingSource) -> GymVectorEnv:
     """Make R toys."""
-    return GymUnit(f"toy/{name}", maker(name), rows, seed, shaping)
+    return GymVectorEnv(f"toy/{name}", maker(name), rows, seed, shaping)
 
 
 def recipe(name: str) -> dict[str, object]:
@@ -434,7 +434,7 @@ def recipe(name: str) -> dict[str, object]:
 BACKEND = Backend(
     names=names,
     probe=lambda name, _options: probe(name),
-    make_unit=lambda name, rows, seed, _options, shaping: make_unit(name, rows, seed, shaping),
+    make_vector_env=lambda name, rows, seed, _options, shaping: make_vector_env(name, rows, seed, shaping),
     recipe=lambda name, _options: recipe(name),
     make=lambda name, _options: maker(name)(),
 )

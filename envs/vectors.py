@@ -1,4 +1,4 @@
-"""Gymnasium vector environments as a `Unit`: one call steps all rows, without a loop in Python.
+"""Gymnasium vector environments as a `VectorEnv`: one call steps all rows, without a loop in Python.
 
 `metadata["autoreset_mode"]` determines what happens at an episode's end:
 
@@ -37,7 +37,7 @@ from .base import (
     training_info,
 )
 from .conventions import Remarks, mistakes_of, normalised, notes_of, tells_limit
-from .episodes import EpisodeBook, all_at_once, objective_of, pulse_of, write_reset
+from .episodes import EpisodeBook, all_at_once, heartbeat_of, objective_of, write_reset
 from .family import Kind
 from .shaping import (
     declared,
@@ -77,7 +77,7 @@ def describe_vector(env_id: str, env: AnyVectorEnv) -> EnvSpec:
     return with_critic(spec, declared(env_id, metadata_of(env)))
 
 
-class VectorUnit:
+class NativeVectorEnv:
     """R rows of a vector environment. Only the first reset seeds it."""
 
     def __init__(self, env_id: str, env: AnyVectorEnv, seed: int, shaping: ShapingSource) -> None:
@@ -99,7 +99,7 @@ class VectorUnit:
     def reset(self, out: StepArrays) -> None:
         assert self._env is not None, "the vector env is closed"
         self._begin_episodes(range(self.rows))
-        with all_at_once(pulse_of(self._shaping), self.rows):
+        with all_at_once(heartbeat_of(self._shaping), self.rows):
             answer: Any = self._env.reset(seed=self._seed)
         if not isinstance(answer, tuple) or len(answer) != 2:
             raise self._breach("reset() must return (observations, infos)", answer)
@@ -355,6 +355,6 @@ KIND = Kind(
     "a gymnasium.vector.VectorEnv",
     lambda env: isinstance(env, VectorEnv),
     describe_vector,
-    lambda env_id, make, _rows, seed, shaping: VectorUnit(env_id, make(), seed, shaping),
+    lambda env_id, make, _rows, seed, shaping: NativeVectorEnv(env_id, make(), seed, shaping),
     all_rows=True,
 )

@@ -43,7 +43,7 @@ from pbt_rl.actors.mailbox import OBSERVATIONS
 from pbt_rl.config import Config, LearnerConfig
 from pbt_rl.config.command import parse_train
 from pbt_rl.envs.base import cpu_clock, default_shaping_source, private_step_arrays, random_within
-from pbt_rl.envs.registry import make_unit, recipe
+from pbt_rl.envs.lookup import make_vector_env, recipe
 from pbt_rl.options.declare import changed
 from pbt_rl.plan import Machine
 from pbt_rl.run.memory import Memory, Start
@@ -79,17 +79,19 @@ def measure_stage(
     pack_plan = resolved.plan.packs[0]
     rng = np.random.default_rng(0)
     if stage == "environment":
-        unit = make_unit(env, pack_plan.rows, 0, resolved.options, default_shaping_source(resolved.spec))
+        vector_env = make_vector_env(
+            env, pack_plan.rows, 0, resolved.options, default_shaping_source(resolved.spec)
+        )
         out = private_step_arrays(resolved.spec, pack_plan.rows)
-        unit.reset(out)
+        vector_env.reset(out)
         shape = (pack_plan.rows, resolved.spec.action.components)
 
         def step_environment() -> int:
-            unit.step(_random_actions(resolved.spec, shape, rng), out)
+            vector_env.step(_random_actions(resolved.spec, shape, rng), out)
             return pack_plan.rows
 
-        with closing(unit):
-            return timed_cpu(step_environment, seconds, cpu_clock(unit), begins)
+        with closing(vector_env):
+            return timed_cpu(step_environment, seconds, cpu_clock(vector_env), begins)
 
     import torch  # noqa: PLC0415
 
@@ -97,10 +99,10 @@ def measure_stage(
     learner = _idle_learner(resolved)
     sampler, trainer, shared = learner.sampler, learner.trainer, learner.shared
     if stage == "inference":
-        turn = inference_turn(sampler, shared, pack_plan.units_per_actor)
-        return timed_cpu(turn, seconds, begins=begins)
+        batch = inference_batch(sampler, shared, pack_plan.vector_envs_per_actor)
+        return timed_cpu(batch, seconds, begins=begins)
 
-    rollouts = [shared.free.popleft() for _ in range(pack_plan.units_per_batch)]
+    rollouts = [shared.free.popleft() for _ in range(pack_plan.vector_envs_per_batch)]
     for rollout in rollouts:
         assert rollout is not None
         _fill(rollout, rng, resolved.spec.action.nvec)
@@ -113,34 +115,34 @@ def measure_stage(
         trainer.learn()
         for _ in rollouts:
             shared.free.popleft()
-        return int(pack_plan.units_per_batch * pack_plan.rows * rollouts[0].steps)
+        return int(pack_plan.vector_envs_per_batch * pack_plan.rows * rollouts[0].steps)
 
     return timed_cpu(step_learning, seconds, begins=begins)
 
 
-def inference_turn(sampler: Any, shared: Any, units_per_actor: int) -> Callable[[], int]:
+def inference_batch(sampler: Any, shared: Any, vector_envs_per_actor: int) -> Callable[[], int]:
     """Return a function that runs an inference batch and returns its number of steps.
 
     The batch has one vector env of each actor. This is about the size of an inference batch in a run, because an actor
     steps one of its vector envs at a time.
     """
-    turn = sampler.units[::units_per_actor]
+    batch = sampler.vector_envs[::vector_envs_per_actor]
 
     def serve() -> int:
-        taken = sum(unit.taken for unit in turn)
-        sampler.serve()
+        taken = sum(vector_env.taken for vector_env in batch)
+        sampler.run_inference()
         while shared.full:
             shared.free.append(shared.full.popleft())
-        return int(sum(unit.taken for unit in turn) - taken) * int(turn[0].box.rows)
+        return int(sum(vector_env.taken for vector_env in batch) - taken) * int(batch[0].box.rows)
 
     def step() -> int:
-        for unit in turn:
-            unit.taken = int(unit.box.header[OBSERVATIONS]) - 1  # so that the step counts as new
+        for vector_env in batch:
+            vector_env.taken = int(vector_env.box.header[OBSERVATIONS]) - 1  # so that the step counts as new
         return serve()
 
     for _ in range(2):  # the first step differs, because it follows no action
-        for unit in turn:
-            unit.box.header[OBSERVATIONS] += 1
+        for vector_env in batch:
+            vector_env.box.header[OBSERVATIONS] += 1
         serve()
     return step
 
@@ -207,14 +209,14 @@ def run_training(
         f"--train-for-frames {10**12} --train-for-seconds {2 * START_SECONDS + seconds} {job}"
     ).split()
     resolved = ResolvedRun.resolve(parse_train(options), Machine.here())
-    units, rows = sum(pack.units for pack in resolved.plan.packs), resolved.plan.packs[0].rows
+    vector_envs, rows = sum(pack.vector_envs for pack in resolved.plan.packs), resolved.plan.packs[0].rows
     command = [sys.executable, "-m", "pbt_rl", "train", *options]
     printed, run_folder = folder / "printed.txt", folder / "bench"
     began = time.time()
     try:
         with printed.open("w") as log, subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT) as run:
             try:
-                watch = Watch(run.pid, resolved.spec, units, rows, run_folder)
+                watch = Watch(run.pid, resolved.spec, vector_envs, rows, run_folder)
                 figures = watch.follow(seconds, Machine.here().cpus)
             except (RuntimeError, psutil.Error) as error:
                 raise RuntimeError(f"{error}\n{printed.read_text()[-4000:]}") from None

@@ -64,11 +64,13 @@ class Reading:
 
 @dataclass
 class Watch:
-    """Observer of a run's processes. pid: of its main process. units: number of mailboxes. rows: of each mailbox."""
+    """Observer of a run's processes. pid: of its main process. vector_envs: number of mailboxes. rows: of each
+    mailbox.
+    """
 
     pid: int
     spec: EnvSpec
-    units: int
+    vector_envs: int
     rows: int
     folder: Path
     """Folder of the run."""
@@ -99,7 +101,7 @@ class Watch:
         return account(before, self.read(), cores)
 
     def _all_played(self) -> bool:
-        if len(self._boxes) < self.units:
+        if len(self._boxes) < self.vector_envs:
             processes = _tree(psutil.Process(self.pid))
             learners = [process.pid for process, role in processes if role == "learner"]
             self._boxes = [box for pid in learners for box in _mailboxes(pid, self.spec, self.rows)]
@@ -107,12 +109,14 @@ class Watch:
             if box.header[STEPS]:  # a row that has not started delivers `first` in each step
                 played_R = self._played.setdefault(id(box), np.zeros(self.rows, np.bool_))
                 played_R |= ~box.step.first
-        return len(self._played) >= self.units and all(played_R.all() for played_R in self._played.values())
+        return len(self._played) >= self.vector_envs and all(
+            played_R.all() for played_R in self._played.values()
+        )
 
     def _missing(self) -> str:
         played = sum(int(played_R.sum()) for played_R in self._played.values())
         updates = "" if self.updated else "no update was made, "
-        return f"{updates}{played} of its {self.units * self.rows} rows had been played"
+        return f"{updates}{played} of its {self.vector_envs * self.rows} rows had been played"
 
     def read(self) -> Reading:
         """Read all counters."""

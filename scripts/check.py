@@ -41,7 +41,7 @@ PROSE = {
 LOAD_AN_ACTOR = """
 import sys
 import pbt_rl.actors.actor
-from pbt_rl.envs.registry import FAMILIES
+from pbt_rl.envs.lookup import FAMILIES
 names = [name for family in FAMILIES.values() for name in family.names()]
 assert names, "no environment"
 heavy = sorted({"torch", "tensorboardX", "rich"} & sys.modules.keys())

@@ -25,7 +25,7 @@ from pbt_rl.run.train import train
 
 COMPARISONS = 3
 OPTIONS = (
-    "--num-policies 4 --overwrite --envs-per-unit 4 --pbt.ready timed --pbt.objective-episodes 20 "
+    "--num-policies 4 --overwrite --envs-per-vector-env 4 --pbt.ready timed --pbt.objective-episodes 20 "
     "--pbt.replace-errors 1 --pbt.mutation-rate 0.5"
 )
 

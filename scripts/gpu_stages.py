@@ -88,7 +88,7 @@ class Stand:
             f"--env={job.env}",
             f"--num-policies={policies}",
             f"--actors={actors}",
-            "--units-per-actor=1",
+            "--vector-envs-per-actor=1",
         ]
         config = parse_train([*options, "--devices=cpu", "--seed=3", *words])
         resolved = ResolvedRun.resolve(config, Machine(cpus=16, gpus=0))
@@ -152,7 +152,7 @@ class Stand:
         actions = []
         while not self.trainer.has_batch:
             self.advance()
-            self.sampler.serve()
+            self.sampler.run_inference()
             actions.append(np.concatenate([box.action.ravel() for box in self.boxes]))
         return actions
 
@@ -431,21 +431,21 @@ def _answers(at: Stand) -> tuple[float, int]:
         if number == 10:
             with pack.streams.learning():
                 at.trainer.load(Load(1, 1, 1, at.values, of_slot=0, donor=0))
-        at.sampler.serve()
+        at.sampler.run_inference()
         at.finish()  # the values below are computed on another stream
         at.give_back()
-        for unit in at.sampler.units[:served]:
-            t, rollout = unit.t - 1, unit.rollout
-            kept = {name: unit.stacks.get(name, obs[t]) for name, obs in rollout.obs.items()}
+        for vector_env in at.sampler.vector_envs[:served]:
+            t, rollout = vector_env.t - 1, vector_env.rollout
+            kept = {name: vector_env.stacks.get(name, obs[t]) for name, obs in rollout.obs.items()}
             obs = {name: rollout.layouts[name].as_seen(x.unflatten(0, (3, -1))) for name, x in kept.items()}
             first = torch.from_numpy(rollout.first[t].reshape(3, -1)).to(pack.device)
-            params, value, _ = pack.serve(obs, unit.state.unflatten(0, (3, -1)), first)
+            params, value, _ = pack.infer(obs, vector_env.state.unflatten(0, (3, -1)), first)
             action = rollout.action[t].unflatten(0, (3, -1))
             log_prob = at.sampler.distribution.log_prob(params, action)
             error = max(error, _distance(value.flatten(), rollout.value[t]))
             error = max(error, _distance(log_prob.flatten(), rollout.log_prob[t]))
             given = at.sampler.distribution.delivered(action.flatten(0, 1).cpu().numpy())
-            impossible += int((given != unit.box.action).sum())
+            impossible += int((given != vector_env.box.action).sum())
     return error, impossible
 
 
@@ -470,11 +470,13 @@ def races(job: Job) -> dict[str, Any]:
 
         def take_turn() -> torch.Tensor:
             at.advance(still=True)
-            at.sampler.serve()
+            at.sampler.run_inference()
             at.give_back()
-            unit = at.sampler.units[0]
+            vector_env = at.sampler.vector_envs[0]
             with pack.streams.acting():
-                values: torch.Tensor = unit.rollout.value[unit.t - 1].unflatten(0, (3, -1)).to(CPU, copy=True)
+                values: torch.Tensor = (
+                    vector_env.rollout.value[vector_env.t - 1].unflatten(0, (3, -1)).to(CPU, copy=True)
+                )
                 return values
 
         def bring(number: int) -> None:
@@ -577,14 +579,14 @@ def turn(job: Job) -> dict[str, Any]:
     """Time inference batches of 1 to 16 vector envs of 8 policies."""
     found: dict[str, Any] = {}
     with stand(job, 8, actors=16) as at:
-        units = list(at.sampler.units)
+        vector_envs = list(at.sampler.vector_envs)
 
         def serve() -> None:
-            at.sampler.serve()
+            at.sampler.run_inference()
             at.give_back()
 
         for number in (1, 2, 4, 8, 16):
-            at.sampler.units = units[:number]
+            at.sampler.vector_envs = vector_envs[:number]
             taken = []
             for _ in range(25):
                 at.advance()
@@ -616,7 +618,7 @@ def step(job: Job) -> dict[str, Any]:
         at.fill()
         calls = device_calls(job, at.learn)
         steps = config.minibatches * config.epochs
-        samples = at.plan.units_per_batch * at.plan.rows * config.rollout
+        samples = at.plan.vector_envs_per_batch * at.plan.rows * config.rollout
         return {
             "packing": at.pack.packing,
             "said": at.said,

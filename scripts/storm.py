@@ -45,8 +45,8 @@ from typing import Any
 import storm_checks as checks
 from storm_counting import INEXACT
 
-from pbt_rl.record.claim import is_held
 from pbt_rl.record.journal import read_journal
+from pbt_rl.record.run_lock import is_held
 
 SCRIPTS = Path(__file__).resolve().parent
 HERE = {"PYTHONPATH": f"{SCRIPTS.parent}:{SCRIPTS}"}

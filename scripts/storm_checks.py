@@ -16,8 +16,8 @@ from tensorboardX.proto.event_pb2 import Event
 
 from pbt_rl.errors import CheckpointBroken, ConfigError
 from pbt_rl.record.checkpoints import Checkpoint, Checkpoints
-from pbt_rl.record.claim import is_held
 from pbt_rl.record.journal import read_journal
+from pbt_rl.record.run_lock import is_held
 from pbt_rl.report.audit import audit
 
 MARK = "PBT_RL_STORM"

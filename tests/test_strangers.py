@@ -16,7 +16,7 @@ from pbt_rl.controllers.exploit_published import TTest
 from pbt_rl.controllers.hypers import hyper_table
 from pbt_rl.controllers.options import PbtConfig, ScheduleConfig
 from pbt_rl.controllers.settings import with_settings
-from pbt_rl.envs.registry import EnvOptions, keywords, probe
+from pbt_rl.envs.lookup import EnvOptions, keywords, probe
 from pbt_rl.errors import ConfigError, EnvSetupError
 from pbt_rl.learner.build import build_pack
 from pbt_rl.plan import PackPlan

@@ -31,7 +31,7 @@ from pbt_rl.errors import EnvSetupError
 from ..base import ActionSpec, ArraySpec, EnvSpec, ShapingSource
 from ..family import keywords_backend
 from ..values import level_settings
-from .multi_agent import MultiAgentUnit, Scene, probe_with
+from .multi_agent import MultiAgentVectorEnv, Scene, probe_with
 
 LENGTH = "episodeLengthFrames"
 LEVELS: dict[str, dict[str, Any]] = {
@@ -64,7 +64,7 @@ class Lab2dTable:
         except (ValueError, RuntimeError, KeyError) as error:
             given = ", ".join(f"{name}={value}" for name, value in settings.items())
             raise EnvSetupError(f"{self._id} cannot be made with {given}: {_first_line(error)}") from error
-        self._seen, self._seats = seen, len(seen)
+        self._seen, self._agents = seen, len(seen)
         self._steps = 0
         bounds = self._engine.action_spec()
         first = [name for name in bounds if not players or name.startswith("1.")]
@@ -72,7 +72,7 @@ class Lab2dTable:
         self._acts = [f"{player}.{part}" for player in range(1, players + 1) for part in parts] or first
         self._low_A = np.array([int(bounds[name].minimum) for name in first], np.int32)
         self._nvec = tuple(int(bounds[name].maximum) - int(bounds[name].minimum) + 1 for name in first)
-        self._none = np.zeros(self._seats, np.bool_)
+        self._none = np.zeros(self._agents, np.bool_)
 
     def describe(self) -> EnvSpec:
         height, width, channels = self._engine.observation_spec()[self._seen[0]].shape
@@ -80,7 +80,7 @@ class Lab2dTable:
             env_id=self._id,
             obs={"obs": ArraySpec((channels, height, width), "uint8")},
             action=ActionSpec(nvec=self._nvec),
-            seats=self._seats,
+            agents=self._agents,
         )
 
     def reset(self, seed: int | None) -> Scene:
@@ -88,13 +88,13 @@ class Lab2dTable:
             self._engine = dmlab2d.Environment(self._world, [*self._seen, *self._rewards], seed)
         shown = self._engine.reset()
         self._steps = 0
-        return self._scene(shown.observation, np.zeros(self._seats), self._none, self._none)
+        return self._scene(shown.observation, np.zeros(self._agents), self._none, self._none)
 
     def advance(self, action: NDArray[Any]) -> Scene:
         shown = self._engine.step(dict(zip(self._acts, (action + self._low_A).flat, strict=True)))
         self._steps += 1
         reward = np.array([float(shown.observation[name]) for name in self._rewards] or [float(shown.reward)])
-        over = np.full(self._seats, shown.last())
+        over = np.full(self._agents, shown.last())
         cut = over & (self._steps >= self._limit)
         return self._scene(shown.observation, reward, over & ~cut, cut)
 
@@ -105,10 +105,10 @@ class Lab2dTable:
         terminated: NDArray[np.bool_],
         truncated: NDArray[np.bool_],
     ) -> Scene:
-        obs = {seat: {"obs": np.moveaxis(shown[name], -1, 0)} for seat, name in enumerate(self._seen)}
+        obs = {agent: {"obs": np.moveaxis(shown[name], -1, 0)} for agent, name in enumerate(self._seen)}
         return Scene(obs, ~(terminated | truncated), reward, terminated, truncated)
 
-    def shape(self, seat: int, values: Mapping[str, Any]) -> None:
+    def shape(self, agent: int, values: Mapping[str, Any]) -> None:
         """Ignore the values because levels have no shaping."""
 
     def close(self) -> None:
@@ -126,12 +126,12 @@ def probe(level: str, keywords: Mapping[str, Any]) -> EnvSpec:
     return probe_with(lambda: Lab2dTable(level, settings))
 
 
-def make_unit(
+def make_vector_env(
     level: str, rows: int, seed: int, shaping: ShapingSource, keywords: Mapping[str, Any]
-) -> MultiAgentUnit:
+) -> MultiAgentVectorEnv:
     """Make R rows of players."""
     settings = _settings(level, keywords)
-    return MultiAgentUnit(lambda: Lab2dTable(level, settings), rows, seed, shaping)
+    return MultiAgentVectorEnv(lambda: Lab2dTable(level, settings), rows, seed, shaping)
 
 
 def recipe(spec: EnvSpec) -> dict[str, object]:
@@ -185,4 +185,4 @@ def _first_line(error: Exception) -> str:
     return text.partition("\n")[0].partition(" (default:")[0].rstrip(".")
 
 
-BACKEND = keywords_backend("dmlab2d", names, probe, make_unit, recipe)
+BACKEND = keywords_backend("dmlab2d", names, probe, make_vector_env, recipe)

@@ -29,7 +29,7 @@ from pbt_rl.errors import EnvSetupError
 
 from ..base import LARGEST_REWARD, EnvSpec, MatchupSource, ShapingSource, StepArrays, seeds_of
 from ..conventions import Remarks
-from ..episodes import ROW, EpisodeBook, beating, pulse_of
+from ..episodes import ROW, EpisodeBook, heartbeat_of, with_heartbeat
 from ..shaping import unflatten
 
 
@@ -68,7 +68,7 @@ class Table(Protocol):
     def advance(self, action: NDArray[Any]) -> Scene:
         """Take one step. action: [S, A] of the spec's dtype; those of inactive agents are ignored."""
 
-    def shape(self, seat: int, values: Mapping[str, Any]) -> None:
+    def shape(self, agent: int, values: Mapping[str, Any]) -> None:
         """Use these (nested) shaping values for an agent, from the next `reset` on."""
 
     def close(self) -> None:
@@ -88,12 +88,12 @@ def probe_with(make: MakeTable) -> EnvSpec:
         table.close()
 
 
-class MultiAgentUnit:
+class MultiAgentVectorEnv:
     """R rows in E = R / S environments. Only the first reset seeds them."""
 
     def __init__(self, make: MakeTable, rows: int, seed: int, shaping: ShapingSource) -> None:
         self._tables: list[Table] = []
-        self._pulse = pulse_of(shaping)
+        self._heartbeat = heartbeat_of(shaping)
         try:
             self.spec = self._make(make, rows)
         except BaseException:
@@ -101,7 +101,7 @@ class MultiAgentUnit:
             raise
         self.rows = rows
         self._book = EpisodeBook(rows, shaping)
-        plain = np.arange(rows, dtype=np.int64).reshape(-1, self.spec.seats)  # neighbours, until `follow`
+        plain = np.arange(rows, dtype=np.int64).reshape(-1, self.spec.agents)  # neighbours, until `follow`
         self._matchups: MatchupSource = lambda: (0, plain)
         shape = plain.shape
         self._row_ES, self._version = plain, 0
@@ -116,12 +116,12 @@ class MultiAgentUnit:
         """Make the environments; return their common spec."""
         self._tables.append(make())
         spec = self._tables[0].describe()
-        if rows % spec.seats:
+        if rows % spec.agents:
             raise EnvSetupError(
-                f"{spec.env_id} has {spec.seats} agents, but {rows} rows are not a multiple of that. "
-                f"Set --envs-per-unit to a multiple of {spec.seats}"
+                f"{spec.env_id} has {spec.agents} agents, but {rows} rows are not a multiple of that. "
+                f"Set --envs-per-vector-env to a multiple of {spec.agents}"
             )
-        self._tables += [make() for _ in beating(self._pulse, range(rows // spec.seats - 1))]
+        self._tables += [make() for _ in with_heartbeat(self._heartbeat, range(rows // spec.agents - 1))]
         if any(table.describe() != spec for table in self._tables[1:]):
             raise EnvSetupError(
                 f"{spec.env_id}: two environments differ in their agents, spaces or shaping. Make "
@@ -133,8 +133,8 @@ class MultiAgentUnit:
         self._matchups = matchups
 
     def reset(self, out: StepArrays) -> None:
-        self._take_seats(out)
-        for e in beating(self._pulse, range(len(self._tables))):
+        self._assign_agents(out)
+        for e in with_heartbeat(self._heartbeat, range(len(self._tables))):
             self._begin_episode(e, None if self._seeds is None else self._seeds[e], out)
         self._seeds = None
         self._write_episodes(out)
@@ -143,14 +143,14 @@ class MultiAgentUnit:
         """action: [R, A] of `spec.action.dtype`."""
         changed = self._matchups()[0] != self._version
         if changed and self._over_E.all():
-            self._take_seats(out)
+            self._assign_agents(out)
             changed = False
         for e in range(len(self._tables)):
             if self._over_E[e]:
                 self._begin_episode(e, None, out)
             else:
                 self._advance(e, action[self._row_ES[e]], out)
-            self._pulse[ROW] = e
+            self._heartbeat[ROW] = e
         self._write_episodes(out)
         if changed:
             self._cut(out)
@@ -161,10 +161,10 @@ class MultiAgentUnit:
             while self._tables:
                 closing.callback(self._tables.pop().close)
 
-    def _take_seats(self, out: StepArrays) -> None:
+    def _assign_agents(self, out: StepArrays) -> None:
         self._version, self._row_ES = self._matchups()
-        if out.seat is not None:
-            out.seat[self._row_ES.ravel()] = np.arange(self.rows)
+        if out.agent is not None:
+            out.agent[self._row_ES.ravel()] = np.arange(self.rows)
 
     def _cut(self, out: StepArrays) -> None:
         """Truncate all running episodes without reporting them because they have no result."""
@@ -173,11 +173,11 @@ class MultiAgentUnit:
         self._over_E[:] = True
 
     def _begin_episode(self, e: int, seed: int | None, out: StepArrays) -> None:
-        for seat, row in enumerate(self._row_ES[e].tolist()):
+        for agent, row in enumerate(self._row_ES[e].tolist()):
             values = self._book.open_episode(row)
             self._stats_R.pop(row, None)  # of a truncated episode
             if self.spec.shaping:
-                self._tables[e].shape(seat, unflatten(values))
+                self._tables[e].shape(agent, unflatten(values))
         scene = self._tables[e].reset(seed)
         self._remark.of_info(scene.info)
         if not scene.active.any():
@@ -189,9 +189,9 @@ class MultiAgentUnit:
         out.first[rows] = True
         out.reward[rows] = 0
         out.terminated[rows] = out.truncated[rows] = out.episode_done[rows] = False
-        for seat, row in enumerate(rows.tolist()):
+        for agent, row in enumerate(rows.tolist()):
             for name, array in out.obs.items():
-                array[row] = scene.obs[seat][name] if seat in scene.obs else 0
+                array[row] = scene.obs[agent][name] if agent in scene.obs else 0
 
     def _advance(self, e: int, action_SA: NDArray[Any], out: StepArrays) -> None:
         scene, rows, was = self._tables[e].advance(action_SA), self._row_ES[e], self._active_ES[e].copy()
@@ -202,17 +202,17 @@ class MultiAgentUnit:
             )
         self._remark.of_info(scene.info)
         self._remark.of_end(scene.info or {}, terminated=bool(scene.terminated[was].all()))
-        for seat, arrays in scene.obs.items():
+        for agent, arrays in scene.obs.items():
             for name, array in arrays.items():
-                out.obs[name][rows[seat]] = array
+                out.obs[name][rows[agent]] = array
         out.first[rows] = ~was
         out.reward[rows] = scene.reward * was
         out.terminated[rows] = scene.terminated & was
         out.truncated[rows] = scene.truncated & was & ~scene.terminated
         self._book.add(scene.reward, scene.reward, was, rows)
-        for seat, objective in scene.objective.items():
-            self._objective_R[rows[seat]] = objective
-        self._stats_R |= {int(rows[seat]): stats for seat, stats in scene.stats.items()}
+        for agent, objective in scene.objective.items():
+            self._objective_R[rows[agent]] = objective
+        self._stats_R |= {int(rows[agent]): stats for agent, stats in scene.stats.items()}
         self._active_ES[e] = scene.active
         self._over_E[e] = not scene.active.any()
         out.episode_done[rows] = self._over_E[e] & (self._book.length_R[rows] > 0)

@@ -14,7 +14,7 @@ from pbt_rl.errors import EnvSetupError
 from ..base import EnvSpec, ShapingSource
 from ..family import keywords_backend
 from ..spaces import is_grid
-from .multi_agent import MakeTable, MultiAgentUnit, probe_with
+from .multi_agent import MakeTable, MultiAgentVectorEnv, probe_with
 from .tables import ParallelTable, TurnTable, table_of
 
 NEEDS = {
@@ -71,11 +71,11 @@ def probe(name: str, keywords: Mapping[str, Any]) -> EnvSpec:
     return probe_with(maker(name, keywords))
 
 
-def make_unit(
+def make_vector_env(
     name: str, rows: int, seed: int, shaping: ShapingSource, keywords: Mapping[str, Any]
-) -> MultiAgentUnit:
+) -> MultiAgentVectorEnv:
     """Make R rows of agents."""
-    return MultiAgentUnit(maker(name, keywords), rows, seed, shaping)
+    return MultiAgentVectorEnv(maker(name, keywords), rows, seed, shaping)
 
 
 def _find(name: str) -> str:
@@ -124,4 +124,4 @@ _BOARDS: dict[str, object] = {
     "train_for_frames": 2_000_000,
 }
 
-BACKEND = keywords_backend("pettingzoo", names, probe, make_unit, recipe)
+BACKEND = keywords_backend("pettingzoo", names, probe, make_vector_env, recipe)

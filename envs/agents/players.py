@@ -95,7 +95,7 @@ class Agents:
             action=self.action,
             frame_skip=frames_per_step(self.env_id, env),
             shaping=shaping,
-            seats=len(self.names),
+            agents=len(self.names),
             notes=notes_of(self.env_id, env),
             mistakes=mistakes_of(env, self.space, self.action, masked=self.masked),
         )
@@ -138,13 +138,13 @@ class Agents:
         """Return (agent -> `true_objective`, agent -> `episode_extra_stats`) of the agents that acted and have them."""
         if not isinstance(infos, Mapping):
             raise self.breach("infos must be a dict of dicts by agent", infos)
-        of_seat = {seat: infos.get(self.names[seat]) for seat in np.flatnonzero(was).tolist()}
-        given = {seat: info for seat, info in of_seat.items() if isinstance(info, Mapping)}
+        of_agent = {agent: infos.get(self.names[agent]) for agent in np.flatnonzero(was).tolist()}
+        given = {agent: info for agent, info in of_agent.items() if isinstance(info, Mapping)}
         objectives, stats = (
-            {seat: info[key] for seat, info in given.items() if key in info}
+            {agent: info[key] for agent, info in given.items() if key in info}
             for key in ("true_objective", "episode_extra_stats")
         )
-        return {seat: true_objective(self.env_id, value) for seat, value in objectives.items()}, stats
+        return {agent: true_objective(self.env_id, value) for agent, value in objectives.items()}, stats
 
     def breach(self, rule: str, got: object) -> EnvSetupError:
         """Return the error for an environment that violates the API."""

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base import EnvSpec, ShapingSource, Unit
+from ..base import EnvSpec, ShapingSource, VectorEnv
 from ..family import Kind
 from ..values import attribute, flag_of
-from .multi_agent import MultiAgentUnit, Scene
+from .multi_agent import MultiAgentVectorEnv, Scene
 from .players import Agents, one_of
 
 
@@ -47,9 +47,9 @@ class _AgentTable:
     def describe(self) -> EnvSpec:
         return self._agents.spec(self._env)
 
-    def shape(self, seat: int, values: Mapping[str, Any]) -> None:
+    def shape(self, agent: int, values: Mapping[str, Any]) -> None:
         if self._agents.shaper is not None:
-            self._agents.shaper.set_reward_shaping(dict(values), seat)
+            self._agents.shaper.set_reward_shaping(dict(values), agent)
 
     def _begin(self) -> None:
         self._acting = self._active = self._known = self._none
@@ -94,7 +94,7 @@ class ParallelTable(_AgentTable):
 
     def advance(self, action: NDArray[Any]) -> Scene:
         agents, was = self._agents, self._acting
-        acts = {agents.names[seat]: agents.decode(action[seat]) for seat in np.flatnonzero(was).tolist()}
+        acts = {agents.names[agent]: agents.decode(action[agent]) for agent in np.flatnonzero(was).tolist()}
         answer = self._env.step(acts)
         if not isinstance(answer, tuple) or len(answer) != 5 or not isinstance(answer[0], Mapping):
             parts = "(observations, rewards, terminations, truncations, infos), dicts by agent"
@@ -113,13 +113,15 @@ class ParallelTable(_AgentTable):
         left = [flag_of(terminations.get(n)) or flag_of(truncations.get(n)) for n in agents.names]
         acting = np.array([n in here and not gone for n, gone in zip(agents.names, left, strict=True)])
         seen = {}
-        for seat in np.flatnonzero(was | acting).tolist():
-            name = agents.names[seat]
+        for agent in np.flatnonzero(was | acting).tolist():
+            name = agents.names[agent]
             if name not in obs:
-                if acting[seat] or not left[seat]:
+                if acting[agent] or not left[agent]:
                     raise agents.breach(f"an observation of {name} is missing", sorted(map(str, obs)))
                 continue  # its last observation stays, because no value is needed after a termination
-            seen[seat] = agents.read(obs[name], infos.get(name), moves=bool(acting[seat]) or not self._stays)
+            seen[agent] = agents.read(
+                obs[name], infos.get(name), moves=bool(acting[agent]) or not self._stays
+            )
         terminated = np.array([flag_of(terminations.get(n)) for n in agents.names]) & was
         # An agent that left without a flag was truncated, so its value is still needed.
         truncated = was & ~acting & ~terminated
@@ -152,7 +154,7 @@ class TurnTable(_AgentTable):
         truncated = was & ~alive & ~terminated
         reported = agents.reported(infos, self._known)
         left = was & ~alive
-        last = {seat: self._see(seat, infos, moves=False) for seat in np.flatnonzero(left).tolist()}
+        last = {agent: self._see(agent, infos, moves=False) for agent in np.flatnonzero(left).tolist()}
         while alive.any() and not alive[agents.names.index(env.agent_selection)]:
             env.step(None)  # an agent that has left passes its turns
             alive = self._alive()
@@ -172,12 +174,12 @@ class TurnTable(_AgentTable):
         obs = dict(last or {})
         moves = self._agents.names.index(self._env.agent_selection) if self._acting.any() else -1
         infos = self._env.infos
-        for seat in np.flatnonzero(self._acting | was).tolist():
-            obs[seat] = self._see(seat, infos, moves=seat == moves)
+        for agent in np.flatnonzero(self._acting | was).tolist():
+            obs[agent] = self._see(agent, infos, moves=agent == moves)
         return Scene(obs, self._active, reward, terminated, truncated, *reported, one_of(infos))
 
-    def _see(self, seat: int, infos: Mapping[Any, Any], *, moves: bool) -> dict[str, NDArray[Any]]:
-        name = self._agents.names[seat]
+    def _see(self, agent: int, infos: Mapping[Any, Any], *, moves: bool) -> dict[str, NDArray[Any]]:
+        name = self._agents.names[agent]
         return self._agents.read(self._env.observe(name), infos.get(name), moves=moves)
 
     def _alive(self) -> NDArray[np.bool_]:
@@ -198,8 +200,10 @@ def _describe(env_id: str, env: Any) -> EnvSpec:
     return table_of(env_id, env).describe()
 
 
-def _make_unit(env_id: str, make: Callable[[], Any], rows: int, seed: int, shaping: ShapingSource) -> Unit:
-    return MultiAgentUnit(lambda: table_of(env_id, make()), rows, seed, shaping)
+def _make_vector_env(
+    env_id: str, make: Callable[[], Any], rows: int, seed: int, shaping: ShapingSource
+) -> VectorEnv:
+    return MultiAgentVectorEnv(lambda: table_of(env_id, make()), rows, seed, shaping)
 
 
-KIND = Kind("a PettingZoo ParallelEnv or AECEnv (possible_agents)", _fits, _describe, _make_unit)
+KIND = Kind("a PettingZoo ParallelEnv or AECEnv (possible_agents)", _fits, _describe, _make_vector_env)

@@ -16,10 +16,10 @@ from pathlib import Path
 
 from pbt_rl.errors import EnvSetupError
 
-from ..registry import EnvOptions, probe
+from ..lookup import EnvOptions, probe
 from .options import DmlabOptions
 from .process import LabError, Labs
-from .unit import level_scripts, pool_seed, row_setup
+from .vector_env import level_scripts, pool_seed, row_setup
 
 PROGRESS_SECONDS = 5.0
 

@@ -39,7 +39,7 @@ class DmlabOptions(FamilyOptions):
         machine=True,
     )
     """Folder of the 2400 pictures of two psychlab levels. `dummy`: colours of the engine."""
-    one_level_per_unit: bool = True
+    one_level_per_vector_env: bool = True
     """dmlab30: all rows of a vector env run the same level at a time. Off: each row starts elsewhere in the order."""
     level_seeds: int = option(0, at_least=0, zero="any")
     """Draw the episodes' seeds from this many per level, whose maps `pbt-rl dmlab-cache` can build in advance."""

@@ -1,6 +1,6 @@
 """Doom duels: both players of a game are agents.
 
-Observations, actions and rewards are those of single-player games (see `unit`), from each player's own view. A
+Observations, actions and rewards are those of single-player games (see `vector_env`), from each player's own view. A
 player's objective is its frags: kills of the opponent, less one per suicide. A dead player respawns after two tics.
 The game continues until its time limit, so it always ends truncated.
 
@@ -51,7 +51,7 @@ from numpy.typing import NDArray
 
 from pbt_rl.errors import EnvSetupError
 
-from ..agents.multi_agent import MultiAgentUnit, Scene
+from ..agents.multi_agent import MultiAgentVectorEnv, Scene
 from ..base import EnvSpec, ShapingSource, cpu_ns_of
 from .game import PICTURE, Buttons, Senses, configured, pids, shrink, start, write_launcher
 from .scenarios import Scenario
@@ -259,23 +259,23 @@ class DuelTable:
     def __init__(self, spec: EnvSpec, scenario: Scenario, seed: int) -> None:
         self._spec, self._limit = spec, scenario.limit
         self._buttons, self._senses = Buttons(scenario), Senses(scenario, also=tuple(COUNTED.values()))
-        self._coefficients_SE = np.zeros((spec.seats, len(self._senses.events)))
-        self._values_SV = self._start_SV = np.zeros((spec.seats, len(self._senses.names)))
+        self._coefficients_SE = np.zeros((spec.agents, len(self._senses.events)))
+        self._values_SV = self._start_SV = np.zeros((spec.agents, len(self._senses.names)))
         self._tics = 0
         self.pair = Pair(scenario.config, self._buttons.names, seed)
 
     def describe(self) -> EnvSpec:
         return self._spec
 
-    def shape(self, seat: int, values: Mapping[str, Any]) -> None:
-        self._coefficients_SE[seat] = [values[name] for name in self._senses.events]
+    def shape(self, agent: int, values: Mapping[str, Any]) -> None:
+        self._coefficients_SE[agent] = [values[name] for name in self._senses.events]
 
     def reset(self, seed: int | None) -> Scene:
         del seed
         self.pair.begin_episode()
         self._tics = 0
         self._values_SV = self._start_SV = self._read()
-        return self._scene(np.zeros(self._spec.seats), over=False)
+        return self._scene(np.zeros(self._spec.agents), over=False)
 
     def advance(self, action: NDArray[Any]) -> Scene:
         self.pair.step([self._buttons.pressed(action_A) for action_A in action], self._spec.frame_skip)
@@ -291,13 +291,13 @@ class DuelTable:
         return np.array([self._senses.read(game) for game in self.pair.games])
 
     def _scene(self, reward: NDArray[np.float64], *, over: bool) -> Scene:
-        seats, every_S = range(self._spec.seats), np.ones(self._spec.seats, np.bool_)
+        agents, every_S = range(self._spec.agents), np.ones(self._spec.agents, np.bool_)
         measured = self._senses.measurements(self._values_SV).astype(np.float32)
         obs = {}
-        for seat, game in enumerate(self.pair.games):
+        for agent, game in enumerate(self.pair.games):
             picture = np.empty(PICTURE, np.uint8)
             shrink(game.get_state().screen_buffer, picture)
-            obs[seat] = {"obs": picture, "measurements": measured[seat]}
+            obs[agent] = {"obs": picture, "measurements": measured[agent]}
         gained_SV = self._values_SV - self._start_SV
         frags_S = self._senses.of("FRAGCOUNT", gained_SV)
         counted = {name: self._senses.of(variable, gained_SV) for name, variable in COUNTED.items()}
@@ -307,12 +307,12 @@ class DuelTable:
             reward=reward,
             terminated=~every_S,
             truncated=every_S & over,
-            objective={seat: float(frags_S[seat]) for seat in seats},
-            stats={seat: {name: float(of_S[seat]) for name, of_S in counted.items()} for seat in seats},
+            objective={agent: float(frags_S[agent]) for agent in agents},
+            stats={agent: {name: float(of_S[agent]) for name, of_S in counted.items()} for agent in agents},
         )
 
 
-class DuelUnit(MultiAgentUnit):
+class DuelVectorEnv(MultiAgentVectorEnv):
     """R players in R / 2 games."""
 
     def __init__(

@@ -92,7 +92,7 @@ class Scenario:
     """Number of the engine's bots; with any, the game is a multiplayer game."""
     config: str = ""
     """Name of the package's file, if it differs from the scenario's name."""
-    seats: int = 1
+    agents: int = 1
     """Number of trained players."""
 
 
@@ -114,7 +114,7 @@ _DUEL = Scenario(
     "frags",
     2100,
     frames=30_000_000,
-    seats=2,
+    agents=2,
 )
 _DEFEND = {"reward": 1.0, "hit": 0.1, "damage_taken": -0.005, "ammo_spent": -0.02}
 

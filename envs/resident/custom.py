@@ -14,7 +14,7 @@ from typing import Any
 from pbt_rl.errors import EnvSetupError
 
 from .. import time_limits
-from ..base import EnvSpec, ShapingSource, Unit
+from ..base import EnvSpec, ShapingSource, VectorEnv
 from ..custom import check_keywords, find_factory, takes
 from ..family import Backend, EnvOptions
 from ..time_limits import making, time_limit
@@ -40,11 +40,11 @@ def adapted_resident(env_id: str, env: object, keywords: Mapping[str, Any]) -> A
 
 def _adapter(env: object) -> Callable[..., Any] | None:
     """Return the adapter (id, object, keywords) -> `ResidentEnv`; None if not needed or of no known interface."""
-    from gymnasium.vector import VectorEnv  # noqa: PLC0415 - lists of environments do without it
+    from gymnasium import vector  # noqa: PLC0415 - lists of environments do without it
 
     if hasattr(env, "attach"):
         return None
-    if isinstance(env, VectorEnv):
+    if isinstance(env, vector.VectorEnv):
         from .batched import BatchedRows  # noqa: PLC0415 - it imports torch
 
         return BatchedRows
@@ -55,27 +55,31 @@ def _adapter(env: object) -> Callable[..., Any] | None:
     return None
 
 
-def units_of(
+def vector_envs_of(
     make: Callable[[str, int, int, str, EnvOptions], Any],
-) -> Callable[[str, int, int, EnvOptions, ShapingSource], Unit]:
-    """Return the `make_unit` of a family of resident environments: rows on the CPU as a vector env, for evaluations."""
+) -> Callable[[str, int, int, EnvOptions, ShapingSource], VectorEnv]:
+    """Return the `make_vector_env` of a family of resident environments: rows on the CPU as a vector env, for
+    evaluations.
+    """
 
-    def make_unit(name: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource) -> Unit:
-        from .rows import ResidentUnit  # noqa: PLC0415 - it imports torch
+    def make_vector_env(
+        name: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource
+    ) -> VectorEnv:
+        from .rows import ResidentVectorEnv  # noqa: PLC0415 - it imports torch
 
-        return ResidentUnit(make(name, rows, seed, "cpu", options), shaping)
+        return ResidentVectorEnv(make(name, rows, seed, "cpu", options), shaping)
 
-    return make_unit
+    return make_vector_env
 
 
-def filmed(env: Any, shaping: ShapingSource) -> tuple[Unit, Any] | None:
+def filmed(env: Any, shaping: ShapingSource) -> tuple[VectorEnv, Any] | None:
     """Return rows on the CPU as a vector env, and the object whose `render()` shows row 0; None without `render`."""
-    from .rows import ResidentUnit  # noqa: PLC0415 - it imports torch
+    from .rows import ResidentVectorEnv  # noqa: PLC0415 - it imports torch
 
     if not hasattr(env, "render"):
         env.close()
         return None
-    return ResidentUnit(env, shaping), env
+    return ResidentVectorEnv(env, shaping), env
 
 
 def probe(env_id: str, options: EnvOptions) -> EnvSpec:
@@ -113,7 +117,7 @@ def make_resident(env_id: str, rows: int, seed: int, device: str, options: EnvOp
 
 def _film(
     name: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource
-) -> tuple[Unit, Any] | None:
+) -> tuple[VectorEnv, Any] | None:
     """Make rows for filming; the factory gets `render_mode` if it has that parameter."""
     drawing = {"render_mode": "rgb_array"} if takes(find_factory(name), "render_mode") else {}
     keywords = {**drawing, **options.keywords}
@@ -121,5 +125,9 @@ def _film(
 
 
 BACKEND = Backend(
-    names=tuple, probe=probe, make_unit=units_of(make_resident), film=_film, make_resident=make_resident
+    names=tuple,
+    probe=probe,
+    make_vector_env=vector_envs_of(make_resident),
+    film=_film,
+    make_resident=make_resident,
 )

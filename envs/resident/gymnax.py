@@ -12,7 +12,7 @@ from ..family import Backend, EnvOptions
 from ..first_trial import FirstProbe
 from ..gym import PLANES, recipe
 from ..time_limits import LONG_SECONDS, told_of_long
-from .custom import units_of
+from .custom import vector_envs_of
 
 NAMES = (
     "Acrobot-v1",
@@ -76,7 +76,7 @@ def _recipe(name: str, options: EnvOptions) -> dict[str, object]:
 BACKEND = Backend(
     names=lambda: NAMES,
     probe=_probe,
-    make_unit=units_of(make_resident),
+    make_vector_env=vector_envs_of(make_resident),
     recipe=_recipe,
     make_resident=make_resident,
     step_seconds=LONG_SECONDS,

@@ -174,7 +174,7 @@ def check_made(env: object, env_id: str, rows: int) -> None:
         raise EnvSetupError(f"{env_id} returned an environment of {theirs} rows, but {rows} are needed")
 
 
-class ResidentUnit:
+class ResidentVectorEnv:
     """Resident rows as an ordinary vector env, for evaluation and for comparison with the mailbox route.
 
     The simulator resets in the step that ends an episode; a vector env resets in the step after. The action of that

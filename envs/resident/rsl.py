@@ -22,7 +22,7 @@ from ..families import ROBOTS
 from ..family import Backend, EnvOptions
 from ..first_trial import FirstProbe
 from ..time_limits import LONG_SECONDS
-from .custom import described, filmed, units_of
+from .custom import described, filmed, vector_envs_of
 
 MakeVecEnv = Callable[[str, int, int, str, str | None], Any]
 """(task, rows, seed, device, render_mode) -> RSL-RL `VecEnv`. Raises EnvSetupError."""
@@ -66,7 +66,7 @@ def robots(family: str, engine: str, names: Callable[[], tuple[str, ...]], make:
     return Backend(
         names=names,
         probe=lambda name, options: (describe if engine in sys.modules else first)(name, options.keywords),
-        make_unit=units_of(make_resident),
+        make_vector_env=vector_envs_of(make_resident),
         film=lambda name, rows, seed, options, shaping: filmed(
             make_resident(name, rows, seed, "cpu", options, "rgb_array"), shaping
         ),

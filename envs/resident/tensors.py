@@ -11,7 +11,7 @@ from pbt_rl.errors import EnvSetupError
 from ..base import ActionSpec, ArraySpec, EnvSpec
 from ..families import RESIDENT
 from ..family import Backend, EnvOptions
-from .custom import units_of
+from .custom import vector_envs_of
 
 SPECS = {
     "pendulum": EnvSpec(
@@ -81,7 +81,7 @@ def make_resident(name: str, rows: int, seed: int, device: str, options: EnvOpti
 BACKEND = Backend(
     names=lambda: tuple(SPECS),
     probe=probe,
-    make_unit=units_of(make_resident),
+    make_vector_env=vector_envs_of(make_resident),
     recipe=lambda name, _options: RECIPE | OWN.get(name, {}),
     make_resident=make_resident,
 )

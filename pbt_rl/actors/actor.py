@@ -25,11 +25,11 @@ import numpy as np
 from pbt_rl.actors.mailbox import BUSY_NS, HEARTBEAT_NS, STEPS, Mailbox
 from pbt_rl.actors.messages import Remarked
 from pbt_rl.actors.tables import MatchupTable, ShapingTable
-from pbt_rl.envs.base import EnvSpec, SavesState, Seated, SpreadsPhases, cpu_clock
+from pbt_rl.envs.base import EnvSpec, FollowsMatchups, SavesState, SpreadsPhases, cpu_clock
 from pbt_rl.envs.conventions import Watch, once
 from pbt_rl.envs.first_trial import environment_traceback
-from pbt_rl.envs.growth import Growth
-from pbt_rl.envs.registry import EnvOptions, make_unit
+from pbt_rl.envs.lazy_construction import LazyConstruction
+from pbt_rl.envs.lookup import EnvOptions, make_vector_env
 from pbt_rl.errors import EnvSetupError
 from pbt_rl.processes.child import begin_child, send_failure
 from pbt_rl.processes.polling import AdaptivePoller
@@ -58,14 +58,14 @@ class ActorSetup:
     matchup_fd: int = -1
     """Matchup table for environments with several agents; -1 for others."""
     matchup_shape: tuple[int, int, int] = (0, 0, 0)
-    first_unit: int = 0
+    first_vector_env: int = 0
     """Number of the actor's first vector env within the pack."""
     first_row: int = 0
     """Number of the actor's first row within the run."""
     saved: tuple[dict[str, Any], ...] = ()
     """States to restore, one per vector env. Empty: start with a reset."""
-    grows: bool = False
-    """Allow vector envs to start with some of their rows and to create the others later (see `Growth`)."""
+    lazy: bool = False
+    """Allow vector envs to start with some of their rows and to create the others later (see `LazyConstruction`)."""
 
     @property
     def rows(self) -> int:
@@ -89,9 +89,9 @@ class EpisodeSource:
 
     table: ShapingTable
     envs_per_policy: int
-    pulse: memoryview
+    heartbeat: memoryview
     """Heartbeat cells, see `envs/episodes.py`."""
-    lets_grow: bool
+    may_be_lazy: bool
     begins_empty: bool = False
     tell: Callable[[str], None] | None = None
     uncounted: bool = False
@@ -114,7 +114,7 @@ class EpisodeSource:
         return {"frames": frames, "budget_frames": budget}
 
 
-class UnitRunner:
+class VectorEnvRunner:
     """One vector env of an actor, with its mailbox. tell: see `Actor`."""
 
     def __init__(
@@ -126,28 +126,30 @@ class UnitRunner:
         self._source = EpisodeSource(
             table,
             setup.envs_per_policy,
-            self._box.pulse,
-            lets_grow=setup.grows,
+            self._box.heartbeat,
+            may_be_lazy=setup.lazy,
             begins_empty=number > 0,
             tell=speaks,
         )
         self._ready_fd, self._seed, self._spreads = setup.ready_fd, setup.seeds[number], setup.spread_phases
         options = replace(setup.options, first_row=setup.first_row + number * setup.rows)
-        self.unit = make_unit(setup.spec.env_id, setup.rows, self._seed, options, self._source)
-        if self.unit.spec != setup.spec:
+        self.vector_env = make_vector_env(setup.spec.env_id, setup.rows, self._seed, options, self._source)
+        if self.vector_env.spec != setup.spec:
             raise EnvSetupError(
                 f"the spec of {setup.spec.env_id} changed between two constructions: first {setup.spec}, "
-                f"then {self.unit.spec}. Return the same spaces and shaping parameters each time"
+                f"then {self.vector_env.spec}. Return the same spaces and shaping parameters each time"
             )
         if setup.matchup_fd >= 0:
             matchups = MatchupTable.map(setup.matchup_shape, setup.matchup_fd)
-            assert isinstance(self.unit, Seated), "a vector env with several agents must implement Seated"
-            self.unit.follow(functools.partial(matchups.read, setup.first_unit + number))
+            assert isinstance(self.vector_env, FollowsMatchups), (
+                "a vector env with several agents must implement FollowsMatchups"
+            )
+            self.vector_env.follow(functools.partial(matchups.read, setup.first_vector_env + number))
         self._started = bool(setup.saved)  # otherwise the first advance() resets
         if setup.saved:
-            assert isinstance(self.unit, SavesState)
-            self.unit.restore_state(setup.saved[number])
-        self._clock = cpu_clock(self.unit)
+            assert isinstance(self.vector_env, SavesState)
+            self.vector_env.restore_state(setup.saved[number])
+        self._clock = cpu_clock(self.vector_env)
 
     def advance(self) -> bool:
         """Take one step if actions are ready. True if a step was taken."""
@@ -156,29 +158,37 @@ class UnitRunner:
         before = self._clock()
         if self._started:
             began = time.perf_counter()
-            self.unit.step(self._box.action, self._box.step)
+            self.vector_env.step(self._box.action, self._box.step)
             if self._watch is not None:
                 self._watch.note(self._box.step, time.perf_counter() - began)
         else:
             self._start()
             self._started = True
         self._box.header[BUSY_NS] += self._clock() - before
-        self._box.header[STEPS] += self.unit.rows
+        self._box.header[STEPS] += self.vector_env.rows
         self._box.publish_step(self._ready_fd)
         return True
 
     def _start(self) -> None:
         """Reset. Artificially truncated first episodes count for no member."""
         rng = np.random.default_rng(self._seed)
-        cut = self._spreads and isinstance(self.unit, SpreadsPhases) and self.unit.spread_phases(rng)
+        cut = (
+            self._spreads
+            and isinstance(self.vector_env, SpreadsPhases)
+            and self.vector_env.spread_phases(rng)
+        )
         self._source.uncounted = cut
         self._box.header[HEARTBEAT_NS] = time.monotonic_ns()
-        self.unit.reset(self._box.step)
+        self.vector_env.reset(self._box.step)
         self._source.uncounted = False
 
     def save(self) -> dict[str, Any] | None:
         """Return the vector env's state. None if it cannot be saved or has not been reset."""
-        return self.unit.save_state() if self._started and isinstance(self.unit, SavesState) else None
+        return (
+            self.vector_env.save_state()
+            if self._started and isinstance(self.vector_env, SavesState)
+            else None
+        )
 
 
 class Actor:
@@ -188,16 +198,16 @@ class Actor:
         """tell: callback for warnings about environment bugs that raise no error."""
         self._setup = setup
         table = ShapingTable.map(tuple(setup.spec.shaping), setup.policies, setup.shaping_fd)
-        self._runners = [UnitRunner(setup, number, table, tell) for number in range(len(setup.seeds))]
-        self._growth = Growth([runner.unit for runner in self._runners])
+        self._runners = [VectorEnvRunner(setup, number, table, tell) for number in range(len(setup.seeds))]
+        self._construction = LazyConstruction([runner.vector_env for runner in self._runners])
 
     def save(self) -> list[dict[str, Any] | None]:
         """Return one state per vector env. None for one that cannot be saved."""
         return [runner.save() for runner in self._runners]
 
-    def turn(self) -> bool:
+    def iterate(self) -> bool:
         """Advance each vector env whose actions are ready. True if there was one."""
-        begun = [runner for number, runner in enumerate(self._runners) if self._growth.steps(number)]
+        begun = [runner for number, runner in enumerate(self._runners) if self._construction.steps(number)]
         return any([runner.advance() for runner in begun])  # noqa: C419 - a generator would stop at the first True
 
     def run(self, parent: Connection[Any, Any]) -> None:
@@ -205,11 +215,11 @@ class Actor:
         answers = AdaptivePoller(self._setup.wake_fd, parent.fileno())
         answered = False
         while True:
-            busy = self.turn()
-            made = self._growth.turn()
+            busy = self.iterate()
+            made = self._construction.iterate()
             if busy and not made:
                 continue
-            seconds = 0.0 if made else self._growth.waits_seconds
+            seconds = 0.0 if made else self._construction.waits_seconds
             ready = answers.wait(None if seconds is None else 1000 * seconds)
             if parent.fileno() in ready:
                 return
@@ -217,13 +227,13 @@ class Actor:
                 os.eventfd_read(self._setup.wake_fd)
                 if not answered:
                     answered = True
-                    self._growth.note_answer()
+                    self._construction.note_answer()
 
     def close(self) -> None:
         """Close all environments. Their exceptions are printed."""
         for runner in self._runners:
             try:
-                runner.unit.close()
+                runner.vector_env.close()
             except Exception:  # noqa: BLE001 - the actor ends anyway
                 traceback.print_exc()
 

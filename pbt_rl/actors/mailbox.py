@@ -31,7 +31,7 @@ from pbt_rl.envs.episodes import AT_ONCE, ROW, SECONDS_PER_ROW
 ALIGN = 64
 
 OBSERVATIONS, ACTIONS, HEARTBEAT_NS, BUSY_NS, STEPS = range(5)
-PULSE = 8
+HEARTBEAT = 8
 """Index of the first heartbeat cell (`envs/episodes.py`). These cells have their own cache line."""
 HEADER = ArraySpec((16,), "int64")
 
@@ -97,22 +97,22 @@ class Mailbox:
         os.eventfd_write(wake_fd, 1)
 
     @property
-    def pulse(self) -> memoryview:
+    def heartbeat(self) -> memoryview:
         """Actor: heartbeat cells of the vector env, see `envs/episodes.py`."""
-        return memoryview(self.memory)[8 * PULSE : 8 * (PULSE + 2)].cast("q")
+        return memoryview(self.memory)[8 * HEARTBEAT : 8 * (HEARTBEAT + 2)].cast("q")
 
     def begin_life(self) -> None:
         """Supervisor: reset the heartbeat when an actor starts."""
         self.header[HEARTBEAT_NS] = time.monotonic_ns()
-        self.header[PULSE + AT_ONCE] = 0
+        self.header[HEARTBEAT + AT_ONCE] = 0
 
-    def seconds_silent(self) -> float:
+    def heartbeat_age_seconds(self) -> float:
         """Supervisor: seconds since the last heartbeat, less the allowance for rows that are created in one call.
 
         A heartbeat is a step, an action, or a row that was finished since the last call.
         """
-        at_once = int(self.header[PULSE + AT_ONCE])
-        row = int(self.header[PULSE + ROW])
+        at_once = int(self.header[HEARTBEAT + AT_ONCE])
+        row = int(self.header[HEARTBEAT + ROW])
         if row != self._row_seen:
             self._row_seen = row
             self.header[HEARTBEAT_NS] = time.monotonic_ns()

@@ -91,8 +91,8 @@ class MatchupTable:
     @property
     def shape(self) -> tuple[int, int, int]:
         """(U, E, S)."""
-        units, environments, seats = self.rows.shape
-        return units, environments, seats
+        vector_envs, environments, agents = self.rows.shape
+        return vector_envs, environments, agents
 
     @staticmethod
     def size(shape: tuple[int, int, int]) -> int:
@@ -107,10 +107,10 @@ class MatchupTable:
         self.head[0] += 1
         return int(self.head[1])
 
-    def read(self, unit: int) -> tuple[int, NDArray[np.int64]]:
+    def read(self, vector_env: int) -> tuple[int, NDArray[np.int64]]:
         """Return (matchup_version, [E, S] rows) of one vector env, both from one write."""
         while True:
             before = int(self.head[0])
-            matchup_version, row_ES = int(self.head[1]), self.rows[unit].copy()
+            matchup_version, row_ES = int(self.head[1]), self.rows[vector_env].copy()
             if before % 2 == 0 and before == self.head[0]:
                 return matchup_version, row_ES

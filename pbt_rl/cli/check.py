@@ -10,7 +10,7 @@ from statistics import fmean
 import numpy as np
 
 from pbt_rl.cli.dry_run import DryRun, Played
-from pbt_rl.envs import registry
+from pbt_rl.envs import lookup
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.envs.conventions import INFORMS, few_shades
 from pbt_rl.envs.time_limits import time_limit
@@ -42,7 +42,7 @@ class Report:
 
 def check(
     env_id: str,
-    options: registry.EnvOptions,
+    options: lookup.EnvOptions,
     steps: int = 4000,
     seed: int = 0,
     timeout_seconds: float = 30.0,
@@ -58,7 +58,7 @@ def check(
     limit = f"{timeout_seconds:g} s (--timeout-seconds)"
     hangs = f"{env_id} hangs: making and resetting it took more than {limit}"
     with time_limit(timeout_seconds, hangs):
-        spec = registry.probe(env_id, options)
+        spec = lookup.probe(env_id, options)
     dry_run = DryRun(env_id, options, spec, timeout_seconds)
     dry_run.reset_only(seed, time_limit(timeout_seconds, hangs))
     report.facts += _describe(spec)
@@ -119,7 +119,7 @@ def _describe(spec: EnvSpec) -> list[tuple[str, str]]:
         action.append(f"continuous, {', '.join(bounds)}")
     shaping = ", ".join(f"{name} {value:g}" for name, value in spec.shaping.items()) or "none"
     return [
-        ("environment", spec.env_id + (f", {spec.seats} agents" if spec.seats > 1 else "")),
+        ("environment", spec.env_id + (f", {spec.agents} agents" if spec.agents > 1 else "")),
         ("observation", obs),
         ("action", "; ".join(action)),
         ("frames", f"{spec.frame_skip} a step"),
@@ -193,7 +193,7 @@ def _report_seeds(report: Report, dry_run: DryRun, main: Played, seed: int) -> b
     if again.digests != main.digests[:steps]:
         same = [a == b for a, b in zip(again.digests, main.digests, strict=False)]
         at = same.index(False) if False in same else len(same)
-        backend, name = registry.backend_of(dry_run.env_id, dry_run.options)
+        backend, name = lookup.backend_of(dry_run.env_id, dry_run.options)
         reason = backend.unreproducible(name)
         if at < len(same) and again.rounded[at] == main.rounded[at]:
             reason = reason or "by less than 0.001, as rounding errors of a simulator do"

@@ -20,10 +20,10 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from pbt_rl.envs import base, registry
+from pbt_rl.envs import base, lookup
 from pbt_rl.envs.conventions import Watch, boxes, once
 from pbt_rl.envs.first_trial import environment_traceback
-from pbt_rl.envs.gym import GymUnit
+from pbt_rl.envs.gym import GymVectorEnv
 from pbt_rl.envs.spaces import is_grid, is_image
 from pbt_rl.envs.time_limits import close_in_time, time_limit
 from pbt_rl.envs.values import flag_of
@@ -144,21 +144,23 @@ class _Source:
 class DryRun:
     """Runs of an environment with a random policy."""
 
-    def __init__(self, env_id: str, options: registry.EnvOptions, spec: base.EnvSpec, timeout: float) -> None:
+    def __init__(self, env_id: str, options: lookup.EnvOptions, spec: base.EnvSpec, timeout: float) -> None:
         self.env_id, self.options, self.spec, self.timeout = env_id, options, spec, timeout
-        self.rows = ENVIRONMENTS * spec.seats
+        self.rows = ENVIRONMENTS * spec.agents
         self.engine = False
         """True for a native vector env, whose code is not the user's."""
 
-    def unit(self, seed: int, shaping: base.ShapingSource, ledger: Ledger) -> tuple[base.Unit, Ledger | None]:
+    def vector_env(
+        self, seed: int, shaping: base.ShapingSource, ledger: Ledger
+    ) -> tuple[base.VectorEnv, Ledger | None]:
         """Construct a vector env, with recording wrappers if its environments are Gymnasium's."""
-        made = (registry.make_raw(self.env_id, replace(self.options, first_row=row)) for row in count())
+        made = (lookup.make_raw(self.env_id, replace(self.options, first_row=row)) for row in count())
         raw = next(made)
         self.engine = raw is None
         if not isinstance(raw, gymnasium.Env):
             if raw is not None:
                 close_in_time(raw)
-            return registry.make_unit(self.env_id, self.rows, seed, self.options, shaping), None
+            return lookup.make_vector_env(self.env_id, self.rows, seed, self.options, shaping), None
         given = chain([raw], made)
 
         def make() -> gymnasium.Env[Any, Any]:
@@ -166,33 +168,33 @@ class DryRun:
             assert isinstance(env, gymnasium.Env)
             return _Witness(env, ledger)
 
-        return GymUnit(self.env_id, make, self.rows, seed, shaping), ledger
+        return GymVectorEnv(self.env_id, make, self.rows, seed, shaping), ledger
 
     def reset_only(self, seed: int, limit: AbstractContextManager[None]) -> None:
         """Construct and reset a vector env within a time limit. Raises its exceptions."""
         with ExitStack() as end, limit:
-            unit, _ = self.unit(seed, _Source(self.spec.shaping), Ledger())
-            end.callback(close_in_time, unit)  # after the limit has ended
-            unit.reset(base.private_step_arrays(self.spec, self.rows))
+            vector_env, _ = self.vector_env(seed, _Source(self.spec.shaping), Ledger())
+            end.callback(close_in_time, vector_env)  # after the limit has ended
+            vector_env.reset(base.private_step_arrays(self.spec, self.rows))
 
     def play(self, steps: int, seed: int, shaping: Mapping[str, float] | None = None) -> Played:
         """Run `steps` steps of each row. The random actions are the same in each call."""
         values = self.spec.shaping if shaping is None else shaping
         source = _Source(values)
-        unit, ledger = self.unit(seed, source, Ledger())
+        vector_env, ledger = self.vector_env(seed, source, Ledger())
         played, out = Played(ledger, remarks=source.remarks), base.private_step_arrays(self.spec, self.rows)
         watch = Watch(source.remark)
         rng = np.random.default_rng(0)
         with ExitStack() as end:
-            end.callback(lambda: source.remarks.extend(filter(None, [close_in_time(unit)])))
+            end.callback(lambda: source.remarks.extend(filter(None, [close_in_time(vector_env)])))
             try:
                 with self._step_limit():
-                    unit.reset(out)
+                    vector_env.reset(out)
                 for _ in range(steps):
                     action = base.random_actions(self.spec, out, rng, base.untrained_within)
                     with self._step_limit():
                         before = time.perf_counter()
-                        unit.step(action, out)
+                        vector_env.step(action, out)
                         seconds = time.perf_counter() - before
                     played.seconds += seconds
                     watch.note(out, seconds)

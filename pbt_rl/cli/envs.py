@@ -9,8 +9,8 @@ from pbt_rl.cli import EXIT_FAILED, commands
 from pbt_rl.cli.check import Report, check
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.envs.first_trial import tried
+from pbt_rl.envs.lookup import FAMILIES, EnvOptions, backend_of, keywords, plugins
 from pbt_rl.envs.packages import absent
-from pbt_rl.envs.registry import FAMILIES, EnvOptions, backend_of, keywords, plugins
 from pbt_rl.errors import ConfigError, RunFailed, environment_code
 from pbt_rl.options.declare import option, with_groups
 from pbt_rl.options.values import validate

@@ -17,7 +17,7 @@ from pbt_rl.display.ranking import GAP, UNKNOWN, count, number
 from pbt_rl.errors import ConfigError
 from pbt_rl.options.declare import option
 from pbt_rl.options.words import parse
-from pbt_rl.record.claim import REPLACED
+from pbt_rl.record.run_lock import REPLACED
 from pbt_rl.report.listing import RunRow, list_runs
 
 HEADER = ("name", "env", "members", "frames", "best", "age", "state")

@@ -10,7 +10,7 @@ from typing import Any
 from pbt_rl.config import Config, hypers_of, load_algorithm
 from pbt_rl.config.command import PROG, Layers, TrainCommand
 from pbt_rl.config.start_values import with_start_values
-from pbt_rl.envs.registry import FAMILIES, SHORT_NAMES
+from pbt_rl.envs.lookup import FAMILIES, SHORT_NAMES
 from pbt_rl.errors import ConfigError, EnvSetupError, require
 from pbt_rl.options.declare import as_base, table
 from pbt_rl.options.files import written

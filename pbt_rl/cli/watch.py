@@ -12,8 +12,8 @@ from pbt_rl.cli.report import check_packages
 from pbt_rl.errors import ConfigError
 from pbt_rl.options.declare import option
 from pbt_rl.options.words import parse
-from pbt_rl.record.claim import is_held
 from pbt_rl.record.folder import RunFolder
+from pbt_rl.record.run_lock import is_held
 
 if TYPE_CHECKING:
     from pbt_rl.report.live import Live

@@ -14,14 +14,14 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
-from pbt_rl.algos import registry as algorithms
+from pbt_rl.algos import lookup as algorithms
 from pbt_rl.algos.hypers import LearnerHypers
 from pbt_rl.algos.model_config import ModelConfig
 from pbt_rl.controllers.hypers import shaping_given
+from pbt_rl.controllers.lookup import controller_entry, texts
 from pbt_rl.controllers.options import PbtConfig, ScheduleConfig, SearchConfig
-from pbt_rl.controllers.registry import controller_entry, texts
-from pbt_rl.envs import registry as environments
-from pbt_rl.envs.registry import EnvOptions, FamilyOptions, keywords
+from pbt_rl.envs import lookup as environments
+from pbt_rl.envs.lookup import EnvOptions, FamilyOptions, keywords
 from pbt_rl.envs.shaping import names_of
 from pbt_rl.errors import ConfigError, require
 from pbt_rl.options.declare import names_module, names_object, option, with_fields, with_groups
@@ -261,9 +261,9 @@ class Config:
     """Stop when a member's objective reaches this over a full window of --pbt.objective-episodes. None: never."""
     actors: int = option(0, at_least=0, zero="planned", may_change=True)
     """Actor processes. By default planned from the machine's cores."""
-    units_per_actor: int = option(2, at_least=1, may_change=True)
+    vector_envs_per_actor: int = option(2, at_least=1, may_change=True)
     """Vector envs per actor. The actor steps one while the others wait for actions."""
-    envs_per_unit: int = option(0, at_least=0, zero="planned", may_change=True, common=True)
+    envs_per_vector_env: int = option(0, at_least=0, zero="planned", may_change=True, common=True)
     """Environments per policy in one vector env (b)."""
     random_phases: bool = True
     """Truncate the first episode of each environment at a random step, so that episodes do not end in phase. These
@@ -447,9 +447,9 @@ class Config:
         """Return the member whose initial values this one has: control i those of member i."""
         return member - self.num_policies if member >= self.num_policies else member
 
-    def initial_deviation(self, member: int) -> float:
+    def initial_std(self, member: int) -> float:
         """Return the initial action std of a member, in the unit of the option."""
-        stds = self.model.initial_deviation
+        stds = self.model.initial_std
         return stds[self.start_of(member) % len(stds)]
 
     @property
@@ -460,7 +460,7 @@ class Config:
     @property
     def optimizer_steps_of_batch(self) -> int:
         """Optimiser steps per batch."""
-        return 1 if self.algorithm.learns_per_unit else self.learner.epochs * self.learner.minibatches
+        return 1 if self.algorithm.learns_per_vector_env else self.learner.epochs * self.learner.minibatches
 
     @property
     def learns_single_steps(self) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pbt_rl.config import Config
-from pbt_rl.controllers.registry import controller_entry
+from pbt_rl.controllers.lookup import controller_entry
 from pbt_rl.errors import require
 
 MOST_HOURS, COMPARISONS = 10_000, 30

@@ -16,7 +16,7 @@ from pbt_rl.config import Config, Hypers, hypers_of
 from pbt_rl.config.budget import following_budget, following_hours
 from pbt_rl.config.recipes import RECIPES, algorithm_recipe, environment_recipe, named
 from pbt_rl.config.start_values import with_start_values
-from pbt_rl.envs.registry import family_of
+from pbt_rl.envs.lookup import family_of
 from pbt_rl.errors import ConfigError
 from pbt_rl.options.declare import as_base, build, merged, option, table
 from pbt_rl.options.files import checked, read_file

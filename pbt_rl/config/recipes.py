@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from pbt_rl.algos import registry as algorithms
-from pbt_rl.envs.registry import FAMILIES, EnvOptions, keywords, recipe
+from pbt_rl.algos import lookup as algorithms
+from pbt_rl.envs.lookup import FAMILIES, EnvOptions, keywords, recipe
 from pbt_rl.errors import ConfigError, environment_code
 from pbt_rl.registry import Recipe
 

@@ -30,8 +30,8 @@ from pbt_rl.controllers.evaluation import Evaluation, build_evaluation
 from pbt_rl.controllers.exploit import Exploit, Remembering, Selection, decides
 from pbt_rl.controllers.explore import Explore, Learning, Pairing, changed_copy, mutated
 from pbt_rl.controllers.hypers import HyperSpec, Values, sample_prior
+from pbt_rl.controllers.lookup import build_exploit, build_explore, build_ready, least_members
 from pbt_rl.controllers.ready import Ready
-from pbt_rl.controllers.registry import build_exploit, build_explore, build_ready, least_members
 from pbt_rl.controllers.repairs import Broken
 from pbt_rl.controllers.state import restore_state, save_state
 from pbt_rl.errors import require

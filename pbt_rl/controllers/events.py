@@ -41,13 +41,14 @@ class _Known(Event, frozen=True, tag_field="event"):
 class Spec(Struct, frozen=True):
     """Of the environment's, what a reader of the journal needs. shaping: defaults of the environment's shaping.
 
-    obs, action, seats: as in `EnvSpec`; None in the journals of others.
+    obs, action, agents: as in `EnvSpec`; None in the journals of others. seats: former name of `agents`.
     """
 
     shaping: dict[str, Value] = {}
     tasks: list[Any] | None = None
     obs: dict[str, dict[str, Any]] | None = None
     action: dict[str, Any] | None = None
+    agents: int | None = None
     seats: int | None = None
 
 

@@ -87,8 +87,8 @@ class Surrogate:
 
         def bound(X: Array) -> Array:
             with self._threads.limit(limits=1):
-                deviation = tried.predict(X, return_std=True)[1]
-                upper: Array = self._process.predict(X) + np.sqrt(beta) * deviation
+                std = tried.predict(X, return_std=True)[1]
+                upper: Array = self._process.predict(X) + np.sqrt(beta) * std
             return upper
 
         return bound

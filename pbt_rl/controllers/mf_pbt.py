@@ -26,9 +26,9 @@ from pbt_rl.controllers.exploit import (
     score,
 )
 from pbt_rl.controllers.hypers import Values
+from pbt_rl.controllers.lookup import least_members
 from pbt_rl.controllers.options import PbtConfig
 from pbt_rl.controllers.ready import grown
-from pbt_rl.controllers.registry import least_members
 from pbt_rl.errors import require
 
 MigrantHypers = Literal["own", "best"]

@@ -18,15 +18,15 @@ Judged = tuple[int, float, float]
 """Task, objective and return of an episode."""
 
 
-def by_score(objectives: Mapping[int, float | None], finals: Mapping[int, float | None]) -> list[int]:
+def by_score(objectives: Mapping[int, float | None], final_scores: Mapping[int, float | None]) -> list[int]:
     """Return the members with a finite score, best first. Ties go to the lower id.
 
-    objectives: last known ones in training. finals: means of the final evaluation. Members with a final evaluation rank
-    first, because the highest of many training means is partly luck. The best member of a run is always the first of
-    its population without controls.
+    objectives: last known ones in training. final_scores: means of the final evaluation. Members with a final
+    evaluation rank first, because the highest of many training means is partly luck. The best member of a run is always
+    the first of its population without controls.
     """
     order: dict[int, None] = {}
-    for scores in (finals, objectives):
+    for scores in (final_scores, objectives):
         known = {m: score for m, one in scores.items() if (score := finite(one)) is not None}
         order |= dict.fromkeys(sorted(known, key=lambda m: (-known[m], m)))
     return list(order)

@@ -68,8 +68,8 @@ def ranked(members: Sequence[MemberView]) -> list[MemberView]:
 def best_member(members: Sequence[MemberView]) -> int | None:
     """Return the id of the best member, stopped or not, excluding controls. None while no member has a score."""
     members = [m for m in members if not m.control]
-    finals = {m.member: m.final.mean for m in members if m.final is not None}
-    return next(iter(by_score({m.member: m.objective for m in members}, finals)), None)
+    final_scores = {m.member: m.final.mean for m in members if m.final is not None}
+    return next(iter(by_score({m.member: m.objective for m in members}, final_scores)), None)
 
 
 def standing(members: Sequence[MemberView], *, control: bool = False) -> Standing | None:
@@ -194,7 +194,7 @@ def table_lines(view: RunView, width: int, max_members: int | None = None) -> li
         hidden = len(members) - max(max_members - 1, 1)
         members = members[: len(members) - hidden]
     columns = [column for column in COLUMNS if width >= column.least_width]
-    if view.seats > 1:
+    if view.agents > 1:
         columns[2:2] = MATCHUP_COLUMNS
     if any(member.final for member in view.members):
         columns.insert(1, FINAL)

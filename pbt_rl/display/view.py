@@ -170,7 +170,7 @@ class RunView:
     """`seconds_left` is an upper bound, because a search may evict members."""
     comparison_in_seconds: float | None = None
     """Seconds until the next comparison; 0 if it waits for episodes; None if unknown or if there is none."""
-    seats: int = 1
+    agents: int = 1
     """Agents per environment."""
     discarded_share: float = shown(0.0, key="discarded_share")
     """Share of all rollouts so far."""

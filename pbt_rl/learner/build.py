@@ -62,8 +62,8 @@ def build_net(spec: EnvSpec, model: ModelConfig, algorithm: Algorithm | None = N
     Raises ConfigError if the model or the algorithm does not fit the environment.
     """
     for option, value, usual in (
-        ("deviation", model.deviation, "free"),
-        ("initial-deviation", model.initial_deviation, (1.0,)),
+        ("action-std", model.action_std, "free"),
+        ("initial-std", model.initial_std, (1.0,)),
         ("action-bounds", model.action_bounds, "clip"),
     ):
         remedy = f"{spec.env_id} has no continuous actions. Leave the option out"
@@ -170,7 +170,11 @@ LOOP_ON_CPU = 4096
 
 def passes(config: Config) -> tuple[int, int]:
     """Return the epochs per batch and the minibatches per epoch."""
-    return (1, 1) if config.algorithm.learns_per_unit else (config.learner.epochs, config.learner.minibatches)
+    return (
+        (1, 1)
+        if config.algorithm.learns_per_vector_env
+        else (config.learner.epochs, config.learner.minibatches)
+    )
 
 
 def minibatch_steps(config: Config, plan: PackPlan) -> int:
@@ -300,7 +304,7 @@ def drawn_net(config: Config, spec: EnvSpec, seed: int, member: int, generation:
     """
     words = [seed, config.start_of(member), generation]
     torch.manual_seed(int(np.random.SeedSequence(words).generate_state(1)[0]))
-    model = replace(config.model, initial_deviation=(config.initial_deviation(member),))
+    model = replace(config.model, initial_std=(config.initial_std(member),))
     return build_net(spec, model, config.algorithm)
 
 

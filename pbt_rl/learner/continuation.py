@@ -21,7 +21,7 @@ from torch import Tensor
 
 from pbt_rl.actors.mailbox import OBSERVATIONS
 from pbt_rl.algos.pack import Pack
-from pbt_rl.learner.sampler import Sampler, ServedUnit
+from pbt_rl.learner.sampler import SampledVectorEnv, Sampler
 from pbt_rl.learner.shared import SharedState, SlotHolder
 from pbt_rl.learner.simulators.sampler import AnySampler, SlotShaping
 from pbt_rl.learner.trainer import Trainer
@@ -41,14 +41,18 @@ class Continuation:
         self._pack, self._shared, self._shaping = pack, shared, shaping
         self._sampler, self._trainer = sampler, trainer
 
-    def save(self, *, units: bool) -> dict[str, Any]:
-        """Return the state. units: also save the vector envs, which must be between two batches."""
-        if units:
+    def save(self, *, vector_envs: bool) -> dict[str, Any]:
+        """Return the state. vector_envs: also save the vector envs, which must be between two batches."""
+        if vector_envs:
             self._sampler.take_resets()  # apply pending resets, because they are not saved
         return {
             "generators": {name: _encoded(g.get_state().numpy()) for name, g in self._generators()},
             "slots": [self._slot(p) for p in range(self._pack.num_policies)],
-            "units": [_unit(unit) for unit in self._sampler.units if units and unit.taken],
+            "units": [
+                _vector_env(vector_env)
+                for vector_env in self._sampler.vector_envs
+                if vector_envs and vector_env.taken
+            ],
         }
 
     def restore(self, saved: Mapping[str, Any]) -> bool:
@@ -62,11 +66,13 @@ class Continuation:
         for p, slot in enumerate(saved["slots"]):
             self._restore_slot(p, slot)
         # Restore vector envs only if all match. Otherwise their environments start new episodes.
-        rest = [*map(unit_rows, saved["units"])] == [unit.box.rows for unit in self._sampler.units]
+        rest = [*map(vector_env_rows, saved["units"])] == [
+            vector_env.box.rows for vector_env in self._sampler.vector_envs
+        ]
         if rest and isinstance(self._sampler, Sampler):
-            for unit, content in zip(self._sampler.units, saved["units"], strict=True):
-                _restore_unit(unit, content)
-                self._sampler.rest(unit)
+            for vector_env, content in zip(self._sampler.vector_envs, saved["units"], strict=True):
+                _restore_vector_env(vector_env, content)
+                self._sampler.rest(vector_env)
         return rest
 
     def _generators(self) -> list[tuple[str, torch.Generator]]:
@@ -120,35 +126,35 @@ def _is_for(saved: Mapping[str, Any], holders: Sequence[int | None]) -> bool:
     return [slot["holder"] for slot in saved["slots"]] == list(holders)
 
 
-def unit_rows(saved: Mapping[str, Any]) -> int:
+def vector_env_rows(saved: Mapping[str, Any]) -> int:
     """Return the number of rows of a saved vector env."""
     rows: int = saved["first"]["shape"][0]
     return rows
 
 
-def _unit(unit: ServedUnit) -> dict[str, Any]:
+def _vector_env(vector_env: SampledVectorEnv) -> dict[str, Any]:
     """Return a waiting vector env's last observation and preceding recurrent state."""
     return {
-        "obs": {name: _encoded(_host(obs)) for name, obs in _newest(unit).items()},
-        "first": _encoded(unit.rollout.first[-1]),
-        "state": _encoded(_host(unit.state)),
-        "rollouts": unit.rollouts,
+        "obs": {name: _encoded(_host(obs)) for name, obs in _newest(vector_env).items()},
+        "first": _encoded(vector_env.rollout.first[-1]),
+        "state": _encoded(_host(vector_env.state)),
+        "rollouts": vector_env.rollouts,
     }
 
 
-def _newest(unit: ServedUnit) -> dict[str, Tensor]:
+def _newest(vector_env: SampledVectorEnv) -> dict[str, Tensor]:
     """Return the last observation, with stacked frames."""
-    return {name: unit.stacks.get(name, obs[-1]) for name, obs in unit.rollout.obs.items()}
+    return {name: vector_env.stacks.get(name, obs[-1]) for name, obs in vector_env.rollout.obs.items()}
 
 
-def _restore_unit(unit: ServedUnit, saved: Mapping[str, Any]) -> None:
-    for name, obs in _newest(unit).items():
+def _restore_vector_env(vector_env: SampledVectorEnv, saved: Mapping[str, Any]) -> None:
+    for name, obs in _newest(vector_env).items():
         obs.copy_(torch.from_numpy(_decoded(saved["obs"][name])))
-    unit.rollout.first[-1] = _decoded(saved["first"])
-    unit.state.copy_(torch.from_numpy(_decoded(saved["state"])))
-    unit.rollouts = saved["rollouts"]
-    unit.taken = 1
-    unit.box.header[OBSERVATIONS] = 1  # as after a first step: the actor waits for actions
+    vector_env.rollout.first[-1] = _decoded(saved["first"])
+    vector_env.state.copy_(torch.from_numpy(_decoded(saved["state"])))
+    vector_env.rollouts = saved["rollouts"]
+    vector_env.taken = 1
+    vector_env.box.header[OBSERVATIONS] = 1  # as after a first step: the actor waits for actions
 
 
 def _host(tensor: Tensor) -> NDArray[Any]:

@@ -61,8 +61,8 @@ def out_of_memory(device: torch.device, error: BaseException) -> str:
         there = f" ({free / GIB:.1f} of {total / GIB:.1f} GiB are free now)"
     return (
         f"{device} has too little memory for this run{there}. Use fewer --slots at the same time, a smaller "
-        f"--learner.batch, more --learner.minibatches, fewer --actors or --envs-per-unit, or end other programs on the "
-        f"GPU. {str(error).splitlines()[0]}"
+        f"--learner.batch, more --learner.minibatches, fewer --actors or --envs-per-vector-env, or end other programs "
+        f"on the GPU. {str(error).splitlines()[0]}"
     )
 
 

@@ -7,7 +7,7 @@ Edits that need not wait for the end of an optimiser step run in the main thread
 may then run inside an inference batch, between two policies.
 
 In the sync modes there is one thread: sample a batch, learn, resume. In serial mode that thread is the supervisor's
-own, which calls `turn`.
+own, which calls `iterate`.
 """
 
 from __future__ import annotations
@@ -190,13 +190,13 @@ class Learner:
             self.pack,
             self.shared,
             settings,
-            plan.units_per_batch,
+            plan.vector_envs_per_batch,
             config.learner.max_policy_lag,
             members,
             setup.seed + 2,
             self._learning_rate_factor,
             self._beat,
-            None if auxiliary is None else Replay(auxiliary.replay, rollouts, plan.units),
+            None if auxiliary is None else Replay(auxiliary.replay, rollouts, plan.vector_envs),
             self.acceleration.stepping(),
         )
         about = about_packing, self.acceleration.record(self.sampler, self.trainer)
@@ -235,7 +235,7 @@ class Learner:
             boxes,
             distribution,
             config.learner.rollout,
-            0 if self._on_policy else 2 * plan.units_per_batch,
+            0 if self._on_policy else 2 * plan.vector_envs_per_batch,
             setup.seed + 1,
             on_policy=self._on_policy,
             frames=table.frames,
@@ -297,7 +297,7 @@ class Learner:
         listener = AdaptivePoller(self._setup.ready_fd, self._connection.fileno())
         while not self.stopped:
             self._heartbeat.beat_main()
-            if self.turn():
+            if self.iterate():
                 continue
             began = time.monotonic()
             patience = self._next_report - began
@@ -318,7 +318,7 @@ class Learner:
         return not self._trainer_thread.is_alive()
 
     @network_errors()
-    def turn(self) -> bool:
+    def iterate(self) -> bool:
         """Do all work that is possible now. True if there was any.
 
         On-policy, messages are handled first. In serial mode a decision is thus applied before the next step, so a run
@@ -327,8 +327,8 @@ class Learner:
         heard = self._listen()
         self.clock.tick(trains=self.sampler.begun)
         if self._on_policy:
-            return self._turn_on_policy(heard)
-        busy = not self.paused and self.sampler.serve()
+            return self._iterate_on_policy(heard)
+        busy = not self.paused and self.sampler.run_inference()
         if self.trainer.has_batch:
             with self.trainer.wake:
                 self.trainer.wake.notify()
@@ -338,7 +338,7 @@ class Learner:
             self._report()
         return busy or heard
 
-    def _turn_on_policy(self, heard: bool) -> bool:
+    def _iterate_on_policy(self, heard: bool) -> bool:
         self.trainer.run_commands()
         if heard or self.paused:
             return heard
@@ -347,7 +347,7 @@ class Learner:
         if busy:  # a batch covers all vector envs or just one, so all can resume
             self.sampler.resume_finished()
             self._learned = False
-        busy = self.sampler.serve() or busy
+        busy = self.sampler.run_inference() or busy
         while self.trainer.has_batch:
             self.trainer.learn()
             self._report()
@@ -414,8 +414,8 @@ class Learner:
                 members.save(command)
                 self._send(Saved(key, entry))
             case SaveLearner(number):
-                units = self._setup.config.mode == "serial" and self.between_batches
-                self._send(LearnerSaved(number, self._continuation.save(units=units)))
+                vector_envs = self._setup.config.mode == "serial" and self.between_batches
+                self._send(LearnerSaved(number, self._continuation.save(vector_envs=vector_envs)))
             case _:
                 assert_never(command)
 

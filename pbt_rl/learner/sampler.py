@@ -32,7 +32,7 @@ from pbt_rl.learner.shared import SharedState
 
 
 @dataclass(eq=False)
-class ServedUnit:
+class SampledVectorEnv:
     """Learner's side of a vector env: its mailbox and its current rollout."""
 
     number: int
@@ -98,8 +98,8 @@ class Sampler:
         number = len(boxes) + spare_buffers
         self.memory = memory = Memory.make(made, number + self.SPARE, len(boxes) + self.SPARE)
         buffers = [Rollout(made, i, memory.rollouts) for i in range(number)]
-        self.units = [
-            ServedUnit(
+        self.vector_envs = [
+            SampledVectorEnv(
                 number,
                 box,
                 wake_fd,
@@ -112,7 +112,7 @@ class Sampler:
         ]
         shared.ended_versions.extend(np.full(made.rows, -1, np.int64) for _ in boxes)
         shared.free.extend(buffers)
-        self._resting: list[ServedUnit] = []
+        self._resting: list[SampledVectorEnv] = []
         self._frames = frames
         self.between_policies: Callable[[], object] = lambda: None
         """Called within an inference batch, between the forward passes of two policies. It may edit members.
@@ -121,48 +121,56 @@ class Sampler:
         from its start.
         """
 
-    def serve(self) -> bool:
+    def run_inference(self) -> bool:
         """Run inference for all vector envs with a step and a buffer. True if there was one."""
         began = time.thread_time()
         with self._pack.streams.acting():
             self.take_resets()
             if not any(self._shared.pack.holders):
                 return False
-            ready: list[ServedUnit] = []
-            for unit in sorted(self.units, key=lambda u: u.rollouts):
-                if unit.has_step and unit.t <= self._steps:
-                    ends = unit.t == self._steps and not self._on_policy
+            ready: list[SampledVectorEnv] = []
+            for vector_env in sorted(self.vector_envs, key=lambda u: u.rollouts):
+                if vector_env.has_step and vector_env.t <= self._steps:
+                    ends = vector_env.t == self._steps and not self._on_policy
                     if ends and len(self._shared.free) <= sum(u.t == self._steps for u in ready):
                         continue
-                    ready.append(unit)
+                    ready.append(vector_env)
             if self._contended() and not self._actor_waits():
                 return False
-            self.take_turns(ready)
+            self.run_inference_batches(ready)
         self._shared.sampling.inference_seconds += time.thread_time() - began
         return bool(ready)
 
     def _actor_waits(self) -> bool:
         """Check whether an actor has no step left to do. Vector envs under construction do not count."""
-        working = {unit.wake_fd for unit in self.units if unit.taken and not unit.has_step}
-        return any(unit.has_step and unit.wake_fd not in working for unit in self.units)
+        working = {
+            vector_env.wake_fd
+            for vector_env in self.vector_envs
+            if vector_env.taken and not vector_env.has_step
+        }
+        return any(
+            vector_env.has_step and vector_env.wake_fd not in working for vector_env in self.vector_envs
+        )
 
     @property
     def begun(self) -> bool:
         """True once a step was taken."""
-        return any(unit.taken for unit in self.units)
+        return any(vector_env.taken for vector_env in self.vector_envs)
 
     def rollouts(self) -> list[Rollout]:
         """Return the current rollouts of the vector envs."""
-        return [unit.rollout for unit in self.units]
+        return [vector_env.rollout for vector_env in self.vector_envs]
 
     def close(self) -> None:
         """Do nothing, because the fleet owns the mailboxes."""
 
-    def take_turns(self, ready: list[ServedUnit]) -> None:
+    def run_inference_batches(self, ready: list[SampledVectorEnv]) -> None:
         """Store the steps of these vector envs and answer them."""
-        for unit in ready:
-            self._arrive(unit)
-            unit.rollout.write_obs(unit.t, unit.box.step.obs, unit.box.step.first, unit.stacks)
+        for vector_env in ready:
+            self._arrive(vector_env)
+            vector_env.rollout.write_obs(
+                vector_env.t, vector_env.box.step.obs, vector_env.box.step.first, vector_env.stacks
+            )
         if ready:
             self._act(ready)
 
@@ -170,18 +178,18 @@ class Sampler:
         """Start the next rollouts after learning, with new weights (on-policy modes)."""
         began = time.thread_time()
         self.take_resets()
-        units, self._resting = self._resting, []
-        for unit in units:
-            self._go_on_in(unit, self._next_rollout(unit))
-        if units:
-            self._act(units)
+        vector_envs, self._resting = self._resting, []
+        for vector_env in vector_envs:
+            self._go_on_in(vector_env, self._next_rollout(vector_env))
+        if vector_envs:
+            self._act(vector_envs)
         self._shared.sampling.inference_seconds += time.thread_time() - began
 
-    def rest(self, unit: ServedUnit) -> None:
+    def rest(self, vector_env: SampledVectorEnv) -> None:
         """Make a vector env wait for `resume_finished` after its rollout."""
-        unit.t = self._steps + 1
-        self._resting.append(unit)
-        self._shared.free.append(unit.rollout)
+        vector_env.t = self._steps + 1
+        self._resting.append(vector_env)
+        self._shared.free.append(vector_env.rollout)
 
     def take_resets(self) -> None:
         """Zero the recurrent state of slots whose weights were replaced.
@@ -191,34 +199,34 @@ class Sampler:
         self._lineage_version = self._shared.pack.lineage_version.copy()
         while self._shared.state_resets:
             slot = self._shared.state_resets.popleft()
-            for unit in self.units:
-                unit.state.view(self._pack.num_policies, self._envs, -1)[slot] = 0
+            for vector_env in self.vector_envs:
+                vector_env.state.view(self._pack.num_policies, self._envs, -1)[slot] = 0
 
-    def _arrive(self, unit: ServedUnit) -> None:
+    def _arrive(self, vector_env: SampledVectorEnv) -> None:
         """Store the host part of a step: the outcome of action t-1, and episode starts."""
-        step, t, rollout = unit.box.step, unit.t, unit.rollout
-        if unit.taken:
-            for column, outcome in zip(rollout.outcomes, unit.outcomes, strict=True):
+        step, t, rollout = vector_env.box.step, vector_env.t, vector_env.rollout
+        if vector_env.taken:
+            for column, outcome in zip(rollout.outcomes, vector_env.outcomes, strict=True):
                 column[t - 1] = outcome
             counted_P = self._envs
             if step.first.any():
                 counted_P = self._envs - step.first.reshape(-1, self._envs).sum(1)
             self._shared.sampling.steps[self._shared.pack.member] += counted_P
             if step.episode_done.any():
-                self._note_episodes(unit)
+                self._note_episodes(vector_env)
         else:
-            rollout.unit, rollout.lineage_version[:] = unit.number, self._lineage_version
-            rollout.state.copy_(unit.state)
+            rollout.vector_env, rollout.lineage_version[:] = vector_env.number, self._lineage_version
+            rollout.state.copy_(vector_env.state)
         rollout.first[t] = step.first
-        unit.taken += 1
+        vector_env.taken += 1
 
-    def _note_episodes(self, unit: ServedUnit) -> None:
+    def _note_episodes(self, vector_env: SampledVectorEnv) -> None:
         """Credit episodes to members. An episode that started before the member entered its slot does not count."""
-        step, shared = unit.box.step, self._shared
+        step, shared = vector_env.box.step, self._shared
         if self._frames is not None:
             self._frames[:] = shared.sampling.steps[shared.pack.member] * self._spec.frame_skip
         rows = np.flatnonzero(step.episode_done).tolist()
-        shared.ended_versions[unit.number][rows] = step.shaping_version[rows]
+        shared.ended_versions[vector_env.number][rows] = step.shaping_version[rows]
         episodes: dict[int, Episode] = {}
         for row in rows:
             holder = shared.pack.holders[row // self._envs]
@@ -234,17 +242,17 @@ class Sampler:
                 length_steps=int(step.length[row]),
                 extra=read_stats(step, row),
                 task=0 if step.task is None else int(step.task[row]),
-                environment=unit.number * self._envs + row % self._envs,
+                environment=vector_env.number * self._envs + row % self._envs,
                 evaluation=version in holder.evaluations,
             )
-        games = [] if step.seat is None else self._games(rows, step.seat, episodes)
+        games = [] if step.agent is None else self._games(rows, step.agent, episodes)
         shared.sampling.note(episodes.values(), games)
 
-    def _games(self, rows: list[int], seat_R: NDArray[np.int64], episodes: dict[int, Episode]) -> list[Game]:
+    def _games(self, rows: list[int], agent_R: NDArray[np.int64], episodes: dict[int, Episode]) -> list[Game]:
         """Group the agents' episodes by environment. A group counts only if all its episodes do."""
         by_environment: dict[int, list[int]] = {}
-        for row in sorted(rows, key=lambda row: int(seat_R[row])):
-            by_environment.setdefault(int(seat_R[row]) // self._spec.seats, []).append(row)
+        for row in sorted(rows, key=lambda row: int(agent_R[row])):
+            by_environment.setdefault(int(agent_R[row]) // self._spec.agents, []).append(row)
         return [
             Game(
                 members=tuple(episodes[row].member for row in together),
@@ -255,28 +263,28 @@ class Sampler:
             if all(row in episodes for row in together)
         ]
 
-    def _act(self, units: list[ServedUnit]) -> None:
+    def _act(self, vector_envs: list[SampledVectorEnv]) -> None:
         """Run one packed forward pass for these vector envs, then answer each."""
         pack, envs = self._pack, self._envs
-        shape = (pack.num_policies, len(units) * envs)
+        shape = (pack.num_policies, len(vector_envs) * envs)
 
         def packed(parts: list[Tensor]) -> Tensor:
             return torch.cat(parts, dim=1) if len(parts) > 1 else parts[0]
 
         stored = [
             u.rollout.unstacked[u.t] | {k: v.unflatten(0, (-1, envs)) for k, v in u.stacks.items()}
-            for u in units
+            for u in vector_envs
         ]
         obs = {  # concatenate first, because concatenating views would lose the layout that the network computes in
             name: layout.as_seen(packed([one[name] for one in stored]))
             for name, layout in self._layouts.items()
         }
-        first = [u.rollout.first[u.t].reshape(-1, envs) for u in units]
+        first = [u.rollout.first[u.t].reshape(-1, envs) for u in vector_envs]
         first_here = for_upload(torch.from_numpy(np.concatenate(first, 1)), pack.device)
         first_PB = first_here.to(pack.device, non_blocking=True)
         state_PBS = torch.empty((*shape, 0), device=pack.device)
         if pack.state_size:
-            state_PBS = packed([u.state.view(-1, envs, pack.state_size) for u in units])
+            state_PBS = packed([u.state.view(-1, envs, pack.state_size) for u in vector_envs])
         version = self._shared.pack.weights_version.copy()
         params_PBD, value_PB, state_PBS = pack.act(obs, state_PBS, first_PB, self.between_policies)
         self.between_policies()
@@ -284,43 +292,45 @@ class Sampler:
 
         value, action, log_prob = native(value_PB), native(action_PBA), native(log_prob_PB)
         on_host = action_PBA.cpu().numpy()
-        for i, unit in enumerate(units):
+        for i, vector_env in enumerate(vector_envs):
             mine = slice(i * envs, (i + 1) * envs)
-            unit.rollout.by_policy["value"][unit.t] = value[:, mine]
-            if unit.t == self._steps:
-                unit.rollout.last_state.copy_(unit.state)
-                unit.rollout.ready = pack.streams.mark()
-                self._shared.full.append(unit.rollout)
-                unit.rollouts += 1
+            vector_env.rollout.by_policy["value"][vector_env.t] = value[:, mine]
+            if vector_env.t == self._steps:
+                vector_env.rollout.last_state.copy_(vector_env.state)
+                vector_env.rollout.ready = pack.streams.mark()
+                self._shared.full.append(vector_env.rollout)
+                vector_env.rollouts += 1
                 if self._on_policy:
                     # Wait for `resume_finished`. The state stays the one before this observation.
-                    unit.t += 1
-                    self._resting.append(unit)
+                    vector_env.t += 1
+                    self._resting.append(vector_env)
                     continue
-                self._go_on_in(unit, self._next_rollout(unit))
-                unit.rollout.by_policy["value"][0] = value[:, mine]
-            unit.rollout.by_policy["action"][unit.t] = action[:, mine]
-            unit.rollout.by_policy["log_prob"][unit.t] = log_prob[:, mine]
-            unit.rollout.weights_version[unit.t] = version
+                self._go_on_in(vector_env, self._next_rollout(vector_env))
+                vector_env.rollout.by_policy["value"][0] = value[:, mine]
+            vector_env.rollout.by_policy["action"][vector_env.t] = action[:, mine]
+            vector_env.rollout.by_policy["log_prob"][vector_env.t] = log_prob[:, mine]
+            vector_env.rollout.weights_version[vector_env.t] = version
             if pack.state_size:
-                unit.state.copy_(state_PBS[:, mine].flatten(0, 1))
-            self._answer(unit, on_host[:, mine])
+                vector_env.state.copy_(state_PBS[:, mine].flatten(0, 1))
+            self._answer(vector_env, on_host[:, mine])
 
-    def _answer(self, unit: ServedUnit, action_PBA: NDArray[np.generic]) -> None:
+    def _answer(self, vector_env: SampledVectorEnv, action_PBA: NDArray[np.generic]) -> None:
         """Write actions into a mailbox and wake its actor."""
-        unit.box.action[:] = self.distribution.delivered(action_PBA.reshape(unit.box.action.shape))
-        unit.t += 1
-        unit.box.publish_action(unit.wake_fd)
+        vector_env.box.action[:] = self.distribution.delivered(
+            action_PBA.reshape(vector_env.box.action.shape)
+        )
+        vector_env.t += 1
+        vector_env.box.publish_action(vector_env.wake_fd)
 
-    def _next_rollout(self, unit: ServedUnit) -> Rollout:
+    def _next_rollout(self, vector_env: SampledVectorEnv) -> Rollout:
         """Take a free buffer. It starts with the vector env's current recurrent state."""
         rollout = self._shared.free.popleft()
         self._pack.streams.after(rollout.ready)
-        rollout.state.copy_(unit.state)
-        rollout.unit, rollout.lineage_version[:] = unit.number, self._lineage_version
+        rollout.state.copy_(vector_env.state)
+        rollout.vector_env, rollout.lineage_version[:] = vector_env.number, self._lineage_version
         return rollout
 
-    def _go_on_in(self, unit: ServedUnit, rollout: Rollout) -> None:
+    def _go_on_in(self, vector_env: SampledVectorEnv, rollout: Rollout) -> None:
         """Start a rollout with the observation that ended the last one."""
-        rollout.follow(unit.rollout, unit.stacks)
-        unit.rollout, unit.t = rollout, 0
+        rollout.follow(vector_env.rollout, vector_env.stacks)
+        vector_env.rollout, vector_env.t = rollout, 0

@@ -48,7 +48,7 @@ class Trainer:
         pack: Pack,
         shared: SharedState,
         settings: UpdateSettings,
-        units_per_batch: int,
+        vector_envs_per_batch: int,
         max_policy_lag: int,
         members: PackMembers,
         seed: int,
@@ -60,7 +60,7 @@ class Trainer:
         self.pack, self._shared, self._settings = pack, shared, settings
         self._max_lag, self._schedule = max_policy_lag, schedule
         self.members, self._beat, self.replay = members, beat, replay
-        self.units_per_batch = units_per_batch
+        self.vector_envs_per_batch = vector_envs_per_batch
         self.updater = Updater(pack, settings, members.current, stepping)
         self._stopwatch = Stopwatch(pack.device)
         self.generator = torch.Generator().manual_seed(seed)
@@ -92,7 +92,7 @@ class Trainer:
     @property
     def has_batch(self) -> bool:
         """True if there are enough full rollouts for an update."""
-        return len(self._shared.full) >= self.units_per_batch
+        return len(self._shared.full) >= self.vector_envs_per_batch
 
     def run_commands(self) -> None:
         """Run the supervisor's commands between two optimiser steps."""
@@ -130,7 +130,7 @@ class Trainer:
         self.learning = True
         self._beat(True)
         shared, updater = self._shared, self.updater
-        rollouts = [shared.full.popleft() for _ in range(self.units_per_batch)]
+        rollouts = [shared.full.popleft() for _ in range(self.vector_envs_per_batch)]
         began = time.thread_time()
         self._stopwatch.start()
         with updater.changing:
@@ -181,8 +181,8 @@ class Trainer:
         whole = rollouts[0]
         if not isinstance(whole, Rollout):
             return whole.batch(usable_PK[:, 0])
-        of_units = [rollout for rollout in rollouts if isinstance(rollout, Rollout)]
-        return make_batch(of_units, self.pack.num_policies, usable_PK, self.pack.device)
+        of_vector_envs = [rollout for rollout in rollouts if isinstance(rollout, Rollout)]
+        return make_batch(of_vector_envs, self.pack.num_policies, usable_PK, self.pack.device)
 
     def _usable(self, rollouts: Sequence[AnyRollout]) -> NDArray[np.bool_]:
         """Select the rollouts that count for each policy, [P, K]. Update the lag and discard counts.

@@ -27,6 +27,7 @@ import yaml
 from pbt_rl.errors import ConfigError
 from pbt_rl.options.declare import Option
 from pbt_rl.options.names import unknown
+from pbt_rl.options.renamed import present_field
 from pbt_rl.options.values import as_type, free_value, reader
 
 Format = Literal["json", "toml", "yaml"]
@@ -158,7 +159,7 @@ def checked(
 def _checked(given: Mapping[str, Any], known: Mapping[str, Option]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for written_name, value in _dotted(given, known):
-        name = written_name.replace("-", "_")
+        name = present_field(written_name.replace("-", "_"))
         if any(key.startswith(f"{name}.") for key in known):
             raise ConfigError(f"{name}={value!r} cannot be used: give its options by name")
         if name not in known:

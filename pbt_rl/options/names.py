@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection
 
+from pbt_rl.options.renamed import RENAMED
+
 
 def spelt(name: str) -> str:
     """Normalise a name: lower case, `-` between words, no leading dashes."""
@@ -16,6 +18,9 @@ def unknown(name: str, known: Collection[str], *, sign: str = "--") -> str:
     typed = spelt(name)
     last = typed.rpartition(".")[2]
     option = OTHER_NAMES.get(last)
+    now = RENAMED.get(typed) or RENAMED.get(f"{typed.removesuffix(last)}{last.removeprefix('no-')}")
+    if now in known:
+        return f"Unknown option {name}. Its name is now {sign}{now}"
     if last in ANSWERS and "num-policies" in known:
         return f"Unknown option {name}. {ANSWERS[last]}"
     if option in known:
@@ -57,7 +62,7 @@ OTHER_NAMES: dict[str, str] = {
     for option, names in {
         "actors": "num-workers num-rollout-workers num-env-runners",
         "devices": "device gpu gpus cuda num-gpus",
-        "envs-per-unit": "num-envs n-envs num-envs-per-worker",
+        "envs-per-vector-env": "num-envs n-envs num-envs-per-worker",
         "hypers.clip-ratio": "clip-coef clip-range ppo-clip-ratio",
         "hypers.clip-value": "ppo-clip-value clip-vloss clip-range-vf",
         "hypers.entropy-coef": "ent-coef entropy-coeff exploration-loss-coeff",
@@ -77,8 +82,8 @@ OTHER_NAMES: dict[str, str] = {
         "model.core-layers": "rnn-num-layers",
         "model.core-size": "rnn-size lstm-size",
         "model.critic": "actor-critic-share-weights",
-        "model.deviation": "adaptive-stddev",
-        "model.initial-deviation": "initial-stddev init-noise-std init-std",
+        "model.action-std": "adaptive-stddev",
+        "model.initial-std": "initial-stddev init-noise-std init-std",
         "model.encoder": "encoder-conv-architecture policy",
         "name": "experiment exp-name run-name",
         "num-policies": "population-size num-samples",
@@ -93,7 +98,7 @@ OTHER_NAMES: dict[str, str] = {
         "save-every-frames": "save-milestones-sec save-freq",
         "train-for-frames": "total-timesteps train-for-env-steps",
         "track": "with-wandb",
-        "units-per-actor": "worker-num-splits",
+        "vector-envs-per-actor": "worker-num-splits",
     }.items()
     for name in names.split()
 }

@@ -21,10 +21,10 @@ class PackPlan:
     device: str
     members: tuple[int, ...]
     actors: int
-    units_per_actor: int
+    vector_envs_per_actor: int
     envs_per_policy: int
     """b: environments per policy in one vector env."""
-    units_per_batch: int
+    vector_envs_per_batch: int
     """k: rollouts of vector envs in one training batch."""
     threads: int
     """CPU threads of learning."""
@@ -41,17 +41,17 @@ class PackPlan:
     @property
     def batch_rows(self) -> int:
         """Rows per policy in a batch, with one rollout each."""
-        return self.units_per_batch * self.envs_per_policy
+        return self.vector_envs_per_batch * self.envs_per_policy
 
     @property
     def environments(self) -> int:
         """Environments, or rows of a device simulator, of all policies."""
-        return max(self.units, 1) * self.rows
+        return max(self.vector_envs, 1) * self.rows
 
     @property
     def environments_of_member(self) -> int:
         """Environments of a member with separate episode statistics. In a device simulator: groups of rows."""
-        return self.groups or self.units * self.envs_per_policy
+        return self.groups or self.vector_envs * self.envs_per_policy
 
     @property
     def episodes_each(self) -> int:
@@ -59,9 +59,9 @@ class PackPlan:
         return self.envs_per_policy // self.groups if self.groups else 1
 
     @property
-    def units(self) -> int:
+    def vector_envs(self) -> int:
         """Vector envs of this learner."""
-        return self.actors * self.units_per_actor
+        return self.actors * self.vector_envs_per_actor
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Plan:
     @property
     def rollout_age(self) -> tuple[int, int]:
         """Planned (minimum, maximum) of optimiser steps between the acting and the learning weights."""
-        ages = [self.sizing.age(pack.units, pack.units_per_batch) for pack in self.packs]
+        ages = [self.sizing.age(pack.vector_envs, pack.vector_envs_per_batch) for pack in self.packs]
         return min(least for least, _ in ages), max(most for _, most in ages)
 
     @property
@@ -123,8 +123,8 @@ LayOut = Callable[[Config, Machine, Sequence[str], Sequence[tuple[int, ...]], Se
 """(config, machine, devices, members per device, slots per device) -> plan."""
 
 
-def make_plan(config: Config, machine: Machine, seats: int = 1, lay_out: LayOut | None = None) -> Plan:
-    """Place members on devices and divide the cores. seats: agents per environment (S), one row each.
+def make_plan(config: Config, machine: Machine, agents: int = 1, lay_out: LayOut | None = None) -> Plan:
+    """Place members on devices and divide the cores. agents: agents per environment (S), one row each.
 
     lay_out: makes the plan for device simulators, which have no actors.
     """
@@ -145,19 +145,19 @@ def make_plan(config: Config, machine: Machine, seats: int = 1, lay_out: LayOut 
     slots_of = [len(range(i, slots, len(devices))) for i in range(len(devices))]
     if lay_out is not None:
         return lay_out(config, machine, devices, members, slots_of)
-    sizing = sizing_of(config, max(slots_of), seats, on_gpu="cpu" not in devices)
+    sizing = sizing_of(config, max(slots_of), agents, on_gpu="cpu" not in devices)
     wanted = config.actors or _wanted_actors(config, machine, devices)
     sizing, actors = _actors(config, machine, sizing, wanted, [len(m) for m in members], slots_of)
-    sizes = sizing.sizes([n * config.units_per_actor for n in actors])
+    sizes = sizing.sizes([n * config.vector_envs_per_actor for n in actors])
     packs = []
     for i, device in enumerate(devices):
         pack = PackPlan(
             device=device,
             members=members[i],
             actors=actors[i],
-            units_per_actor=config.units_per_actor,
+            vector_envs_per_actor=config.vector_envs_per_actor,
             envs_per_policy=sizes[i].envs,
-            units_per_batch=sizes[i].rollouts,
+            vector_envs_per_batch=sizes[i].rollouts,
             threads=_threads(config, machine, devices, device),
             slots=slots_of[i],
         )
@@ -166,18 +166,18 @@ def make_plan(config: Config, machine: Machine, seats: int = 1, lay_out: LayOut 
     return Plan(tuple(packs), machine.cpus, sizing)
 
 
-def sizing_of(config: Config, slots: int, seats: int, *, on_gpu: bool) -> Sizing:
+def sizing_of(config: Config, slots: int, agents: int, *, on_gpu: bool) -> Sizing:
     """Collect the inputs for the sizes of vector envs and batches."""
     return Sizing(
         batch_rows=config.learner.batch / config.learner.rollout,
         max_policy_lag=config.learner.max_policy_lag,
         batch_steps=config.optimizer_steps_of_batch,
         slots=slots,
-        seats=seats,
+        agents=agents,
         minibatches=config.learner.minibatches,
-        envs=config.envs_per_unit,
+        envs=config.envs_per_vector_env,
         on_policy=config.mode != "async",
-        per_unit=config.algorithm.learns_per_unit,
+        per_vector_env=config.algorithm.learns_per_vector_env,
         on_gpu=on_gpu,
     )
 
@@ -209,7 +209,7 @@ def _actors(
     """
     if not config.actors:
         cores = wanted if config.mode == "serial" else machine.cpus
-        return plan_actors(sizing, cores, wanted, config.units_per_actor, members, slots)
+        return plan_actors(sizing, cores, wanted, config.vector_envs_per_actor, members, slots)
     if config.actors < len(members):
         raise ConfigError(
             f"--actors {config.actors} is too few: give one per device, at least {len(members)}"
@@ -231,7 +231,7 @@ def check_minibatches(config: Config, pack: PackPlan) -> None:
     parts, most, of_what = config.learner.minibatches, pack.batch_rows, "rollouts"
     if config.learns_single_steps:
         most, of_what = most * config.learner.rollout, "steps"
-    if parts > most and not config.algorithm.learns_per_unit:
+    if parts > most and not config.algorithm.learns_per_vector_env:
         raise ConfigError(
             f"--learner.minibatches {parts} is more than the {most} {of_what} in a policy's batch: use at most "
             f"{most}, or a larger --learner.batch"

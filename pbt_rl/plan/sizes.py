@@ -21,11 +21,11 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-MIN_UNIT_ROWS = 32
+MIN_VECTOR_ENV_ROWS = 32
 """Target rows of a vector env. With fewer rows its calls cost too much (on Atari 32 rows were 9 % faster than 16)."""
 MIN_POLICY_ROWS = 8
 """Target rows of one policy. With fewer rows a forward pass wastes the CPU's SIMD units."""
-LEAST_UNIT_ROWS = 4
+LEAST_VECTOR_ENV_ROWS = 4
 """Minimum rows of a vector env if rollouts would be too old with MIN_UNIT_ROWS.
 
 With fewer rows calls cost more than rows: CartPole took 9 us per row with 32, 14 with 4, 20 with 2. Atari hardly
@@ -80,22 +80,22 @@ class Sizing:
     """Optimiser steps per batch."""
     slots: int
     """P of the largest pack."""
-    seats: int
+    agents: int
     """Agents per environment. b is a multiple of it."""
     minibatches: int
     envs: int = 0
     """b if the user sets it. 0: planned."""
     on_policy: bool = False
     """All vector envs wait until the batch is learned from."""
-    per_unit: bool = False
+    per_vector_env: bool = False
     """The algorithm learns from single rollouts, or from as few as keep rollouts young enough."""
     on_gpu: bool = False
     """All learners have a GPU."""
-    least_rows: int = LEAST_UNIT_ROWS
+    least_rows: int = LEAST_VECTOR_ENV_ROWS
     """Minimum rows of a vector env, even if cores are idle for it."""
 
     @property
-    def units_per_rollout(self) -> float:
+    def vector_envs_per_rollout(self) -> float:
         """Maximum of vector envs in flight per rollout in a batch."""
         steps = min(AGE_PLANNED, self.max_policy_lag * LAG_PLANNED)
         return max(1.0, min(steps / self.batch_steps, BATCHES_PLANNED) - LAG_OF_QUEUE)
@@ -103,57 +103,57 @@ class Sizing:
     @property
     def wanted_envs(self) -> int:
         """Target b of the largest pack. It is small if each rollout is a batch, for frequent updates."""
-        if self.per_unit:
-            return self._seated(MIN_POLICY_ROWS)
-        return self._seated(max(MIN_POLICY_ROWS, math.ceil(MIN_UNIT_ROWS / self.slots)))
+        if self.per_vector_env:
+            return self._whole_environments(MIN_POLICY_ROWS)
+        return self._whole_environments(max(MIN_POLICY_ROWS, math.ceil(MIN_VECTOR_ENV_ROWS / self.slots)))
 
-    def least_rollouts(self, units: int) -> int:
+    def least_rollouts(self, vector_envs: int) -> int:
         """Return the smallest k for which rollouts are young enough."""
-        return math.ceil(units / self.units_per_rollout - 1e-9)
+        return math.ceil(vector_envs / self.vector_envs_per_rollout - 1e-9)
 
-    def age(self, units: int, rollouts: int) -> tuple[int, int]:
+    def age(self, vector_envs: int, rollouts: int) -> tuple[int, int]:
         """Return the (minimum, maximum) rollout age in optimiser steps."""
         if self.on_policy:
             return 0, 0
-        full = max(units, 1) / rollouts
+        full = max(vector_envs, 1) / rollouts
         return round(full * self.batch_steps), round((full + LAG_OF_QUEUE) * self.batch_steps)
 
-    def too_old(self, units: int, size: Size) -> bool:
+    def too_old(self, vector_envs: int, size: Size) -> bool:
         """True if rollouts are older than the module's rule allows."""
-        return not self.on_policy and size.rollouts < self.least_rollouts(units)
+        return not self.on_policy and size.rollouts < self.least_rollouts(vector_envs)
 
     def batch_error(self, size: Size) -> float:
         """Return the relative difference between planned and requested batch."""
-        return 0.0 if self.per_unit else abs(size.batch_rows / self.batch_rows - 1)
+        return 0.0 if self.per_vector_env else abs(size.batch_rows / self.batch_rows - 1)
 
-    def sizes(self, units: Sequence[int]) -> list[Size]:
-        """Choose b and k per pack, with equal rows for each policy. units: vector envs per pack."""
+    def sizes(self, vector_envs: Sequence[int]) -> list[Size]:
+        """Choose b and k per pack, with equal rows for each policy. vector_envs: vector envs per pack."""
         if self.envs:
-            return [self._of(n, self.envs) for n in units]
-        return min(self._candidates(units), key=self._cost)
+            return [self._of(n, self.envs) for n in vector_envs]
+        return min(self._candidates(vector_envs), key=self._cost)
 
-    def _candidates(self, units: Sequence[int]) -> Iterator[list[Size]]:
+    def _candidates(self, vector_envs: Sequence[int]) -> Iterator[list[Size]]:
         """Yield candidate sizes. In the pack with most vector envs, b ranges from k = U to the target."""
-        most = max(units)
-        least = self.batch_rows / most / self.seats
-        last = self.wanted_envs // self.seats
-        if self.per_unit:
+        most = max(vector_envs)
+        least = self.batch_rows / most / self.agents
+        last = self.wanted_envs // self.agents
+        if self.per_vector_env:
             choice = range(last, last + 1)
         else:
             choice = range(math.floor(least), max(0 if self.on_policy else last, math.ceil(least)) + 1)
         for environments in choice:
-            rows = max(1, environments) * self.seats * most
-            yield [self._of(n, self._seated(rows / n)) for n in units]
+            rows = max(1, environments) * self.agents * most
+            yield [self._of(n, self._whole_environments(rows / n)) for n in vector_envs]
 
-    def _of(self, units: int, envs: int) -> Size:
-        young = self.least_rollouts(units)
-        if self.per_unit:
+    def _of(self, vector_envs: int, envs: int) -> Size:
+        young = self.least_rollouts(vector_envs)
+        if self.per_vector_env:
             # In the sync modes k is 1 or U, because no waiting vector env may be left out of the batch.
-            return Size(envs, units if self.on_policy and young > 1 else young)
+            return Size(envs, vector_envs if self.on_policy and young > 1 else young)
         if self.on_policy:
-            return Size(envs, units)
+            return Size(envs, vector_envs)
         of_batch = max(1, round(self.batch_rows / envs))
-        return Size(envs, min(units, of_batch if self.envs else max(young, of_batch)))
+        return Size(envs, min(vector_envs, of_batch if self.envs else max(young, of_batch)))
 
     def _cost(self, sizes: Sequence[Size]) -> tuple[float, ...]:
         """Return a candidate's sort key. An error of the batch counts twice as much as inefficient calls."""
@@ -162,33 +162,33 @@ class Sizing:
         return (
             min(batches) < self.minibatches <= self.batch_rows,
             error > FAR_BATCH or self._uneven(batches),
-            self.least_rows > LEAST_UNIT_ROWS and self.slots * envs < self.least_rows,
+            self.least_rows > LEAST_VECTOR_ENV_ROWS and self.slots * envs < self.least_rows,
             2 * error
-            + max(0.0, math.log(MIN_UNIT_ROWS / (self.slots * envs)))
+            + max(0.0, math.log(MIN_VECTOR_ENV_ROWS / (self.slots * envs)))
             + abs(math.log(self.wanted_envs / envs)) / 4,
         )
 
     def _uneven(self, batches: Sequence[int]) -> bool:
-        return not self.per_unit and max(batches) > EVEN * min(batches)
+        return not self.per_vector_env and max(batches) > EVEN * min(batches)
 
-    def _seated(self, envs: float) -> int:
-        """Round to whole environments of `seats` rows, at least one."""
-        return max(1, round(envs / self.seats)) * self.seats
+    def _whole_environments(self, envs: float) -> int:
+        """Round to whole environments of `agents` rows, at least one."""
+        return max(1, round(envs / self.agents)) * self.agents
 
-    def flaws(self, units: Sequence[int], slots: Sequence[int]) -> tuple[float, ...]:
+    def flaws(self, vector_envs: Sequence[int], slots: Sequence[int]) -> tuple[float, ...]:
         """Rate the flaws of a division into vector envs, most severe first. 0: no flaw.
 
-        units: vector envs per pack. A large difference to the requested batch counts by its size. With rollouts as long
-        as a batch, each further vector env increases it.
+        vector_envs: vector envs per pack. A large difference to the requested batch counts by its size. With rollouts
+        as long as a batch, each further vector env increases it.
         """
-        sizes = self.sizes(units)
-        rows = [size.envs * n for size, n in zip(sizes, units, strict=True)]
+        sizes = self.sizes(vector_envs)
+        rows = [size.envs * n for size, n in zip(sizes, vector_envs, strict=True)]
         batches = [size.batch_rows for size in sizes]
-        least = LEAST_UNIT_ROWS // 2 if self.on_policy else self.least_rows
+        least = LEAST_VECTOR_ENV_ROWS // 2 if self.on_policy else self.least_rows
         thin = min(size.envs * n for size, n in zip(sizes, slots, strict=True)) < least
         error = max(map(self.batch_error, sizes))
         return (
-            any(self.too_old(n, size) for n, size in zip(units, sizes, strict=True)),
+            any(self.too_old(n, size) for n, size in zip(vector_envs, sizes, strict=True)),
             not self.envs and max(rows) > EVEN * min(rows),
             self._uneven(batches),
             error if error > FAR_BATCH else 0.0,
@@ -212,7 +212,7 @@ def plan_actors(
     sizing: Sizing,
     cores: int,
     wanted: int,
-    units_per_actor: int,
+    vector_envs_per_actor: int,
     members: Sequence[int],
     slots: Sequence[int],
 ) -> tuple[Sizing, list[int]]:
@@ -226,16 +226,16 @@ def plan_actors(
         spare = wanted if wanted >= ENOUGH_ACTORS * most else most
         for least, number in ((LEAST_GPU_ROWS, most), (LEAST_SPARE_ROWS, spare)):
             choice = replace(sizing, least_rows=least)
-            actors = _most_actors(choice, number, units_per_actor, members, slots)
-            sizes = choice.sizes([n * units_per_actor for n in actors])
+            actors = _most_actors(choice, number, vector_envs_per_actor, members, slots)
+            sizes = choice.sizes([n * vector_envs_per_actor for n in actors])
             rows = min(size.envs * n for size, n in zip(sizes, slots, strict=True))
             if rows >= least and sum(actors) >= ENOUGH_ACTORS * number:
                 return choice, actors
-    return sizing, _most_actors(sizing, wanted, units_per_actor, members, slots)
+    return sizing, _most_actors(sizing, wanted, vector_envs_per_actor, members, slots)
 
 
 def _most_actors(
-    sizing: Sizing, wanted: int, units_per_actor: int, members: Sequence[int], slots: Sequence[int]
+    sizing: Sizing, wanted: int, vector_envs_per_actor: int, members: Sequence[int], slots: Sequence[int]
 ) -> list[int]:
     """Choose `wanted` actors in total, or the nearest number without flaws.
 
@@ -244,7 +244,7 @@ def _most_actors(
 
     def flaws(actors: Sequence[int]) -> tuple[float, ...]:
         speeds = [n / m for n, m in zip(actors, members, strict=True)]
-        old, *others = sizing.flaws([n * units_per_actor for n in actors], slots)
+        old, *others = sizing.flaws([n * vector_envs_per_actor for n in actors], slots)
         return (old, max(speeds) > EVEN * min(speeds), *others)
 
     most = sum(members) if len(members) > 1 else wanted

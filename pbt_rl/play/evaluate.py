@@ -7,9 +7,9 @@ from pathlib import Path
 
 from pbt_rl.controllers.objectives import mean, spread
 from pbt_rl.display.terminal import counted
-from pbt_rl.envs import registry
+from pbt_rl.envs import lookup
 from pbt_rl.envs.base import EnvSpec
-from pbt_rl.envs.registry import shown_name
+from pbt_rl.envs.lookup import shown_name
 from pbt_rl.errors import ConfigError
 from pbt_rl.learner import build
 from pbt_rl.play.film import best_film
@@ -58,7 +58,7 @@ def evaluate(
     with build.one_thread():
         # The camera films one row, so episodes are played one by one. With many tasks this would take too long.
         most = 1 if filmed is not None and not spec.tasks else MAX_ROWS
-        begins = registry.backend_of(config.env, options)[0].begins
+        begins = lookup.backend_of(config.env, options)[0].begins
         # Episodes of some tasks are 50 times as long as those of others.
         progress = Progress(sys.stderr, begins, alike=not spec.tasks)
         played = play_episodes(policy, options, episodes, seed, filmed, progress, most=most)

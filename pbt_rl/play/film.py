@@ -16,10 +16,10 @@ from typing import IO, Any
 from numpy.typing import NDArray
 
 from pbt_rl.config import Config
-from pbt_rl.envs.base import EnvSpec, StepArrays, Unit, default_shaping_source
+from pbt_rl.envs.base import EnvSpec, StepArrays, VectorEnv, default_shaping_source
 from pbt_rl.envs.films import Camera, film, has_pictures
+from pbt_rl.envs.lookup import EnvOptions
 from pbt_rl.envs.pictures import Picture, fitted
-from pbt_rl.envs.registry import EnvOptions
 from pbt_rl.envs.time_limits import closing
 from pbt_rl.errors import ConfigError, require
 from pbt_rl.play.member import Filmed
@@ -199,14 +199,14 @@ def first_clip(file: IO[bytes]) -> Filmed:
 @contextmanager
 def _filmed(
     begin: Callable[[Camera], Clip | BestFilm], spec: EnvSpec, rows: int, seed: int, options: EnvOptions
-) -> Iterator[tuple[Unit, Clip | BestFilm]]:
+) -> Iterator[tuple[VectorEnv, Clip | BestFilm]]:
     """Yield the vector env and its recorder (see `play.member.Filmed`). begin: camera -> recorder."""
     made = film(spec.env_id, rows, seed, options, default_shaping_source(spec))
     if made is None:
         raise ConfigError(f"--video: {spec.env_id} has no pictures: leave --video out")
-    unit, camera = made
-    with closing(camera), closing(begin(camera)) as recording, closing(unit):
-        yield unit, recording
+    vector_env, camera = made
+    with closing(camera), closing(begin(camera)) as recording, closing(vector_env):
+        yield vector_env, recording
 
 
 def check_clips(config: Config) -> None:

@@ -34,12 +34,12 @@ from pbt_rl.controllers.objectives import mean
 from pbt_rl.envs.base import (
     EnvSpec,
     StepArrays,
-    Unit,
+    VectorEnv,
     default_shaping_source,
     private_step_arrays,
     random_actions,
 )
-from pbt_rl.envs.registry import EnvOptions, evaluation_options, make_unit, probe
+from pbt_rl.envs.lookup import EnvOptions, evaluation_options, make_vector_env, probe
 from pbt_rl.envs.time_limits import closing
 from pbt_rl.errors import ConfigError, environment_code
 from pbt_rl.learner import build
@@ -76,7 +76,14 @@ def load_pack(config: Config, spec: EnvSpec, policy: SavedPolicy, seed: int) -> 
     do not fit the run's config.json or are not finite. Raises CheckpointBroken.
     """
     plan = PackPlan(
-        "cpu", (0,), actors=1, units_per_actor=1, envs_per_policy=1, units_per_batch=1, threads=1, slots=1
+        "cpu",
+        (0,),
+        actors=1,
+        vector_envs_per_actor=1,
+        envs_per_policy=1,
+        vector_envs_per_batch=1,
+        threads=1,
+        slots=1,
     )
     checkpoint, member = policy.checkpoint, policy.member
     if policy.run != Path():
@@ -272,7 +279,7 @@ class Records(Protocol):
         """Record a step. action_RA: the action that led to it, None after the first reset."""
 
 
-Filmed = Callable[[EnvSpec, int, int, EnvOptions], AbstractContextManager[tuple[Unit, Records]]]
+Filmed = Callable[[EnvSpec, int, int, EnvOptions], AbstractContextManager[tuple[VectorEnv, Records]]]
 """(spec, rows, seed, options) -> vector env and the recorder of its first row.
 
 Raises ConfigError if the environment cannot be rendered."""
@@ -321,19 +328,19 @@ def play_episodes(
     else:
         # On a device simulator a row costs little, so each plays one whole episode.
         at_once = min(episodes, episodes if spec.resident and most > 1 else most)
-        rows = -(-at_once // spec.seats) * spec.seats
+        rows = -(-at_once // spec.agents) * spec.agents
         share_R = shares(episodes, rows)
     with ExitStack() as end:
         if progress is not None:
             end.callback(progress.end)
-        unit: Unit
+        vector_env: VectorEnv
         recording: Records | None = None
         if filmed is None:
-            unit = make_unit(spec.env_id, rows, seed, options, default_shaping_source(spec))
-            end.enter_context(closing(unit))
+            vector_env = make_vector_env(spec.env_id, rows, seed, options, default_shaping_source(spec))
+            end.enter_context(closing(vector_env))
         else:
-            unit, recording = end.enter_context(filmed(spec, rows, seed, options))
-        return play(unit, Player(policy), share_R, recording, progress)
+            vector_env, recording = end.enter_context(filmed(spec, rows, seed, options))
+        return play(vector_env, Player(policy), share_R, recording, progress)
 
 
 def counted_objectives(spec: EnvSpec, played: Sequence[PlayedEpisode]) -> list[float]:
@@ -368,21 +375,21 @@ def shares_of_tasks(episodes: int, tasks: int, rows: int) -> list[int]:
 
 
 def play(
-    unit: Unit,
+    vector_env: VectorEnv,
     player: Player,
     share_R: list[int],
     recording: Records | None = None,
     progress: Progress | None = None,
 ) -> list[PlayedEpisode]:
     """Play `share_R[r]` episodes on row r. Return them in row order."""
-    step = private_step_arrays(unit.spec, unit.rows)
+    step = private_step_arrays(vector_env.spec, vector_env.rows)
     played_R: list[list[PlayedEpisode]] = [[] for _ in share_R]
-    unit.reset(step)
+    vector_env.reset(step)
     if recording is not None:
         recording.take(step, None)
     while any(len(played) < share for played, share in zip(played_R, share_R, strict=True)):
         action_RA = player.act(step)
-        unit.step(action_RA, step)
+        vector_env.step(action_RA, step)
         if recording is not None:
             recording.take(step, action_RA)
         if progress is not None:

@@ -17,7 +17,7 @@ from pbt_rl.algos.model_config import ModelConfig
 from pbt_rl.algos.pack import Pack
 from pbt_rl.envs.actions import action_decoder
 from pbt_rl.envs.base import EnvSpec
-from pbt_rl.envs.registry import EnvOptions, evaluation_options, make_raw, probe
+from pbt_rl.envs.lookup import EnvOptions, evaluation_options, make_raw, probe
 from pbt_rl.envs.spaces import Leaf, leaves_of, read_rows
 from pbt_rl.envs.time_limits import closing
 from pbt_rl.envs.values import array_of
@@ -66,7 +66,7 @@ class Policy(play.Policy):
     ) -> None:
         super().__init__(pack, spec, model, seed, greedy=greedy)
         self._loaded: dict[str, Any] | None = None
-        whole = unit_interface(spec) if interface is None else interface
+        whole = vector_env_interface(spec) if interface is None else interface
         self._interface = replace(whole, arrays=tuple(a for a in whole.arrays if a.name not in spec.critic))
 
     def __call__(
@@ -171,7 +171,7 @@ def load_policy(
     with environment_code(config.env):
         options = evaluation_options(config.env, config.env_options)
         spec = probe(config.env, options)
-        interface = gymnasium_interface(spec, options) or unit_interface(spec)
+        interface = gymnasium_interface(spec, options) or vector_env_interface(spec)
     play.warn_of_mistakes(spec)
     pack = load_pack(config, spec, saved, seed)
     policy = Policy(pack, spec, config.model, seed, greedy=greedy, interface=interface)
@@ -210,13 +210,13 @@ def gymnasium_interface(spec: EnvSpec, options: EnvOptions) -> Interface | None:
         return Interface(
             (
                 *(_Array(leaf.name, leaf.path, leaf.shape, reader(leaf)) for leaf in leaves),
-                *unit_interface(replace(spec, obs=added)).arrays,
+                *vector_env_interface(replace(spec, obs=added)).arrays,
             ),
             action_decoder(spaces[1]),
         )
 
 
-def unit_interface(spec: EnvSpec) -> Interface:
+def vector_env_interface(spec: EnvSpec) -> Interface:
     """Return the interface of a vector env: observations of the spec, actions by component."""
 
     def reader(dtype: str) -> Callable[[NDArray[Any], int], NDArray[Any]]:

@@ -41,9 +41,9 @@ from pbt_rl.controllers.changes import Change
 from pbt_rl.controllers.decisions import StateKey
 from pbt_rl.controllers.state import SHARED, TRANSIENT
 from pbt_rl.population.population import Member, Population
+from pbt_rl.population.slot_assignment import Handover
 from pbt_rl.population.slots import Slots
 from pbt_rl.population.store import Elsewhere, Key, Origin, Pin, State, Store
-from pbt_rl.population.turns import Handover
 
 Read = Callable[[], MemberSnapshot]
 Origins = dict[int, Origin]

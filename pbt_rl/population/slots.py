@@ -9,7 +9,7 @@ from typing import Any
 from pbt_rl.controllers.state import SHARED, TRANSIENT
 from pbt_rl.plan import PackPlan
 from pbt_rl.population.population import Member, Population
-from pbt_rl.population.turns import Candidate, Handover, SlotAssigner, first_holders
+from pbt_rl.population.slot_assignment import Candidate, Handover, SlotAssigner, first_holders
 
 
 @dataclass(eq=False)

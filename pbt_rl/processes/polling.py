@@ -103,7 +103,7 @@ class Heartbeat:
         return bool(self._cells[TRAINER_BUSY])
 
     @property
-    def silent_seconds(self) -> float:
+    def heartbeat_age_seconds(self) -> float:
         """Supervisor: seconds since the last heartbeat of a thread with work."""
         # Read `busy` before the trainer's time. Otherwise work that starts in between would look overdue at once.
         main, busy, trainer = (int(self._cells[cell]) for cell in (MAIN_NS, TRAINER_BUSY, TRAINER_NS))

@@ -31,7 +31,8 @@ def check_environment(run: Path, spec: EnvSpec, note: Callable[[str], None], *, 
         gone, new = was.shaping.keys() - spec.shaping.keys(), spec.shaping.keys() - was.shaping.keys()
         found += [f"shaping {name} is gone" for name in sorted(gone)]
         found += [f"shaping {name} is new" for name in sorted(new)]
-        found += [f"agents are {spec.seats}, were {was.seats}"] * (was.seats not in (None, spec.seats))
+        agents = was.seats if was.agents is None else was.agents
+        found += [f"agents are {spec.agents}, were {agents}"] * (agents not in (None, spec.agents))
     if found:
         raise ConfigError(
             f"{spec.env_id} is not what it was when {run} was trained: {'; '.join(found)}. Undo that, or train another "

@@ -12,7 +12,7 @@ runs/NAME/
   .origin          path where the folder was created: it is the user's own run only there, see `RunFolder.is_own`
   logs/            output of actors, learners and environments: actor_0.log, learner_0.log
   report/          output of `pbt-rl report`
-  .lock            locked while a process writes the run, see `record.claim`
+  .lock            locked while a process writes the run, see `record.run_lock`
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from pbt_rl.config import Config, Hypers, undeclared_hypers
 from pbt_rl.controllers.hypers import SHAPING, Values
 from pbt_rl.errors import ConfigError
 from pbt_rl.options.declare import Option, build, table
+from pbt_rl.options.renamed import present_config
 from pbt_rl.options.values import as_type
 
 ORIGIN, CHANGED = ".origin", ".changed"
@@ -200,7 +201,7 @@ def config_from_json(data: object, at_default: Callable[[str], bool] = lambda _:
     known = {option.field: option for option in table(Config, hypers=hypers).values()}
     groups = {option.path[0] for option in known.values() if option.path[1:]}
     found: dict[str, object] = {}
-    for name, value in data.items():
+    for name, value in present_config(data).items():
         if name in groups and not isinstance(value, dict):
             raise ConfigError(f"{name} in config.json should be an object")
         found |= {f"{name}.{inner}": v for inner, v in value.items()} if name in groups else {name: value}

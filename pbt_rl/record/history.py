@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from msgspec import Meta, structs
 
@@ -35,6 +35,7 @@ from pbt_rl.controllers.lineage import Lineage, Node, Noise, mean
 from pbt_rl.controllers.objectives import by_score
 from pbt_rl.controllers.records import Whole, converted, finite
 from pbt_rl.errors import ConfigError
+from pbt_rl.options.renamed import present_config
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.journal import journal_events
 
@@ -82,7 +83,7 @@ class TakenDecision:
 
 
 @dataclass(frozen=True)
-class Turn:
+class TimeSlice:
     """Interval in which a member held a slot. slot: counted over all packs."""
 
     slot: int
@@ -176,6 +177,11 @@ class History:
         start = self.events[0]
         assert isinstance(start, Start)
         return start
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Return the config of the last resume, with the present names of options."""
+        return present_config(self.start.config)
 
     def of(self, kind: type[E]) -> list[E]:
         """Return the events of one kind."""
@@ -299,11 +305,11 @@ class History:
         return lineage, points, decisions
 
     @cached_property
-    def turns(self) -> list[Turn]:
+    def time_slices(self) -> list[TimeSlice]:
         """Pair each slot entry with its exit. Without an exit the interval lasts to the end of the run."""
         slots: dict[tuple[int, int], int] = {}
         holders: dict[int, tuple[int, float]] = {}
-        turns = []
+        time_slices = list[TimeSlice]()
         for event in self.of(SlotChange):
             if event.enters is not None and (event.enters, 0) not in self.lineage:
                 continue
@@ -311,10 +317,12 @@ class History:
             seconds = self.since(event)
             if slot in holders:
                 member, since = holders.pop(slot)
-                turns.append(Turn(slot, member, since, seconds))
+                time_slices.append(TimeSlice(slot, member, since, seconds))
             if event.enters is not None:
                 holders[slot] = event.enters, seconds
-        return turns + [Turn(slot, *holder, self.seconds) for slot, holder in sorted(holders.items())]
+        return time_slices + [
+            TimeSlice(slot, *holder, self.seconds) for slot, holder in sorted(holders.items())
+        ]
 
     @cached_property
     def phases(self) -> list[Phase]:
@@ -323,8 +331,8 @@ class History:
         A member's first phase begins when it first enters a slot. A member that never held a slot has no phase.
         """
         entered: dict[int, float] = {}
-        for turn in self.turns:
-            entered[turn.member] = min(entered.get(turn.member, math.inf), turn.begin_seconds)
+        for one in self.time_slices:
+            entered[one.member] = min(entered.get(one.member, math.inf), one.begin_seconds)
         present: dict[int, tuple[int, float]] = {}
         phases = list[Phase]()
         for taken in self.decisions:
@@ -333,7 +341,7 @@ class History:
                 past, since = present.pop(member)
                 outcome = "on" if number is not None else "completed" if taken.change.completed else "evicted"
                 phases.append(Phase(member, past, since, taken.seconds, taken.objective, outcome))
-            if number is not None and member not in present and (not self.turns or member in entered):
+            if number is not None and member not in present and (not self.time_slices or member in entered):
                 first = all(phase.member != member for phase in phases)
                 present[member] = number, entered.get(member, taken.seconds) if first else taken.seconds
         return phases + [Phase(m, *begun, self.seconds, None, None) for m, begun in present.items()]
@@ -381,7 +389,7 @@ class History:
         return self.ranking[0] if self.ranking else None
 
     @property
-    def finals(self) -> Mapping[int, float]:
+    def final_scores(self) -> Mapping[int, float]:
         """Return the final evaluation means, by member."""
         return {} if self.final is None else self.final.means
 
@@ -389,7 +397,7 @@ class History:
         """Return a member's final evaluation mean, or its last known objective if it has none."""
         if member is None or member not in self.last:
             return None
-        final = finite(self.finals.get(member))
+        final = finite(self.final_scores.get(member))
         return self.objective(self.last[member]) if final is None else final
 
     @cached_property
@@ -424,7 +432,7 @@ class History:
 
     @cached_property
     def _ranked(self) -> list[int]:
-        return by_score({m: self.objective(node) for m, node in self.last.items()}, self.finals)
+        return by_score({m: self.objective(node) for m, node in self.last.items()}, self.final_scores)
 
     @cached_property
     def varied(self) -> list[str]:

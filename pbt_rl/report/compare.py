@@ -30,8 +30,8 @@ from pbt_rl.report.style import INK, STYLE, frames_axis, new_figure, plain, png,
 
 NO_DIFFERENCE = frozenset(
     {
-        "seed", "name", "out", "overwrite", "resume", "figures", "track", "devices", "actors", "units_per_actor",
-        "envs_per_unit", "actor_timeout_seconds", "learner_timeout_seconds", "max_actor_restarts",
+        "seed", "name", "out", "overwrite", "resume", "figures", "track", "devices", "actors", "vector_envs_per_actor",
+        "envs_per_vector_env", "actor_timeout_seconds", "learner_timeout_seconds", "max_actor_restarts",
         "save_every_seconds", "save_every_frames", "keep_checkpoints", "evaluate_every_frames",
         "evaluate_video", "learner.threads", "learner.packing",
     }
@@ -60,7 +60,7 @@ def mean_objective(run: History) -> float | None:
     return fmean(known) if known else None
 
 
-def mean_and_deviation(numbers: Sequence[float]) -> str:
+def mean_and_std(numbers: Sequence[float]) -> str:
     """Format `mean ± sample std`, or a single number."""
     if not numbers:
         return "-"
@@ -69,7 +69,7 @@ def mean_and_deviation(numbers: Sequence[float]) -> str:
 
 def groups(runs: Sequence[History]) -> list[Group]:
     """Group the runs, in the order of each group's first run."""
-    options = [dict(_flat(run.start.config)) for run in runs]
+    options = [dict(_flat(run.config)) for run in runs]
     keys = _keys(options, NO_DIFFERENCE | {DRAWS})
     by_seed = {(key, one.get("seed")): one.get(DRAWS) for key, one in zip(keys, options, strict=True)}
     if any(by_seed[key, o.get("seed")] != o.get(DRAWS) for key, o in zip(keys, options, strict=True)):
@@ -288,8 +288,8 @@ def _group_row(group: Group) -> dict[str, Any]:
         "group": group.label,
         "differs in": group.options,
         "runs": len(group.runs),
-        "best score": mean_and_deviation(scores),
-        "mean objective of members": mean_and_deviation(means),
+        "best score": mean_and_std(scores),
+        "mean objective of members": mean_and_std(means),
         "frames of each": short(fmean(run.frames for run in group.runs)),
         "time": clock(fmean(run.training_seconds for run in group.runs)),
     }

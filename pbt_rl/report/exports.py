@@ -37,7 +37,7 @@ def files(history: History) -> dict[str, str]:
             for e in history.evaluations
         ],
         "decisions.csv": decisions(history),
-        "slots.csv": [vars(turn) for turn in history.turns],
+        "slots.csv": [vars(time_slice) for time_slice in history.time_slices],
         "phases.csv": [vars(phase) for phase in history.phases],
     }
     unit = history.options.unit
@@ -75,7 +75,7 @@ def members(history: History) -> list[dict[str, Any]]:
                 "member": member,
                 **({"group": group} if history.controls else {}),
                 "objective": history.objective(node),
-                **({"final": finite(history.finals.get(member))} if history.finals else {}),
+                **({"final": finite(history.final_scores.get(member))} if history.final_scores else {}),
                 "return": None if now is None else finite(now.raw_return),
                 "length": None if now is None else finite(now.length_steps),
                 "episodes": now.episodes if now else points[-1].episodes if points else None,

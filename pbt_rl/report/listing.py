@@ -15,9 +15,9 @@ from pbt_rl.config import number_of_controls
 from pbt_rl.controllers.events import End, Event, Progress, Start, decode_event
 from pbt_rl.controllers.objectives import by_score
 from pbt_rl.controllers.records import NOT_JSON, Whole, finite
-from pbt_rl.record.claim import is_held
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.journal import check_file
+from pbt_rl.record.run_lock import is_held
 
 T = TypeVar("T")
 PLANNED_ENDS = ("frames", "steps", "seconds", "objective", "all members are done")
@@ -119,9 +119,11 @@ def _row(path: Path) -> RunRow:
         if told is not None and told.members:
             own = [one for one in told.members if one.member < population]
             objectives = {one.member: one.objective for one in own}
-            finals = {one.member: one.final.mean for one in own if isinstance(one, _Member) and one.final}
-            for named in by_score(objectives, finals)[:1]:
-                best, final = finite(objectives[named]), finite(finals.get(named))
+            final_scores = {
+                one.member: one.final.mean for one in own if isinstance(one, _Member) and one.final
+            }
+            for named in by_score(objectives, final_scores)[:1]:
+                best, final = finite(objectives[named]), finite(final_scores.get(named))
         ended = end or (summary.ended if summary else None)
         state = state or _state(folder, ended, summary, begun=last is not None)
     except _Broken as broken:

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from pbt_rl.display.drawing import Drawing
 from pbt_rl.errors import ConfigError
-from pbt_rl.record.claim import is_held
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.history import read_run
+from pbt_rl.record.run_lock import is_held
 from pbt_rl.report.page import page, picture
 from pbt_rl.report.pictures import PICTURES, Picture
 

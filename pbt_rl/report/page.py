@@ -353,7 +353,7 @@ def _config(history: History) -> str:
     source = f"; source {history.start.git}" if history.start.git else ""
     return (
         f'<p class="caption">{escape(versions + source)}</p><details><summary>config.json</summary>'
-        f"<pre>{escape(json.dumps(history.start.config, indent=2))}</pre></details>"
+        f"<pre>{escape(json.dumps(history.config, indent=2))}</pre></details>"
     )
 
 

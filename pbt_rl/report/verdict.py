@@ -90,7 +90,7 @@ def scores(history: History) -> tuple[dict[int, float], dict[int, float]]:
 
     Scores are those of the final evaluation, or of training if there was none.
     """
-    known = history.finals or {m: o for m in history.last if (o := history.score(m)) is not None}
+    known = history.final_scores or {m: o for m in history.last if (o := history.score(m)) is not None}
     finite = {m: score for m, score in known.items() if math.isfinite(score)}
     return (
         {m: s for m, s in finite.items() if m not in history.controls},

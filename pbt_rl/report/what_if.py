@@ -13,7 +13,7 @@ from pathlib import Path
 from pbt_rl.config import Config
 from pbt_rl.controllers.decide import Mismatch, audit_decisions
 from pbt_rl.controllers.decisions import Decision, Replace
-from pbt_rl.controllers.registry import controller_entry
+from pbt_rl.controllers.lookup import controller_entry
 from pbt_rl.display.terminal import counted
 from pbt_rl.errors import ConfigError, require
 from pbt_rl.options.declare import Option, changed, over, table

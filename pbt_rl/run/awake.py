@@ -108,7 +108,7 @@ class Starved:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._began, self._waited = clock, float("-inf"), 0.0
 
-    def of_silence(self, seconds: float, counted: float, pid: int) -> float:
+    def of_heartbeat_age(self, seconds: float, counted: float, pid: int) -> float:
         """Return `counted` seconds minus the waits for a core, but at least the share LEAST_COUNTED.
 
         Call it once a second. seconds: since the last heartbeat; a newer heartbeat restarts the count. pid: of the

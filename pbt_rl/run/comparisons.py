@@ -25,7 +25,7 @@ from pbt_rl.controllers.decisions import Controller, Decision
 from pbt_rl.controllers.hypers import Values
 from pbt_rl.display.terminal import in_words
 from pbt_rl.population.dispatch import Dispatch
-from pbt_rl.population.matchups.run import RunMatchups
+from pbt_rl.population.matchups.run_matchups import RunMatchups
 from pbt_rl.population.population import Population
 from pbt_rl.population.slots import Slots
 from pbt_rl.population.store import State
@@ -84,11 +84,11 @@ class Comparisons:
         self._spread = resolved.spread
         """Learners are on other machines with other clocks, and members move to free slots."""
         self.dispatch = Dispatch(population, self.slots, self._send)
-        seats = resolved.spec.seats
+        agents = resolved.spec.agents
         self.matchups = (
             None
-            if seats == 1
-            else RunMatchups(config, resolved.plan.packs, seats, self.slots, population.ratings)
+            if agents == 1
+            else RunMatchups(config, resolved.plan.packs, agents, self.slots, population.ratings)
         )
         """None for single-agent environments."""
         self.replacement_times = deque[float](maxlen=REPLACEMENT_TIMES)

@@ -11,7 +11,7 @@ from typing import Any
 from pbt_rl.actors.messages import Load
 from pbt_rl.controllers.hypers import SHAPING, Values, with_shaping
 from pbt_rl.errors import ConfigError
-from pbt_rl.learner.continuation import unit_rows
+from pbt_rl.learner.continuation import vector_env_rows
 from pbt_rl.plan import Plan
 from pbt_rl.population.dispatch import Read
 from pbt_rl.record.checkpoints import Checkpoint, NetNames
@@ -81,18 +81,22 @@ class Continued:
             slots,
             values,
             learners=self.state["learners"] if same_plan else (),
-            units=self.units(plan) if same_plan else (),
+            vector_envs=self.vector_envs(plan) if same_plan else (),
             resumes=self.resumes,
             seconds=seconds,
         )
 
-    def units(self, plan: Plan) -> Sequence[Any]:
+    def vector_envs(self, plan: Plan) -> Sequence[Any]:
         """Return the saved states of the vector envs, actor by actor; none if their layout has changed."""
         saved: list[list[Any]] = self.state["units"]
-        rows = [unit_rows(unit) for learner in self.state["learners"] for unit in learner.get("units", ())]
-        same = rows == [pack.rows for pack in plan.packs for _ in range(pack.units)] and [
-            len(units) for units in saved
-        ] == [pack.units_per_actor for pack in plan.packs for _ in range(pack.actors)]
+        rows = [
+            vector_env_rows(vector_env)
+            for learner in self.state["learners"]
+            for vector_env in learner.get("units", ())
+        ]
+        same = rows == [pack.rows for pack in plan.packs for _ in range(pack.vector_envs)] and [
+            len(vector_envs) for vector_envs in saved
+        ] == [pack.vector_envs_per_actor for pack in plan.packs for _ in range(pack.actors)]
         return saved if same else ()
 
     def found(self) -> str:

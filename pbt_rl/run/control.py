@@ -94,7 +94,7 @@ def around(
 def check(config: Config, spec: EnvSpec, _plan: Plan) -> None:
     """Raise ConfigError if controls would be opponents of the population."""
     why = f"the members of {config.env} play each other, so controls would be opponents of the population"
-    fits = not config.controls or spec.seats == 1
+    fits = not config.controls or spec.agents == 1
     require(fits, "control", f"{config.control:g}", f"{why}: leave it out")
 
 

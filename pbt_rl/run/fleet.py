@@ -108,16 +108,16 @@ class Fleet(Protocol):
     def restart_actor(self, actor: int) -> None:
         """Replace an actor that died or hangs."""
 
-    def fence(self, pack: int) -> None:
+    def kill(self, pack: int) -> None:
         """Kill a learner and its actors, and drop their messages."""
 
     def replace_learner(self, pack: int, start: Start) -> None:
-        """Start a learner and its actors anew, once they are fenced."""
+        """Start a learner and its actors anew, once they are killed."""
 
     def waits(self, pack: int, /) -> bool:
         """Check whether a pack waits for a machine."""
 
-    def silent_seconds(self, pack: int, /) -> float:
+    def heartbeat_age_seconds(self, pack: int, /) -> float:
         """Return the seconds since a learner's last heartbeat."""
 
     def learns(self) -> bool:
@@ -136,7 +136,7 @@ class Fleet(Protocol):
     def settled(self) -> bool:
         """True if a run stopped now resumes bit for bit; in serial mode only between two batches."""
 
-    def save_units(self) -> list[Any]:
+    def save_vector_envs(self) -> list[Any]:
         """Return the states of all vector envs, actor by actor; an empty list if they cannot be saved."""
 
     def close(self, *, at_once: bool = False) -> None:
@@ -260,27 +260,27 @@ class ProcessFleet(LocalFleet):
             yield from self._hung_learners()
             yield from self._hung_actors()
 
-    def silent_seconds(self, pack: int) -> float:
+    def heartbeat_age_seconds(self, pack: int) -> float:
         """Return the seconds without time in which this process did not run or the learner waited for a CPU."""
-        return self._silence(self.learners[pack], self.memory.heartbeats[pack].silent_seconds)
+        return self._heartbeat_age(self.learners[pack], self.memory.heartbeats[pack].heartbeat_age_seconds)
 
     def learns(self) -> bool:
         """Check whether a learner has a batch to learn from."""
         return any(heartbeat.learns for heartbeat in self.memory.heartbeats)
 
-    def _silence(self, child: LearnerChild | ActorChild, seconds: float) -> float:
+    def _heartbeat_age(self, child: LearnerChild | ActorChild, seconds: float) -> float:
         """Return the seconds without a heartbeat, less the time in which a child waited for a CPU."""
         counted = self._awake.of_last(seconds)
         if counted < GAP_SECONDS:
             return counted
         try:
-            return self._starved[child.label].of_silence(seconds, counted, child.pid)
+            return self._starved[child.label].of_heartbeat_age(seconds, counted, child.pid)
         except OSError:  # it never began, and is about to be seen to end
             return counted
 
     def _hung_learners(self) -> Iterator[LearnerLost]:
         for pack, learner in enumerate(self.learners):
-            seconds = self.silent_seconds(pack)
+            seconds = self.heartbeat_age_seconds(pack)
             if seconds > self._learner_timeout * (1 if pack in self._ready else STARTS):
                 doing = "made no progress" if pack in self._ready else "was not ready"
                 limit = f"--learner-timeout-seconds {self._learner_timeout:g}"
@@ -289,7 +289,9 @@ class ProcessFleet(LocalFleet):
     def _hung_actors(self) -> Iterator[ActorFailed]:
         for index, record in enumerate(self.memory.actors):
             # It steps its vector envs one after another: while one has a heartbeat, the others wait.
-            seconds = self._silence(self.actors[index], min([box.seconds_silent() for box in record.boxes]))
+            seconds = self._heartbeat_age(
+                self.actors[index], min([box.heartbeat_age_seconds() for box in record.boxes])
+            )
             has_work = not all(box.learner_has_turn for box in record.boxes)
             if has_work and seconds > self._timeout:
                 text = f"actor {index} took no step for {seconds:.0f} s"
@@ -308,7 +310,7 @@ class ProcessFleet(LocalFleet):
         record.setup = replace(record.setup, seeds=seeds)
         self.actors[actor] = self._start_actor(actor)
 
-    def fence(self, pack: int) -> None:
+    def kill(self, pack: int) -> None:
         own: list[LearnerChild | ActorChild] = [self.learners[pack]]
         own += [self.actors[actor] for actor in self._actors_of(pack)]
         for child in own:
@@ -329,7 +331,7 @@ class ProcessFleet(LocalFleet):
 
     settled = True
 
-    def save_units(self) -> list[Any]:
+    def save_vector_envs(self) -> list[Any]:
         """Return no states, because environments keep running during a save."""
         return []
 

@@ -142,7 +142,7 @@ class InlineFleet(LocalFleet):
         for actor in () if self._paused else pack.actors:
             try:
                 with self._there():
-                    actor.turn()
+                    actor.iterate()
             except EnvSetupError:
                 raise
             except (Exception, SystemExit) as error:
@@ -156,7 +156,7 @@ class InlineFleet(LocalFleet):
     def _learn(pack: InlinePack) -> None:
         """Run one step of a learner, isolated from torch modes and defaults that an environment has set."""
         with own_torch():
-            pack.learner.turn()
+            pack.learner.iterate()
 
     def send(self, pack: int, message: ToLearner) -> None:
         self._paused = self._paused or isinstance(message, PauseTraining)
@@ -166,14 +166,14 @@ class InlineFleet(LocalFleet):
         """Fail, because an error of an environment ends a serial run."""
         raise AssertionError(actor)
 
-    def fence(self, pack: int) -> None:
+    def kill(self, pack: int) -> None:
         """Fail, because learners run in this process."""
         raise AssertionError(pack)
 
     def replace_learner(self, pack: int, _start: Start) -> None:
         raise AssertionError(pack)
 
-    def silent_seconds(self, _pack: int) -> float:
+    def heartbeat_age_seconds(self, _pack: int) -> float:
         """Return 0, because learners run in this process."""
         return 0.0
 
@@ -186,12 +186,12 @@ class InlineFleet(LocalFleet):
         """True if all packs have made equal progress, because a resumed run starts with the first one."""
         return self._going == 0 and all(pack.learner.between_batches for pack in self.packs)
 
-    def save_units(self) -> list[Any]:
+    def save_vector_envs(self) -> list[Any]:
         """Return the states; an empty list if an environment's `save_state` raises or does not return JSON types."""
         try:
             with self._there():
-                units = [actor.save() for pack in self.packs for actor in pack.actors]
-            _check_json(as_json_types(units))
+                vector_envs = [actor.save() for pack in self.packs for actor in pack.actors]
+            _check_json(as_json_types(vector_envs))
         except Exception as error:  # noqa: BLE001 - user code: save the run without it
             if not self._said_unsaved:
                 self._said_unsaved = True
@@ -202,7 +202,7 @@ class InlineFleet(LocalFleet):
                     )
                 )
             return []
-        return [] if any(state is None for states in units for state in states) else units
+        return [] if any(state is None for states in vector_envs for state in states) else vector_envs
 
     def close(self, *, at_once: bool = False) -> None:  # noqa: ARG002 - the time is limited anyway
         """Close everything; leave an environment that does not close in time."""

@@ -22,16 +22,16 @@ PER_CHILD = 3
 """Descriptors per process: socket, connection to the keeper, pidfd."""
 
 
-def descriptors_needed(plan: Plan, members: int, seats: int) -> int:
+def descriptors_needed(plan: Plan, members: int, agents: int) -> int:
     """Return the maximum number of files that the supervisor opens, in addition to those open now."""
     shared = 1 + SEGMENTS  # the pool of states
     record = members + 6  # TensorBoard files; journal, locks, a checkpoint
-    per_pack = 2 + MAPPED * (1 + (seats > 1))  # shaping, eventfd; heartbeat, table of matchups
-    units = sum(
-        pack.actors * (1 + MAPPED * pack.units_per_actor) for pack in plan.packs
+    per_pack = 2 + MAPPED * (1 + (agents > 1))  # shaping, eventfd; heartbeat, table of matchups
+    vector_envs = sum(
+        pack.actors * (1 + MAPPED * pack.vector_envs_per_actor) for pack in plan.packs
     )  # eventfds, mailboxes
     children = PER_CHILD * (sum(pack.actors for pack in plan.packs) + len(plan.packs))
-    return shared + record + per_pack * len(plan.packs) + units + children + RESERVE
+    return shared + record + per_pack * len(plan.packs) + vector_envs + children + RESERVE
 
 
 def allow_open_files(needed: int) -> None:
@@ -41,7 +41,7 @@ def allow_open_files(needed: int) -> None:
     if hard != resource.RLIM_INFINITY and wanted > hard:
         raise ConfigError(
             f"this run needs about {wanted} open files, but the limit is {hard} (ulimit -Hn): raise it, or use "
-            "fewer policies, actors or vector envs (--num-policies, --actors, --units-per-actor)"
+            "fewer policies, actors or vector envs (--num-policies, --actors, --vector-envs-per-actor)"
         )
     target = max(wanted, COMFORTABLE if hard == resource.RLIM_INFINITY else min(COMFORTABLE, hard))
     if soft != resource.RLIM_INFINITY and soft < target:
@@ -50,5 +50,5 @@ def allow_open_files(needed: int) -> None:
 
 def check_start(resolved: ResolvedRun) -> None:
     """Raise the limit of open files, and check memory. Raises ConfigError if this machine is too small."""
-    allow_open_files(descriptors_needed(resolved.plan, resolved.config.members, resolved.spec.seats))
+    allow_open_files(descriptors_needed(resolved.plan, resolved.config.members, resolved.spec.agents))
     check_memory(resolved)

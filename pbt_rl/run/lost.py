@@ -1,6 +1,6 @@
 """Replacement of learners and actors that died or hang, within limits.
 
-    LearnerLost -> fence: kill it and its actors    its messages are no longer read
+    LearnerLost -> kill it and its actors    its messages are no longer read
                 -> abandon a checkpoint in progress
                 -> Dispatch.lost                    settle pending decisions
                 -> a new learner and new actors     load the restore point of each member (`population.store.Origin`)
@@ -71,7 +71,7 @@ class LostLearners:
         Raises ConfigError if it failed before training because of a user error.
         """
         self._leaving.pop(lost.pack, None)
-        fleet.fence(lost.pack)
+        fleet.kill(lost.pack)
         self.comparisons.slots.serving.discard(lost.pack)
         if lost.user_error and lost.pack not in self._trained:
             raise ConfigError(lost.text)

@@ -35,7 +35,7 @@ class Start:
     """Hypers of a slot without a member."""
     learners: Sequence[Mapping[str, Any]] = ()
     """Per pack: saved state of its learner. Empty if the plan has changed."""
-    units: Sequence[Any] = ()
+    vector_envs: Sequence[Any] = ()
     """Per vector env, actor by actor: saved state of its environments. Empty if they cannot be saved."""
     resumes: int = 0
     """Times that the run was resumed. The seeds of processes depend on it."""
@@ -165,16 +165,16 @@ class Memory:
     def _actor(self, number: int, index: int, seed: np.random.SeedSequence) -> ActorRecord:
         """Create the mailboxes and setup of an actor. number: of the pack. index: of the actor in the pack."""
         config, spec, pack = self._resolved.config, self._resolved.spec, self._resolved.plan.packs[number]
-        shared, units = self._packs[number], pack.units_per_actor
-        boxes = [Mailbox.create(spec, pack.rows, f"mailbox-{number}-{index}") for _ in range(units)]
+        shared, vector_envs = self._packs[number], pack.vector_envs_per_actor
+        boxes = [Mailbox.create(spec, pack.rows, f"mailbox-{number}-{index}") for _ in range(vector_envs)]
         self._fds += [box.fd for box in boxes]
-        first_unit = index * units
+        first_vector_env = index * vector_envs
         setup = ActorSetup(
             spec=spec,
             options=self._resolved.options,
             policies=pack.slots,
             envs_per_policy=pack.envs_per_policy,
-            seeds=tuple(int(x) for x in seed.generate_state(units)),
+            seeds=tuple(int(x) for x in seed.generate_state(vector_envs)),
             mailbox_fds=tuple(box.fd for box in boxes),
             shaping_fd=shared.shaping_fd,
             wake_fd=self._eventfd(),
@@ -182,11 +182,11 @@ class Memory:
             spread_phases=config.random_phases,
             matchup_fd=-1 if shared.matchup is None else shared.matchup.fd,
             matchup_shape=(0, 0, 0) if shared.matchup is None else shared.matchup.shape,
-            first_unit=first_unit,
-            first_row=sum(p.units * p.rows for p in self._resolved.plan.packs[:number])
-            + first_unit * pack.rows,
-            saved=tuple(self._start.units[len(self.actors) + index]) if self._start.units else (),
-            grows=config.mode == "async",
+            first_vector_env=first_vector_env,
+            first_row=sum(p.vector_envs * p.rows for p in self._resolved.plan.packs[:number])
+            + first_vector_env * pack.rows,
+            saved=tuple(self._start.vector_envs[len(self.actors) + index]) if self._start.vector_envs else (),
+            lazy=config.mode == "async",
         )
         return ActorRecord(number, setup, boxes)
 

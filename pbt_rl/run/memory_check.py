@@ -37,7 +37,7 @@ EVALUATION_BYTES = 360 * MIB
 CUDA_BYTES = 700 * MIB
 """Device memory of the CUDA context and the library workspaces of three threads."""
 REMEDY = (
-    "use fewer environments (--envs-per-unit), time slices (--slots), a smaller --learner.batch, or fewer "
+    "use fewer environments (--envs-per-vector-env), time slices (--slots), a smaller --learner.batch, or fewer "
     "--num-policies"
 )
 ACTOR_BYTES = 45 * 2**20
@@ -214,7 +214,9 @@ def pack_bytes(config: Config, spec: EnvSpec, plan: PackPlan) -> PackBytes:
     replay = (
         0
         if auxiliary is None
-        else auxiliary.replay.device_bytes(layouts, plan.units, plan.slots, plan.envs_per_policy, components)
+        else auxiliary.replay.device_bytes(
+            layouts, plan.vector_envs, plan.slots, plan.envs_per_policy, components
+        )
     )
     steps = [(np.dtype(array.dtype), array.shape) for array in step_array_specs(spec).values()]
     # Inference batches captured as CUDA graphs use one more rollout, which belongs to no vector env.
@@ -223,21 +225,25 @@ def pack_bytes(config: Config, spec: EnvSpec, plan: PackPlan) -> PackBytes:
     return PackBytes(
         rollouts=rollouts * _rollout_bytes(spec, config.learner.rollout, plan.rows, net.state_size)
         + spec.resident * plan.rows * _episode_bytes(spec, config.learner.rollout, net.state_size, on_device)
-        + plan.units * plan.rows * _size(layout.stored for layout in layouts.values() if layout.stack > 1),
+        + plan.vector_envs
+        * plan.rows
+        * _size(layout.stored for layout in layouts.values() if layout.stack > 1),
         replay=replay,
         weights=plan.slots * (state + copies) + together * (4 * numbers + smaller),
         update=together * _update_bytes(config, spec, plan, net, dtype)
         + on_device * OPTIMIZER_VECTORS * together * 4 * numbers,
         parked=(len(plan.members) - plan.slots) * state,
-        mailboxes=plan.units * plan.rows * (_size(steps) + 4 * components),
-        environments=plan.environments // spec.seats * ENVIRONMENT_BYTES.get(family, SMALL_ENVIRONMENT_BYTES),
+        mailboxes=plan.vector_envs * plan.rows * (_size(steps) + 4 * components),
+        environments=plan.environments
+        // spec.agents
+        * ENVIRONMENT_BYTES.get(family, SMALL_ENVIRONMENT_BYTES),
         actors=plan.actors * ACTOR_BYTES,
     )
 
 
 def rollouts_of(config: Config, plan: PackPlan) -> int:
     """Return the number of rollout buffers of a learner."""
-    return max(plan.units, 1) + (2 * plan.units_per_batch if config.mode == "async" else 0)
+    return max(plan.vector_envs, 1) + (2 * plan.vector_envs_per_batch if config.mode == "async" else 0)
 
 
 def _rollout_bytes(spec: EnvSpec, steps: int, rows: int, state_size: int) -> int:
@@ -272,7 +278,7 @@ def _size(arrays: Iterable[tuple[torch.dtype | np.dtype[Any], tuple[int, ...]]])
 def _update_bytes(config: Config, spec: EnvSpec, plan: PackPlan, net: PolicyNet, dtype: torch.dtype) -> int:
     """Return the bytes of one optimiser step of a policy: observations of batch and minibatch, activations."""
     batch = plan.batch_rows * config.learner.rollout
-    parts = 1 if config.algorithm.learns_per_unit else config.learner.minibatches
+    parts = 1 if config.algorithm.learns_per_vector_env else config.learner.minibatches
     stored = _size(layout.stored for layout in obs_layouts(spec).values())
     kept = _kept_for_backward(spec, net, dtype)
     copies = 2 if parts > 1 else 1

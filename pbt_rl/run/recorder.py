@@ -25,7 +25,7 @@ from pbt_rl.options.declare import walk
 from pbt_rl.options.values import displayed
 from pbt_rl.play.games.run import recorded_late
 from pbt_rl.population.population import Population
-from pbt_rl.population.turns import Handover
+from pbt_rl.population.slot_assignment import Handover
 from pbt_rl.record.append import Outage, reason
 from pbt_rl.record.checkpoint_writer import Written
 from pbt_rl.record.folder import RunFolder, to_json
@@ -125,7 +125,7 @@ class Recorder:
             for line in first.described():
                 self.note(line)
         if continued is not None:
-            anew = not continued.units(self._resolved.plan)
+            anew = not continued.vector_envs(self._resolved.plan)
             self.note(f"{continued.found()}{'; environments start new episodes' if anew else ''}")
             given, tuned = continued.given(self._resolved.spec.shaping), tuned_table(self._resolved)
             self.write(

@@ -11,19 +11,19 @@ from pbt_rl.config import Config, check_divergence
 from pbt_rl.controllers.decisions import Controller
 from pbt_rl.controllers.entry import ControllerContext
 from pbt_rl.controllers.hypers import HyperSpec, Values, hyper_table, shaping_table, with_shaping
-from pbt_rl.controllers.registry import controller_entry
+from pbt_rl.controllers.lookup import controller_entry
 from pbt_rl.controllers.starts import started
 from pbt_rl.controllers.state import restore_state
 from pbt_rl.controllers.tuning import chosen
 from pbt_rl.envs.base import EnvSpec
-from pbt_rl.envs.registry import EnvOptions, probe
+from pbt_rl.envs.lookup import EnvOptions, probe
 from pbt_rl.errors import environment_code, require
 from pbt_rl.learner.own_loss import check_network
-from pbt_rl.learner.simulators import run as rows_of_simulators
+from pbt_rl.learner.simulators import plan as rows_of_simulators
 from pbt_rl.plan import Machine, Plan, make_plan
 from pbt_rl.play.games import run as games
-from pbt_rl.population.matchups import run as matchups
-from pbt_rl.population.matchups.run import ratings_of
+from pbt_rl.population.matchups import run_matchups as matchups
+from pbt_rl.population.matchups.run_matchups import ratings_of
 from pbt_rl.population.population import Population
 from pbt_rl.record.journal import journal_events
 from pbt_rl.run import control
@@ -111,7 +111,7 @@ class ResolvedRun:
         options = config.env_options
         with environment_code(config.env):
             spec = probe(config.env, options)
-        plan = make_plan(config, machine, spec.seats, rows_of_simulators.lay_out if spec.resident else None)
+        plan = make_plan(config, machine, spec.agents, rows_of_simulators.lay_out if spec.resident else None)
         for check in (control.check, games.check, matchups.check, rows_of_simulators.check):
             check(config, spec, plan)
         # Find an unusable network before the start.

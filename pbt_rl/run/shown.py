@@ -14,16 +14,16 @@ from pbt_rl.algos.encoders import CNNS, is_grid, is_image, is_text
 from pbt_rl.config import Config, LearnerConfig
 from pbt_rl.config.budget import in_frames
 from pbt_rl.controllers.hypers import OFF, HyperSpec, Values
-from pbt_rl.controllers.registry import controller_entry
+from pbt_rl.controllers.lookup import controller_entry
 from pbt_rl.controllers.tuning import chosen
 from pbt_rl.display.terminal import counted
 from pbt_rl.envs.base import ACTION_MASK, LAST, EnvSpec
-from pbt_rl.envs.registry import FAMILIES, SHORT_NAMES, backend_of
+from pbt_rl.envs.lookup import FAMILIES, SHORT_NAMES, backend_of
 from pbt_rl.learner.build import normalized_obs, obs_layouts
 from pbt_rl.options.declare import table
 from pbt_rl.options.words import as_words
 from pbt_rl.plan import PackPlan
-from pbt_rl.population.matchups import run as matchups
+from pbt_rl.population.matchups import run_matchups as matchups
 from pbt_rl.registry import CONTROLLERS, READY_RULES, RULES
 from pbt_rl.run import control
 from pbt_rl.run.memory_check import memory_notes
@@ -37,7 +37,7 @@ def page(resolved: ResolvedRun, first: Values) -> Iterator[str]:
     yield from describe_values(resolved, first)
     yield "options that differ from the defaults (set by a recipe or by you; --format toml prints all):"
     config = resolved.config
-    unread = ENVIRONMENT_GROUPS - read_groups(config.env, resolved.spec.seats)
+    unread = ENVIRONMENT_GROUPS - read_groups(config.env, resolved.spec.agents)
     for one in table(config).values():
         group, value = one.path[0], one.of(config)
         shown = group not in unread and (group != "hypers" or one.path[-1] in resolved.table)
@@ -102,7 +102,7 @@ def describe_comparisons(resolved: ResolvedRun) -> list[str]:
     )
     times = f", at most {number:,} times" if number and pbt.period_growth == 1 else ""
     lines = [f"members are compared {when}{times}: --controller {config.controller}, {rules}"]
-    if spec.seats == 1:
+    if spec.agents == 1:
         limit = f": up to {episodes:,} frames" if episodes else ""
         lines.append(f"a comparison needs one episode in each of a member's {each} environments{limit}")
     late, needed = "", first * config.num_policies
@@ -180,11 +180,11 @@ ENVIRONMENT_GROUPS = frozenset(name for family in FAMILIES.values() for name in 
 """Option groups that only some environment families use."""
 
 
-def read_groups(env: str, seats: int) -> frozenset[str]:
-    """Return the groups of `ENVIRONMENT_GROUPS` that this environment uses. seats: agents per environment."""
+def read_groups(env: str, agents: int) -> frozenset[str]:
+    """Return the groups of `ENVIRONMENT_GROUPS` that this environment uses. agents: agents per environment."""
     family = FAMILIES.get(str(SHORT_NAMES.get(env, env)).partition("/")[0])
     own = {*family.option_groups} if family is not None else set()
-    return frozenset(own | {"matchup"} if seats > 1 else own - {"matchup"})
+    return frozenset(own | {"matchup"} if agents > 1 else own - {"matchup"})
 
 
 # -- the plan --------------------------------------------------------------------------------------------
@@ -194,24 +194,26 @@ def describe_plan(resolved: ResolvedRun) -> list[str]:
     """Describe the members, actors and threads of each device, and add notes and warnings."""
     spec, plan, config = resolved.spec, resolved.plan, resolved.config
     resident = sum(pack.slots for pack in plan.packs)
-    turns = f" ({resident} on the devices at a time)" if resident < config.members else ""
+    at_a_time = f" ({resident} on the devices at a time)" if resident < config.members else ""
     controls = f" and {counted(config.controls, 'control')}" if config.controls else ""
     first_line = (
-        f"{config.env}: {counted(config.num_policies, 'policy', 'policies')}{controls}{turns}, "
+        f"{config.env}: {counted(config.num_policies, 'policy', 'policies')}{controls}{at_a_time}, "
         f"{config.algo}, {config.mode}; "
-        f"{counted(plan.actors, 'actor')}, {counted(plan.environments // spec.seats, 'environment')}"
-        f"{f' of {spec.seats} agents' if spec.seats > 1 else ''} on {counted(plan.cpus, 'core')}; "
+        f"{counted(plan.actors, 'actor')}, {counted(plan.environments // spec.agents, 'environment')}"
+        f"{f' of {spec.agents} agents' if spec.agents > 1 else ''} on {counted(plan.cpus, 'core')}; "
         f"1 step = {counted(spec.frame_skip, 'frame')}"
     )
     lines = [first_line]
     for number, pack in enumerate(plan.packs):
         steps = pack.batch_rows * config.learner.rollout
-        units = f"{counted(pack.units_per_actor, 'vector env')} of {pack.envs_per_policy}"
-        by = "1 simulator on the device" if pack.groups else f"{counted(pack.actors, 'actor')} x {units}"
+        vector_envs = f"{counted(pack.vector_envs_per_actor, 'vector env')} of {pack.envs_per_policy}"
+        by = (
+            "1 simulator on the device" if pack.groups else f"{counted(pack.actors, 'actor')} x {vector_envs}"
+        )
         lines.append(
             f"learner {number} on {pack.device}: member{'s' * (len(pack.members) > 1)} {_ids(pack.members)}"
             f"{'' if pack.slots == len(pack.members) else ' in ' + counted(pack.slots, 'slot')}; "
-            f"{counted(pack.environments // pack.slots, 'row' if spec.seats > 1 else 'environment')} of each "
+            f"{counted(pack.environments // pack.slots, 'row' if spec.agents > 1 else 'environment')} of each "
             f"({by}); "
             f"batch {steps} steps per policy{_other_batch(resolved, pack)}; "
             f"{counted(pack.threads, 'thread')}"
@@ -223,7 +225,7 @@ def describe_plan(resolved: ResolvedRun) -> list[str]:
     if config.hours is not None:
         times = f", compared every {config.pbt.period_seconds:.3g} s" if config.pbt.ready == "timed" else ""
         lines.append(f"--hours {config.hours:g}: {config.train_for_seconds:,.0f} s of training{times}")
-    if spec.seats > 1:
+    if spec.agents > 1:
         lines.append(matchups.note(config, plan.packs))
     if not resolved.spread:  # otherwise other machines provide the memory
         lines += memory_notes(resolved)
@@ -232,9 +234,9 @@ def describe_plan(resolved: ResolvedRun) -> list[str]:
 
 def _other_batch(resolved: ResolvedRun, pack: PackPlan) -> str:
     """Explain a batch that differs from --learner.batch: who set that option, and what prevents it."""
-    config, seats = resolved.config, resolved.spec.seats
+    config, agents = resolved.config, resolved.spec.agents
     asked, rollout = config.learner.batch, config.learner.rollout
-    if pack.batch_rows * rollout == asked or resolved.plan.sizing.per_unit:
+    if pack.batch_rows * rollout == asked or resolved.plan.sizing.per_vector_env:
         return ""
     who = "--learner.batch"
     if asked == recommended(resolved).get("learner.batch"):
@@ -243,7 +245,7 @@ def _other_batch(resolved: ResolvedRun, pack: PackPlan) -> str:
         who = "the default"
     needed = max(1, asked // rollout)
     if pack.environments // pack.slots < needed:
-        return f" ({who} {asked} needs {needed} {'rows' if seats > 1 else 'environments'} of each)"
+        return f" ({who} {asked} needs {needed} {'rows' if agents > 1 else 'environments'} of each)"
     if pack.groups:
         return f" (one rollout of each environment, not {who} {asked})"
     return f" ({who} {asked}, rounded to whole vector envs)"
@@ -277,7 +279,7 @@ def unread(resolved: ResolvedRun) -> list[str]:
     """Format a note for each option with a changed value that this run does not use."""
     config = resolved.config
     usual = {**in_frames(config.train_for_frames), **recommended(resolved)}
-    reasons = dict([*_reasons(config, resolved.spec.seats), *_of_learning(resolved)])
+    reasons = dict([*_reasons(config, resolved.spec.agents), *_of_learning(resolved)])
     found = []
     for one in table(config).values():
         value = one.of(config)
@@ -294,9 +296,9 @@ def recommended(resolved: ResolvedRun) -> Mapping[str, Any]:
     return backend.recipe(name, config.env_options) if made is None else made(resolved.spec)
 
 
-def _reasons(config: Config, seats: int) -> Iterator[tuple[str, str]]:
+def _reasons(config: Config, agents: int) -> Iterator[tuple[str, str]]:
     """Yield the unused options of this run, as dotted fields, with the reason."""
-    for group in ENVIRONMENT_GROUPS - read_groups(config.env, seats):
+    for group in ENVIRONMENT_GROUPS - read_groups(config.env, agents):
         yield from _of_group(config, group, f"{config.env} does not use it")
     if config.num_policies > 1:
         yield from of_rules(config)
@@ -362,7 +364,7 @@ def _of_learning(resolved: ResolvedRun) -> Iterator[tuple[str, str]]:
         )
     if model.core == "none":
         yield "model.core_size", "the network has no memory (--model.core)"
-    if config.algorithm.learns_per_unit:
+    if config.algorithm.learns_per_vector_env:
         once = f"--algo {config.algo} takes one optimiser step per rollout"
         yield from ((name, once) for name in ("learner.epochs", "learner.minibatches"))
     if config.mode != "async":
@@ -370,7 +372,7 @@ def _of_learning(resolved: ResolvedRun) -> Iterator[tuple[str, str]]:
         yield from ((name, fresh) for name in ("learner.max_policy_lag", "learner.proximal"))
     if not config.slots:
         yield "slot_frames", "all members train at the same time (--slots)"
-    if spec.seats > 1:
+    if spec.agents > 1:
         yield (
             "final_episodes",
             "multi-agent runs have no final evaluation, because scores depend on the opponents",

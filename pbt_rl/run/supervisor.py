@@ -45,7 +45,7 @@ from pbt_rl.errors import ConfigError, EnvSetupError, RunFailed
 from pbt_rl.population.dispatch import Read
 from pbt_rl.processes.signals import Presses, handling
 from pbt_rl.record.append import reason
-from pbt_rl.record.claim import ClaimedRun
+from pbt_rl.record.run_lock import LockedRun
 from pbt_rl.run.awake import Every, Patience, RunningClock
 from pbt_rl.run.callbacks import Callbacks
 from pbt_rl.run.checkpointing import Checkpointing
@@ -94,7 +94,7 @@ class Supervisor:
     def __init__(
         self,
         resolved: ResolvedRun,
-        claim: ClaimedRun,
+        locked: LockedRun,
         continued: Continued | None = None,
         first: WarmStart | None = None,
         callbacks: Callbacks | None = None,
@@ -103,7 +103,7 @@ class Supervisor:
         self._first = first
         self._starts_fleet = fleet or (InlineFleet if resolved.config.mode == "serial" else ProcessFleet)
         self._resolved, self._config, self._continued = resolved, resolved.config, continued
-        self._claim, folder = claim, claim.folder
+        self._locked, folder = locked, locked.folder
         state = None if continued is None else continued.state["run"]
         self._given = {} if continued is None else continued.given(resolved.spec.shaping)
         controller = resolved.controller()
@@ -156,7 +156,7 @@ class Supervisor:
             try:
                 self._recorder.start(self._continued, self._first, self._throughput.spent.seconds)
             except OSError as error:
-                raise ConfigError(f"{self._claim.folder.path} cannot be written: {reason(error)}") from error
+                raise ConfigError(f"{self._locked.folder.path} cannot be written: {reason(error)}") from error
             self._run()
         return 0 if self.end.signal is None else 128 + self.end.signal
 
@@ -250,7 +250,7 @@ class Supervisor:
         return {
             "run": run_state(self._controller, self._population, self._comparisons, self._throughput),
             "record": self._recorder.positions(),
-            "units": fleet.save_units(),
+            "units": fleet.save_vector_envs(),
             "resumes": 0 if self._continued is None else self._continued.resumes,
             "best_member": best_member(self._population.views()),
         }
@@ -293,7 +293,7 @@ class Supervisor:
     def _receive(self, fleet: Fleet, pack: int, message: FromLearner) -> None:
         match message:
             case LearnerReport():
-                self._claim.started()
+                self._locked.started()
                 self._population.take(str(pack), message)
                 self._lost.note_report(pack, message)
                 self._throughput.note(self._population.frames, message.stage_seconds)
@@ -391,7 +391,7 @@ class Supervisor:
                     return event.text
                 if not isinstance(event, ActorFailed):  # actors are not needed anymore
                     self._handle(fleet, event)
-            silent = next((p for p in self._ready if fleet.silent_seconds(p) > ANSWER_SECONDS), None)
+            silent = next((p for p in self._ready if fleet.heartbeat_age_seconds(p) > ANSWER_SECONDS), None)
             if silent is not None:
                 return f"learner {silent} does not answer"
             checkpoints.step()

@@ -15,7 +15,7 @@ from pbt_rl.plan import Machine
 from pbt_rl.processes.child import Waiting
 from pbt_rl.record.changes import check_environment
 from pbt_rl.record.checkpoint_writer import remove_unfinished
-from pbt_rl.record.claim import claim_run_folder
+from pbt_rl.record.run_lock import lock_run_folder
 from pbt_rl.run.callbacks import Callbacks
 from pbt_rl.run.fleet import ProcessFleet, StartsFleet
 from pbt_rl.run.limits import check_start
@@ -71,17 +71,17 @@ def train_on(
     resolved.controller().initial(config.members)  # find a wrong --pbt.tune before making a folder
     # Read before an old run of this name is moved, because --init-from may be that run.
     first = None if may_resume(config) else WarmStart.find(resolved, _warn)
-    claim = claim_run_folder(config)
+    locked = lock_run_folder(config)
     callbacks = callbacks or Callbacks()
-    callbacks.folder = claim.folder.path
-    _warn(*claim.notes)
+    callbacks.folder = locked.folder.path
+    _warn(*locked.notes)
     failed = True
     try:
-        continued = find_continued(claim.config, claim.folder, _warn) if claim.existing else None
-        if claim.existing and continued is None:
-            _warn(f"{claim.folder.path} was never saved: starting it again")
-            claim.release(failed=False)
-            claim = claim_run_folder(replace(claim.config, overwrite=True))
+        continued = find_continued(locked.config, locked.folder, _warn) if locked.existing else None
+        if locked.existing and continued is None:
+            _warn(f"{locked.folder.path} was never saved: starting it again")
+            locked.release(failed=False)
+            locked = lock_run_folder(replace(locked.config, overwrite=True))
         if continued is None and first is None:
             first = WarmStart.find(resolved, _warn)
         fleet: StartsFleet | None = None if cluster is None else cluster.fleet
@@ -89,24 +89,24 @@ def train_on(
             fleet = partial(ProcessFleet, spare=spare)
         elif spare is not None:
             spare.discard()
-        run = replace(resolved, config=claim.config)
+        run = replace(resolved, config=locked.config)
         if continued is not None:
-            check_environment(claim.folder.path, run.spec, _warn, trains=True)
+            check_environment(locked.folder.path, run.spec, _warn, trains=True)
             declared = run.config.with_declared_hypers()
             run = replace(run, table=value_table(declared, run.spec.shaping, continued.value_names))
-        supervisor = Supervisor(run, claim, continued, first, callbacks, fleet)
+        supervisor = Supervisor(run, locked, continued, first, callbacks, fleet)
         if supervisor.end.why is None:
             code = supervisor.run()
         else:
-            remove_unfinished(claim.folder.checkpoints)
-            print(f"{claim.folder.path} has ended ({supervisor.end.why}): {supervisor.end.remedy}")
+            remove_unfinished(locked.folder.checkpoints)
+            print(f"{locked.folder.path} has ended ({supervisor.end.why}): {supervisor.end.remedy}")
             code = 0
         failed = False
     except RunFailed:  # the run had started, so keep its folder for diagnosis
         failed = False
         raise
     finally:
-        _warn(claim.release(failed=failed))
+        _warn(locked.release(failed=failed))
     if callbacks.error is not None:
         raise callbacks.error
     return code

@@ -12,12 +12,12 @@ from pbt_rl.controllers.controllers import PbtController, innermost
 from pbt_rl.controllers.decisions import Controller
 from pbt_rl.controllers.events import Round
 from pbt_rl.controllers.lineage import Lineage, Noise
-from pbt_rl.controllers.registry import controller_entry
+from pbt_rl.controllers.lookup import controller_entry
 from pbt_rl.display.ranking import best, best_member, number, replacements
 from pbt_rl.display.terminal import counted
 from pbt_rl.display.view import RunView
-from pbt_rl.envs.registry import backend_of
-from pbt_rl.learner.simulators import run as rows_of_simulators
+from pbt_rl.envs.lookup import backend_of
+from pbt_rl.learner.simulators import plan as rows_of_simulators
 from pbt_rl.population.dispatch import Dispatch
 from pbt_rl.population.population import Population
 from pbt_rl.record.journal import journal_events
@@ -105,7 +105,7 @@ def run_view(
         lag_mean=population.lag_mean,
         lag_max=population.lag_max,
         busy_threads=throughput.busy_threads(environment_seconds),
-        seats=resolved.spec.seats,
+        agents=resolved.spec.agents,
         discarded_share=discarded_share(resolved, population.discarded, population.steps),
         accelerated=[*population.accelerated.values()],
     )
@@ -236,7 +236,7 @@ def _uncompared(resolved: ResolvedRun, view: RunView) -> str:
         lower = f"lower --pbt.start-{kind} and --pbt.period-{kind}"
         return f"{said}but this run ended at {reached:,.0f}: {budget}, or {lower}"
     nearest = max(view.members, key=lambda m: m.ended)
-    option = "--rows" if resolved.plan.packs[0].groups else "--envs-per-unit"
+    option = "--rows" if resolved.plan.packs[0].groups else "--envs-per-vector-env"
     fewer = max(1, resolved.plan.packs[0].envs_per_policy // 2)
     return (
         f"{said}but needs one episode in each of a member's {environments_each(resolved)} environments "

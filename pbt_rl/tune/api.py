@@ -29,7 +29,7 @@ from pbt_rl.controllers.records import Whole, converted
 from pbt_rl.controllers.state import save_state
 from pbt_rl.errors import ConfigError
 from pbt_rl.options.values import path_given
-from pbt_rl.population.turns import SlotAssigner
+from pbt_rl.population.slot_assignment import SlotAssigner
 from pbt_rl.record.journal import Journal, cut_journal, journal_events
 from pbt_rl.run.callbacks import Stop
 from pbt_rl.tune.result import Progress, Result, Screen

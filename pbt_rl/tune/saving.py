@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from pbt_rl.errors import ConfigError
-from pbt_rl.record.claim import FolderLock, Held
+from pbt_rl.record.run_lock import FolderLock, Held
 
 JOURNAL, STATE = "journal.jsonl", "state.pickle"
 SAVE_SECONDS, SAVE_SHARE = 60.0, 0.05

@@ -18,7 +18,7 @@ from pbt_rl.controllers.lineage import Lineage
 from pbt_rl.controllers.member import MemberRecord
 from pbt_rl.controllers.state import restore_state, save_state
 from pbt_rl.errors import ConfigError, RunFailed
-from pbt_rl.population.turns import Candidate, SlotAssigner
+from pbt_rl.population.slot_assignment import Candidate, SlotAssigner
 from pbt_rl.record.journal import Journal
 from pbt_rl.tune.result import Evaluation, MemberProgress, Outcome, Progress, Result
 from pbt_rl.tune.saving import RunState

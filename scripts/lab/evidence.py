@@ -79,15 +79,15 @@ PROTOCOLS: Mapping[str, Protocol] = {
     "unroll": Protocol(
         10,
         "--env 'toy/memory?delay=15&size=2' --mode serial --no-figures --learner.threads 1 --num-policies 6 "
-        "--train-for-frames 30k --units-per-actor 1 --envs-per-unit 32 --learner.rollout 36 --hypers.unroll 36 "
-        "--learner.batch 1152 --learner.epochs 4 --learner.minibatches 4 --model.core gru --hypers.gamma 0.9 "
-        "--learner.lr-schedule constant --pbt.objective-episodes 100 --pbt.period-frames 3k --pbt.start-frames 3k "
-        f"--pbt.tune learning_rate entropy_coef unroll=2:36 {WORST_QUARTER} --games 100",
+        "--train-for-frames 30k --vector-envs-per-actor 1 --envs-per-vector-env 32 --learner.rollout 36 "
+        "--hypers.unroll 36 --learner.batch 1152 --learner.epochs 4 --learner.minibatches 4 --model.core gru "
+        "--hypers.gamma 0.9 --learner.lr-schedule constant --pbt.objective-episodes 100 --pbt.period-frames 3k "
+        f"--pbt.start-frames 3k --pbt.tune learning_rate entropy_coef unroll=2:36 {WORST_QUARTER} --games 100",
     ),
     "atari": Protocol(
         5,
         "--env atari/breakout --mode serial --no-figures --learner.threads 1 --num-policies 8 --train-for-frames 100k "
-        "--envs-per-unit 4 --learner.rollout 128 --hypers.unroll 128 --learner.lr-schedule constant "
+        "--envs-per-vector-env 4 --learner.rollout 128 --hypers.unroll 128 --learner.lr-schedule constant "
         "--save-every-seconds 60 --pbt.objective-episodes 10 --pbt.period-frames 12500 --pbt.start-frames 12500 "
         f"{THREE} {WORST_QUARTER}",
     ),

@@ -61,7 +61,7 @@ class Task:
     best: float = 1.0
 
 
-EIGHT = "--actors 1 --units-per-actor 2 --envs-per-unit 4"
+EIGHT = "--actors 1 --vector-envs-per-actor 2 --envs-per-vector-env 4"
 CONTINUOUS = {
     "learning_rate": 6e-4, "clip_ratio": 0.2, "gamma": 0.99, "gae_lambda": 0.95, "entropy_coef": 1e-4,
 }  # fmt: skip
@@ -213,7 +213,7 @@ def train_and_play(name: str, kind: str, seed: int) -> dict[str, object]:
         summary = json.loads((run / "summary.json").read_text())
         events = [json.loads(line) for line in (run / "journal.jsonl").read_text().splitlines()]
         (final,) = (event for event in events if event["event"] == "final")
-        finals = {one["member"]: one["mean"] for one in final["members"]}
+        final_scores = {one["member"]: one["mean"] for one in final["members"]}
         picked, played = summary["best_member"], {}
         for how in ("drawn", "greedy"):
             greedy = ["--greedy"] if how == "greedy" else []
@@ -235,7 +235,7 @@ def train_and_play(name: str, kind: str, seed: int) -> dict[str, object]:
         "replacements": summary["replacements"],
         "picked": picked,
         **played,
-        "members": " ".join(f"{finals[m]:.6g}" for m in sorted(finals)),
+        "members": " ".join(f"{final_scores[m]:.6g}" for m in sorted(final_scores)),
         "seconds": round(summary["training_seconds"]),
     }
 

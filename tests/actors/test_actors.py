@@ -52,13 +52,13 @@ def actors(*arguments):
 
 
 def receive(learner, rollouts, received, seconds=60):
-    """Serve until every unit has given this many rollouts; append (observations, actions, firsts) to its list."""
+    """Serve until every vector env has given this many rollouts; append (observations, actions, firsts) to its list."""
     sampler, missing = learner.sampler, dict.fromkeys(range(len(received)), rollouts)
     deadline = time.monotonic() + seconds
     while max(missing.values()) > 0:
         assert time.monotonic() < deadline
-        filling = {id(unit.rollout): i for i, unit in enumerate(sampler.units)}
-        if not sampler.serve():
+        filling = {id(vector_env.rollout): i for i, vector_env in enumerate(sampler.vector_envs)}
+        if not sampler.run_inference():
             time.sleep(0.001)
         while learner.shared.full:
             rollout = learner.shared.full.popleft()
@@ -71,14 +71,16 @@ def receive(learner, rollouts, received, seconds=60):
 
 @pytest.mark.parametrize(("kills", "turns"), [(0, 0), (6, 0), (0, 6)])
 def test_every_step_arrives_once_in_order_with_its_actions(kills, turns):
-    options = "--num-policies=5 --slots=2 --actors=2 --envs-per-unit=2 --learner.rollout=8 --hypers.unroll=8"
+    options = (
+        "--num-policies=5 --slots=2 --actors=2 --envs-per-vector-env=2 --learner.rollout=8 --hypers.unroll=8"
+    )
     from pbt_rl.envs.toy import counting_errors
 
     with actors("toy/counting", *options.split()) as group:
         ours, theirs = Pipe()
         learner = Learner(group.memory.learners[0], theirs)
-        units = learner.sampler.units
-        received = [[] for _ in units]
+        vector_envs = learner.sampler.vector_envs
+        received = [[] for _ in vector_envs]
         for number in range(kills):
             receive(learner, 5, received)
             group.kill(number % 2)
@@ -88,15 +90,18 @@ def test_every_step_arrives_once_in_order_with_its_actions(kills, turns):
             values = learner._setup.unheld_values
             learner.trainer.load(Load(record, enters, 0, values, drawn=(enters, 0)))
         receive(learner, 20, received)
-        for unit, rollouts in zip(units, received, strict=True):
+        for vector_env, rollouts in zip(vector_envs, received, strict=True):
             assert len(rollouts) > 10
-            assert unit.taken == 8 * len(rollouts) + unit.t
-            assert unit.taken in (unit.box.header[OBSERVATIONS], unit.box.header[OBSERVATIONS] - 1)
-            assert unit.box.header[ACTIONS] == unit.taken
+            assert vector_env.taken == 8 * len(rollouts) + vector_env.t
+            assert vector_env.taken in (
+                vector_env.box.header[OBSERVATIONS],
+                vector_env.box.header[OBSERVATIONS] - 1,
+            )
+            assert vector_env.box.header[ACTIONS] == vector_env.taken
         steps = learner.shared.sampling.steps
         assert (steps > 0).tolist() == [True] * (5 if turns else 2) + [False] * (1 if turns else 4)
         counted = sum(int((~first).sum()) for rollouts in received for _, _, first in rollouts)
-        assert abs(int(steps.sum()) - counted) <= 8 * 4 * len(units), (
+        assert abs(int(steps.sum()) - counted) <= 8 * 4 * len(vector_envs), (
             "but for what is in the rollouts at work"
         )
         ours.close()
@@ -113,7 +118,7 @@ def test_every_step_arrives_once_in_order_with_its_actions(kills, turns):
                 assert counting_errors(obs_TRF[life, row], action_TR[life, row], first_TR[life, row]) == []
                 lives.append(int(obs_TRF[begin, row, 0]))
     rows = 4
-    assert len(lives) == rows * (len(units) + kills * 2)  # an actor has two units
+    assert len(lives) == rows * (len(vector_envs) + kills * 2)  # an actor has two vector envs
     assert len(set(lives)) == len(lives)  # no two have the same seed
 
 
@@ -141,7 +146,7 @@ def test_slow_rows_give_signs_of_life_and_a_hung_one_gives_none(tmp_path, monkey
     (tmp_path / "slow_of_a_test.py").write_text(SLOW)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
-    sizes = ("--num-policies=2", "--actors=1", "--units-per-actor=1", "--envs-per-unit=15")
+    sizes = ("--num-policies=2", "--actors=1", "--vector-envs-per-actor=1", "--envs-per-vector-env=15")
     with actors("slow_of_a_test:Slow", f"--env-option=hangs={hangs}", *sizes) as group:
         (record,) = group.memory.actors
         (box,) = record.boxes
@@ -149,7 +154,7 @@ def test_slow_rows_give_signs_of_life_and_a_hung_one_gives_none(tmp_path, monkey
         while box.header[OBSERVATIONS] < 3 and silence < 2.0:
             assert time.monotonic() < deadline
             time.sleep(0.05)
-            silence = box.seconds_silent() if box.header[OBSERVATIONS] > 0 else 0.0
+            silence = box.heartbeat_age_seconds() if box.header[OBSERVATIONS] > 0 else 0.0
             if box.learner_has_turn:
                 box.action[:] = 0
                 box.publish_action(record.setup.wake_fd)

@@ -41,7 +41,7 @@ def arrays_of(box: Mailbox) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("rows", [1, 3, 16])
-@pytest.mark.parametrize("spec", [SMALL, ODD, replace(SMALL, seats=2)], ids=["small", "odd", "seats"])
+@pytest.mark.parametrize("spec", [SMALL, ODD, replace(SMALL, agents=2)], ids=["small", "odd", "agents"])
 def test_both_sides_see_the_same_arrays_and_none_overlaps(spec, rows):
     actor = Mailbox.create(spec, rows, "test")
     learner = Mailbox(spec, rows, actor.fd)
@@ -123,14 +123,14 @@ def test_steps_actions_and_rows_are_signs_of_life(event_fd):
     actor = Mailbox(SMALL, 3, box.fd)
     for sign in (lambda: actor.publish_step(event_fd), lambda: box.publish_action(event_fd)):
         sign()
-        assert box.seconds_silent() < 1.0
+        assert box.heartbeat_age_seconds() < 1.0
         wait(box, 5)
-        assert 5.0 <= box.seconds_silent() < 6.0
+        assert 5.0 <= box.heartbeat_age_seconds() < 6.0
     for row in (1, 2, 0):
-        actor.pulse[ROW] = row
-        assert box.seconds_silent() < 1.0, "a row was finished"
+        actor.heartbeat[ROW] = row
+        assert box.heartbeat_age_seconds() < 1.0, "a row was finished"
         wait(box, 5)
-        assert 5.0 <= box.seconds_silent() < 6.0, "and no other one since"
+        assert 5.0 <= box.heartbeat_age_seconds() < 6.0, "and no other one since"
     box.close()
 
 
@@ -138,14 +138,14 @@ def test_rows_that_are_made_at_once_take_their_time(event_fd):
     box = Mailbox.create(SMALL, 3, "test")
     actor = Mailbox(SMALL, 3, box.fd)
     box.begin_life()
-    with all_at_once(actor.pulse, 10):
+    with all_at_once(actor.heartbeat, 10):
         wait(box, 12)
-        assert 2.0 <= box.seconds_silent() < 3.0, "12 s less one for each row"
-    assert box.seconds_silent() < 1.0, "they are made"
-    actor.pulse[AT_ONCE] = 10
+        assert 2.0 <= box.heartbeat_age_seconds() < 3.0, "12 s less one for each row"
+    assert box.heartbeat_age_seconds() < 1.0, "they are made"
+    actor.heartbeat[AT_ONCE] = 10
     box.begin_life()
     wait(box, 5)
-    assert box.seconds_silent() >= 5.0, "its predecessor died while it made them"
+    assert box.heartbeat_age_seconds() >= 5.0, "its predecessor died while it made them"
     box.close()
 
 

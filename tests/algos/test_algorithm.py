@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from pbt_rl.algos import registry
+from pbt_rl.algos import lookup
 from pbt_rl.algos.a3c import A3C
 from pbt_rl.algos.appo import APPO
 from tests.helpers.packs import HYPERS as H
@@ -16,12 +16,12 @@ THIRD = "tests.helpers.third_algorithm:AWR"
 
 
 def test_registered_algorithms_are_loaded_by_name():
-    assert registry.names()[:2] == ("appo", "a3c")
-    assert [registry.load(name) for name in registry.names()[:2]] == [APPO, A3C]
-    for name, entry in registry.ALGORITHMS.items():
-        assert registry.load(name).hypers is entry.hypers
-    assert (APPO.measures_kl, APPO.learns_per_unit) == (True, False)
-    assert (A3C.measures_kl, A3C.learns_per_unit) == (False, True)
+    assert lookup.names()[:2] == ("appo", "a3c")
+    assert [lookup.load(name) for name in lookup.names()[:2]] == [APPO, A3C]
+    for name, entry in lookup.ALGORITHMS.items():
+        assert lookup.load(name).hypers is entry.hypers
+    assert (APPO.measures_kl, APPO.learns_per_vector_env) == (True, False)
+    assert (A3C.measures_kl, A3C.learns_per_vector_env) == (False, True)
 
 
 @pytest.mark.parametrize(
@@ -36,12 +36,12 @@ def test_registered_algorithms_are_loaded_by_name():
 )
 def test_a_name_that_cannot_be_loaded_gives_one_clear_error(name, message):
     with pytest.raises(ValueError, match="algorithm") as error:
-        registry.load(name)
+        lookup.load(name)
     assert message in str(error.value)
 
 
 def test_names_are_known_without_torch():
-    code = "import sys; from pbt_rl.algos import registry; registry.names(); sys.exit('torch' in sys.modules)"
+    code = "import sys; from pbt_rl.algos import lookup; lookup.names(); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
@@ -54,6 +54,6 @@ def test_a_third_algorithm_learns_and_reports_its_own_statistic(packing):
     weights = torch.cat([s.values["regression_weight"] for s in stats if 0 in s.slots])
     assert ((weights > 1.0) & (weights < 20.0)).all(), "the mean of exp() of mean 0 is above 1"
     assert all(
-        set(s.values) == set(registry.load(THIRD).statistics) | {"grad_norm", "learning_rate_in_use"}
+        set(s.values) == set(lookup.load(THIRD).statistics) | {"grad_norm", "learning_rate_in_use"}
         for s in stats
     )

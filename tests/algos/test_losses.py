@@ -15,11 +15,11 @@ A3C_COEFS = {"value_coef": 0.5, "entropy_coef": 0.01}
 GRADIENTS = ("log_prob", "value", "entropy")
 
 
-def samples(seed: int = 0, n: int = N, deviation: float = 0.5) -> dict[str, torch.Tensor]:
+def samples(seed: int = 0, n: int = N, std: float = 0.5) -> dict[str, torch.Tensor]:
     g = torch.Generator().manual_seed(seed)
     names = ("log_prob", "old_log_prob", "acting_log_prob", "advantage", "value", "old_value", "target")
     names += ("entropy",)
-    data = {name: deviation * torch.randn(n, generator=g) for name in names}
+    data = {name: std * torch.randn(n, generator=g) for name in names}
     return data | {"valid": torch.rand(n, generator=g) < 0.7}
 
 
@@ -34,7 +34,7 @@ def way(request, monkeypatch):
 
 
 def test_ppo_equals_a_loop_over_samples():
-    data = samples(n=4 * N, deviation=0.8)
+    data = samples(n=4 * N, std=0.8)
     policy = value = entropy = kl = clipped = limited = far = 0.0
     valid = [i for i in range(4 * N) if data["valid"][i]]
     for i in valid:
@@ -116,9 +116,9 @@ def gradients(name: str, data: dict[str, torch.Tensor], **changes: float):
     return loss, stats, {k: data[k].grad for k in GRADIENTS}
 
 
-@pytest.mark.parametrize("deviation", [0.3, 1.5, 20.0])
-def test_the_kernel_computes_what_the_tensors_do(deviation, monkeypatch):
-    data = samples(n=400, deviation=deviation)
+@pytest.mark.parametrize("std", [0.3, 1.5, 20.0])
+def test_the_kernel_computes_what_the_tensors_do(std, monkeypatch):
+    data = samples(n=400, std=std)
     found = []
     for kernels in (True, False):
         monkeypatch.setattr(appo, "has_kernels", lambda _, on=kernels: on)

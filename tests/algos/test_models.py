@@ -59,7 +59,7 @@ CASES = {
     "text alone": ({"instr": TEXT["instr"]}, {}),
     "gaussian": (VECTOR, {"continuous": 3}),
     "hybrid": (VECTOR, {"continuous": 1}),
-    "deviations of the state": (VECTOR, {"continuous": 2, "deviation": "state"}),
+    "stds of the state": (VECTOR, {"continuous": 2, "action_std": "state"}),
     "two layers": (VECTOR, {"core": "gru", "core_layers": 2}),
     "separate critic": (SMALL, {"critic": "separate"}),
     "separate recurrent critic": (VECTOR, {"core": "lstm", "core_layers": 2, "critic": "separate"}),
@@ -289,27 +289,27 @@ def test_initial_weights():
     assert not torch.equal(net.heads.value.weight, other.heads.value.weight)
 
 
-@pytest.mark.parametrize("deviation", ["free", "state"])
-def test_actions_begin_with_the_deviation_that_was_asked_for(deviation):
-    net = make(VECTOR, hidden=64, continuous=3, deviation=deviation, initial_deviation=(0.5,))
+@pytest.mark.parametrize("action_std", ["free", "state"])
+def test_actions_begin_with_the_std_that_was_asked_for(action_std):
+    net = make(VECTOR, hidden=64, continuous=3, action_std=action_std, initial_std=(0.5,))
     params, _, _ = net(observations(VECTOR), torch.zeros(B, 0), first_flags())
     torch.testing.assert_close(params[..., 3:].exp(), torch.full((T, B, 3), 0.5), rtol=0.05, atol=0)
     assert params[..., :3].abs().max() < 0.1, "means begin at 0"
 
 
-@pytest.mark.parametrize(("log_std", "deviation"), [(100.0, 1e4), (-100.0, 1e-4)])
-def test_a_deviation_that_runs_away_stays_a_number(log_std, deviation):
+@pytest.mark.parametrize(("log_std", "std"), [(100.0, 1e4), (-100.0, 1e-4)])
+def test_a_std_that_runs_away_stays_a_number(log_std, std):
     net, normal = make(VECTOR, continuous=3), DiagonalGaussian(3)
     with torch.no_grad():
         net.heads.log_std.fill_(log_std)
     params, _, _ = net(observations(VECTOR), torch.zeros(B, 0), first_flags())
-    assert params[..., 3:].exp().flatten().tolist() == pytest.approx([deviation] * T * B * 3, rel=1e-3)
+    assert params[..., 3:].exp().flatten().tolist() == pytest.approx([std] * T * B * 3, rel=1e-3)
     action, log_prob = normal.sample(params, torch.Generator().manual_seed(0))
     torch.testing.assert_close(normal.log_prob(params, action), log_prob, rtol=1e-3, atol=1e-2)
 
 
-def test_deviations_of_the_state_are_outputs_within_their_range():
-    net = make(VECTOR, continuous=2, deviation="state")
+def test_stds_of_the_state_are_outputs_within_their_range():
+    net = make(VECTOR, continuous=2, action_std="state")
     assert net.heads.log_std is None
     params, _, _ = net(observations(VECTOR), torch.zeros(B, 0), first_flags())
     features, _ = net.body(observations(VECTOR), torch.zeros(B, 0), first_flags())

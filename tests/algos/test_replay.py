@@ -10,7 +10,7 @@ from pbt_rl.algos.replay import Draw, Replay, ReplaySpec
 from pbt_rl.algos.rollout import Rollout, RolloutShape, make_stacks
 
 CPU = torch.device("cpu")
-T, UNITS, POLICIES, ROWS = 7, 2, 2, 3
+T, VECTOR_ENVS, POLICIES, ROWS = 7, 2, 2, 3
 NUMBERS, FRAMES = ObsLayout("float32", (3,)), ObsLayout("uint8", (2, 3), 4)
 LAYOUTS = {"numbers": NUMBERS, "frames": FRAMES}
 DRAWS = (Draw(5, times=2), Draw(3, rewarded_half=True))
@@ -26,13 +26,13 @@ class Played:
         self.rng = np.random.default_rng(seed)
         self.share = reward_share
         rows = POLICIES * ROWS
-        self.rollouts = {u: [Rollout(SHAPE) for _ in range(2)] for u in range(UNITS)}
-        self.stacks = [make_stacks(LAYOUTS, rows, CPU) for _ in range(UNITS)]
-        self.t = np.zeros(UNITS, np.int64)
-        self.episode = np.zeros((UNITS, rows), np.int64)
-        self.left = self.rng.integers(3, 12, (UNITS, rows))
-        self.first = np.ones((UNITS, rows), np.bool_)
-        self.begun = np.zeros(UNITS, np.bool_)
+        self.rollouts = {u: [Rollout(SHAPE) for _ in range(2)] for u in range(VECTOR_ENVS)}
+        self.stacks = [make_stacks(LAYOUTS, rows, CPU) for _ in range(VECTOR_ENVS)]
+        self.t = np.zeros(VECTOR_ENVS, np.int64)
+        self.episode = np.zeros((VECTOR_ENVS, rows), np.int64)
+        self.left = self.rng.integers(3, 12, (VECTOR_ENVS, rows))
+        self.first = np.ones((VECTOR_ENVS, rows), np.bool_)
+        self.begun = np.zeros(VECTOR_ENVS, np.bool_)
         self.stacked = {}
         """(stream, step) -> stack that was seen."""
 
@@ -51,10 +51,10 @@ class Played:
             self.stacked[u * rows + row, int(self.t[u])] = self.stacks[u]["frames"][row].clone()
 
     def rollout(self, u, epoch=(0, 0)):
-        """The next rollout of a unit."""
+        """The next rollout of a vector env."""
         now, before = self.rollouts[u]
         self.rollouts[u] = [before, now]
-        now.unit, now.lineage_version[:] = u, epoch
+        now.vector_env, now.lineage_version[:] = u, epoch
         if self.begun[u]:
             now.follow(before, self.stacks[u])
         else:
@@ -82,7 +82,7 @@ class Played:
 
 def replay(**changes):
     spec = ReplaySpec(DRAWS, steps=STEPS, streams=4, per_steps=5, **changes)
-    return Replay(spec, SHAPE, UNITS)
+    return Replay(spec, SHAPE, VECTOR_ENVS)
 
 
 def drawn(kept, played_rollout, seed=0):
@@ -93,7 +93,7 @@ def drawn(kept, played_rollout, seed=0):
 def filled(rounds=12, **options):
     kept, played = replay(), Played(**options)
     for _ in range(rounds):
-        rollouts = [played.rollout(u) for u in range(UNITS)]
+        rollouts = [played.rollout(u) for u in range(VECTOR_ENVS)]
         kept.add(rollouts, np.zeros(POLICIES, np.int64))
     return kept, played, rollouts[-1]
 
@@ -114,7 +114,7 @@ def test_pieces_are_what_was_sampled_and_end_with_the_episode():
         assert ((stream[:, 0] // ROWS % POLICIES) == torch.arange(POLICIES)[:, None]).all(), (
             "of another policy"
         )
-        assert (stream[:, 0] % ROWS < 2).all(), "two streams of a unit are kept"
+        assert (stream[:, 0] % ROWS < 2).all(), "two streams of a vector env are kept"
         assert (step == step[:, :1] + torch.arange(6)[:, None]).all()
         assert (step >= int(played.t[0]) - STEPS).all()
         assert sequences.valid[:, 0].all()
@@ -175,13 +175,13 @@ def test_what_other_weights_sampled_is_forgotten(late):
     kept, played, last = filled()
     new = np.array([0, 1])
     for _ in range(late):
-        kept.add([played.rollout(u, epoch=(0, 0)) for u in range(UNITS)], new)
+        kept.add([played.rollout(u, epoch=(0, 0)) for u in range(VECTOR_ENVS)], new)
         sequences, _ = drawn(kept, last)
         assert sequences.valid[0].any()
         assert not sequences.valid[1].any(), "steps of the weights before"
     begin = played.t.copy()
     for _ in range(3):
-        kept.add([played.rollout(u, epoch=(0, 1)) for u in range(UNITS)], new)
+        kept.add([played.rollout(u, epoch=(0, 1)) for u in range(VECTOR_ENVS)], new)
     sequences, windows = drawn(kept, last)
     for segments in (sequences, windows):
         assert segments.valid[1].any()
@@ -196,9 +196,9 @@ def test_draws_follow_the_generator():
     assert not torch.equal(first.obs["numbers"], other.obs["numbers"])
 
 
-def test_streams_are_shared_by_units_and_memory_is_foreseen():
+def test_streams_are_shared_by_vector_envs_and_memory_is_foreseen():
     spec = ReplaySpec(DRAWS)
-    assert [spec.streams_per_unit(*of) for of in ((1, 8), (4, 32), (40, 8), (2, 3))] == [8, 4, 1, 3]
+    assert [spec.streams_per_vector_env(*of) for of in ((1, 8), (4, 32), (40, 8), (2, 3))] == [8, 4, 1, 3]
     kept = replay()
     held = sum(x.numel() * x.element_size() for x in (*kept._obs.values(), kept._action))
-    assert held == kept._spec.device_bytes(LAYOUTS, UNITS, POLICIES, ROWS, 1)
+    assert held == kept._spec.device_bytes(LAYOUTS, VECTOR_ENVS, POLICIES, ROWS, 1)

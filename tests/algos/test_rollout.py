@@ -106,7 +106,7 @@ def test_as_seen_is_a_channels_last_image():
 
 
 @pytest.mark.parametrize("layout", [FRAMES, VECTOR])
-def test_a_batch_places_rows_of_the_right_policy_and_unit(layout):
+def test_a_batch_places_rows_of_the_right_policy_and_vector_env(layout):
     policies = 3
     rollouts = make_rollouts(list(range(policies)), layout=layout)
     batch = batch_of(rollouts, policies)

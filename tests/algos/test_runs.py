@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pbt_rl.config.command import parse_train
-from pbt_rl.envs.registry import probe
+from pbt_rl.envs.lookup import probe
 from pbt_rl.play.policy import load_policy
 from pbt_rl.report.audit import audit
 from tests.helpers.serial import SMALL, run, weights

@@ -84,7 +84,7 @@ CASES = {
     "multi-discrete": ({"distribution": MULTI_DISCRETE}, {"distribution": MULTI_DISCRETE}),
     "gaussian": ({"distribution": GAUSSIAN, "use_vtrace": True}, {"distribution": GAUSSIAN}),
     "hybrid": ({"distribution": HYBRID}, {"distribution": HYBRID, "core": "gru"}),
-    "tanh of the state": ({"distribution": TANH}, {"distribution": TANH, "model": {"deviation": "state"}}),
+    "tanh of the state": ({"distribution": TANH}, {"distribution": TANH, "model": {"action_std": "state"}}),
     "two layers": ({"use_vtrace": True}, {"core": "gru", "model": {"core_layers": 2}}),
     "separate critic": ({}, {"core": "lstm", "model": {"critic": "separate"}}),
     "frames": ({}, {"layout": FRAMES}),

@@ -11,8 +11,8 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 
 from pbt_rl.cli.check import check
-from pbt_rl.envs import registry
-from pbt_rl.envs.registry import EnvOptions
+from pbt_rl.envs import lookup
+from pbt_rl.envs.lookup import EnvOptions
 from pbt_rl.errors import EnvSetupError
 from tests.helpers.runs import start, train
 
@@ -347,11 +347,11 @@ def test_a_mask_is_described_and_obeyed():
     )
 
 
-def test_vectors_and_engines_are_checked_through_their_units():
+def test_vectors_and_engines_are_checked_through_their_vector_envs():
     report = check(f"{__name__}:vector", EnvOptions(), 200)
     assert report.mistakes == []
     assert "round trip" in dict(report.facts)
-    assert registry.make_raw("atari/pong", EnvOptions()) is None
+    assert lookup.make_raw("atari/pong", EnvOptions()) is None
     report = check("atari/pong", EnvOptions(), 400)
     assert report.mistakes == []
     assert ("frames", "4 a step") in report.facts
@@ -385,7 +385,7 @@ def test_training_says_what_the_checker_calls_a_mistake(found, tmp_path, mode):
     ]
     mistakes = found(Wrong).mistakes
     assert len(mistakes) == len(begins)
-    typed = ("--num-policies=1", "--envs-per-unit=2", "--shaping.cost=1", "--train-for-frames=400")
+    typed = ("--num-policies=1", "--envs-per-vector-env=2", "--shaping.cost=1", "--train-for-frames=400")
     run = train(tmp_path, f"{__name__}:Wrong", *typed, f"--mode={mode}")
     assert run.wait(110) == 0, run.err
     for text in begins:

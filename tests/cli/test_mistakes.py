@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pbt_rl.cli import EXIT_USER_ERROR, main
-from pbt_rl.record.claim import FolderLock
+from pbt_rl.record.run_lock import FolderLock
 
 GOLDEN = Path(__file__).with_name("mistakes.txt")
 LETTERS = 72

@@ -138,8 +138,8 @@ def test_only_what_may_be_old_is_learned_from_around_the_begin_of_its_batch():
 @pytest.mark.parametrize(
     ("option", "value", "text"),
     [
-        ("envs-per-unit", 0, "planned"),
-        ("envs-per-unit", 2, "2"),
+        ("envs-per-vector-env", 0, "planned"),
+        ("envs-per-vector-env", 2, "2"),
         ("train-for-frames", 40_000_000, "40,000,000"),
         ("track", (), "none"),
         ("track", ("csv", "wandb"), "csv wandb"),

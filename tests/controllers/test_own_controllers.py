@@ -11,8 +11,8 @@ from pbt_rl.config import Config
 from pbt_rl.controllers.decisions import Continue, Mutate, Replace, Stop
 from pbt_rl.controllers.exploit import Selection
 from pbt_rl.controllers.hypers import HyperSpec
+from pbt_rl.controllers.lookup import build_exploit, controller_entry
 from pbt_rl.controllers.options import PbtConfig
-from pbt_rl.controllers.registry import build_exploit, controller_entry
 from pbt_rl.controllers.state import restore_state, save_state
 from pbt_rl.errors import ConfigError
 from pbt_rl.run.resolved import build_controller

@@ -92,7 +92,7 @@ def test_the_kernel_is_that_of_the_paper():
         assert slopes[..., i] == pytest.approx((changed(X) - values) / 1e-6, abs=1e-4), name
 
 
-def test_the_bound_is_the_mean_and_the_deviation_of_a_gaussian_process():
+def test_the_bound_is_the_mean_and_the_std_of_a_gaussian_process():
     rng = np.random.default_rng(1)
     X, y, pending, points = rng.random((9, 2)), rng.random(9), rng.random((2, 2)), rng.random((4, 2))
     surrogate = Surrogate(X, y)
@@ -113,8 +113,8 @@ def test_the_bound_is_the_mean_and_the_deviation_of_a_gaussian_process():
             known = X if tried is None else np.vstack([X, tried])
             for x, bound in zip(points, found, strict=True):
                 mean, _ = posterior(X, scaled, x)
-                _, deviation = posterior(known, np.zeros(len(known)), x)
-                assert bound == pytest.approx(mean + math.sqrt(beta) * deviation, rel=1e-5, abs=1e-5)
+                _, std = posterior(known, np.zeros(len(known)), x)
+                assert bound == pytest.approx(mean + math.sqrt(beta) * std, rel=1e-5, abs=1e-5)
 
 
 def test_the_surrogate_gets_the_time_and_the_width_of_the_bound(monkeypatch):

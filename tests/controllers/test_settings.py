@@ -10,8 +10,8 @@ import pytest
 from pbt_rl.config import Hypers
 from pbt_rl.controllers.exploit import Gap, Truncation
 from pbt_rl.controllers.hypers import hyper_table
+from pbt_rl.controllers.lookup import build_exploit, build_explore, least_members
 from pbt_rl.controllers.options import PbtConfig
-from pbt_rl.controllers.registry import build_exploit, build_explore, least_members
 from pbt_rl.errors import ConfigError
 from pbt_rl.registry import CONTROLLERS, EXPLOIT_RULES, EXPLORE_RULES, READY_RULES
 

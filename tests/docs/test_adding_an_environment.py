@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from pbt_rl.envs import registry
+from pbt_rl.envs import lookup
 from tests.helpers.runs import ROOT, start
 
 DOCS = ROOT / "docs"
@@ -62,6 +62,6 @@ FAMILIES_PAGE = (DOCS / "reference" / "environments.md").read_text(encoding="utf
 
 
 def test_the_page_of_families_names_every_one():
-    for family in registry.FAMILIES:
+    for family in lookup.FAMILIES:
         assert f"\n## {family}\n" in FAMILIES_PAGE.lower()
         assert f"[`{family}/`](#{family})" in FAMILIES_PAGE

@@ -25,7 +25,7 @@ from pbt_rl.cli.runs import RunsCommand
 from pbt_rl.cli.watch import WatchCommand
 from pbt_rl.config import hypers_of
 from pbt_rl.config.command import TrainCommand
-from pbt_rl.envs.registry import FAMILIES
+from pbt_rl.envs.lookup import FAMILIES
 from pbt_rl.errors import ConfigError
 from pbt_rl.options.declare import table
 from pbt_rl.options.names import OTHER_NAMES

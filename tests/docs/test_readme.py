@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from pbt_rl.envs.base import private_step_arrays
-from pbt_rl.envs.registry import EnvOptions, make_unit, probe
+from pbt_rl.envs.lookup import EnvOptions, make_vector_env, probe
 from tests.helpers.runs import start
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -46,20 +46,20 @@ def test_the_environment_is_tunable(walk):
         asked.append(row)
         return 7, {"step_cost": 0.25 * (row + 1)}
 
-    unit = make_unit("walk:Walk", 2, 0, EnvOptions(), shaping)
+    vector_env = make_vector_env("walk:Walk", 2, 0, EnvOptions(), shaping)
     step = private_step_arrays(spec, 2)
-    unit.reset(step)
+    vector_env.reset(step)
     right_left = np.array([[1], [0]], np.int32)
     for _ in range(5):
-        unit.step(right_left, step)
+        vector_env.step(right_left, step)
     assert asked == [0, 1]
     assert step.reward.tolist() == [0.75, -0.5], "each row has the values of its policy"
     assert step.terminated.tolist() == [True, False]
     assert (step.objective[0], step.raw_return[0]) == (1, pytest.approx(-0.25))
     assert step.shaping_version[0] == 7
     for _ in range(15):
-        unit.step(right_left, step)
-    unit.close()
+        vector_env.step(right_left, step)
+    vector_env.close()
     assert step.truncated[1]
     assert step.objective[1] == 0
 

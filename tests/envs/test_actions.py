@@ -16,9 +16,9 @@ from pbt_rl.envs.base import (
     random_within,
     untrained_within,
 )
-from pbt_rl.envs.gym import GymUnit
+from pbt_rl.envs.gym import GymVectorEnv
 from pbt_rl.envs.spaces import obs_leaves, read_leaf, with_mask
-from pbt_rl.envs.vectors import VectorUnit
+from pbt_rl.envs.vectors import NativeVectorEnv
 from pbt_rl.errors import EnvSetupError
 
 NESTED = spaces.Dict(
@@ -161,15 +161,15 @@ def answers(out):
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 def test_a_vector_of_nested_spaces_equals_single_environments(mode):
     make = toy.maker("hybrid?length=4")
-    vector = VectorUnit("m:f", SyncVectorEnv([make] * 2, autoreset_mode=mode), 0, lambda _row: (0, {}))
-    single = GymUnit("m:f", make, 2, 0, lambda _row: (0, {}))
+    vector = NativeVectorEnv("m:f", SyncVectorEnv([make] * 2, autoreset_mode=mode), 0, lambda _row: (0, {}))
+    single = GymVectorEnv("m:f", make, 2, 0, lambda _row: (0, {}))
     assert vector.spec == single.spec
-    for unit in (vector, single):
-        out = private_step_arrays(unit.spec, 2)
-        unit.reset(out)
+    for vector_env in (vector, single):
+        out = private_step_arrays(vector_env.spec, 2)
+        vector_env.reset(out)
         paid = []
         for _ in range(4):
-            unit.step(answers(out), out)
+            vector_env.step(answers(out), out)
             paid.append(out.reward.copy())
         assert out.episode_done.all()
         np.testing.assert_allclose(paid, 1, atol=1e-6)

@@ -1,14 +1,14 @@
-"""Atari units on real games: lives, scores, resets, cuts, seeds and shaping."""
+"""Atari vector envs on real games: lives, scores, resets, cuts, seeds and shaping."""
 
 import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from ale_py.vector_env import AtariVectorEnv
+from ale_py.vector_env import AtariVectorEnv as AleVectorEnv
 
 from pbt_rl.envs import ale
-from pbt_rl.envs.ale import AtariUnit, probe
+from pbt_rl.envs.ale import AtariVectorEnv, probe
 from pbt_rl.envs.atari import MULTIPLAYER_ONLY, AtariOptions
 from pbt_rl.envs.base import private_step_arrays, step_array_specs
 from pbt_rl.errors import EnvSetupError
@@ -18,10 +18,10 @@ SHAPING = {"score_scale": 1.0, "life_loss_penalty": 0.01}
 
 
 def make(game, rows=1, seed=0, options=PLAIN, shaping=lambda _row: (0, SHAPING)):
-    unit = AtariUnit(game, rows, seed, options, shaping)
-    out = private_step_arrays(unit.spec, rows)
-    unit.reset(out)
-    return unit, out
+    vector_env = AtariVectorEnv(game, rows, seed, options, shaping)
+    out = private_step_arrays(vector_env.spec, rows)
+    vector_env.reset(out)
+    return vector_env, out
 
 
 def snapshot(out):
@@ -29,24 +29,26 @@ def snapshot(out):
     return {"obs": out.obs["obs"].copy(), **fields}
 
 
-def play(unit, out, steps, seed=0):
+def play(vector_env, out, steps, seed=0):
     """Random actions; what every step delivered, the engine's own answer with it."""
     rng = np.random.default_rng(seed)
-    engine, answers = unit._engine, []
+    engine, answers = vector_env._engine, []
 
     class Spy:
         def step(self, action):
             answers.append(engine.step(action))
             return answers[-1]
 
-    unit._engine = Spy()
+    vector_env._engine = Spy()
     history = []
     for _ in range(steps):
-        unit.step(rng.integers(unit.spec.action.nvec[0], size=(unit.rows, 1)).astype(np.int32), out)
+        vector_env.step(
+            rng.integers(vector_env.spec.action.nvec[0], size=(vector_env.rows, 1)).astype(np.int32), out
+        )
         _, score, over, cut, info = answers[-1]
         engine_says = {"score": score.copy(), "over": over | cut, "lives": info["lives"].copy()}
         history.append({**snapshot(out), **engine_says})
-    unit._engine = engine
+    vector_env._engine = engine
     return {name: np.stack([step[name] for step in history]) for name in history[0]}
 
 
@@ -64,10 +66,10 @@ class Scripted:
 
 @pytest.fixture(scope="module")
 def breakout():
-    unit, out = make("breakout", rows=2)
+    vector_env, out = make("breakout", rows=2)
     start = snapshot(out)
-    history = play(unit, out, 700)
-    unit.close()
+    history = play(vector_env, out, 700)
+    vector_env.close()
     assert history["episode_done"].sum() >= 3
     return start, history
 
@@ -112,9 +114,9 @@ def started(history):
 
 def test_points_of_the_step_of_fire_are_in_the_objective_but_not_learned():
     """A shot that was on its way when the life was lost may still hit."""
-    unit, out = make("space_invaders")
-    unit._engine = Scripted(5, [3, 3, 2, 2, 2])
-    history = play(unit, out, 5)
+    vector_env, out = make("space_invaders")
+    vector_env._engine = Scripted(5, [3, 3, 2, 2, 2])
+    history = play(vector_env, out, 5)
     assert history["first"][:, 0].tolist() == [True, False, False, True, False]
     assert history["reward"][:, 0] == pytest.approx([0, 1, 0.99, 0, 1])
     assert history["objective"][:, 0].tolist() == [0, 5, 10, 15, 20]
@@ -145,8 +147,8 @@ def test_the_objective_is_the_unclipped_score_of_the_whole_game(breakout):
 
 def test_rewards_are_clipped_or_not_and_scaled():
     def learned(options, shaping):
-        unit, out = make("ms_pacman", options=options, shaping=lambda _row: (0, shaping))
-        return play(unit, out, 120)
+        vector_env, out = make("ms_pacman", options=options, shaping=lambda _row: (0, shaping))
+        return play(vector_env, out, 120)
 
     shaping = {"score_scale": 2.0, "life_loss_penalty": 0.0}
     clipped = learned(PLAIN, shaping)
@@ -158,8 +160,8 @@ def test_rewards_are_clipped_or_not_and_scaled():
 
 
 def test_without_episodic_life_only_the_games_end_is_terminal():
-    unit, out = make("breakout", options=replace(PLAIN, episodic_life=False))
-    history = play(unit, out, 400)
+    vector_env, out = make("breakout", options=replace(PLAIN, episodic_life=False))
+    history = play(vector_env, out, 400)
     assert (np.diff(history["lives"][:, 0]) < 0).sum() >= 5
     assert (history["terminated"] == history["episode_done"]).all()
     assert history["terminated"].sum() >= 1
@@ -170,8 +172,8 @@ def test_without_episodic_life_only_the_games_end_is_terminal():
 
 
 def test_a_cut_game_is_truncated_and_not_terminated():
-    unit, out = make("pong", options=replace(PLAIN, max_frames_per_episode=40))
-    history = play(unit, out, 22)
+    vector_env, out = make("pong", options=replace(PLAIN, max_frames_per_episode=40))
+    history = play(vector_env, out, 22)
     ends = np.flatnonzero(history["truncated"][:, 0])
     assert ends.tolist() == [9, 20]
     assert not history["terminated"].any()
@@ -192,19 +194,19 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_others(sticky):
     assert (one["obs"] != other["obs"]).any()
 
 
-def test_a_unit_resets_again_in_the_middle_of_a_game():
-    unit, out = make("breakout", rows=2)
+def test_a_vector_env_resets_again_in_the_middle_of_a_game():
+    vector_env, out = make("breakout", rows=2)
     start = snapshot(out)
-    play(unit, out, 50)
-    unit.reset(out)
+    play(vector_env, out, 50)
+    vector_env.reset(out)
     again = snapshot(out)
     assert all((start[name] == again[name]).all() for name in start)
 
 
 def test_an_extra_life_is_no_reward_and_zero_lives_left_is_no_lost_life():
-    unit, out = make("breakout", options=replace(PLAIN, fire_reset=False))
-    unit._engine = Scripted(0, [6, 5, 1, 0, 0])
-    history = play(unit, out, 5)
+    vector_env, out = make("breakout", options=replace(PLAIN, fire_reset=False))
+    vector_env._engine = Scripted(0, [6, 5, 1, 0, 0])
+    history = play(vector_env, out, 5)
     assert history["reward"][:, 0] == pytest.approx([0, -0.01, -0.04, -0.01, 0])
     assert history["terminated"][:, 0].tolist() == [False, True, True, False, False]
 
@@ -215,9 +217,9 @@ def test_shaping_changes_at_the_next_game_only_and_row_by_row():
     def source(row):
         return 10 * row + now["version"], {"score_scale": 1.0, "life_loss_penalty": now["penalty"] + row}
 
-    unit, out = make("breakout", rows=2, shaping=source)
+    vector_env, out = make("breakout", rows=2, shaping=source)
     now.update(version=2, penalty=0.25)
-    history = play(unit, out, 700)
+    history = play(vector_env, out, 700)
     for row in range(2):
         ends = np.flatnonzero(history["episode_done"][:, row])
         penalty = np.clip(history["score"][:, row], -1, 1) - history["reward"][:, row]
@@ -240,13 +242,13 @@ def test_the_spec_matches_the_delivered_arrays():
 
 @pytest.mark.parametrize("game", ["backgammon", "video_checkers"])
 def test_a_game_without_a_no_op_action_starts_as_others_do(game):
-    unit, out = make(game, rows=4, options=AtariOptions(noop_max=30))
-    assert play(unit, out, 3)["first"].tolist() == [4 * [True], 4 * [False], 4 * [False]]
+    vector_env, out = make(game, rows=4, options=AtariOptions(noop_max=30))
+    assert play(vector_env, out, 3)["first"].tolist() == [4 * [True], 4 * [False], 4 * [False]]
 
 
 def test_a_game_without_fire_starts_at_once():
-    unit, out = make("ms_pacman", options=AtariOptions(noop_max=30))
-    assert not play(unit, out, 1)["first"].any()
+    vector_env, out = make("ms_pacman", options=AtariOptions(noop_max=30))
+    assert not play(vector_env, out, 1)["first"].any()
 
 
 @pytest.mark.parametrize(
@@ -263,17 +265,17 @@ def test_who_plays_as_the_text_says_sees_what_a_policy_sees(game, options):
 
     text = game_played(game, options)
     (made,) = re.findall(r"`ale_py\.vector_env\.(.*)`: grey", text)
-    env = eval(made, {"AtariVectorEnv": AtariVectorEnv, "N": 1})
+    env = eval(made, {"AtariVectorEnv": AleVectorEnv, "N": 1})
     fire = re.search(r"FIRE \((\d+)\) is then pressed for one step", text)
     begins = "; this also begins an episode for the policy." in text
-    unit, out = make(game, options=options)
-    frames, info = env.reset(seed=unit.seed_R)
+    vector_env, out = make(game, options=options)
+    frames, info = env.reset(seed=vector_env.seed_R)
     rng, lives, press, scores, score = np.random.default_rng(0), info["lives"][0], bool(fire), [], 0.0
     starts, done = press, False
     while len(scores) < 2:
         assert np.array_equal(frames[:, 0], out.obs["obs"])
-        chosen = rng.integers(unit.spec.action.nvec[0], size=(1, 1)).astype(np.int32)
-        unit.step(chosen, out)
+        chosen = rng.integers(vector_env.spec.action.nvec[0], size=(1, 1)).astype(np.int32)
+        vector_env.step(chosen, out)
         first = done or (press and (starts or begins))
         frames, rewards, over, cut, info = env.step(np.array([int(fire[1])]) if press else chosen[:, 0])
         assert out.first[0] == first
@@ -289,7 +291,7 @@ def test_who_plays_as_the_text_says_sees_what_a_policy_sees(game, options):
             scores.append(score)
             assert out.objective[0] == score
             press = False
-    unit.close()
+    vector_env.close()
     assert ("FIRE" in text) == (game == "breakout")
 
 

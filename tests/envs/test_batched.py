@@ -6,7 +6,7 @@ import pytest
 import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from pbt_rl.envs.registry import DEFAULTS
+from pbt_rl.envs.lookup import DEFAULTS
 from pbt_rl.envs.resident import custom
 from pbt_rl.errors import EnvSetupError
 

@@ -45,8 +45,8 @@ def test_several_that_do_not_close_are_left_in_time(monkeypatch, capsys):
     before = time.monotonic()
     assert probe_with("m:f", Waits).env_id == "m:f"
     assert "did not return" in capsys.readouterr().err
-    unit = custom.make_unit(f"{__name__}:Waits", 3, 0, EnvOptions(), lambda _: (0, {}))
-    assert "did not return" in time_limits.close_in_time(unit)
+    vector_env = custom.make_vector_env(f"{__name__}:Waits", 3, 0, EnvOptions(), lambda _: (0, {}))
+    assert "did not return" in time_limits.close_in_time(vector_env)
     assert time.monotonic() - before < 30
 
 
@@ -91,9 +91,11 @@ def test_what_cannot_be_interrupted_ends_the_process():
 
 
 def test_a_factory_is_told_the_index_of_each_environment():
-    unit = custom.make_unit(f"{__name__}:Waits", 3, 0, replace(EnvOptions(), first_row=8), lambda _: (0, {}))
-    out = private_step_arrays(unit.spec, 3)
-    unit.reset(out)
+    vector_env = custom.make_vector_env(
+        f"{__name__}:Waits", 3, 0, replace(EnvOptions(), first_row=8), lambda _: (0, {})
+    )
+    out = private_step_arrays(vector_env.spec, 3)
+    vector_env.reset(out)
     assert (out.obs["obs"] * 100).round().ravel().tolist() == [8, 9, 10]
 
 

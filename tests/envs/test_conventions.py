@@ -13,7 +13,7 @@ from gymnasium.wrappers import NormalizeObservation
 
 from pbt_rl.envs.base import private_step_arrays
 from pbt_rl.envs.conventions import Watch, boxes
-from pbt_rl.envs.gym import GymUnit, describe, maker, recipe
+from pbt_rl.envs.gym import GymVectorEnv, describe, maker, recipe
 from pbt_rl.envs.shaping import flatten
 from pbt_rl.errors import EnvSetupError
 
@@ -47,11 +47,11 @@ class Source:
 def told(**attributes):
     """Return what a run says of an environment with these attributes, and its first observation."""
     kind, source = type("Own", (Env,), attributes), Source()
-    unit = GymUnit("m:f", kind, 1, 0, source)
-    out = private_step_arrays(unit.spec, 1)
-    unit.reset(out)
-    unit.step(np.zeros((1, 1), np.int32), out)
-    return [*unit.spec.mistakes, *source.told], out.obs.get("obs")
+    vector_env = GymVectorEnv("m:f", kind, 1, 0, source)
+    out = private_step_arrays(vector_env.spec, 1)
+    vector_env.reset(out)
+    vector_env.step(np.zeros((1, 1), np.int32), out)
+    return [*vector_env.spec.mistakes, *source.told], out.obs.get("obs")
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_tensors_are_read_as_observations(obs):
 
 @pytest.mark.parametrize("obs", [[torch.ones(1, requires_grad=True)] * 2, torch.ones(2).to_sparse()])
 def test_what_is_no_array_is_refused_by_the_name_of_its_observation(obs):
-    assert list(boxes(NUMBERS, obs)) == []  # the checker leaves it to the unit
+    assert list(boxes(NUMBERS, obs)) == []  # the checker leaves it to the vector env
     with pytest.raises(EnvSetupError, match=r"'obs'.*expected an array"):
         told(obs=obs)
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from pbt_rl.envs import registry
+from pbt_rl.envs import lookup
 from pbt_rl.envs.family import EnvOptions
 from pbt_rl.errors import EnvSetupError
 
@@ -51,7 +51,7 @@ def hinted(names="sim"):
 
 def spec_of(declared, *named):
     options = EnvOptions(keywords={"names": declared}, critic_only=named)
-    return registry.probe(f"{HERE}:hinted", options)
+    return lookup.probe(f"{HERE}:hinted", options)
 
 
 @pytest.mark.parametrize(

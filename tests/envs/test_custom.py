@@ -7,9 +7,9 @@ import gymnasium
 import numpy as np
 import pytest
 
-from pbt_rl.envs import registry
+from pbt_rl.envs import lookup
 from pbt_rl.envs.base import default_shaping_source, private_step_arrays
-from pbt_rl.envs.registry import EnvOptions, keywords, make_unit, probe, recipe
+from pbt_rl.envs.lookup import EnvOptions, keywords, make_vector_env, probe, recipe
 from pbt_rl.envs.shaping import frames_per_step
 from pbt_rl.errors import EnvSetupError
 
@@ -103,8 +103,10 @@ def test_a_factory_of_a_module_is_called_with_the_options():
     assert (spec.env_id, spec.action.nvec) == ("custom_of_a_test:make_env", (6,))
     import custom_of_a_test
 
-    unit = make_unit(spec.env_id, 3, 0, options("size=6", "name=a b"), default_shaping_source(spec))
-    assert unit.spec == spec
+    vector_env = make_vector_env(
+        spec.env_id, 3, 0, options("size=6", "name=a b"), default_shaping_source(spec)
+    )
+    assert vector_env.spec == spec
     assert custom_of_a_test.made == [(6, "a b")] * 3  # one a row, none thrown away
     assert probe("custom_of_a_test:Group.env", EnvOptions()).action.nvec == (4,)
     assert recipe("custom_of_a_test:make_env")["model.encoder"] == "mlp"
@@ -117,7 +119,7 @@ def test_an_option_that_is_no_pair_is_refused(pairs):
 
 
 def test_options_reach_gym_and_are_refused_elsewhere():
-    assert registry.make_raw("gym/FrozenLake-v1", options("map_name=8x8")).observation_space.n == 64
+    assert lookup.make_raw("gym/FrozenLake-v1", options("map_name=8x8")).observation_space.n == 64
     with pytest.raises(EnvSetupError, match=r"gym/FrozenLake-v1 cannot be made.*mapname"):
         probe("gym/FrozenLake-v1", options("mapname=8x8"))
     with pytest.raises(EnvSetupError, match=r"--env-option size=.* toy/"):
@@ -126,8 +128,8 @@ def test_options_reach_gym_and_are_refused_elsewhere():
 
 def test_an_installed_entry_point_is_found_by_name_and_takes_a_level(monkeypatch):
     point = EntryPoint("mine", "custom_of_a_test:make_level", "pbt_rl.envs")
-    monkeypatch.setattr(registry, "entry_points", lambda group: [point] if group == point.group else [])
-    assert registry.plugins() == {"mine": point}
+    monkeypatch.setattr(lookup, "entry_points", lambda group: [point] if group == point.group else [])
+    assert lookup.plugins() == {"mine": point}
     assert probe("mine", EnvOptions()).frame_skip == 1
     assert probe("mine/fast", options("size=5")) == probe("mine/fast", options("size=5"))
     spec = probe("mine/fast", options("size=5"))
@@ -155,7 +157,7 @@ def test_what_a_factory_gives_that_cannot_be_used():
     with pytest.raises(EnvSetupError, match=r"'sice'.*: size=4, name"):
         probe("custom_of_a_test:make_env", options("sice=3"))
     with pytest.raises(EnvSetupError, match="two environments differ in their spaces"):
-        make_unit("custom_of_a_test:changing", 2, 0, EnvOptions(), lambda _row: (0, {}))
+        make_vector_env("custom_of_a_test:changing", 2, 0, EnvOptions(), lambda _row: (0, {}))
 
 
 def test_exceptions_of_the_factory_or_its_module_are_shown(tmp_path):
@@ -173,9 +175,9 @@ def test_exceptions_of_the_factory_or_its_module_are_shown(tmp_path):
 
 def test_a_vector_has_as_many_rows_as_are_needed():
     spec = probe("custom_of_a_test:make_vec", options("size=3"))
-    unit = make_unit(spec.env_id, 5, 0, options("size=3"), default_shaping_source(spec))
-    assert type(unit).__name__ == "VectorUnit"
-    assert (unit.rows, unit.spec) == (5, spec)
+    vector_env = make_vector_env(spec.env_id, 5, 0, options("size=3"), default_shaping_source(spec))
+    assert type(vector_env).__name__ == "NativeVectorEnv"
+    assert (vector_env.rows, vector_env.spec) == (5, spec)
 
 
 @pytest.mark.parametrize("frames", [0, 1.5, True, "4"])
@@ -192,15 +194,15 @@ def test_frames_per_step_must_be_a_whole_number(frames):
 def test_what_renders_can_be_filmed(factory, per_second):
     from pbt_rl.envs.films import film
 
-    unit, camera = film(f"custom_of_a_test:{factory}", 3, 0, options(), lambda _row: (0, {}))
+    vector_env, camera = film(f"custom_of_a_test:{factory}", 3, 0, options(), lambda _row: (0, {}))
     try:
-        assert (unit.rows, camera.frames_per_second) == (3, per_second)
-        step = private_step_arrays(unit.spec, 3)
-        unit.reset(step)
+        assert (vector_env.rows, camera.frames_per_second) == (3, per_second)
+        step = private_step_arrays(vector_env.spec, 3)
+        vector_env.reset(step)
         picture = camera.shoot(step, None)
         assert (picture.shape, picture.dtype) == ((4, 6, 3), np.uint8)
     finally:
-        unit.close()
+        vector_env.close()
 
 
 @pytest.mark.parametrize(
@@ -209,7 +211,7 @@ def test_what_renders_can_be_filmed(factory, per_second):
 def test_what_does_not_render_is_one_clear_error(factory, message):
     from pbt_rl.envs.films import film
 
-    unit, camera = film(f"custom_of_a_test:{factory}", 1, 0, options(), lambda _row: (0, {}))
+    vector_env, camera = film(f"custom_of_a_test:{factory}", 1, 0, options(), lambda _row: (0, {}))
     with pytest.raises(EnvSetupError, match=f"^--video: .*{message}.*a parameter render_mode"):
-        camera.shoot(private_step_arrays(unit.spec, 1), None)
-    unit.close()
+        camera.shoot(private_step_arrays(vector_env.spec, 1), None)
+    vector_env.close()

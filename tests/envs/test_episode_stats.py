@@ -8,9 +8,9 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from pbt_rl.actors.mailbox import Mailbox
 from pbt_rl.envs.base import MOST_STATS, private_step_arrays, read_stats
-from pbt_rl.envs.gym import GymUnit
+from pbt_rl.envs.gym import GymVectorEnv
 from pbt_rl.envs.toy import Identity
-from pbt_rl.envs.vectors import VectorUnit
+from pbt_rl.envs.vectors import NativeVectorEnv
 from tests.envs.test_others_environments import Source
 
 
@@ -34,19 +34,19 @@ class Counted(Identity):
         return *rest, truncated, info
 
 
-def unit_of(make, mode=None, source=None, rows=2):
+def vector_env_of(make, mode=None, source=None, rows=2):
     source = source or Source()
     if mode is None:
-        return GymUnit("own:env", make, rows, 0, source)
-    return VectorUnit("own:env", SyncVectorEnv([make] * rows, autoreset_mode=mode), 0, source)
+        return GymVectorEnv("own:env", make, rows, 0, source)
+    return NativeVectorEnv("own:env", SyncVectorEnv([make] * rows, autoreset_mode=mode), 0, source)
 
 
-def said(unit, out, steps):
+def said(vector_env, out, steps):
     """Statistics of row 1 at each of its episodes' ends."""
-    unit.reset(out)
+    vector_env.reset(out)
     found = []
     for _ in range(steps):
-        unit.step(np.zeros((unit.rows, 1), np.int32), out)
+        vector_env.step(np.zeros((vector_env.rows, 1), np.int32), out)
         if out.episode_done[1]:
             found.append(read_stats(out, 1))
     return found
@@ -54,19 +54,19 @@ def said(unit, out, steps):
 
 @pytest.mark.parametrize("mode", [None, *AutoresetMode], ids=str)
 def test_statistics_come_with_the_episode_that_they_are_of(mode):
-    unit = unit_of(Counted, mode)
-    box = Mailbox.create(unit.spec, unit.rows, "test")
-    found = said(unit, box.step, 11)
+    vector_env = vector_env_of(Counted, mode)
+    box = Mailbox.create(vector_env.spec, vector_env.rows, "test")
+    found = said(vector_env, box.step, 11)
     assert found[:3] == [{"episode": 0}, {"episode": 1, "köder.gold": 0.5}, {"episode": 2}]
     box.close()
 
 
 def test_without_statistics_there_are_none_in_poisoned_and_fresh_memory():
-    unit = unit_of(lambda: Identity(length=3))
-    box = Mailbox.create(unit.spec, unit.rows, "test")
-    assert read_stats(box.step, 0) == {}, "a unit that never writes them"
-    assert said(unit, box.step, 8) == [{}, {}]
-    assert said(unit, private_step_arrays(unit.spec, 2), 8) == [{}, {}]
+    vector_env = vector_env_of(lambda: Identity(length=3))
+    box = Mailbox.create(vector_env.spec, vector_env.rows, "test")
+    assert read_stats(box.step, 0) == {}, "a vector env that never writes them"
+    assert said(vector_env, box.step, 8) == [{}, {}]
+    assert said(vector_env, private_step_arrays(vector_env.spec, 2), 8) == [{}, {}]
     box.close()
 
 
@@ -89,8 +89,8 @@ def test_other_statistics_are_left_out_and_told_once(stats, kept, wrong, mode):
     if mode is not None and not all(isinstance(name, str) for name in stats):
         pytest.skip("a vector environment of Gymnasium takes no such name")
     source = Source()
-    unit = unit_of(lambda: Counted(stats), mode, source)
-    given = said(unit, private_step_arrays(unit.spec, 2), 8)
+    vector_env = vector_env_of(lambda: Counted(stats), mode, source)
+    given = said(vector_env, private_step_arrays(vector_env.spec, 2), 8)
     assert kept in given
     assert all(one in ({}, kept) for one in given)
     (told,) = source.told

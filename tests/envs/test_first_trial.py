@@ -11,7 +11,7 @@ import pytest
 
 from pbt_rl.envs import first_trial, time_limits
 from pbt_rl.envs.first_trial import environment_traceback, tried
-from pbt_rl.envs.registry import EnvOptions, probe, recipe
+from pbt_rl.envs.lookup import EnvOptions, probe, recipe
 from pbt_rl.errors import EnvSetupError
 from tests.helpers.runs import start
 
@@ -77,7 +77,7 @@ class Env(gymnasium.Env):
 SIMULATOR = """
 import time
 
-from pbt_rl.envs.registry import DEFAULTS, make_resident
+from pbt_rl.envs.lookup import DEFAULTS, make_resident
 
 
 def make(rows, device, seconds):

@@ -1,4 +1,4 @@
-"""Units of Gymnasium environments: spaces, the protocol, seeds, shaping, contract breaches."""
+"""Vector envs of Gymnasium environments: spaces, the protocol, seeds, shaping, contract breaches."""
 
 import gymnasium
 import numpy as np
@@ -6,7 +6,7 @@ import pytest
 from gymnasium import spaces
 
 from pbt_rl.envs.base import private_step_arrays
-from pbt_rl.envs.gym import GymUnit, describe, make_unit, recipe
+from pbt_rl.envs.gym import GymVectorEnv, describe, make_vector_env, recipe
 from pbt_rl.envs.spaces import obs_leaves, read_leaf
 from pbt_rl.envs.toy import Shaped
 from pbt_rl.errors import EnvSetupError
@@ -42,36 +42,36 @@ def entry(reward=0.0, *, obs=(0.5, 0.5), terminated=False, truncated=False, **in
     return np.array(obs, np.float32), reward, terminated, truncated, info
 
 
-def unit_of(*envs, seed=0, shaping=lambda _row: (0, {})):
+def vector_env_of(*envs, seed=0, shaping=lambda _row: (0, {})):
     source = iter(envs)
-    unit = GymUnit("gym/Scripted-v0", lambda: next(source), len(envs), seed, shaping)
-    out = private_step_arrays(unit.spec, unit.rows)
-    unit.reset(out)
-    return unit, out
+    vector_env = GymVectorEnv("gym/Scripted-v0", lambda: next(source), len(envs), seed, shaping)
+    out = private_step_arrays(vector_env.spec, vector_env.rows)
+    vector_env.reset(out)
+    return vector_env, out
 
 
-def step(unit, out, *actions):
-    unit.step(np.array(actions or [0] * unit.rows, np.int32).reshape(unit.rows, -1), out)
+def step(vector_env, out, *actions):
+    vector_env.step(np.array(actions or [0] * vector_env.rows, np.int32).reshape(vector_env.rows, -1), out)
 
 
 def test_an_episode_ends_then_the_next_step_resets_and_ignores_its_action():
     env = Scripted([entry(1.0), entry(2.0, obs=(1, 1), terminated=True)])
-    unit, out = unit_of(env)
+    vector_env, out = vector_env_of(env)
     assert out.first.all()
-    step(unit, out, 1)
+    step(vector_env, out, 1)
     assert (out.first[0], out.reward[0], out.episode_done[0]) == (False, 1.0, False)
-    step(unit, out, 1)
+    step(vector_env, out, 1)
     assert out.obs["obs"][0].tolist() == [1, 1]
     assert (out.terminated[0], out.truncated[0], out.episode_done[0]) == (True, False, True)
     assert (out.objective[0], out.raw_return[0], out.shaped_return[0], out.length[0]) == (3.0, 3.0, 3.0, 2)
-    step(unit, out, 1)
+    step(vector_env, out, 1)
     assert out.obs["obs"][0].tolist() == [0, 0]
     assert (out.first[0], out.reward[0]) == (True, 0.0)
     assert not any((out.terminated[0], out.truncated[0], out.episode_done[0]))
     assert env.actions == [1, 1]
-    step(unit, out, 0)
+    step(vector_env, out, 0)
     assert (out.first[0], out.reward[0], out.episode_done[0]) == (False, 1.0, False)
-    step(unit, out, 0)
+    step(vector_env, out, 0)
     assert (out.episode_done[0], out.raw_return[0], out.length[0]) == (True, 3.0, 2), (
         "nothing of the first is left"
     )
@@ -79,37 +79,37 @@ def test_an_episode_ends_then_the_next_step_resets_and_ignores_its_action():
 
 def test_truncation_is_kept_apart_from_termination():
     ends = [{"truncated": True}, {"terminated": True}, {}, {"terminated": True, "truncated": True}]
-    unit, out = unit_of(*(Scripted([entry(**end)] * 2) for end in ends))
-    step(unit, out)
+    vector_env, out = vector_env_of(*(Scripted([entry(**end)] * 2) for end in ends))
+    step(vector_env, out)
     assert out.truncated.tolist() == [True, False, False, False]
     assert out.terminated.tolist() == [False, True, False, True]
     assert out.episode_done.tolist() == [True, True, False, True]
-    step(unit, out)
+    step(vector_env, out)
     assert out.first.tolist() == [True, True, False, True]
 
 
 def test_rows_are_seeded_once_and_apart():
     envs = [Scripted([entry(terminated=True)]) for _ in range(3)]
-    unit, out = unit_of(*envs, seed=3)
-    step(unit, out)
-    step(unit, out)
-    unit.reset(out)
+    vector_env, out = vector_env_of(*envs, seed=3)
+    step(vector_env, out)
+    step(vector_env, out)
+    vector_env.reset(out)
     assert len({env.seeds[0] for env in envs}) == 3
     assert all(env.seeds[1:] == [None, None] for env in envs)
     assert all(0 <= env.seeds[0] < 2**31 for env in envs), "an int of C, for engines"
     others = [Scripted() for _ in range(3)]
-    unit_of(*others, seed=4)
+    vector_env_of(*others, seed=4)
     assert not {env.seeds[0] for env in envs} & {env.seeds[0] for env in others}
 
 
-def test_units_of_the_same_seed_are_equal_and_of_others_not():
+def test_vector_envs_of_the_same_seed_are_equal_and_of_others_not():
     def run(seed):
-        unit = make_unit("CartPole-v1", 2, seed, lambda _row: (0, {}), {})
-        out = private_step_arrays(unit.spec, 2)
-        unit.reset(out)
+        vector_env = make_vector_env("CartPole-v1", 2, seed, lambda _row: (0, {}), {})
+        out = private_step_arrays(vector_env.spec, 2)
+        vector_env.reset(out)
         seen = []
         for t in range(60):
-            step(unit, out, t % 2, (t // 2) % 2)
+            step(vector_env, out, t % 2, (t // 2) % 2)
             seen.append(out.obs["obs"].copy())
         return np.stack(seen)
 
@@ -120,17 +120,17 @@ def test_units_of_the_same_seed_are_equal_and_of_others_not():
 def test_shaping_takes_effect_at_the_next_episode_only():
     env = Shaped(length=2)
     now = {"answer": (1, {"bait": 2.0})}
-    unit, out = unit_of(env, shaping=lambda _row: now["answer"])
-    step(unit, out, 4)
+    vector_env, out = vector_env_of(env, shaping=lambda _row: now["answer"])
+    step(vector_env, out, 4)
     assert out.reward[0] == 2.0
     now["answer"] = (2, {"bait": 3.0})
-    step(unit, out, 4)
+    step(vector_env, out, 4)
     assert (out.reward[0], out.shaping_version[0], out.episode_done[0]) == (2.0, 1, True)
-    step(unit, out, 4)
+    step(vector_env, out, 4)
     assert out.first[0]
-    step(unit, out, 4)
+    step(vector_env, out, 4)
     assert out.reward[0] == 3.0
-    step(unit, out, 4)
+    step(vector_env, out, 4)
     assert (out.shaping_version[0], out.episode_done[0]) == (2, True)
 
 
@@ -145,7 +145,7 @@ def test_shaping_is_found_below_wrappers_and_given_nested_for_agent_0():
     env = Nested()
     wrapped = gymnasium.wrappers.TimeLimit(env, 9)
     assert describe("x", wrapped).shaping == {"weapon.hit": 1.0, "death": -2.0}
-    unit_of(wrapped, shaping=lambda _row: (0, {"weapon.hit": 4.0, "death": -1.0}))
+    vector_env_of(wrapped, shaping=lambda _row: (0, {"weapon.hit": 4.0, "death": -1.0}))
     assert env.given == ({"weapon": {"hit": 4.0}, "death": -1.0}, 0, 0)  # set before the first reset
 
 
@@ -167,9 +167,9 @@ def test_shaping_is_found_below_wrappers_and_given_nested_for_agent_0():
     ],
 )
 def test_a_step_that_breaks_the_contract_is_named(answer, message):
-    unit, out = unit_of(Scripted([answer]))
+    vector_env, out = vector_env_of(Scripted([answer]))
     with pytest.raises(EnvSetupError, match=f"gym/Scripted-v0.*{message}"):
-        step(unit, out)
+        step(vector_env, out)
 
 
 @pytest.mark.parametrize(
@@ -206,19 +206,19 @@ def test_what_cannot_be_read_is_refused():
     space = spaces.Dict({"eye": spaces.Dict({"left": VECTOR}), "ear": VECTOR})
     env = Scripted(start={"eye": {"right": np.zeros(2)}, "ear": np.zeros(2)}, observation_space=space)
     with pytest.raises(EnvSetupError, match=r"gym/Scripted-v0.*'eye.left'.*key 'left'.*\['right'\]"):
-        unit_of(env)
+        vector_env_of(env)
     with pytest.raises(EnvSetupError, match=r"uint8.*float64"):
         read(spaces.Box(0, 255, (4, 4), np.uint8), np.zeros((4, 4)))
     one = Scripted()
     with pytest.raises(EnvSetupError, match="the same environment twice"):
-        GymUnit("m:f", lambda: one, 2, 0, lambda _: (0, {}))
+        GymVectorEnv("m:f", lambda: one, 2, 0, lambda _: (0, {}))
 
 
 def test_closing_twice_closes_each_environment_once():
     envs = [Scripted(), Scripted()]
-    unit, _ = unit_of(*envs)
-    unit.close()
-    unit.close()
+    vector_env, _ = vector_env_of(*envs)
+    vector_env.close()
+    vector_env.close()
     assert [env.closed for env in envs] == [1, 1]
 
 
@@ -254,16 +254,16 @@ def test_a_discrete_observation_out_of_range_is_refused(state):
 def test_numbers_beyond_float32_are_an_error_and_no_warning():
     space, large = spaces.Box(-np.inf, np.inf, (2,), np.float64), np.array([0.5, 1e300])
     with pytest.raises(EnvSetupError, match=r"got NaN or infinity .a float32 holds up to"):
-        unit_of(Scripted(start=large, observation_space=space))
-    unit, out = unit_of(Scripted([(large, 0.0, False, False, {})], observation_space=space))
+        vector_env_of(Scripted(start=large, observation_space=space))
+    vector_env, out = vector_env_of(Scripted([(large, 0.0, False, False, {})], observation_space=space))
     with pytest.raises(EnvSetupError, match=r"got NaN or infinity .a float32 holds up to"):
-        step(unit, out)
+        step(vector_env, out)
 
 
 def test_the_time_limit_of_a_registered_environment_truncates():
-    unit = make_unit("Pendulum-v1", 1, 0, lambda _row: (0, {}), {})
-    out = private_step_arrays(unit.spec, 1)
-    unit.reset(out)
+    vector_env = make_vector_env("Pendulum-v1", 1, 0, lambda _row: (0, {}), {})
+    out = private_step_arrays(vector_env.spec, 1)
+    vector_env.reset(out)
     for _ in range(200):
-        unit.step(np.zeros((1, 1), np.float32), out)
+        vector_env.step(np.zeros((1, 1), np.float32), out)
     assert (out.truncated[0], out.terminated[0], out.length[0]) == (True, False, 200)

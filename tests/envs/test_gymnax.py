@@ -6,8 +6,8 @@ import sys
 import pytest
 import torch
 
-from pbt_rl.envs import registry
-from pbt_rl.envs.registry import DEFAULTS, EnvOptions
+from pbt_rl.envs import lookup
+from pbt_rl.envs.lookup import DEFAULTS, EnvOptions
 from pbt_rl.errors import EnvSetupError
 from tests.helpers.runs import train
 
@@ -17,7 +17,7 @@ ROWS = 512
 
 
 def made(name="Pendulum-v1", rows=ROWS, seed=3, **keywords):
-    env = registry.make_resident(f"gymnax/{name}", rows, seed, "cpu", EnvOptions(keywords=keywords))
+    env = lookup.make_resident(f"gymnax/{name}", rows, seed, "cpu", EnvOptions(keywords=keywords))
     env.attach(torch.ones(1, 0))
     return env, env.reset()
 
@@ -102,14 +102,14 @@ def test_equal_seeds_give_equal_rows_and_others_do_not():
 
 def test_unknown_names_and_options_are_one_line():
     with pytest.raises(EnvSetupError, match="gymnax/Pendulum-v9 does not exist"):
-        registry.probe("gymnax/Pendulum-v9", DEFAULTS)
+        lookup.probe("gymnax/Pendulum-v9", DEFAULTS)
     with pytest.raises(EnvSetupError, match=r"has no option limit.*max_steps_in_episode"):
-        registry.probe("gymnax/Pendulum-v1", EnvOptions(keywords={"limit": 3}))
+        lookup.probe("gymnax/Pendulum-v1", EnvOptions(keywords={"limit": 3}))
 
 
 def test_every_name_can_be_described_and_stepped():
     for name in ("Breakout-MinAtar", "Freeway-MinAtar", "Catch-bsuite", "Reacher-misc"):
-        spec = registry.probe(f"gymnax/{name}", DEFAULTS)
+        spec = lookup.probe(f"gymnax/{name}", DEFAULTS)
         env, obs = made(name, 8)
         assert obs["obs"].shape == (8, *spec.obs["obs"].shape)
         env.step(torch.zeros(8, spec.action.components, dtype=getattr(torch, spec.action.dtype)))
@@ -117,7 +117,7 @@ def test_every_name_can_be_described_and_stepped():
 
 def test_the_list_of_environments_imports_neither_torch_nor_jax():
     program = (
-        "import sys; from pbt_rl.envs.registry import FAMILIES; assert 'gymnax' in FAMILIES;"
+        "import sys; from pbt_rl.envs.lookup import FAMILIES; assert 'gymnax' in FAMILIES;"
         "[family.names() for family in FAMILIES.values()];"
         "print(sorted({'torch', 'jax'} & sys.modules.keys()))"
     )

@@ -26,8 +26,8 @@ def told(program):
 def test_the_simulator_is_started_first_and_terms_become_shaping():
     found = told("""
 import json, torch
-from pbt_rl.envs import registry
-from pbt_rl.envs.registry import DEFAULTS, EnvOptions
+from pbt_rl.envs import lookup
+from pbt_rl.envs.lookup import DEFAULTS, EnvOptions
 options = EnvOptions(keywords={"objective": "near"})
 env = registry.make_resident("isaaclab/Isaac-Point-v0", 4, 3, "cpu", options)
 env.attach(torch.tensor([[2.0, -0.1], [4.0, 0.0]]))
@@ -53,7 +53,7 @@ print(json.dumps({
 def test_an_unknown_task_names_those_that_there_are():
     text = told("""
 import json
-from pbt_rl.envs import registry
+from pbt_rl.envs import lookup
 from pbt_rl.errors import EnvSetupError
 try:
     registry.make_resident("isaaclab/Isaac-Nothing-v0", 4, 3, "cpu", registry.DEFAULTS)

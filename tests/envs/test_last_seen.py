@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pbt_rl.envs.base import LAST, cpu_clock, default_shaping_source, private_step_arrays, random_actions
-from pbt_rl.envs.registry import EnvOptions, LastUnit, make_unit, probe
+from pbt_rl.envs.lookup import EnvOptions, LastActionVectorEnv, make_vector_env, probe
 
 SEEING = EnvOptions(last_action_reward=True)
 
@@ -15,15 +15,15 @@ def played(env, steps=60, rows=3):
     """Actions, rewards, first and LAST of every step after the reset."""
     spec = probe(env, SEEING)
     out, rng, history = private_step_arrays(spec, rows), np.random.default_rng(0), []
-    with closing(make_unit(env, rows, 0, SEEING, default_shaping_source(spec))) as unit:
-        assert unit.spec == spec
-        if spec.seats > 1:
-            unit.follow(lambda: (1, np.arange(rows)[None]))
-        unit.reset(out)
+    with closing(make_vector_env(env, rows, 0, SEEING, default_shaping_source(spec))) as vector_env:
+        assert vector_env.spec == spec
+        if spec.agents > 1:
+            vector_env.follow(lambda: (1, np.arange(rows)[None]))
+        vector_env.reset(out)
         assert not out.obs[LAST].any()
         for _ in range(steps):
             action = random_actions(spec, out, rng)
-            unit.step(action, out)
+            vector_env.step(action, out)
             history.append((action.copy(), out.reward.copy(), out.first.copy(), out.obs[LAST].copy()))
     return spec, [np.stack(column) for column in zip(*history, strict=True)]
 
@@ -59,27 +59,29 @@ def test_agents_of_a_game_have_their_own():
     spec, (action, _, first, last) = played("pettingzoo/rps_v2", 20, rows=2)
     chosen = last[..., :-1].argmax(-1)
     assert (chosen == action[..., 0])[~first].all()
-    assert spec.seats == 2
+    assert spec.agents == 2
 
 
 def test_an_environment_is_as_before_without_the_option():
     spec = probe("toy/identity", EnvOptions())
-    with closing(make_unit("toy/identity", 1, 0, EnvOptions(), default_shaping_source(spec))) as unit:
-        assert LAST not in unit.spec.obs
-        assert not isinstance(unit, LastUnit)
+    with closing(
+        make_vector_env("toy/identity", 1, 0, EnvOptions(), default_shaping_source(spec))
+    ) as vector_env:
+        assert LAST not in vector_env.spec.obs
+        assert not isinstance(vector_env, LastActionVectorEnv)
 
 
-def test_a_unit_is_saved_and_clocked_through_it():
+def test_a_vector_env_is_saved_and_clocked_through_it():
     spec = probe("toy/treasure", SEEING)
-    unit, again = (
-        make_unit("toy/treasure", 2, seed, SEEING, default_shaping_source(spec)) for seed in (0, 1)
+    vector_env, again = (
+        make_vector_env("toy/treasure", 2, seed, SEEING, default_shaping_source(spec)) for seed in (0, 1)
     )
     out, other = (private_step_arrays(spec, 2) for _ in range(2))
-    for each, arrays in ((unit, out), (again, other)):
+    for each, arrays in ((vector_env, out), (again, other)):
         each.reset(arrays)
-    again.restore_state(unit.save_state())
+    again.restore_state(vector_env.save_state())
     action = np.array([[1], [2]], np.int32)
-    unit.step(action, out)
+    vector_env.step(action, out)
     again.step(action, other)
     assert all(np.array_equal(out.obs[name], other.obs[name]) for name in out.obs)
-    assert cpu_clock(unit)() > 0
+    assert cpu_clock(vector_env)() > 0

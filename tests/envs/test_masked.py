@@ -7,9 +7,9 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from pbt_rl.envs import toy
 from pbt_rl.envs.base import ACTION_MASK, ArraySpec, private_step_arrays, random_allowed
-from pbt_rl.envs.gym import GymUnit
+from pbt_rl.envs.gym import GymVectorEnv
 from pbt_rl.envs.toy import Masked
-from pbt_rl.envs.vectors import VectorUnit
+from pbt_rl.envs.vectors import NativeVectorEnv
 from pbt_rl.errors import EnvSetupError
 
 
@@ -38,44 +38,44 @@ class InInfoAlways(InInfo):
         return *rest, info | {"action_mask": self._mask.copy()}
 
 
-def unit_of(make, rows=3, seed=0):
-    return GymUnit("toy/masked", make, rows, seed, lambda _row: (0, {}))
+def vector_env_of(make, rows=3, seed=0):
+    return GymVectorEnv("toy/masked", make, rows, seed, lambda _row: (0, {}))
 
 
-def vector_unit(make, mode, rows=3, seed=0):
-    return VectorUnit(
+def native_vector_env(make, mode, rows=3, seed=0):
+    return NativeVectorEnv(
         "toy/masked", SyncVectorEnv([make] * rows, autoreset_mode=mode), seed, lambda _row: (0, {})
     )
 
 
-def play(unit, steps=200):
+def play(vector_env, steps=200):
     """Act by the mask; [T, ...] of what was seen and earned."""
-    out, rng, history = private_step_arrays(unit.spec, unit.rows), np.random.default_rng(0), []
-    unit.reset(out)
+    out, rng, history = private_step_arrays(vector_env.spec, vector_env.rows), np.random.default_rng(0), []
+    vector_env.reset(out)
     for _ in range(steps):
         mask = out.obs[ACTION_MASK].copy()
         action = random_allowed((4,), mask, rng)
-        unit.step(action, out)
+        vector_env.step(action, out)
         history.append((mask, out.reward.copy(), out.first.copy(), out.raw_return[out.episode_done].copy()))
     return history
 
 
-UNITS = {
-    "observation": lambda: unit_of(Masked),
-    "info": lambda: unit_of(InInfo),
-    **{f"vector {mode.name}": lambda mode=mode: vector_unit(Masked, mode) for mode in AutoresetMode},
+VECTOR_ENVS = {
+    "observation": lambda: vector_env_of(Masked),
+    "info": lambda: vector_env_of(InInfo),
+    **{f"vector {mode.name}": lambda mode=mode: native_vector_env(Masked, mode) for mode in AutoresetMode},
     **{
-        f"vector info {mode.name}": lambda mode=mode: vector_unit(InInfoAlways, mode)
+        f"vector info {mode.name}": lambda mode=mode: native_vector_env(InInfoAlways, mode)
         for mode in AutoresetMode
     },
 }
 
 
-@pytest.mark.parametrize("kind", UNITS)
+@pytest.mark.parametrize("kind", VECTOR_ENVS)
 def test_actions_that_obey_the_mask_are_all_allowed(kind):
-    unit = UNITS[kind]()
-    assert unit.spec.obs[ACTION_MASK] == ArraySpec((4,), "uint8")
-    history = play(unit)  # an action against the mask would raise
+    vector_env = VECTOR_ENVS[kind]()
+    assert vector_env.spec.obs[ACTION_MASK] == ArraySpec((4,), "uint8")
+    history = play(vector_env)  # an action against the mask would raise
     masks = np.stack([mask for mask, *_ in history])
     assert masks.dtype == np.uint8
     assert 0.2 < (~masks.any(2)).mean() < 0.3, "the pauses"
@@ -85,11 +85,11 @@ def test_actions_that_obey_the_mask_are_all_allowed(kind):
 
 
 def test_the_toys_best_score_is_the_documented_one():
-    unit = unit_of(Masked, rows=2)
-    out, ended = private_step_arrays(unit.spec, 2), []
-    unit.reset(out)
+    vector_env = vector_env_of(Masked, rows=2)
+    out, ended = private_step_arrays(vector_env.spec, 2), []
+    vector_env.reset(out)
     for _ in range(100):
-        unit.step(out.obs["obs"].argmax(1)[:, None].astype(np.int32), out)
+        vector_env.step(out.obs["obs"].argmax(1)[:, None].astype(np.int32), out)
         ended += out.raw_return[out.episode_done].tolist()
     assert ended == [12.0] * 10
     assert "masked" in toy.names()
@@ -142,7 +142,7 @@ WRONG_SPACES = {
 def test_a_mask_that_does_not_fit_is_refused(case):
     options, message = WRONG_SPACES[case]
     with pytest.raises(EnvSetupError, match=message):
-        unit_of(lambda: Given(**options))
+        vector_env_of(lambda: Given(**options))
 
 
 WRONG_MASKS = {
@@ -156,21 +156,21 @@ WRONG_MASKS = {
 @pytest.mark.parametrize("case", WRONG_MASKS)
 def test_a_wrong_mask_is_one_clear_error(case):
     mask, message = WRONG_MASKS[case]
-    unit = unit_of(lambda: Given(both(MASK), mask=mask), rows=1)
+    vector_env = vector_env_of(lambda: Given(both(MASK), mask=mask), rows=1)
     with pytest.raises(EnvSetupError, match=f"the observation's action_mask is wrong: {message}"):
-        unit.reset(private_step_arrays(unit.spec, 1))
+        vector_env.reset(private_step_arrays(vector_env.spec, 1))
 
 
 def test_a_mask_that_is_missing_in_info_is_one_clear_error():
-    unit = unit_of(lambda: Given(action_mask=True), rows=1)
+    vector_env = vector_env_of(lambda: Given(action_mask=True), rows=1)
     with pytest.raises(EnvSetupError, match=r'info\["action_mask"\] is wrong: expected the key'):
-        unit.reset(private_step_arrays(unit.spec, 1))
+        vector_env.reset(private_step_arrays(vector_env.spec, 1))
 
 
 @pytest.mark.parametrize("mask", [np.array([True, False, True, True]), np.array([1, 0, 1, 1], np.int8)])
 def test_bool_and_small_integers_are_masks_too(mask):
     space = spaces.MultiBinary(4)
-    unit = unit_of(lambda: Given(both(space), mask=mask), rows=1)
-    out = private_step_arrays(unit.spec, 1)
-    unit.reset(out)
+    vector_env = vector_env_of(lambda: Given(both(space), mask=mask), rows=1)
+    out = private_step_arrays(vector_env.spec, 1)
+    vector_env.reset(out)
     assert out.obs[ACTION_MASK][0].tolist() == [1, 0, 1, 1]

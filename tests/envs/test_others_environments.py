@@ -11,11 +11,11 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from pbt_rl.envs.base import ActionSpec, private_step_arrays, random_actions
-from pbt_rl.envs.gym import GymUnit, describe
-from pbt_rl.envs.registry import EnvOptions, keywords, probe
+from pbt_rl.envs.gym import GymVectorEnv, describe
+from pbt_rl.envs.lookup import EnvOptions, keywords, probe
 from pbt_rl.envs.shaping import default_shaping, find_interface, frames_per_step
 from pbt_rl.envs.values import metadata_of, wrapped
-from pbt_rl.envs.vectors import VectorUnit
+from pbt_rl.envs.vectors import NativeVectorEnv
 from pbt_rl.errors import EnvSetupError
 
 BOX = spaces.Box(0, 1, (2,), np.float32)
@@ -60,12 +60,12 @@ class Source:
 
 
 def played(kind, steps=8, source=None, wrap=lambda env: env):
-    """Play two rows; return the unit's step arrays at its last episode's end."""
-    unit = GymUnit("m:f", lambda: wrap(kind()), 2, 0, source or Source())
-    out, ends = private_step_arrays(unit.spec, 2), []
-    unit.reset(out)
+    """Play two rows; return the vector env's step arrays at its last episode's end."""
+    vector_env = GymVectorEnv("m:f", lambda: wrap(kind()), 2, 0, source or Source())
+    out, ends = private_step_arrays(vector_env.spec, 2), []
+    vector_env.reset(out)
     for _ in range(steps):
-        unit.step(np.zeros((2, 1), np.int32), out)
+        vector_env.step(np.zeros((2, 1), np.int32), out)
         if out.episode_done[0]:
             ends.append((float(out.objective[0]), float(out.raw_return[0]), bool(out.terminated[0])))
     return ends
@@ -173,11 +173,11 @@ def test_the_return_that_was_recorded_before_rewards_were_changed_is_the_objecti
 def test_the_same_holds_for_a_vector(mode):
     wrappers = gymnasium.wrappers.vector
     vector = wrappers.RecordEpisodeStatistics(SyncVectorEnv([Plain] * 2, autoreset_mode=mode))
-    unit = VectorUnit("m:f", wrappers.TransformReward(vector, lambda r: r / 10), 0, Source())
-    out = private_step_arrays(unit.spec, 2)
-    unit.reset(out)
+    vector_env = NativeVectorEnv("m:f", wrappers.TransformReward(vector, lambda r: r / 10), 0, Source())
+    out = private_step_arrays(vector_env.spec, 2)
+    vector_env.reset(out)
     for _ in range(3):
-        unit.step(np.zeros((2, 1), np.int32), out)
+        vector_env.step(np.zeros((2, 1), np.int32), out)
     assert (out.objective[0], out.raw_return[0]) == (3.0, pytest.approx(0.3))
 
 
@@ -245,10 +245,10 @@ def test_an_action_is_what_a_sample_of_its_space_is(space):
             taken.append(action)
             return super().step(action)
 
-    unit = GymUnit("m:f", Taking, 2, 0, Source())
-    out = private_step_arrays(unit.spec, 2)
-    unit.reset(out)
-    unit.step(random_actions(unit.spec, out, np.random.default_rng(0)), out)
+    vector_env = GymVectorEnv("m:f", Taking, 2, 0, Source())
+    out = private_step_arrays(vector_env.spec, 2)
+    vector_env.reset(out)
+    vector_env.step(random_actions(vector_env.spec, out, np.random.default_rng(0)), out)
 
     def kinds(value):
         if isinstance(value, dict):
@@ -275,15 +275,15 @@ def test_a_wrapper_that_cannot_flatten_a_space_is_named_with_what_to_do(monkeypa
     assert "\n" not in str(caught.value)
 
 
-def test_actions_are_in_the_unit_of_finite_bounds():
+def test_actions_are_in_the_vector_env_of_finite_bounds():
     from pbt_rl.envs.actions import action_spec
 
     spec = action_spec(
         spaces.Box(np.array([5, -1, -np.inf, 0, -3e38, 7]), np.array([35, 1, np.inf, np.inf, 3e38, np.inf])),
         "x",
     )
-    assert spec.units == ((20, 0, 0, 0, 0, 7), (15, 1, 1, 1, 1, 1))
-    assert ActionSpec(low=(-2.0,), high=(2.0,)).units == ((0.0,), (2.0,))
+    assert spec.vector_envs == ((20, 0, 0, 0, 0, 7), (15, 1, 1, 1, 1, 1))
+    assert ActionSpec(low=(-2.0,), high=(2.0,)).vector_envs == ((0.0,), (2.0,))
 
 
 MASK = {"action_mask": np.array([0, 1], np.int8)}
@@ -320,7 +320,7 @@ class Game:
 
 @pytest.mark.parametrize("declared", [True, False])
 def test_masks_in_infos_of_agents_are_obeyed_if_declared_and_remarked_if_not(declared):
-    from pbt_rl.envs.agents.multi_agent import MultiAgentUnit
+    from pbt_rl.envs.agents.multi_agent import MultiAgentVectorEnv
     from pbt_rl.envs.agents.tables import table_of
 
     source = Source()
@@ -330,9 +330,9 @@ def test_masks_in_infos_of_agents_are_obeyed_if_declared_and_remarked_if_not(dec
         game.metadata = {"action_mask": declared}
         return table_of("m:f", game)
 
-    unit = MultiAgentUnit(make, 4, 0, source)
-    out = private_step_arrays(unit.spec, 4)
-    unit.reset(out)
+    vector_env = MultiAgentVectorEnv(make, 4, 0, source)
+    out = private_step_arrays(vector_env.spec, 4)
+    vector_env.reset(out)
     if declared:
         assert out.obs["action_mask"].tolist() == [[0, 1]] * 4
         assert source.told == []

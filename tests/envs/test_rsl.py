@@ -5,7 +5,7 @@ import re
 import pytest
 import torch
 
-from pbt_rl.envs.registry import DEFAULTS, EnvOptions, make_resident
+from pbt_rl.envs.lookup import DEFAULTS, EnvOptions, make_resident
 from pbt_rl.envs.resident import custom
 from pbt_rl.envs.resident.rsl_rows import VecEnvRows
 from pbt_rl.errors import EnvSetupError

@@ -13,16 +13,16 @@ from pbt_rl.errors import EnvSetupError
 def play(name, policy, *, rows=4, steps=400, seed=0, shaping=None):
     """[T, R, ...] of what was delivered, and the actions that answered it; policy: obs [R, ...] -> [R]."""
     spec = toy.probe(name)
-    unit = toy.make_unit(name, rows, seed, shaping or default_shaping_source(spec))
+    vector_env = toy.make_vector_env(name, rows, seed, shaping or default_shaping_source(spec))
     out = private_step_arrays(spec, rows)
-    unit.reset(out)
+    vector_env.reset(out)
     history = []
     for _ in range(steps):
         action = policy(out.obs["obs"])
         history.append(
             (out.obs["obs"].copy(), action, out.first.copy(), out.episode_done.copy(), out.objective.copy())
         )
-        unit.step(action.reshape(rows, 1).astype(np.int32), out)
+        vector_env.step(action.reshape(rows, 1).astype(np.int32), out)
     return [np.stack(column) for column in zip(*history, strict=True)]
 
 
@@ -60,10 +60,10 @@ def test_the_bait_pays_but_is_worth_nothing():
     assert (objectives("shaped", answer) == 1).all()
 
     def reward_of_bait(bait):
-        unit = toy.make_unit("shaped", 1, 0, lambda _row: (0, {"bait": bait}))
-        out = private_step_arrays(unit.spec, 1)
-        unit.reset(out)
-        unit.step(np.array([[4]], np.int32), out)
+        vector_env = toy.make_vector_env("shaped", 1, 0, lambda _row: (0, {"bait": bait}))
+        out = private_step_arrays(vector_env.spec, 1)
+        vector_env.reset(out)
+        vector_env.step(np.array([[4]], np.int32), out)
         return out.reward[0]
 
     assert reward_of_bait(0.5) == 0.5
@@ -164,7 +164,7 @@ def test_a_toy_goes_on_from_its_saved_state_as_if_nothing_had_happened(name):
     one.reset(seed=3)
     other.reset(seed=4)
     one.action_space.seed(0)
-    actions = [one.action_space.sample() for _ in range(6)]  # numbers of numpy, as a unit gives them
+    actions = [one.action_space.sample() for _ in range(6)]  # numbers of numpy, as a vector env gives them
     for action in actions[:3]:
         one.step(action)
     other.restore_state(json.loads(json.dumps(one.save_state())))

@@ -2,10 +2,10 @@
 
 import pytest
 
-from pbt_rl.envs import packages, registry
+from pbt_rl.envs import lookup, packages
 from pbt_rl.envs.custom import find_factory
+from pbt_rl.envs.lookup import family_of
 from pbt_rl.envs.packages import named_by
-from pbt_rl.envs.registry import family_of
 from pbt_rl.errors import EnvSetupError
 
 MEANT = {
@@ -40,7 +40,7 @@ def test_an_id_may_begin_with_the_package_that_registers_it():
 
 @pytest.mark.parametrize("typed", ["minatar_breakout", "minatar/breakout", "MinAtar-Breakout-v1"])
 def test_an_id_of_a_known_package_that_is_missing_is_no_game_of_another_family(typed, monkeypatch):
-    for module in (registry, packages):
+    for module in (lookup, packages):
         monkeypatch.setattr(module, "find_spec", lambda name: None if name == "minatar" else True)
     with pytest.raises(EnvSetupError, match="package minatar, which is not installed"):
         family_of(typed)

@@ -9,9 +9,9 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorWrapper
 
 from pbt_rl.envs.base import private_step_arrays
-from pbt_rl.envs.gym import GymUnit
+from pbt_rl.envs.gym import GymVectorEnv
 from pbt_rl.envs.toy import Counting, counting_errors
-from pbt_rl.envs.vectors import VectorUnit, describe_vector
+from pbt_rl.envs.vectors import NativeVectorEnv, describe_vector
 from pbt_rl.errors import EnvSetupError
 
 
@@ -28,17 +28,17 @@ class Recorder(SyncVectorEnv):
         return super().step(actions)
 
 
-def vector_unit(make, rows, mode, shaping=lambda _row: (0, {}), seed=0):
+def native_vector_env(make, rows, mode, shaping=lambda _row: (0, {}), seed=0):
     env = Recorder(make, rows, mode)
-    unit = VectorUnit("m:f", env, seed, shaping)
-    out = private_step_arrays(unit.spec, rows)
+    vector_env = NativeVectorEnv("m:f", env, seed, shaping)
+    out = private_step_arrays(vector_env.spec, rows)
     for array in (*out.obs.values(), out.reward, out.objective, out.length):
         array[:] = 77  # poison
-    unit.reset(out)
-    return unit, env, out
+    vector_env.reset(out)
+    return vector_env, env, out
 
 
-def play(unit, out, steps, seed=1):
+def play(vector_env, out, steps, seed=1):
     rng = np.random.default_rng(seed)
     history = []
 
@@ -48,19 +48,19 @@ def play(unit, out, steps, seed=1):
 
     snap()
     for _ in range(steps):
-        action = rng.integers(unit.spec.action.nvec, size=(unit.rows, 1)).astype(np.int32)
+        action = rng.integers(vector_env.spec.action.nvec, size=(vector_env.rows, 1)).astype(np.int32)
         history[-1]["action"] = action
-        unit.step(action, out)
-        snap(np.zeros((unit.rows, 1), np.int32))
+        vector_env.step(action, out)
+        snap(np.zeros((vector_env.rows, 1), np.int32))
     return {name: np.stack([step[name] for step in history]) for name in history[0]}
 
 
 def test_a_next_step_vector_equals_single_environments():
-    unit, env, out = vector_unit(Counting, 3, AutoresetMode.NEXT_STEP)
-    single = GymUnit("m:f", Counting, 3, 0, lambda _row: (0, {}))
+    vector_env, env, out = native_vector_env(Counting, 3, AutoresetMode.NEXT_STEP)
+    single = GymVectorEnv("m:f", Counting, 3, 0, lambda _row: (0, {}))
     single_out = private_step_arrays(single.spec, 3)
     single.reset(single_out)
-    many, one = play(unit, out, 120), play(single, single_out, 120)
+    many, one = play(vector_env, out, 120), play(single, single_out, 120)
     assert env.calls == 120
     for row in range(3):
         trace = many["obs"][:, row], many["action"][:, row, 0], many["first"][:, row]
@@ -77,8 +77,8 @@ def test_a_next_step_vector_equals_single_environments():
 
 @pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.DISABLED])
 def test_a_vector_that_resets_at_once_loses_the_first_step_of_an_episode_and_nothing_else(mode):
-    unit, _, out = vector_unit(Counting, 3, mode)
-    got = play(unit, out, 200)
+    vector_env, _, out = native_vector_env(Counting, 3, mode)
+    got = play(vector_env, out, 200)
     assert got["episode_done"].sum() > 30
     assert (got["episode_done"] == (got["terminated"] | got["truncated"])).all()
     for row in range(3):
@@ -108,8 +108,8 @@ class OneStep(Counting):
 
 @pytest.mark.parametrize("mode", AutoresetMode)
 def test_episodes_of_one_step(mode):
-    unit, _, out = vector_unit(OneStep, 2, mode)
-    got = play(unit, out, 6)
+    vector_env, _, out = native_vector_env(OneStep, 2, mode)
+    got = play(vector_env, out, 6)
     assert got["first"][:, 0].tolist() == [True, False] * 3 + [True]
     assert got["episode_done"][:, 0].tolist() == [False, True] * 3 + [False]
     assert (got["objective"][1::2] == 9).all()
@@ -156,10 +156,10 @@ class Rich(gymnasium.Env):
 @pytest.mark.parametrize("mode", AutoresetMode)
 def test_dict_observations_shaping_and_objectives_of_vectors(mode):
     now = {"gain": 2.0}
-    unit, env, out = vector_unit(Rich, 2, mode, lambda row: (3, {"gain": now["gain"] + row}))
-    assert unit.spec.shaping == {"gain": 1.0}
+    vector_env, env, out = native_vector_env(Rich, 2, mode, lambda row: (3, {"gain": now["gain"] + row}))
+    assert vector_env.spec.shaping == {"gain": 1.0}
     for _ in range(4):
-        unit.step(np.array([[0, 3], [2, 1]], np.int32), out)
+        vector_env.step(np.array([[0, 3], [2, 1]], np.int32), out)
     assert env.actions[0].tolist() == [[1, 3], [3, 1]]
     assert out.truncated.all()
     assert out.objective.tolist() == [-1, -1]
@@ -170,9 +170,9 @@ def test_dict_observations_shaping_and_objectives_of_vectors(mode):
     assert out.obs["body.speed"].tolist() == pytest.approx(np.array([[0.25, 0.4]] * 2))
     assert out.obs["kind"].tolist() == [[0, 1, 0]] * 2
     now["gain"] = 5.0
-    unit.step(np.zeros((2, 2), np.int32), out)
+    vector_env.step(np.zeros((2, 2), np.int32), out)
     assert out.first.all()
-    unit.step(np.zeros((2, 2), np.int32), out)
+    vector_env.step(np.zeros((2, 2), np.int32), out)
     # NEXT_STEP asks when the row is reset; the others reset in the last step, before the change.
     assert out.reward.tolist() == ([5, 6] if mode is AutoresetMode.NEXT_STEP else [2, 3])
 
@@ -210,7 +210,7 @@ def test_what_cannot_reach_rows_in_other_processes_is_refused():
         with pytest.raises(EnvSetupError, match="m:f: the rows of its AsyncVectorEnv have reward shaping"):
             describe_vector("m:f", env)
         with pytest.raises(EnvSetupError, match="Use SyncVectorEnv"):
-            VectorUnit("m:f", Plain(env), 0, lambda _row: (0, {}))
+            NativeVectorEnv("m:f", Plain(env), 0, lambda _row: (0, {}))
         assert len(env.reset(seed=0)[0]) == 2, "it was asked, and not broken"
     with closing(AsyncVectorEnv([Counting])) as env:
         assert describe_vector("m:f", env).shaping == {}
@@ -256,11 +256,11 @@ class Broken(SyncVectorEnv):
     ],
 )
 def test_a_vector_that_breaks_its_contract_is_named(change, message):
-    unit = VectorUnit("m:f", Broken(change=change), 0, lambda _row: (0, {}))
-    out = private_step_arrays(unit.spec, 2)
-    unit.reset(out)
+    vector_env = NativeVectorEnv("m:f", Broken(change=change), 0, lambda _row: (0, {}))
+    out = private_step_arrays(vector_env.spec, 2)
+    vector_env.reset(out)
     with pytest.raises(EnvSetupError, match=f"m:f.*{message}"):
-        play(unit, out, 30)
+        play(vector_env, out, 30)
 
 
 def test_the_values_of_a_reset_belong_to_no_episode():
@@ -268,10 +268,10 @@ def test_the_values_of_a_reset_belong_to_no_episode():
         starts = answer[0][:, 2] == 0
         answer[1], answer[2] = answer[1] + 5.0 * starts, answer[2] | starts
 
-    unit = VectorUnit("m:f", Broken(AutoresetMode.NEXT_STEP, pay), 0, lambda _row: (0, {}))
-    out = private_step_arrays(unit.spec, 2)
-    unit.reset(out)
-    got = play(unit, out, 60)
+    vector_env = NativeVectorEnv("m:f", Broken(AutoresetMode.NEXT_STEP, pay), 0, lambda _row: (0, {}))
+    out = private_step_arrays(vector_env.spec, 2)
+    vector_env.reset(out)
+    got = play(vector_env, out, 60)
     assert (got["first"].sum(0) > 3).all()
     assert not got["reward"][got["first"]].any()
     assert not got["terminated"][got["first"]].any()
@@ -283,11 +283,11 @@ def test_an_objective_counts_where_its_mask_is_set():
     def give(answer):
         answer[4].update(true_objective=np.array([0.25, 0.75]), _true_objective=np.array([True, False]))
 
-    unit = VectorUnit("m:f", Broken(AutoresetMode.NEXT_STEP, give), 0, lambda _row: (0, {}))
-    out = private_step_arrays(unit.spec, 2)
-    unit.reset(out)
+    vector_env = NativeVectorEnv("m:f", Broken(AutoresetMode.NEXT_STEP, give), 0, lambda _row: (0, {}))
+    out = private_step_arrays(vector_env.spec, 2)
+    vector_env.reset(out)
     for _ in range(5):
-        unit.step(np.zeros((2, 1), np.int32), out)
+        vector_env.step(np.zeros((2, 1), np.int32), out)
     assert out.episode_done.all()
     assert out.objective.tolist() == [0.25, 15]
 
@@ -307,21 +307,23 @@ class NoNumber(gymnasium.Env):
 @pytest.mark.parametrize("mode", [None, *AutoresetMode])
 def test_an_objective_that_is_nan_is_refused(mode):
     if mode is None:
-        unit = GymUnit("m:f", NoNumber, 1, 0, lambda _: (0, {}))
+        vector_env = GymVectorEnv("m:f", NoNumber, 1, 0, lambda _: (0, {}))
     else:
-        unit = VectorUnit("m:f", SyncVectorEnv([NoNumber], autoreset_mode=mode), 0, lambda _: (0, {}))
-    out = private_step_arrays(unit.spec, 1)
-    unit.reset(out)
+        vector_env = NativeVectorEnv(
+            "m:f", SyncVectorEnv([NoNumber], autoreset_mode=mode), 0, lambda _: (0, {})
+        )
+    out = private_step_arrays(vector_env.spec, 1)
+    vector_env.reset(out)
     with pytest.raises(EnvSetupError, match="must be a finite number"):
-        unit.step(np.zeros((1, 1), np.int32), out)
-    unit.close()
+        vector_env.step(np.zeros((1, 1), np.int32), out)
+    vector_env.close()
 
 
 def test_vectors_are_seeded_and_closed_once():
     def start(seed):
-        unit, _, out = vector_unit(Counting, 2, AutoresetMode.NEXT_STEP, seed=seed)
-        unit.close()
-        unit.close()
+        vector_env, _, out = native_vector_env(Counting, 2, AutoresetMode.NEXT_STEP, seed=seed)
+        vector_env.close()
+        vector_env.close()
         return out.obs["obs"].copy()
 
     assert (start(1) == start(1)).all()

@@ -395,13 +395,13 @@ def test_verdicts():
         compare([1, 2], [2])
 
 
-@pytest.mark.parametrize("deviation", [0.5, 1.0, 2.0])
-def test_the_needed_seeds_have_that_power(deviation):
-    seeds = seeds_needed(1.0, deviation)
+@pytest.mark.parametrize("std", [0.5, 1.0, 2.0])
+def test_the_needed_seeds_have_that_power(std):
+    seeds = seeds_needed(1.0, std)
     rng = random.Random(3)
 
     def power(n):
-        gains = ([rng.gauss(1.0, deviation) for _ in range(n)] for _ in range(1000))
+        gains = ([rng.gauss(1.0, std) for _ in range(n)] for _ in range(1000))
         return sum(interval_by_t(one).low > 0 for one in gains) / 1000
 
     assert power(seeds) == pytest.approx(0.83, abs=0.08)

@@ -33,8 +33,8 @@ OPTIONS = {
     "mode": "async",
     "num-policies": 3,
     "actors": 2,
-    "units-per-actor": 1,
-    "envs-per-unit": 12,
+    "vector-envs-per-actor": 1,
+    "envs-per-vector-env": 12,
     "hypers.unroll": 6,
     "learner.rollout": 6,
     "learner.batch": 48,
@@ -130,7 +130,7 @@ class DrivenLearner:
                 return
             for actor in self.actors:
                 actor.advance()
-            self.learner.sampler.serve()
+            self.learner.sampler.run_inference()
         raise AssertionError(f"no batch after {turns} turns")
 
     def batches(self, number: int) -> None:

@@ -16,7 +16,7 @@ from pbt_rl.actors.messages import Load, Save, SetValues
 from pbt_rl.actors.store import StatePool, anonymous_memory, layout_of
 from pbt_rl.actors.tables import ShapingTable
 from pbt_rl.algos.distributions import make_distribution
-from pbt_rl.algos.registry import load
+from pbt_rl.algos.lookup import load
 from pbt_rl.config import Config, Hypers, ModelConfig
 from pbt_rl.controllers.hypers import hyper_table
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
@@ -36,7 +36,7 @@ DISCRETE, GAUSSIAN = ActionSpec(nvec=(3,)), ActionSpec(low=(-0.5, 0.0), high=(0.
 
 
 class FakeActor:
-    """One unit that never computes anything but the next made-up step."""
+    """One vector env that never computes anything but the next made-up step."""
 
     def __init__(self, spec: EnvSpec, rows: int, seed: int) -> None:
         self.box = Mailbox.create(spec, rows, "fake")
@@ -90,7 +90,7 @@ class Bench:
         self,
         *,
         policies=2,
-        units=2,
+        vector_envs=2,
         obs=VECTOR,
         action=DISCRETE,
         core="none",
@@ -102,7 +102,7 @@ class Bench:
         dtype=torch.float32,
         members=None,
         seed=0,
-        units_per_actor=1,
+        vector_envs_per_actor=1,
         contended=lambda: False,
     ) -> None:
         torch.manual_seed(seed)
@@ -119,14 +119,17 @@ class Bench:
             normalized_obs={"obs": 4} if normalize_obs else {},
         )
         self.members = members or tuple(range(policies))
-        self.actors = [FakeActor(self.spec, policies * ENVS, seed) for seed in range(units)]
+        self.actors = [FakeActor(self.spec, policies * ENVS, seed) for seed in range(vector_envs)]
         self.shared = SharedState.new(self.members, self.members[:policies])
         self.sampler = Sampler(
             self.pack,
             self.shared,
             self.spec,
             [
-                (a.box, self.actors[i - i % units_per_actor].wake_fd)  # units of one actor share it
+                (
+                    a.box,
+                    self.actors[i - i % vector_envs_per_actor].wake_fd,
+                )  # vector envs of one actor share it
                 for i, a in enumerate(self.actors)
             ],
             self.distribution,
@@ -151,7 +154,7 @@ class Bench:
                 return list(self.shared.full)
             for actor in self.actors:
                 actor.advance()
-            self.sampler.serve()
+            self.sampler.run_inference()
         raise AssertionError(f"{len(self.shared.full)} of {rollouts} rollouts after {turns} turns")
 
     def take(self, rollouts: int) -> list:
@@ -159,8 +162,8 @@ class Bench:
         self.fill(rollouts)
         return [self.shared.full.popleft() for _ in range(rollouts)]
 
-    def of_units(self, rollouts: list) -> dict[int, list]:
-        """Rollouts by the unit that they are of, in order."""
+    def of_vector_envs(self, rollouts: list) -> dict[int, list]:
+        """Rollouts by the vector env that they are of, in order."""
         sorted_out = defaultdict(list)
         for r in rollouts:
             sorted_out[int(r.obs["obs"][0, 0, 0]) // 100].append(r)

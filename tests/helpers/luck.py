@@ -24,12 +24,12 @@ Episodes = Callable[[np.random.Generator, int, float], np.ndarray]
 
 
 def _success(rate: float) -> Episodes:
-    deviation = (rate * (1 - rate)) ** 0.5
-    return lambda rng, episodes, better: (rng.random(episodes) < rate + better * deviation).astype(float)
+    std = (rate * (1 - rate)) ** 0.5
+    return lambda rng, episodes, better: (rng.random(episodes) < rate + better * std).astype(float)
 
 
-def _normal(mean: float, deviation: float) -> Episodes:
-    return lambda rng, episodes, better: rng.normal(mean + better * deviation, deviation, episodes)
+def _normal(mean: float, std: float) -> Episodes:
+    return lambda rng, episodes, better: rng.normal(mean + better * std, std, episodes)
 
 
 OBJECTIVES: Mapping[str, Episodes] = {

@@ -13,10 +13,10 @@ import torch
 from pbt_rl.algos.algorithm import UpdateSettings
 from pbt_rl.algos.batch import Batch, make_batch
 from pbt_rl.algos.distributions import Distribution, make_distribution
+from pbt_rl.algos.lookup import load
 from pbt_rl.algos.observations import ObsLayout
 from pbt_rl.algos.optim import ADAM
 from pbt_rl.algos.pack import Pack
-from pbt_rl.algos.registry import load
 from pbt_rl.algos.rollout import Rollout, RolloutShape
 from pbt_rl.algos.update import ACTIVE, CurrentSlots, Updater
 from tests.helpers.nets import made_net

@@ -1,4 +1,4 @@
-"""A unit of an engine, with every step that it delivered."""
+"""A vector env of an engine, with every step that it delivered."""
 
 import numpy as np
 
@@ -6,15 +6,15 @@ from pbt_rl.envs.base import private_step_arrays
 
 
 class Played:
-    """A context that closes the unit, twice."""
+    """A context that closes the vector env, twice."""
 
-    def __init__(self, unit):
-        self.unit, self.steps = unit, []
-        self.out = private_step_arrays(unit.spec, unit.rows)
+    def __init__(self, vector_env):
+        self.vector_env, self.steps = vector_env, []
+        self.out = private_step_arrays(vector_env.spec, vector_env.rows)
         try:
-            unit.reset(self.out)
+            vector_env.reset(self.out)
         except BaseException:
-            unit.close()
+            vector_env.close()
             raise
         self.note()
 
@@ -25,15 +25,15 @@ class Played:
 
     def step(self, action):
         """Take an action in all rows, or one in each."""
-        shape = self.unit.rows, self.unit.spec.action.components
-        self.unit.step(np.broadcast_to(np.array(action, np.int32), shape), self.out)
+        shape = self.vector_env.rows, self.vector_env.spec.action.components
+        self.vector_env.step(np.broadcast_to(np.array(action, np.int32), shape), self.out)
         return self.note()
 
     def random(self, steps, seed=0):
         """Take random actions; return field -> [T, R, ...] of all steps so far."""
-        rng, nvec = np.random.default_rng(seed), self.unit.spec.action.nvec
+        rng, nvec = np.random.default_rng(seed), self.vector_env.spec.action.nvec
         for _ in range(steps):
-            self.step(rng.integers(0, nvec, (self.unit.rows, len(nvec))))
+            self.step(rng.integers(0, nvec, (self.vector_env.rows, len(nvec))))
         return self.history()
 
     def history(self):
@@ -43,5 +43,5 @@ class Played:
         return self
 
     def __exit__(self, *_):
-        self.unit.close()
-        self.unit.close()
+        self.vector_env.close()
+        self.vector_env.close()

@@ -32,7 +32,7 @@ from pbt_rl.controllers.hypers import hyper_table
 from pbt_rl.controllers.options import PbtConfig
 from pbt_rl.controllers.state import restore_state
 from pbt_rl.plan import Machine, make_plan
-from pbt_rl.population.matchups.run import ratings_of
+from pbt_rl.population.matchups.run_matchups import ratings_of
 from pbt_rl.population.population import Population
 from pbt_rl.population.store import Store
 from pbt_rl.record.folder import to_json
@@ -57,7 +57,7 @@ class Learner:
     """The members of one pack at a learner: who holds which slot, their frames and limits."""
 
     tasks: int
-    seats: int
+    agents: int
     environments: int
     """Of each member."""
     broken: float
@@ -107,7 +107,7 @@ class Learner:
         ]
 
     def _games(self, players):
-        if self.seats == 1 or len(players) < 2:
+        if self.agents == 1 or len(players) < 2:
             return []
         pairs = zip(players, [*players[1:], players[0]], strict=True)
         return [
@@ -127,10 +127,10 @@ PBT = {
     "mutation_rate": 0.5,
     "objective_episodes": 9,
 }
-TURNS = {"num_policies": 8, "slots": 6, "slot_frames": 150, "devices": "cpu,cpu"}
+TIME_SLICES = {"num_policies": 8, "slots": 6, "slot_frames": 150, "devices": "cpu,cpu"}
 
 
-def small_config(controller="pbt", frames=1_500, run=TURNS, **pbt):
+def small_config(controller="pbt", frames=1_500, run=TIME_SLICES, **pbt):
     """Return the options of a run of some comparisons, whose members take turns. run: options of the run."""
     return Config(
         env="toy/simulated",
@@ -209,14 +209,16 @@ def _whoever_has_the_bytes(message):
 
 
 class Run:
-    """One run of a config. seats, tasks: of its environment."""
+    """One run of a config. agents, tasks: of its environment."""
 
-    def __init__(self, config: Config, *, seats=1, tasks=(), broken=0.02, state=None):
+    def __init__(self, config: Config, *, agents=1, tasks=(), broken=0.02, state=None):
         """state: of the run that this one resumes."""
         self.config, self.now = config, 0.0
-        self._again = {"seats": seats, "tasks": tasks, "broken": broken}
-        plan = make_plan(config, Machine(4, 0), seats)
-        resolved = SimpleNamespace(config=config, plan=plan, spec=SimpleNamespace(seats=seats), spread=False)
+        self._again = {"agents": agents, "tasks": tasks, "broken": broken}
+        plan = make_plan(config, Machine(4, 0), agents)
+        resolved = SimpleNamespace(
+            config=config, plan=plan, spec=SimpleNamespace(agents=agents), spread=False
+        )
         self.controller = build_controller(config, TABLE, config.seed)
         self.population = Population(
             self.controller.initial(config.num_policies),
@@ -230,7 +232,7 @@ class Run:
             patience_frames=500,
         )
         pool = FakePool()
-        learners = [Learner(len(tasks) or 1, seats, ENVIRONMENTS, broken) for _ in plan.packs]
+        learners = [Learner(len(tasks) or 1, agents, ENVIRONMENTS, broken) for _ in plan.packs]
         self.fleet = Fleet(learners, pool)
         self.throughput = Throughput(lambda: self.now)
         slots = make_slots(resolved, self.population)

@@ -6,7 +6,7 @@ import torch
 
 from pbt_rl.actors.store import MemberSnapshot, SnapshotHeader
 from pbt_rl.controllers.hypers import hyper_table
-from pbt_rl.envs.registry import probe
+from pbt_rl.envs.lookup import probe
 from pbt_rl.learner.build import build_pack, net_names
 from pbt_rl.plan import PackPlan
 from pbt_rl.record.checkpoint_writer import CheckpointWriter

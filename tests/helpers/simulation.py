@@ -8,7 +8,7 @@ from pbt_rl.controllers.changes import changes
 from pbt_rl.controllers.decisions import PopulationReport
 from pbt_rl.controllers.member import MemberRecord
 from pbt_rl.controllers.objectives import ObjectiveWindow
-from pbt_rl.population.turns import Candidate, SlotAssigner
+from pbt_rl.population.slot_assignment import Candidate, SlotAssigner
 
 
 class Stay(NamedTuple):
@@ -131,9 +131,9 @@ class Simulation:
 def simulate(controller, num_members, slots, *, speed, score, seed=0, chunk_frames=None, limit_frames=None):
     """Let a fresh controller decide over simulated members until no member may train any more.
 
-    speed: frames per unit of virtual time, drawn for every chunk. score: the member's objective from the end of the
-    chunk to the end of its next one. Both are functions of (member, frames that its weights were trained on, values,
-    generator); the frames are 0 again after a restart, the donor's after a copy.
+    speed: frames per vector env of virtual time, drawn for every chunk. score: the member's objective from the end of
+    the chunk to the end of its next one. Both are functions of (member, frames that its weights were trained on,
+    values, generator); the frames are 0 again after a restart, the donor's after a copy.
     chunk_frames: a member reports after so many, and when it must wait for a decision; None for only then.
     limit_frames: a member trains no longer than this (needed if the controller stops none).
     """

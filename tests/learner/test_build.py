@@ -55,12 +55,12 @@ def test_the_distribution_is_that_of_the_actions_and_options():
 
 
 @pytest.mark.parametrize(
-    "options", [{"action_bounds": "tanh"}, {"deviation": "state"}, {"initial_deviation": (0.5,)}]
+    "options", [{"action_bounds": "tanh"}, {"action_std": "state"}, {"initial_std": (0.5,)}]
 )
 def test_options_of_continuous_actions_are_refused_without_any(options):
     with pytest.raises(
         ConfigError,
-        match=r"--model\.(action-bounds tanh|deviation state|initial-deviation 0.5) cannot be used: toy/",
+        match=r"--model\.(action-bounds tanh|action-std state|initial-std 0.5) cannot be used: toy/",
     ):
         build_net(DISCRETE, ModelConfig(encoder="mlp", **options))
     build_net(BOTH, ModelConfig(encoder="mlp", **options))
@@ -174,14 +174,14 @@ def test_all_numbers_are_normalised_whatever_their_shape():
     assert normalized_obs(config, spec) == {"matrix": 12, "ram": 128, "bits": 4}
 
 
-def test_members_begin_with_the_deviations_in_turns():
-    config = Config("toy/x", num_policies=3, model=ModelConfig(encoder="mlp", initial_deviation=(1.0, 0.5)))
+def test_members_begin_with_the_stds_in_turns():
+    config = Config("toy/x", num_policies=3, model=ModelConfig(encoder="mlp", initial_std=(1.0, 0.5)))
     found = [drawn_net(config, BOTH, 0, member).heads.log_std.exp().tolist() for member in range(3)]
     assert found == [[1.0], [0.5], [1.0]]
 
 
-def test_a_control_begins_with_the_weights_and_the_deviation_of_its_member():
-    model = ModelConfig(encoder="mlp", initial_deviation=(1.0, 0.5))
+def test_a_control_begins_with_the_weights_and_the_std_of_its_member():
+    model = ModelConfig(encoder="mlp", initial_std=(1.0, 0.5))
     config = Config("toy/x", num_policies=3, control=3, model=model)
     nets = [[p.tolist() for p in drawn_net(config, BOTH, 0, member).parameters()] for member in range(6)]
     assert nets[3:] == nets[:3]

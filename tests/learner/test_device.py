@@ -8,7 +8,7 @@ from pbt_rl.learner.cuda import recording
 from tests.helpers.driven import FRAMES, GAUSSIAN, DrivenLearner
 from tests.helpers.pretend import DEVICE, PretendRecorder, pretend_device
 
-IMAGES = {"obs": FRAMES, "num_policies": 2, "envs_per_unit": 8}
+IMAGES = {"obs": FRAMES, "num_policies": 2, "envs_per_vector_env": 8}
 KINDS = {
     "loop": {"packing": "loop"},
     "vmap, gae, rate by divergence, uneven parts": {
@@ -39,8 +39,14 @@ KINDS = {
     "continuous, alone": {"packing": "vmap", "num_policies": 1, "action": GAUSSIAN},
     "a3c": {"packing": "vmap", "algo": "a3c"},
     "turns": {"packing": "vmap", "num_policies": 4, "slots": 3},
-    "unreal": {"env": "toy/treasure", "packing": "loop", "algo": "unreal", **IMAGES, "envs_per_unit": 4},
-    "fun": {"packing": "vmap", "algo": "fun", "num_policies": 2, "envs_per_unit": 4, "rollout": 12},
+    "unreal": {
+        "env": "toy/treasure",
+        "packing": "loop",
+        "algo": "unreal",
+        **IMAGES,
+        "envs_per_vector_env": 4,
+    },
+    "fun": {"packing": "vmap", "algo": "fun", "num_policies": 2, "envs_per_vector_env": 4, "rollout": 12},
 }
 LONG = {"continuous, alone", "unreal", "fun"}
 EACH = [pytest.param(k, id=name, marks=[pytest.mark.long] * (name in LONG)) for name, k in KINDS.items()]

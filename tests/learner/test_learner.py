@@ -23,7 +23,7 @@ def make_fleet(algo, **more):
         "algo": algo,
         "num-policies": 2,
         "actors": 2,
-        "units-per-actor": 1,
+        "vector-envs-per-actor": 1,
         "learner.rollout": 8,
         "hypers.unroll": 8,
         "learner.batch": 64,
@@ -43,21 +43,21 @@ def fleet(request):
         yield fleet
 
 
-def test_sync_units_that_are_ahead_rest_until_the_batch_is_whole(fleet):
+def test_sync_vector_envs_that_are_ahead_rest_until_the_batch_is_whole(fleet):
     learner, (fast, slow) = fleet.packs[0].learner, fleet.packs[0].actors
-    whole = learner._setup.plan.units_per_batch
+    whole = learner._setup.plan.vector_envs_per_batch
     for turn in range(20):
-        fast.turn()
-        learner.turn()
+        fast.iterate()
+        learner.iterate()
         if turn == 9:
-            slow.turn()
-    resting = learner.sampler.units[0]
+            slow.iterate()
+    resting = learner.sampler.vector_envs[0]
     assert (learner.shared.learning.updates[0] == 0) == (whole == 2)
     assert (resting.taken == 9) == (whole == 2), "8 steps and the observation after them"
     for _ in range(20):
-        fast.turn()
-        slow.turn()
-        learner.turn()
+        fast.iterate()
+        slow.iterate()
+        learner.iterate()
     assert learner.shared.learning.updates[0] >= 2
     assert learner.shared.learning.lag_max == 0 or whole == 1
 
@@ -70,8 +70,8 @@ def test_a_linear_rate_falls_with_the_frames_of_each_member():
         own, shares = float(learner.pack.hypers["learning_rate"][0]), []
         while len(shares) < 3:
             for actor in fleet.packs[0].actors:
-                actor.turn()
-            learner.sampler.serve()
+                actor.iterate()
+            learner.sampler.run_inference()
             if learner.trainer.has_batch:
                 learner.trainer.learn()
                 shares.append(1 - sampled.steps[0] / 1000)
@@ -136,8 +136,8 @@ def test_a_statistic_of_a_users_own_loss_is_reported_by_its_name():
         learned = fleet.packs[0].learner.shared.learning
         while learned.updates[0] == 0:
             for actor in fleet.packs[0].actors:
-                actor.turn()
-            fleet.packs[0].learner.sampler.serve()
+                actor.iterate()
+            fleet.packs[0].learner.sampler.run_inference()
             while fleet.packs[0].learner.trainer.has_batch:
                 fleet.packs[0].learner.trainer.learn()
         assert learned.take_means(0)["regression_weight"] > 1.0

@@ -94,9 +94,9 @@ def test_an_empty_slot_is_neither_trained_nor_counted(stand):
     change_slot(stand, 1, None)
     for actor in stand.bench.actors:
         actor.advance()
-    assert not sampler.serve(), "no slot is held: the actors sleep"
+    assert not sampler.run_inference(), "no slot is held: the actors sleep"
     change_slot(stand, 1, 11)
-    assert sampler.serve()
+    assert sampler.run_inference()
     for _ in range(3):
         stand.learn()
     assert shared.learning.updates[3] >= 2
@@ -125,7 +125,7 @@ def test_counts_stay_with_the_members(stand):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_an_episode_is_credited_to_the_member_that_played_all_of_it_or_to_none(seed):
-    with Bench(policies=2, members=MEMBERS, units=2, on_policy=False, spare=4) as bench:
+    with Bench(policies=2, members=MEMBERS, vector_envs=2, on_policy=False, spare=4) as bench:
         stand, rng = Stand(bench), np.random.default_rng(seed)
         sampler, shared = bench.sampler, bench.shared
         holdings = [[("holding", 0, 4), ("holding", 0, 7)]]
@@ -144,7 +144,7 @@ def test_an_episode_is_credited_to_the_member_that_played_all_of_it_or_to_none(s
                 actor.advance()
             taken = bench.actors[0]._steps
             holdings += [list(now)] * (taken + 1 - len(holdings))
-            sampler.serve()
+            sampler.run_inference()
             ended += sum(int(a.box.step.episode_done.sum()) for a in bench.actors)
             episodes, _ = shared.sampling.take()
             whole = 0

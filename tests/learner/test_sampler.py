@@ -128,7 +128,7 @@ def test_the_last_value_of_a_batch_is_of_the_present_weights_as_are_the_values_b
 
 
 def test_episodes_name_the_environment_of_their_member():
-    with Bench(units=2, spare=4) as bench:
+    with Bench(vector_envs=2, spare=4) as bench:
         bench.shared.pack.holders[0].generation_of[0] = bench.shared.pack.holders[1].generation_of[0] = 0
         bench.take(2)
         bench.sampler.resume_finished()
@@ -155,13 +155,13 @@ def test_nothing_is_lost_repeated_or_misplaced(on_policy):
         for _ in range(4):
             rollouts += bench.take(2)
             bench.sampler.resume_finished() if on_policy else None
-        for unit, mine in bench.of_units(rollouts).items():
-            actor = bench.actors[unit]
+        for vector_env, mine in bench.of_vector_envs(rollouts).items():
+            actor = bench.actors[vector_env]
             for number, r in enumerate(mine):
                 begin = number * STEPS
                 obs = r.obs["obs"].numpy()
                 np.testing.assert_array_equal(
-                    obs[:, :, 0], np.tile(unit * 100 + np.arange(r.rows), (STEPS + 1, 1))
+                    obs[:, :, 0], np.tile(vector_env * 100 + np.arange(r.rows), (STEPS + 1, 1))
                 )
                 np.testing.assert_array_equal(obs[:, 0, 1], begin + np.arange(STEPS + 1))
                 expected = np.where(r.first[1:], 0, obs[1:, :, 1])
@@ -172,36 +172,36 @@ def test_nothing_is_lost_repeated_or_misplaced(on_policy):
                 np.testing.assert_array_equal(r.action.numpy()[: len(taken)], taken)
 
 
-def test_units_served_together_give_the_network_the_stored_images_channels_last():
+def test_vector_envs_served_together_give_the_network_the_stored_images_channels_last():
     """Joined views of images would be laid out anew, and turned back by the network, at every step."""
-    with Bench(units=3, obs=SCREEN) as bench:
+    with Bench(vector_envs=3, obs=SCREEN) as bench:
         seen = []
         act = bench.pack.act
         bench.pack.act = lambda obs, *rest: seen.append(obs) or act(obs, *rest)
         for _ in range(4):
-            t = bench.sampler.units[0].t
+            t = bench.sampler.vector_envs[0].t
             for actor in bench.actors:
                 actor.advance()
-            bench.sampler.serve()
+            bench.sampler.run_inference()
             screen = seen.pop()["screen"]
             assert screen.stride(-3) == 1, "the four frames of a pixel lie side by side"
-            newest = [u.rollout.obs["screen"][3 + t].view(2, ENVS, 36, 36) for u in bench.sampler.units]
+            newest = [u.rollout.obs["screen"][3 + t].view(2, ENVS, 36, 36) for u in bench.sampler.vector_envs]
             assert torch.equal(screen[:, :, -1], torch.cat(newest, 1))
 
 
 def test_continuous_actions_are_clipped_for_the_environment_only():
     with Bench(action=GAUSSIAN) as bench:
         (rollout,) = bench.take(2)[:1]
-        unit = int(rollout.obs["obs"][0, 0, 0]) // 100
-        given = np.stack(bench.actors[unit].actions[:STEPS])
+        vector_env = int(rollout.obs["obs"][0, 0, 0]) // 100
+        given = np.stack(bench.actors[vector_env].actions[:STEPS])
         drawn = rollout.action.numpy()
         assert (np.abs(drawn) > 0.5).any()
         np.testing.assert_array_equal(given, np.clip(drawn, GAUSSIAN.low, GAUSSIAN.high).astype(np.float32))
 
 
-def test_units_served_together_get_the_actions_of_their_own_rows():
+def test_vector_envs_served_together_get_the_actions_of_their_own_rows():
     # Policy p always draws action p: whatever else gets mixed up shows.
-    with Bench(policies=3, units=3) as bench:
+    with Bench(policies=3, vector_envs=3) as bench:
         for p in range(3):
             bias = next(s for s in bench.pack.weights.layout.heads if s.name == "policy.bias")
             bias.view(bench.pack.state["param"])[p, p] = 1e4
@@ -214,42 +214,42 @@ def test_units_served_together_get_the_actions_of_their_own_rows():
             assert all((a[:, 0] == np.repeat(range(3), ENVS)).all() for a in actor.actions)
 
 
-def test_sync_units_rest_until_resumed_and_go_on_with_new_weights():
+def test_sync_vector_envs_rest_until_resumed_and_go_on_with_new_weights():
     with Bench(core="gru") as bench:
         shake(bench)
         rollouts = bench.take(2)
         for _ in range(5):
             assert not any(actor.advance() for actor in bench.actors), "no actions were given"
-            assert not bench.sampler.serve()
+            assert not bench.sampler.run_inference()
         last_values = [r.value[-1].clone() for r in rollouts]
         bench.pack.state["param"].mul_(0.5)
         bench.pack.publish((0, 1))
         for r in rollouts:
             bench.shared.free.append(r)
         bench.sampler.resume_finished()
-        for unit in bench.sampler.units:
-            assert unit.t == 1
-            assert not any(torch.equal(unit.rollout.value[0], v) for v in last_values)
+        for vector_env in bench.sampler.vector_envs:
+            assert vector_env.t == 1
+            assert not any(torch.equal(vector_env.rollout.value[0], v) for v in last_values)
         assert_reproduced(bench, bench.take(2))
 
 
-def test_async_units_wait_for_a_free_buffer_and_lose_nothing():
+def test_async_vector_envs_wait_for_a_free_buffer_and_lose_nothing():
     with Bench(on_policy=False, spare=1) as bench:
         bench.fill(1)
         for _ in range(3 * STEPS):
             for actor in bench.actors:
                 actor.advance()
-            bench.sampler.serve()
+            bench.sampler.run_inference()
         assert len(bench.shared.full) == 1
-        assert all(unit.t == STEPS for unit in bench.sampler.units if unit.has_step)
+        assert all(vector_env.t == STEPS for vector_env in bench.sampler.vector_envs if vector_env.has_step)
         rollouts = [bench.shared.full.popleft()]
         seen = {int(rollouts[0].obs["obs"][0, 0, 0]) // 100}
         for _ in range(3):
             bench.shared.free.append(rollouts[-1])
             begin = rollouts[-1].obs["obs"][0, 0, 1]
             rollouts += bench.take(1)
-            unit = int(rollouts[-1].obs["obs"][0, 0, 0]) // 100
-            seen.add(unit)
+            vector_env = int(rollouts[-1].obs["obs"][0, 0, 0]) // 100
+            seen.add(vector_env)
             assert rollouts[-1].obs["obs"][0, 0, 1] % STEPS == 0 == begin % STEPS
         assert seen == {0, 1}
 
@@ -311,53 +311,63 @@ def test_steps_and_episodes_are_counted_for_their_members():
 
 
 def served(bench: Bench) -> list[int]:
-    """Take a turn; return the units that were answered."""
-    before = [unit.t for unit in bench.sampler.units]
-    bench.sampler.serve()
-    return [i for i, (t, unit) in enumerate(zip(before, bench.sampler.units, strict=True)) if unit.t != t]
+    """Take a turn; return the vector envs that were answered."""
+    before = [vector_env.t for vector_env in bench.sampler.vector_envs]
+    bench.sampler.run_inference()
+    return [
+        i
+        for i, (t, vector_env) in enumerate(zip(before, bench.sampler.vector_envs, strict=True))
+        if vector_env.t != t
+    ]
 
 
 @pytest.mark.parametrize("contended", [False, True])
 def test_where_cores_are_rare_a_turn_waits_until_an_actor_has_no_step_left(contended):
-    """Units 0 and 1 are of one actor, 2 and 3 of another; those that were not built yet keep nobody waiting."""
-    with Bench(units=4, units_per_actor=2, on_policy=False, spare=4, contended=lambda: contended) as bench:
-        units = bench.actors
-        units[0].advance()
-        assert served(bench) == [0]  # unit 1 is still to be built
-        units[1].advance()
+    """Vector envs 0 and 1 are of one actor, 2 and 3 of another; those that were not built yet keep nobody waiting."""
+    with Bench(
+        vector_envs=4, vector_envs_per_actor=2, on_policy=False, spare=4, contended=lambda: contended
+    ) as bench:
+        vector_envs = bench.actors
+        vector_envs[0].advance()
+        assert served(bench) == [0]  # vector env 1 is still to be built
+        vector_envs[1].advance()
         assert served(bench) == ([] if contended else [1])
-        units[0].advance()
+        vector_envs[0].advance()
         assert served(bench) == ([0, 1] if contended else [0])
-        for unit in units[1:]:
-            unit.advance()
-        assert served(bench) == [1, 2, 3]  # the second actor waits; the first is at work in unit 0
-        units[1].advance()
-        units[2].advance()
+        for vector_env in vector_envs[1:]:
+            vector_env.advance()
+        assert served(bench) == [1, 2, 3]  # the second actor waits; the first is at work in vector env 0
+        vector_envs[1].advance()
+        vector_envs[2].advance()
         assert served(bench) == ([] if contended else [1, 2])
-        units[3].advance()
+        vector_envs[3].advance()
         assert served(bench) == ([1, 2, 3] if contended else [3])
 
 
 def test_one_actor_alone_is_served_at_once():
-    with Bench(units=2, units_per_actor=2, on_policy=False, spare=4, contended=lambda: True) as bench:
-        for unit in bench.actors:
-            unit.advance()
+    with Bench(
+        vector_envs=2, vector_envs_per_actor=2, on_policy=False, spare=4, contended=lambda: True
+    ) as bench:
+        for vector_env in bench.actors:
+            vector_env.advance()
         assert served(bench) == [0, 1]
         bench.actors[0].advance()
         assert served(bench) == [0]
 
 
-def test_an_actor_whose_unit_finds_no_buffer_waits_too():
+def test_an_actor_whose_vector_env_finds_no_buffer_waits_too():
     """Else nobody would be served until a buffer is free, though others could be."""
-    with Bench(units=4, units_per_actor=2, on_policy=False, spare=1, contended=lambda: True) as bench:
-        first, second = bench.sampler.units[:2], bench.sampler.units[2:]
+    with Bench(
+        vector_envs=4, vector_envs_per_actor=2, on_policy=False, spare=1, contended=lambda: True
+    ) as bench:
+        first, second = bench.sampler.vector_envs[:2], bench.sampler.vector_envs[2:]
         while first[0].t < STEPS:
-            for unit in bench.actors[:2]:
-                unit.advance()
-            bench.sampler.serve()
-        for unit in bench.actors:
-            unit.advance()
-        assert served(bench) == [0, 2, 3]  # one buffer: unit 0 goes on in it, unit 1 waits
+            for vector_env in bench.actors[:2]:
+                vector_env.advance()
+            bench.sampler.run_inference()
+        for vector_env in bench.actors:
+            vector_env.advance()
+        assert served(bench) == [0, 2, 3]  # one buffer: vector env 0 goes on in it, vector env 1 waits
         bench.actors[2].advance()
         assert served(bench) == []  # the first actor is at work
         bench.actors[0].advance()

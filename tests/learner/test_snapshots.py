@@ -64,7 +64,7 @@ def continuation(stand):
 
 def test_an_evaluation_goes_on_with_the_run(stand):
     stand.trainer.members.evaluate(7, begins=True)
-    saved = json.loads(json.dumps(continuation(stand).save(units=False)))
+    saved = json.loads(json.dumps(continuation(stand).save(vector_envs=False)))
     with Bench(policies=2, members=MEMBERS, core="gru", spare=2, seed=8) as bench:
         continuation(Stand(bench)).restore(saved)
         for found in (bench.shared.pack, stand.bench.shared.pack):
@@ -72,7 +72,7 @@ def test_an_evaluation_goes_on_with_the_run(stand):
         assert bench.shared.pack.holders[1].evaluations == {1}
 
 
-def test_units_are_saved_as_they_will_act_on_if_weights_were_exchanged_since_the_batch():
+def test_vector_envs_are_saved_as_they_will_act_on_if_weights_were_exchanged_since_the_batch():
     """The recurrent state of an exchanged slot is zeroed before the next turn, which comes after the checkpoint."""
     with Bench(policies=2, core="gru") as bench, Bench(policies=2, core="gru", seed=8) as other:
         stand = Stand(bench)
@@ -81,10 +81,10 @@ def test_units_are_saved_as_they_will_act_on_if_weights_were_exchanged_since_the
         bench.fill(2)
         stand.trainer.learn()
         stand.edit(1, "copy", 0)
-        saved = continuation(stand).save(units=True)
+        saved = continuation(stand).save(vector_envs=True)
         bench.sampler.resume_finished()
         assert continuation(Stand(other)).restore(saved)
-        for unit, again in zip(bench.sampler.units, other.sampler.units, strict=True):
+        for vector_env, again in zip(bench.sampler.vector_envs, other.sampler.vector_envs, strict=True):
             assert again.state[:ENVS].any()
             assert not again.state[ENVS:].any()
-            assert torch.equal(unit.rollout.state, again.state)
+            assert torch.equal(vector_env.rollout.state, again.state)

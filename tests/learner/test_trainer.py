@@ -150,13 +150,13 @@ def test_versions_under_which_no_episode_runs_are_forgotten_and_no_answer_differ
     generation_of, evaluations, expected, most = {}, set(), [], 0
     note = sampler._note_episodes
 
-    def note_and_expect(unit):
-        step = unit.box.step
+    def note_and_expect(vector_env):
+        step = vector_env.box.step
         for row in np.flatnonzero(step.episode_done).tolist():
             version = int(step.shaping_version[row])
             if row // ENVS == 1:
                 expected.append((generation_of[version], version in evaluations))
-        note(unit)
+        note(vector_env)
 
     monkeypatch.setattr(sampler, "_note_episodes", note_and_expect)
     bench.shared.sampling.take()
@@ -167,7 +167,7 @@ def test_versions_under_which_no_episode_runs_are_forgotten_and_no_answer_differ
             evaluations |= holder.evaluations
             for actor in bench.actors:
                 actor.advance()
-            sampler.serve()
+            sampler.run_inference()
             sampler.resume_finished()
             while bench.shared.full:
                 bench.shared.free.append(bench.shared.full.popleft())

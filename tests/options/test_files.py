@@ -11,8 +11,8 @@ import pytest
 from pbt_rl.config import Config
 from pbt_rl.config.command import make_config, parse_train
 from pbt_rl.config.start_values import read_table
-from pbt_rl.controllers.registry import build_exploit
-from pbt_rl.envs.registry import keywords
+from pbt_rl.controllers.lookup import build_exploit
+from pbt_rl.envs.lookup import keywords
 from pbt_rl.errors import ConfigError
 from pbt_rl.options.declare import table
 from pbt_rl.options.files import checked, read_file, written

@@ -22,10 +22,10 @@ def check(plan, c: Config) -> None:
         assert pack.actors >= 1, "every device has an actor"
         assert 1 <= pack.slots <= len(pack.members)
         assert pack.rows == pack.slots * pack.envs_per_policy > 0
-        assert pack.units_per_batch >= 1
+        assert pack.vector_envs_per_batch >= 1
         assert pack.threads >= 1
     assert plan.actors == sum(pack.actors for pack in plan.packs)
-    assert plan.environments == sum(p.actors * p.units_per_actor * p.rows for p in plan.packs)
+    assert plan.environments == sum(p.actors * p.vector_envs_per_actor * p.rows for p in plan.packs)
 
 
 @settings(deadline=None, max_examples=200)
@@ -122,14 +122,20 @@ def test_where_whole_rollouts_stay_together_a_batch_has_as_many_parts_as_rollout
         make_plan(config(num_policies=1, learner=learner, **changes), Machine(2, 0))
 
 
-def test_the_users_numbers_are_used_and_rows_fill_environments_of_several_seats():
-    c = config(num_policies=3, actors=5, units_per_actor=3, envs_per_unit=2, learner=LearnerConfig(threads=7))
+def test_the_users_numbers_are_used_and_rows_fill_environments_of_several_agents():
+    c = config(
+        num_policies=3,
+        actors=5,
+        vector_envs_per_actor=3,
+        envs_per_vector_env=2,
+        learner=LearnerConfig(threads=7),
+    )
     (pack,) = make_plan(c, Machine(64, 0)).packs
-    assert (pack.actors, pack.units_per_actor, pack.envs_per_policy, pack.threads) == (5, 3, 2, 7)
-    (pack,) = make_plan(config(num_policies=3), Machine(4, 0), seats=5).packs
+    assert (pack.actors, pack.vector_envs_per_actor, pack.envs_per_policy, pack.threads) == (5, 3, 2, 7)
+    (pack,) = make_plan(config(num_policies=3), Machine(4, 0), agents=5).packs
     assert pack.envs_per_policy % 5 == 0
-    (pack,) = make_plan(config(num_policies=4, envs_per_unit=3), Machine(4, 0), seats=6).packs
-    assert pack.rows == 12, "members share the seats of an environment"
+    (pack,) = make_plan(config(num_policies=4, envs_per_vector_env=3), Machine(4, 0), agents=6).packs
+    assert pack.rows == 12, "members share the agents of an environment"
 
 
 @pytest.mark.parametrize("mode", ["async", "sync", "serial"])
@@ -138,20 +144,22 @@ def test_a_batch_is_about_what_was_asked_for(mode, cpus):
     learner = LearnerConfig(rollout=16, batch=2048)
     c = config(num_policies=4, mode=mode, learner=learner, hypers=Hypers(unroll=16))
     (pack,) = make_plan(c, Machine(cpus, 0)).packs
-    steps = pack.units_per_batch * pack.envs_per_policy * learner.rollout
+    steps = pack.vector_envs_per_batch * pack.envs_per_policy * learner.rollout
     assert steps <= 1.5 * learner.batch
     if mode != "async":
-        assert pack.units_per_batch == pack.units, "sync: every unit rests until the batch is learned from"
+        assert pack.vector_envs_per_batch == pack.vector_envs, (
+            "sync: every vector env rests until the batch is learned from"
+        )
         assert steps >= learner.batch / 1.5
 
 
 @pytest.mark.parametrize("minibatches", [1, 16])
-def test_a3c_learns_from_every_unit_alone_unless_that_makes_rollouts_too_old(minibatches):
+def test_a3c_learns_from_every_vector_env_alone_unless_that_makes_rollouts_too_old(minibatches):
     c = config(algo="a3c", learner=LearnerConfig(minibatches=minibatches))
     for cpus, rollouts in ((4, 1), (8, 1), (32, 4)):
         (pack,) = make_plan(c, Machine(cpus, 0)).packs
-        assert (pack.units, pack.units_per_batch) == (2 * cpus // 2, rollouts)
+        assert (pack.vector_envs, pack.vector_envs_per_batch) == (2 * cpus // 2, rollouts)
         assert pack.envs_per_policy == 8, "few rows, for many updates"
     for cpus, rollouts in ((4, 1), (32, 32)):
         (pack,) = make_plan(config(algo="a3c", mode="sync"), Machine(cpus, 0)).packs
-        assert pack.units_per_batch == rollouts, "one, or all units that rest"
+        assert pack.vector_envs_per_batch == rollouts, "one, or all vector envs that rest"

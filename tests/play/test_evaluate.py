@@ -18,7 +18,7 @@ from pbt_rl.config import Config, LearnerConfig, ModelConfig
 from pbt_rl.controllers.hypers import hyper_table
 from pbt_rl.envs.atari import AtariOptions
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec, default_shaping_source, private_step_arrays
-from pbt_rl.envs.registry import EnvOptions, make_unit, probe
+from pbt_rl.envs.lookup import EnvOptions, make_vector_env, probe
 from pbt_rl.errors import ConfigError
 from pbt_rl.learner.build import build_net, build_pack
 from pbt_rl.plan import PackPlan
@@ -190,7 +190,7 @@ def test_any_member_of_any_checkpoint_plays(run, capsys):
     assert capsys.readouterr().out.startswith(f"member 0 of {run} at 2,000 frames: ")
 
 
-class UnevenUnit:
+class UnevenVectorEnv:
     """Row r plays episodes of r + 1 steps; their objective is their length. Next-step reset."""
 
     spec = VECTOR
@@ -216,7 +216,7 @@ class UnevenUnit:
 def test_every_row_plays_its_share_so_short_episodes_are_not_preferred():
     assert shares(7, 3) == [3, 2, 2]
     player = player_of(Config(env="toy/identity", model=MLP))
-    played = play(UnevenUnit(3), player, [2, 2, 2])
+    played = play(UnevenVectorEnv(3), player, [2, 2, 2])
     assert [episode.steps for episode in played] == [1, 1, 2, 2, 3, 3]
     assert [episode.objective for episode in played] == [1, 1, 2, 2, 3, 3]
 
@@ -294,24 +294,24 @@ def test_the_colour_twin_shows_the_game_that_is_played(size, sticky, monkeypatch
     monkeypatch.setattr("pbt_rl.envs.films.SCREEN", size)
     options = AtariOptions(episodic_life=False, repeat_action_probability=sticky)
     spec = probe("atari/breakout", EnvOptions((options,)))
-    unit = make_unit("atari/breakout", 1, 4, EnvOptions((options,)), default_shaping_source(spec))
+    vector_env = make_vector_env("atari/breakout", 1, 4, EnvOptions((options,)), default_shaping_source(spec))
     from pbt_rl.envs.films import ColourTwin
 
-    twin = ColourTwin("breakout", options, unit)
+    twin = ColourTwin("breakout", options, vector_env)
     step = private_step_arrays(spec, 1)
     rng = np.random.default_rng(0)
-    unit.reset(step)
+    vector_env.reset(step)
     pictures, games, seen = [twin.shoot(step, None)], 0, set()
     for _ in range(300):
         action = rng.integers(1, 4, size=(1, 1)).astype(np.int32)
-        unit.step(action, step)
+        vector_env.step(action, step)
         games += int(step.episode_done[0])
         pictures.append(twin.shoot(step, action[0]))
         seen.add(step.obs["obs"].tobytes())
         if size == (84, 84):
             grey = pictures[-1] @ np.array([0.299, 0.587, 0.114])
             assert np.abs(grey - step.obs["obs"][0]).max() < 8
-    unit.close()
+    vector_env.close()
     assert games > 0, "the next one begins alike"
     assert len(seen) > 20, "something moved"
     assert pictures[0].shape == (*size, 3)
@@ -324,5 +324,5 @@ def test_the_film_ends_with_the_first_episode():
     pictures = iter([np.zeros((8, 8, 3), np.uint8)] * 2)
     camera = SimpleNamespace(frames_per_second=8.0, shoot=lambda *_: next(pictures))
     player = player_of(Config(env="a/b", model=MLP))
-    play(UnevenUnit(2), player, [3, 3], Clip(io.BytesIO(), camera))
+    play(UnevenVectorEnv(2), player, [3, 3], Clip(io.BytesIO(), camera))
     assert next(pictures, None) is None, "its reset and its only step are shown"

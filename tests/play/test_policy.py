@@ -11,7 +11,7 @@ import torch
 
 from pbt_rl.config import Config, ModelConfig
 from pbt_rl.envs.base import default_shaping_source, private_step_arrays
-from pbt_rl.envs.registry import EnvOptions, evaluation_options, make_unit
+from pbt_rl.envs.lookup import EnvOptions, evaluation_options, make_vector_env
 from pbt_rl.envs.toy import Hybrid, Memory
 from pbt_rl.errors import ConfigError
 from pbt_rl.play.evaluate import evaluate
@@ -68,13 +68,13 @@ def test_plays_the_game_of_an_evaluation_on_stacked_frames(tmp_path, capsys):
 
     policy = load_policy(run, seed=7)
     options = evaluation_options("atari/breakout", EnvOptions())
-    unit = make_unit("atari/breakout", 1, 7, options, default_shaping_source(policy.spec))
-    out, state = private_step_arrays(unit.spec, 1), None
-    unit.reset(out)
+    vector_env = make_vector_env("atari/breakout", 1, 7, options, default_shaping_source(policy.spec))
+    out, state = private_step_arrays(vector_env.spec, 1), None
+    vector_env.reset(out)
     while not out.episode_done[0]:
         action, state = policy(out.obs["obs"][0], None if out.first[0] else state)
-        unit.step(action[None], out)
-    unit.close()
+        vector_env.step(action[None], out)
+    vector_env.close()
     assert (float(out.objective[0]), int(out.length[0])) == expected
     assert policy.spec.frame_stack == 4
 

@@ -13,9 +13,9 @@ from pbt_rl.controllers.decisions import Continue, Decision, Evaluate, Mutate, R
 from pbt_rl.controllers.state import restore_state, save_state
 from pbt_rl.population.dispatch import Dispatch
 from pbt_rl.population.population import Population
+from pbt_rl.population.slot_assignment import Handover
 from pbt_rl.population.slots import Slots
 from pbt_rl.population.store import Elsewhere, Store
-from pbt_rl.population.turns import Handover
 from tests.helpers.states import FakeDraws, FakePool
 
 VALUES = {"learning_rate": 0.5}

@@ -11,8 +11,8 @@ from pbt_rl.controllers.changes import Change
 from pbt_rl.controllers.state import restore_state, save_state
 from pbt_rl.plan import Machine, make_plan
 from pbt_rl.population.population import Population
+from pbt_rl.population.slot_assignment import Candidate, Handover, SlotAssigner, first_holders
 from pbt_rl.population.slots import Slots
-from pbt_rl.population.turns import Candidate, Handover, SlotAssigner, first_holders
 from tests.helpers.work import lines_run
 
 

@@ -22,11 +22,11 @@ def heart(monkeypatch):
 def test_a_start_counts_and_the_main_thread_must_give_signs_even_if_the_trainer_does(heart):
     supervisor, _, clock = heart
     clock["now"] = 53.0
-    assert supervisor.silent_seconds == 3
+    assert supervisor.heartbeat_age_seconds == 3
     supervisor, learner, clock = heart
     clock["now"] = 60.0
     learner.beat_trainer(True)
-    assert supervisor.silent_seconds == 10
+    assert supervisor.heartbeat_age_seconds == 10
 
 
 def test_an_idle_trainer_gives_no_sign_and_a_busy_one_must(heart):
@@ -35,9 +35,9 @@ def test_an_idle_trainer_gives_no_sign_and_a_busy_one_must(heart):
     clock["now"] = 60.0
     learner.beat_main()
     clock["now"] = 61.0
-    assert supervisor.silent_seconds == 11, "it learns"
+    assert supervisor.heartbeat_age_seconds == 11, "it learns"
     learner.beat_trainer(False)
-    assert supervisor.silent_seconds == 1, "nothing to learn"
+    assert supervisor.heartbeat_age_seconds == 1, "nothing to learn"
 
 
 def test_a_trainer_that_begins_while_its_signs_are_read_does_not_hang(heart):
@@ -58,4 +58,4 @@ def test_a_trainer_that_begins_while_its_signs_are_read_does_not_hang(heart):
     clock["now"] = 500.0
     learner.beat_main()
     supervisor._cells = BeginsInBetween()
-    assert supervisor.silent_seconds == 0
+    assert supervisor.heartbeat_age_seconds == 0

@@ -56,7 +56,7 @@ def told(folder, was, now, *, trains):
         (SPEC, replace(SPEC, action=ActionSpec((4,))), "actions are 4 choices, were 2 choices", False),
         (SPEC, BOX, "actions are 1 numbers, were 2 choices", False),
         (SPEC, replace(SPEC, shaping={"a": 1.0, "c": 1.0}), "shaping b is gone; shaping c is new", True),
-        (SPEC, replace(SPEC, seats=2), "agents are 2, were 1", True),
+        (SPEC, replace(SPEC, agents=2), "agents are 2, were 1", True),
     ],
 )
 def test_what_networks_do_not_fit_any_more_is_named(tmp_path, was, now, said, trains):

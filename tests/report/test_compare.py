@@ -8,7 +8,7 @@ from msgspec import structs
 
 from pbt_rl.record.history import read_run
 from pbt_rl.report import compare
-from pbt_rl.report.compare import groups, mean_and_deviation, write_comparison
+from pbt_rl.report.compare import groups, mean_and_std, write_comparison
 from tests.helpers.journals import PBT, run_of, write
 
 
@@ -74,7 +74,7 @@ def test_the_page_and_the_tables(folders, tmp_path):
     with written[1].open(newline="") as file:
         first, second = csv.DictReader(file)
     best = [run.score(run.best) for run in map(read_run, folders)]
-    assert first["best score"] == mean_and_deviation(best[:2])
+    assert first["best score"] == mean_and_std(best[:2])
     assert (first["runs"], second["runs"], second["best score"]) == ("2", "1", f"{best[2]:.4g}")
     assert "±" in first["best score"]
 

@@ -104,9 +104,9 @@ def test_a_search_is_accounted_for(search):
     ends = [p.outcome for p in history.phases if p.outcome != "on"]
     assert sorted(set(ends)) == ["completed", "evicted"]
     assert len(ends) == 12
-    assert len({turn.slot for turn in history.turns}) == 4
+    assert len({turn.slot for turn in history.time_slices}) == 4
     for phase in history.phases:  # no member trains without a slot
-        mine = [s for s in history.turns if s.member == phase.member]
+        mine = [s for s in history.time_slices if s.member == phase.member]
         begin, end = phase.begin_seconds, phase.end_seconds
         assert any(s.begin_seconds <= begin < end <= s.end_seconds + 1e-6 for s in mine)
 
@@ -119,8 +119,8 @@ def test_turns_pair_entries_with_exits():
     events = [start, initial, *({**event, "time": time, "frames": 0} for time, event in slots)]
     events.append({"event": "end", "time": 10.0, "frames": 0, "ended": "frames"})
     history = read_history("x", events)
-    turns = [(s.slot, s.member, s.begin_seconds, s.end_seconds) for s in history.turns]
-    assert sorted(turns) == [(0, 0, 0, 4), (0, 2, 4, 10), (1, 1, 0, 6)]
+    time_slices = [(s.slot, s.member, s.begin_seconds, s.end_seconds) for s in history.time_slices]
+    assert sorted(time_slices) == [(0, 0, 0, 4), (0, 2, 4, 10), (1, 1, 0, 6)]
 
 
 def test_every_picture_of_a_population_and_of_a_search_is_drawn(population, search):

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from pbt_rl.config import Config
 from pbt_rl.config.command import parse_train
 from pbt_rl.controllers.events import Round
-from pbt_rl.envs.registry import probe
+from pbt_rl.envs.lookup import probe
 from pbt_rl.errors import ConfigError
 from pbt_rl.plan import Machine
 from pbt_rl.record.journal import journal_events
@@ -97,7 +97,7 @@ def test_what_cannot_be_asked_is_refused(runs, words, remedy):
 
 def test_controls_are_refused_where_members_play_each_other(monkeypatch):
     config = Config(env="toy/identity", control=1)
-    spec = dataclasses.replace(probe(config.env, config.env_options), seats=2)
+    spec = dataclasses.replace(probe(config.env, config.env_options), agents=2)
     monkeypatch.setattr(resolved, "probe", lambda *_: spec)
     with pytest.raises(ConfigError, match="play each other"):
         ResolvedRun.resolve(config, Machine.here())

@@ -78,7 +78,7 @@ def test_a_silence_in_which_a_processor_was_waited_for_counts_a_quarter_at_least
     monkeypatch.setattr(awake, "waited_seconds", lambda _pid: clock.now * waited_share)
     for second in range(1, 61):
         clock.now = 100.0 + second
-        found = starved.of_silence(second, second, pid=1)
+        found = starved.of_heartbeat_age(second, second, pid=1)
     assert found == pytest.approx(counted)
 
 
@@ -88,10 +88,10 @@ def test_what_was_waited_before_the_last_sign_does_not_shorten_a_silence(monkeyp
     monkeypatch.setattr(awake, "waited_seconds", lambda _pid: min(clock.now, 160.0))
     for second in range(1, 61):
         clock.now = 100.0 + second
-        starved.of_silence(second, second, pid=1)
+        starved.of_heartbeat_age(second, second, pid=1)
     for second in range(1, 61):
         clock.now = 170.0 + second
-        counted = starved.of_silence(second, second, pid=1)
+        counted = starved.of_heartbeat_age(second, second, pid=1)
     assert counted == pytest.approx(60)
 
 
@@ -102,7 +102,7 @@ def test_threads_that_end_do_not_lengthen_a_silence(monkeypatch):
     monkeypatch.setattr(awake, "waited_seconds", lambda _pid: next(waited))
     for second in (10, 11):
         clock.now = 100.0 + second
-        counted = starved.of_silence(second, second, pid=1)
+        counted = starved.of_heartbeat_age(second, second, pid=1)
     assert counted == pytest.approx(11)
 
 

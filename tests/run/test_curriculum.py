@@ -12,7 +12,7 @@ from pbt_rl.actors.tables import ShapingTable
 from pbt_rl.config.command import parse_train
 from pbt_rl.envs.base import TrainingInfoInterface, private_step_arrays
 from pbt_rl.envs.toy import Identity
-from pbt_rl.envs.vectors import VectorUnit
+from pbt_rl.envs.vectors import NativeVectorEnv
 from pbt_rl.run.train import train
 
 BUDGET = 3000
@@ -42,11 +42,11 @@ class Growing(Identity):
 
 def test_an_environment_becomes_harder_with_its_members_frames(tmp_path):
     Growing.told.clear()
-    options = "--mode=serial --name=x --num-policies=2 --actors=1 --envs-per-unit=2 --learner.batch=128"
+    options = "--mode=serial --name=x --num-policies=2 --actors=1 --envs-per-vector-env=2 --learner.batch=128"
     own = (f"--env={__name__}:Growing", f"--out={tmp_path}", f"--train-for-frames={BUDGET}")
     assert train(parse_train([*options.split(), *own])) == 0
     heard = [list(told) for told in Growing.told if told]
-    assert len(heard) == 8, "2 units of 2 rows for each of 2 members"
+    assert len(heard) == 8, "2 vector envs of 2 rows for each of 2 members"
     for told in heard:
         frames = [info["frames"] for info in told]
         assert frames[0] == 0
@@ -68,7 +68,7 @@ def source_of(frames):
     fd = anonymous_memory(ShapingTable.size((), len(frames)), "shaping")
     table = ShapingTable.map((), len(frames), fd)
     table.frames[:], table.budget_frames[:] = frames, BUDGET
-    return EpisodeSource(table, 1, memoryview(bytearray(16)).cast("q"), lets_grow=False)
+    return EpisodeSource(table, 1, memoryview(bytearray(16)).cast("q"), may_be_lazy=False)
 
 
 class Native(SyncVectorEnv):
@@ -80,8 +80,8 @@ class Native(SyncVectorEnv):
 @pytest.mark.parametrize("kind", [SyncVectorEnv, Native])
 def test_rows_of_a_vector_are_told_of_their_own_member(kind, mode):
     env = kind([Growing] * 2, autoreset_mode=mode)
-    unit = VectorUnit("own:env", env, 0, source_of([100, 2900]))
-    unit.reset(private_step_arrays(unit.spec, 2))
+    vector_env = NativeVectorEnv("own:env", env, 0, source_of([100, 2900]))
+    vector_env.reset(private_step_arrays(vector_env.spec, 2))
     heard = env.heard if kind is Native else [info for one in env.envs for info in one.heard]
     assert [info["frames"] for info in heard] == [100, 2900]
     assert [info.get("row") for info in heard] == ([0, 1] if kind is Native else [None, None])
@@ -90,6 +90,8 @@ def test_rows_of_a_vector_are_told_of_their_own_member(kind, mode):
 
 def test_outside_of_training_nobody_is_told():
     Growing.told.clear()
-    unit = VectorUnit("own:env", SyncVectorEnv([Growing], autoreset_mode="NextStep"), 0, lambda _row: (0, {}))
-    unit.reset(private_step_arrays(unit.spec, 1))
+    vector_env = NativeVectorEnv(
+        "own:env", SyncVectorEnv([Growing], autoreset_mode="NextStep"), 0, lambda _row: (0, {})
+    )
+    vector_env.reset(private_step_arrays(vector_env.spec, 1))
     assert Growing.told == [[]]

@@ -7,7 +7,7 @@ import numpy as np
 from gymnasium import spaces
 
 from pbt_rl.envs.base import private_step_arrays
-from pbt_rl.envs.gym import GymUnit
+from pbt_rl.envs.gym import GymVectorEnv
 from tests.helpers.serial import run
 
 LIMIT = 40
@@ -30,12 +30,12 @@ def limited():
     return gymnasium.wrappers.TimeLimit(Endless(), LIMIT)
 
 
-def play(unit, steps):
+def play(vector_env, steps):
     """Return of each episode that ended: (row, step, length, truncated)."""
-    out, ended = private_step_arrays(unit.spec, unit.rows), []
-    unit.reset(out)
+    out, ended = private_step_arrays(vector_env.spec, vector_env.rows), []
+    vector_env.reset(out)
     for step in range(1, steps):
-        unit.step(np.zeros((unit.rows, 1), np.int32), out)
+        vector_env.step(np.zeros((vector_env.rows, 1), np.int32), out)
         rows = np.flatnonzero(out.episode_done)
         ended += [(row, step, out.length[row], out.truncated[row]) for row in rows]
     return ended
@@ -43,9 +43,9 @@ def play(unit, steps):
 
 def test_first_episodes_are_cut_at_drawn_steps_and_later_ones_whole():
     rows = 200
-    unit = GymUnit("x:y", limited, rows, 0, lambda _row: (0, {}))
-    assert unit.spread_phases(np.random.default_rng(0))
-    ended = play(unit, 3 * LIMIT)
+    vector_env = GymVectorEnv("x:y", limited, rows, 0, lambda _row: (0, {}))
+    assert vector_env.spread_phases(np.random.default_rng(0))
+    ended = play(vector_env, 3 * LIMIT)
     first = [next(end for end in ended if end[0] == row) for row in range(rows)]
     cut = np.array([step for _, step, *_ in first])
     assert cut.min() <= 3
@@ -54,13 +54,13 @@ def test_first_episodes_are_cut_at_drawn_steps_and_later_ones_whole():
     assert all(truncated for *_, truncated in ended)
     assert {length for end in ended for length in [end[2]] if end not in first} == {LIMIT}
 
-    whole = GymUnit("x:y", Endless, 2, 0, lambda _row: (0, {}))
+    whole = GymVectorEnv("x:y", Endless, 2, 0, lambda _row: (0, {}))
     assert not whole.spread_phases(np.random.default_rng(0)), "its limit is not known"
     assert play(whole, 3 * LIMIT) == []
 
 
 def test_a_run_counts_no_episode_that_was_cut_short(tmp_path):
-    options = {"env": f"{__name__}:limited", "mode": "serial", "num-policies": 1, "envs-per-unit": 4}
+    options = {"env": f"{__name__}:limited", "mode": "serial", "num-policies": 1, "envs-per-vector-env": 4}
     folders = [run(tmp_path, name, options, train_for_frames=1500) for name in ("cut", "again")]
     cut, again = (json.loads((folder / "summary.json").read_text())["members"] for folder in folders)
     assert cut[0]["objective"] == LIMIT, "a first episode, of half that, is among them"

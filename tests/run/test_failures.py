@@ -11,10 +11,10 @@ from pbt_rl.report.audit import audit
 from tests.helpers.disks import fill, small_disk
 from tests.helpers.runs import BUSY, ENDLESS, PROGRESS, train
 
-TURNS = pytest.param(("--slots=2", "--slot-frames=500"), marks=[pytest.mark.long])
+TIME_SLICES = pytest.param(("--slots=2", "--slot-frames=500"), marks=[pytest.mark.long])
 
 
-@pytest.mark.parametrize("turns", [(), TURNS], ids=["all", "turns"])
+@pytest.mark.parametrize("turns", [(), TIME_SLICES], ids=["all", "turns"])
 def test_a_killed_actor_is_replaced_and_sigterm_ends_the_run_cleanly(tmp_path, turns):
     run = train(tmp_path, "toy/identity", *ENDLESS, *turns)
     run.wait_for(PROGRESS)
@@ -100,7 +100,9 @@ def test_a_learner_that_hangs_at_the_end_is_not_waited_for(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "options", [(), ("--mode=sync",), ("--devices=cpu,cpu",), TURNS], ids=["async", "sync", "packs", "turns"]
+    "options",
+    [(), ("--mode=sync",), ("--devices=cpu,cpu",), TIME_SLICES],
+    ids=["async", "sync", "packs", "turns"],
 )
 def test_a_learner_that_hangs_is_replaced_and_so_is_another(tmp_path, options):
     options = ("--save-every-seconds=1", "--learner-timeout-seconds=5", *options)

@@ -167,16 +167,18 @@ def test_an_actor_with_work_that_gives_no_sign_hangs(silent):
     hung = [ActorFailed(0, "actor 0 took no step for 60 s", hung=True)]
     assert list(fleet.events(0.0)) == hung
     second.header[OBSERVATIONS] = second.header[ACTIONS] + 1
-    assert list(fleet.events(0.0)) == hung, "the learner has one of its units, and it does not step the other"
+    assert list(fleet.events(0.0)) == hung, (
+        "the learner has one of its vector envs, and it does not step the other"
+    )
     first.header[OBSERVATIONS] = first.header[ACTIONS] + 1
-    assert list(fleet.events(0.0)) == [], "the learner has all its units: it has no work"
+    assert list(fleet.events(0.0)) == [], "the learner has all its vector envs: it has no work"
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_an_actor_is_slow_while_rows_of_any_unit_move(silent, number):
+def test_an_actor_is_slow_while_rows_of_any_vector_env_move(silent, number):
     fleet, boxes = silent
     assert list(fleet.events(0.0)) != []
-    boxes[number].pulse[ROW] += 1
+    boxes[number].heartbeat[ROW] += 1
     assert list(fleet.events(0.0)) == []
     boxes[number].header[HEARTBEAT_NS] -= int(60e9)
     assert [event.hung for event in fleet.events(0.0)] == [True], "until they no longer do"
@@ -184,7 +186,7 @@ def test_an_actor_is_slow_while_rows_of_any_unit_move(silent, number):
 
 def test_an_actor_that_makes_many_rows_in_one_call_has_time_for_it(silent):
     fleet, boxes = silent
-    boxes[1].pulse[AT_ONCE] = 15
+    boxes[1].heartbeat[AT_ONCE] = 15
     assert list(fleet.events(0.0)) == []
     boxes[1].header[HEARTBEAT_NS] -= int(10e9)
     boxes[0].header[HEARTBEAT_NS] -= int(10e9)
@@ -248,7 +250,7 @@ def test_a_lost_learner_is_replaced_with_its_actors(start):
     seeds = [record.setup.seeds for record in fleet.memory.actors]
     fleet.send(0, Save(1, 1, 0))
     os.kill(old[0].pid, signal.SIGSTOP)
-    fleet.fence(0)
+    fleet.kill(0)
     assert all(child.exit_code() is not None for child in old)
     fleet.replace_learner(0, fleet.memory._start)
     assert until(fleet, Received) == [Received(0, LearnerReady())], "nothing of the old one"
@@ -257,7 +259,7 @@ def test_a_lost_learner_is_replaced_with_its_actors(start):
     assert [record.setup.seeds for record in fleet.memory.actors] != seeds
 
 
-def test_what_is_fenced_is_killed_at_once_and_not_one_after_the_other(start, monkeypatch):
+def test_processes_are_killed_at_once_and_not_one_after_the_other(start, monkeypatch):
     """Each may take seconds to end, with the programs that its environments have started."""
     fleet = start()
     until(fleet, Received)
@@ -266,7 +268,7 @@ def test_what_is_fenced_is_killed_at_once_and_not_one_after_the_other(start, mon
         method = getattr(Child, name)
         noted = lambda child, *args, method=method, name=name: [done.append(name), method(child, *args)]  # noqa: E731
         monkeypatch.setattr(Child, name, noted)
-    fleet.fence(0)
+    fleet.kill(0)
     assert done[:4] == ["kill", "kill", "kill", "end"]
     assert all(child.exit_code() is not None for child in (*fleet.learners, *fleet.actors))
 

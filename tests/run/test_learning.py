@@ -25,7 +25,7 @@ def test_appo_learns_the_identity(tmp_path, precision):
 
 
 def test_a3c_learns_the_identity(tmp_path):
-    assert objective(tmp_path, "toy/identity", 25_000, algo="a3c", envs_per_unit=32) > 13
+    assert objective(tmp_path, "toy/identity", 25_000, algo="a3c", envs_per_vector_env=32) > 13
 
 
 def test_an_algorithm_of_ones_own_learns_the_identity(tmp_path):
@@ -52,7 +52,7 @@ def test_actions_with_discrete_and_continuous_parts_are_learned(tmp_path):
     "options",
     [
         {"learner__packing": "vmap"},
-        {"model__action_bounds": "tanh", "model__deviation": "state"},
+        {"model__action_bounds": "tanh", "model__action_std": "state"},
         {"model__critic": "separate", "hypers__kl_coef": 0.3},
     ],
     ids=str,
@@ -84,6 +84,6 @@ def test_memory_is_not_solved_without(tmp_path):
 def test_memory_of_64_steps_is_learned_through_a_whole_rollout(tmp_path):
     """The gradient goes back that far, within rollouts of 132 (docs/lab/agents.md)."""
     long = {"learner__rollout": 132, "hypers__unroll": 132, "learner__batch": 4224, "model__core": "gru"}
-    rows = {"units_per_actor": 1, "envs_per_unit": 32, "learner__lr_schedule": "linear"}
+    rows = {"vector_envs_per_actor": 1, "envs_per_vector_env": 32, "learner__lr_schedule": "linear"}
     options = MEMORY | long | rows | {"hypers__learning_rate": 1e-3}
     assert objective(tmp_path, "toy/memory?delay=63&size=2", 300_000, **options) > 0.9

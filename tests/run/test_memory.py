@@ -12,13 +12,19 @@ from pbt_rl.actors.mailbox import ACTIONS, BUSY_NS, OBSERVATIONS
 from pbt_rl.actors.store import Counts
 from pbt_rl.actors.tables import MatchupTable, ShapingTable
 from pbt_rl.controllers.hypers import SHAPING
-from pbt_rl.envs.registry import make_unit
+from pbt_rl.envs.lookup import make_vector_env
 from pbt_rl.plan import Machine
 from pbt_rl.run.memory import Memory
 from tests.helpers import plans
 from tests.helpers.plans import fresh
 
-OPTIONS = ("--num-policies=4", "--actors=4", "--envs-per-unit=2", "--devices=cpu,cpu", "--units-per-actor=3")
+OPTIONS = (
+    "--num-policies=4",
+    "--actors=4",
+    "--envs-per-vector-env=2",
+    "--devices=cpu,cpu",
+    "--vector-envs-per-actor=3",
+)
 
 
 def resolve(env="toy/shaped", *options):
@@ -52,23 +58,23 @@ def test_packs_share_nothing_but_the_states(memory, resolved):
             assert record.setup.ready_fd == learner.ready_fd
 
 
-def test_every_unit_has_a_seed_and_a_number_of_its_own(memory):
+def test_every_vector_env_has_a_seed_and_a_number_of_its_own(memory):
     seeds = [seed for record in memory.actors for seed in record.setup.seeds]
     assert len(set(seeds)) == len(seeds) == 12
-    assert [record.setup.first_unit for record in memory.actors] == [0, 3, 0, 3]
+    assert [record.setup.first_vector_env for record in memory.actors] == [0, 3, 0, 3]
 
 
-def test_units_know_which_rows_of_the_run_they_are(memory, monkeypatch):
+def test_vector_envs_know_which_rows_of_the_run_they_are(memory, monkeypatch):
     made = []
 
     def make_and_note(env_id, rows, seed, options, source):
         made.append((options.first_row, rows))
-        return make_unit(env_id, rows, seed, options, source)
+        return make_vector_env(env_id, rows, seed, options, source)
 
-    monkeypatch.setattr(actor_module, "make_unit", make_and_note)
+    monkeypatch.setattr(actor_module, "make_vector_env", make_and_note)
     for record in memory.actors:
         Actor(record.setup, print).close()
-    assert made == [(4 * unit, 4) for unit in range(12)]
+    assert made == [(4 * vector_env, 4) for vector_env in range(12)]
 
 
 def test_slots_start_with_the_shaping_of_their_members(memory, resolved):
@@ -100,8 +106,10 @@ def test_before_its_learner_is_there_a_resumed_slot_is_as_the_learner_will_know_
 
 def test_matchups_are_those_of_the_pack():
     pytest.importorskip("pettingzoo")
-    resolved = resolve("pettingzoo/classic/tictactoe_v3", "--units-per-actor=2")
-    rows = [np.arange(p.units * p.rows).reshape(p.units, -1, 2) % p.rows for p in resolved.plan.packs]
+    resolved = resolve("pettingzoo/classic/tictactoe_v3", "--vector-envs-per-actor=2")
+    rows = [
+        np.arange(p.vector_envs * p.rows).reshape(p.vector_envs, -1, 2) % p.rows for p in resolved.plan.packs
+    ]
     memory = Memory(resolved, fresh(resolved), rows)
     setup = memory.actors[-1].setup
     table = MatchupTable.map(setup.matchup_shape, setup.matchup_fd)

@@ -34,7 +34,7 @@ def test_the_large_parts_are_what_a_learner_allocates(options):
     learner = Learner(memory.learners[0], _Silent())
     (pack,), plan = estimate(run).packs, run.plan.packs[0]
 
-    rollouts = [unit.rollout for unit in learner.sampler.units]
+    rollouts = [vector_env.rollout for vector_env in learner.sampler.vector_envs]
     while len(learner.shared.free):
         rollouts.append(learner.shared.free.popleft())
     assert len(rollouts) == rollouts_of(run.config, plan)
@@ -57,7 +57,7 @@ def test_the_replay_is_counted():
     run = resolved("toy/treasure", "--num-policies=2", "--algo=unreal")
     (pack,), plan = estimate(run).packs, run.plan.packs[0]
     of_step = 2 * 28 * 28 + 4 * 5 + 4  # the image, the last action and reward, the action
-    streams = min(plan.envs_per_policy, 16 // plan.units) * plan.units
+    streams = min(plan.envs_per_policy, 16 // plan.vector_envs) * plan.vector_envs
     assert pack.replay == 2 * streams * 2000 * of_step
     without = estimate(resolved("toy/treasure", "--algo=a3c"))
     assert estimate(run).needed[HOST] > without.needed[HOST] + pack.replay
@@ -100,8 +100,8 @@ def test_more_than_fits_is_refused_with_what_fits(there):
     with pytest.raises(ConfigError, match=r"cannot fit into memory: it needs [0-9.]+ GiB of 23.0 GiB"):
         check_memory(run)
     check_memory(resolved("atari/pong", "--num-policies=500", "--slots=8"))
-    run = resolved("atari/pong", "--num-policies=4", "--envs-per-unit=100000")
-    with pytest.raises(ConfigError, match=r"use fewer environments \(--envs-per-unit"):
+    run = resolved("atari/pong", "--num-policies=4", "--envs-per-vector-env=100000")
+    with pytest.raises(ConfigError, match=r"use fewer environments \(--envs-per-vector-env"):
         check_memory(run)
     run = resolved("atari/pong", "--num-policies=64", machine=Machine(16, 1))
     there(2000, 2000, gpu=80)
@@ -160,7 +160,7 @@ recording = pytest.importorskip("pbt_rl.learner.cuda.recording")
 streams = pytest.importorskip("pbt_rl.learner.cuda.streams")
 PIXELS = {"obs": ArraySpec((84, 84), "uint8")}
 LARGE = {"num_policies": 4, "hidden": 256, "layers": 2, "batch": 192}
-IMAGES = {"obs": PIXELS, "num_policies": 2, "hidden": 128, "envs_per_unit": 8, "batch": 96}
+IMAGES = {"obs": PIXELS, "num_policies": 2, "hidden": 128, "envs_per_vector_env": 8, "batch": 96}
 KINDS = {
     "vmap": {"packing": "vmap", **LARGE},
     "loop": {"packing": "loop", **LARGE},

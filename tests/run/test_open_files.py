@@ -59,7 +59,7 @@ def test_a_hard_limit_that_does_not_suffice_is_one_clear_error(limit, tmp_path):
 
 def test_a_fleet_opens_as_many_files_as_were_estimated(monkeypatch):
     monkeypatch.setattr(fleet, "GRACE_SECONDS", 0.0)
-    options = ("--num-policies=4", "--actors=4", "--devices=cpu,cpu", "--units-per-actor=3")
+    options = ("--num-policies=4", "--actors=4", "--devices=cpu,cpu", "--vector-envs-per-actor=3")
     run = resolved("toy/identity", *options)
     before = open_files()
     started = fleet.ProcessFleet(run, fresh(run))

@@ -5,11 +5,11 @@ import json
 
 import pytest
 
-from pbt_rl.algos import registry as algorithms
+from pbt_rl.algos import lookup as algorithms
 from pbt_rl.algos.a3c import A3C
 from pbt_rl.algos.appo import APPO
 from pbt_rl.config.command import parse_train
-from pbt_rl.envs.registry import FAMILIES, EnvOptions, probe
+from pbt_rl.envs.lookup import FAMILIES, EnvOptions, probe
 from pbt_rl.errors import ConfigError
 from pbt_rl.plan import Machine, make_plan
 from pbt_rl.run.train import train
@@ -33,8 +33,8 @@ def test_every_pair_can_be_planned_with_its_defaults(env):
         config = parse_train(words)
         spec = spec or probe(config.env, config.env_options)
         for machine in (Machine(2, 0), Machine(64, 1)):
-            (pack,) = make_plan(config, machine, spec.seats).packs
-            assert config.learner.minibatches <= pack.units_per_batch * pack.envs_per_policy
+            (pack,) = make_plan(config, machine, spec.agents).packs
+            assert config.learner.minibatches <= pack.vector_envs_per_batch * pack.envs_per_policy
 
 
 def started(out, env, algo, mode):

@@ -49,7 +49,7 @@ class Talking(gymnasium.Env):
 
 gymnasium.register("Talking-v0", Talking)
 """
-SMALL = ("--envs-per-unit=2", "--learner.minibatches=1")
+SMALL = ("--envs-per-vector-env=2", "--learner.minibatches=1")
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_a_run_ends_what_its_environments_start_and_closes_them_and_says_where_i
     children = everyone(run, programs=4)
     assert run.end(signal.SIGTERM) == 128 + signal.SIGTERM
     assert not psutil.wait_procs(children, timeout=0)[1]
-    environments = 2 * 2 * 4  # units, rows of a policy, policies
+    environments = 2 * 2 * 4  # vector envs, rows of a policy, policies
     for name, lives in (("actor_0.log", 2), ("actor_1.log", 1)):
         text = (run.folder / "logs" / name).read_text()
         assert len(re.findall(r"^--- actor \d, process \d+, ", text, flags=re.MULTILINE)) == lives

@@ -24,7 +24,7 @@ class World:
         self.restarts = ActorRestarts(Config(env="own:env", max_actor_restarts=LIMIT), self)
 
     def fail(self, failed=CRASH, *, after_seconds=1.0, after_steps=10_000):
-        """Let an actor fail, this long and this many steps of its units after the last failure."""
+        """Let an actor fail, this long and this many steps of its vector envs after the last failure."""
         self.seconds += after_seconds
         self.steps[failed.actor] = self.steps.get(failed.actor, 0) + after_steps
         self.restarts.replace(self, failed)

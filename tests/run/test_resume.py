@@ -28,15 +28,15 @@ from tests.helpers import runs as helper
 from tests.helpers.serial import weights
 
 SHARED = ("time", "milliseconds", "decision_to_applied_milliseconds", "milliseconds_until")
-SERIAL = {"env": "toy/shaped", "mode": "serial", "num-policies": 4, "actors": 2, "envs-per-unit": 2}
+SERIAL = {"env": "toy/shaped", "mode": "serial", "num-policies": 4, "actors": 2, "envs-per-vector-env": 2}
 SERIAL |= {"pbt.period-frames": 300, "pbt.start-frames": 300, "pbt.min-episodes": 1, "learner.batch": 128}
-TURNS = {"slots": 2, "slot-frames": 300}
+TIME_SLICES = {"slots": 2, "slot-frames": 300}
 PACKS = {"devices": "cpu,cpu", "actors": 3}
 MEMORY = {"env": "toy/memory", "model.core": "gru", "learner.returns": "vtrace"}
 OBSERVED = {"learner.normalize-observations": True, "learner.packing": "vmap"}
 OBSERVED |= {"learner.lr-schedule": "linear"}
 STOPPED = {
-    "turns": TURNS,
+    "turns": TIME_SLICES,
     "packs": PACKS,
     "gru": MEMORY,
     "vmap": OBSERVED,

@@ -135,7 +135,7 @@ def search(tmp_path_factory):
     return run
 
 
-def seats_of(run):
+def agents_of(run):
     """(pack, slot) -> who held it, one after the other; what the events say must fit together."""
     held = {}
     for event in run.events("slot"):
@@ -155,7 +155,7 @@ def replays(run):
 
 
 def test_a_search_gives_each_free_place_to_the_next_and_ends_by_itself(search):
-    held = seats_of(search)
+    held = agents_of(search)
     assert sorted(m for ids in held.values() for m in ids if m is not None) == list(range(8))
     decided = [d for event in search.events("round") for d in event["decisions"]]
     assert [d["decision"] for d in decided[:8]] == ["continue"] * 8
@@ -184,7 +184,7 @@ def test_sync_learns_without_lag(tmp_path):
     assert run.wait() == 0, run.err
     assert run.summary["policy_lag"] == {"mean": 0.0, "max": 0}
     assert run.summary["replacements"] > 0
-    # Only what began under the replaced weights is thrown away: at most each of the 4 units' rollout.
+    # Only what began under the replaced weights is thrown away: at most each of the 4 vector envs' rollout.
     assert run.summary["discarded_rollouts"] <= 4 * run.summary["replacements"]
 
 

@@ -18,7 +18,7 @@ from pbt_rl.record.saved import Source
 from pbt_rl.run.inline import InlineFleet, InlinePack
 from tests.helpers.serial import record, run, weights
 
-SHAPED = {"env": "toy/shaped", "mode": "serial", "num-policies": 4, "actors": 2, "envs-per-unit": 2}
+SHAPED = {"env": "toy/shaped", "mode": "serial", "num-policies": 4, "actors": 2, "envs-per-vector-env": 2}
 SHAPED |= {"learner.batch": 128, "pbt.period-frames": 500, "pbt.start-frames": 500, "pbt.min-episodes": 1}
 SHAPED |= {"train-for-frames": 4000}
 

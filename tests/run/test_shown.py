@@ -46,9 +46,9 @@ def test_the_rollout_age_is_a_line_of_show_alone():
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (("--actors=1", "--envs-per-unit=2"), " (the recipe's 1024 needs 32 environments of each)"),
+        (("--actors=1", "--envs-per-vector-env=2"), " (the recipe's 1024 needs 32 environments of each)"),
         (
-            ("--actors=1", "--envs-per-unit=2", "--learner.batch=2048"),
+            ("--actors=1", "--envs-per-vector-env=2", "--learner.batch=2048"),
             " (--learner.batch 2048 needs 64 environments of each)",
         ),
         (("--learner.batch=1030",), " (--learner.batch 1030, rounded to whole vector envs)"),

@@ -15,10 +15,10 @@ from pbt_rl.registry import CONTROLLERS
 from pbt_rl.report.audit import audit
 from pbt_rl.run.resuming import controller_state, restore_run_state
 from tests.helpers.journals import write
-from tests.helpers.resumable import TURNS, Run, small_config
+from tests.helpers.resumable import TIME_SLICES, Run, small_config
 
 
-def config(controller="pbt", frames=1_500, search=None, matchup=None, schedule=None, run=TURNS, **pbt):
+def config(controller="pbt", frames=1_500, search=None, matchup=None, schedule=None, run=TIME_SLICES, **pbt):
     groups = {
         "search": SearchConfig(**{"phases": 4, "phase_frames": 300} | (search or {})),
         "matchup": MatchupConfig(**matchup or {}),
@@ -43,8 +43,11 @@ CASES = {
     "evaluated": (config(evaluate_episodes=6, exploit="truncation", run=ALL_AT_ONCE), {}),
     "evaluated-tasks": (config(evaluate_episodes=3, run=ALL_AT_ONCE), {"tasks": ("a", "b")}),
     "tasks": (config(), {"tasks": ("a", "b", "c")}),
-    "elo": (config(matchup={"objective": "elo"}, replace_gap=0.0, run=GAMES), {"seats": 2}),
-    "win-rate": (config(matchup={"objective": "win-rate", "scheme": "prioritised"}, run=GAMES), {"seats": 2}),
+    "elo": (config(matchup={"objective": "elo"}, replace_gap=0.0, run=GAMES), {"agents": 2}),
+    "win-rate": (
+        config(matchup={"objective": "win-rate", "scheme": "prioritised"}, run=GAMES),
+        {"agents": 2},
+    ),
     "hypertrick": (config("hypertrick"), {}),
     "successive-halving": (config("successive-halving"), {}),
     "static": (config("successive-halving", search={"allocation": "static"}), {}),
@@ -164,7 +167,7 @@ def test_more_actors_change_the_matchups_alone_and_those_that_were_due_are_made(
 
 
 @pytest.mark.parametrize("first", [[0], [2, 2]])
-def test_matchups_that_do_not_give_every_row_one_seat_are_refused(first):
+def test_matchups_that_do_not_give_every_row_one_agent_are_refused(first):
     options, around = CASES["win-rate"]
     run = Run(options, **around)
     state = run.state()
@@ -214,7 +217,7 @@ def test_data_of_other_values_or_of_another_number_of_members_are_refused():
         run.resumed(config=other)
     state = Run(config()).state()
     with pytest.raises(ValueError, match=r"population.members: 8 .* 6"):
-        Run(config(run={**TURNS, "num_policies": 6}), state=state)
+        Run(config(run={**TIME_SLICES, "num_policies": 6}), state=state)
 
 
 def test_time_goes_on_where_it_stopped():

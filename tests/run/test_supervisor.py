@@ -28,7 +28,7 @@ from pbt_rl.actors.store import Counts, StatePool
 from pbt_rl.errors import ConfigError, RunFailed
 from pbt_rl.population.store import Store
 from pbt_rl.record.checkpoints import NetNames
-from pbt_rl.record.claim import claim_run_folder
+from pbt_rl.record.run_lock import lock_run_folder
 from pbt_rl.run import supervisor as module
 from pbt_rl.run.fleet import ActorFailed, LearnerLost, MachineLeaving, Received
 from pbt_rl.run.supervisor import Supervisor
@@ -63,7 +63,7 @@ class FakeFleet:
         self.answered = 1
         self.closed = self.at_once = False
         self.silent = 0.0
-        self.fenced, self.began = [], []
+        self.killed, self.began = [], []
         self.pool = StatePool(LAYOUT)
 
     def events(self, _patience_seconds):
@@ -91,7 +91,7 @@ class FakeFleet:
                 self.pool.write(entry, arrays, Counts(10, 10, 1, 0))
                 self.answers.append(Received(pack, Saved(key, entry)))
 
-    def save_units(self):
+    def save_vector_envs(self):
         return []
 
     def restart_actor(self, actor):
@@ -106,14 +106,14 @@ class FakeFleet:
     def learns(self):
         return False
 
-    def silent_seconds(self, _pack):
+    def heartbeat_age_seconds(self, _pack):
         return self.silent
 
     def waits(self, _pack):
         return False
 
-    def fence(self, pack):
-        self.fenced.append(pack)
+    def kill(self, pack):
+        self.killed.append(pack)
 
     def replace_learner(self, pack, start):
         loads = [load for load in start.slots[pack] if load is not None]
@@ -137,7 +137,7 @@ def ack(edit):
 
 
 ENVIRONMENTS = 32
-"""Of each member: 2 actors with 2 units of 8 rows of it."""
+"""Of each member: 2 actors with 2 vector envs of 8 rows of it."""
 
 
 def report(frames, *, best=3):
@@ -158,19 +158,19 @@ def start(tmp_path, monkeypatch):
 
     def make(script, *options, spread=False):
         run = resolved("toy/identity", *OPTIONS.split(), *options, "--name=x", f"--out={tmp_path}")
-        claim = claim_run_folder(run.config)
+        locked = lock_run_folder(run.config)
         fleet = FakeFleet(script)
         monkeypatch.setattr(module, "ProcessFleet", lambda *_: fleet)
         store = Store(fleet.pool, DRAWS)
         monkeypatch.setattr(module, "make_store", lambda *_: (store, fleet.pool, NAMES))
         fleet.store = store
-        supervisor = Supervisor(dataclasses.replace(run, config=claim.config, spread=spread), claim)
+        supervisor = Supervisor(dataclasses.replace(run, config=locked.config, spread=spread), locked)
 
         def train():
             try:
                 return supervisor.run()
             finally:
-                claim.release(failed=False)
+                locked.release(failed=False)
 
         return fleet, train
 
@@ -260,7 +260,7 @@ def test_a_lost_learner_is_replaced_and_its_members_go_on_from_the_checkpoint(st
     )
     fleet, run = start(script, "--save-every-frames=800")
     assert run() == 0
-    assert fleet.fenced == [0]
+    assert fleet.killed == [0]
     ((pack, members),) = fleet.began
     assert pack == 0
     (lost,) = events(tmp_path, "pack_lost")
@@ -284,7 +284,7 @@ def test_what_only_the_user_can_mend_of_a_learner_ends_the_run_with_its_words(st
     fleet, run = start([[READY], [LearnerLost(0, "cuda:0 has too little memory", user_error=True)]])
     with pytest.raises(ConfigError, match=r"^cuda:0 has too little memory$"):
         run()
-    assert (fleet.fenced, fleet.closed) == ([0], True)
+    assert (fleet.killed, fleet.closed) == ([0], True)
 
 
 def test_edits_on_their_way_to_a_lost_learner_are_part_of_what_its_successor_begins_with(start, tmp_path):
@@ -507,6 +507,6 @@ def test_a_pack_whose_machine_was_left_is_saved_from_its_copies_until_it_has_ano
     fleet.waits = lambda _pack: True
     fleet.replace_learner = lambda *_: fleet.sent.clear()  # there is no other machine
     assert run() == 128 + signal.SIGTERM
-    assert fleet.fenced == [0]
+    assert fleet.killed == [0]
     assert saved(tmp_path) == ["at_500"]
     assert not [message for _, message in fleet.sent if isinstance(message, SaveLearner)]

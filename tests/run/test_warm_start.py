@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from pbt_rl.config import Config, ModelConfig
 from pbt_rl.config.command import parse_train
 from pbt_rl.controllers.hypers import hyper_table
-from pbt_rl.envs.registry import EnvOptions, probe
+from pbt_rl.envs.lookup import EnvOptions, probe
 from pbt_rl.errors import CheckpointBroken, ConfigError
 from pbt_rl.learner.build import build_pack, net_names
 from pbt_rl.plan import Machine, PackPlan
@@ -152,7 +152,7 @@ def test_nothing_that_the_other_config_names_is_imported(source, tmp_path, monke
 def whole_run(out, name, *more):
     options = (
         f"--env={CONFIG.env} --mode=serial --num-policies=3 --slots=2 --slot-frames=40 --actors=1 --no-figures"
-        " --envs-per-unit=2 --learner.batch=64 --learner.rollout=8 --hypers.learning-rate=1e-8"
+        " --envs-per-vector-env=2 --learner.batch=64 --learner.rollout=8 --hypers.learning-rate=1e-8"
         " --model.encoder=mlp --model.hidden=8 --model.layers=1 --pbt.mutation-rate=0"
     )
     config = parse_train([*options.split(), f"--name={name}", f"--out={out}", *more])

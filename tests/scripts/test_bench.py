@@ -26,11 +26,13 @@ def test_a_stage_is_measured_alone(stage):
     assert 0.5 < microseconds < 5000
 
 
-def test_inference_is_measured_with_a_unit_of_every_actor():
-    with Bench(units=4, on_policy=False, spare=4) as stand:
-        step = bench.inference_turn(stand.sampler, stand.shared, 2)
-        assert [step() for _ in range(10)] == [2 * 2 * ENVS] * 10, "two of four units; also as rollouts end"
-        assert [unit.taken for unit in stand.sampler.units] == [2, 0, 2, 0]
+def test_inference_is_measured_with_a_vector_env_of_every_actor():
+    with Bench(vector_envs=4, on_policy=False, spare=4) as stand:
+        step = bench.inference_batch(stand.sampler, stand.shared, 2)
+        assert [step() for _ in range(10)] == [2 * 2 * ENVS] * 10, (
+            "two of four vector envs; also as rollouts end"
+        )
+        assert [vector_env.taken for vector_env in stand.sampler.vector_envs] == [2, 0, 2, 0]
 
 
 def rounds(*drifts: float) -> Iterator[dict[str, float]]:

@@ -20,9 +20,9 @@ from pbt_rl.config.command import Layers, parse_train
 from pbt_rl.controllers.events import Round
 from pbt_rl.controllers.hypers import HyperSpec, sample_prior
 from pbt_rl.controllers.lineage import Noise
-from pbt_rl.controllers.registry import controller_entry, texts
+from pbt_rl.controllers.lookup import controller_entry, texts
 from pbt_rl.controllers.tuning import chosen
-from pbt_rl.envs.registry import probe
+from pbt_rl.envs.lookup import probe
 from pbt_rl.errors import ConfigError, environment_code, require
 from pbt_rl.experiments.jobs import GIVEN_BY_THE_SWEEP
 from pbt_rl.options.declare import table
@@ -143,12 +143,12 @@ class Task:
             config.pbt.enabled, "pbt.enabled", False, "leave it out, because pbt would equal the arm random"
         )
         with environment_code(config.env):
-            seats = probe(config.env, config.env_options).seats
+            agents = probe(config.env, config.env_options).agents
         why = (
-            f"its {seats} agents would play against themselves, so every arm would have the same score; see "
+            f"its {agents} agents would play against themselves, so every arm would have the same score; see "
             "docs/reference/several-agents.md for ratings"
         )
-        require(seats == 1, "env", config.env, why)
+        require(agents == 1, "env", config.env, why)
         return cls(tuple(common), config)
 
     def command(self, arm: Arm, seed: int) -> list[str]:
@@ -253,8 +253,8 @@ def said(config: Config, compared: Sequence[int]) -> str:
     return (
         f"each member was compared {held:.3g} times instead of about {due}: --pbt.period-frames {pbt.period_frames:,} "
         f"is too short. Between two comparisons a member needs {pbt.min_episodes} whole episodes, and at least "
-        f"one in each environment. Give {least}{' or more' if held else ''}, or fewer environments (--envs-per-unit, "
-        "--actors, or --rows of a simulator), under another --name"
+        f"one in each environment. Give {least}{' or more' if held else ''}, or fewer environments "
+        "(--envs-per-vector-env, --actors, or --rows of a simulator), under another --name"
     )
 
 

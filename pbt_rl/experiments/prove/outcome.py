@@ -199,7 +199,7 @@ def interval_by_bootstrap(gains: Sequence[float], level: float = LEVEL) -> Inter
     return Interval(float(low), float(high))
 
 
-def seeds_needed(difference: float, deviation: float) -> int | None:
+def seeds_needed(difference: float, std: float) -> int | None:
     """Return the number of seeds for a power of 80 %. None: more than MOST_SEEDS.
 
     It is the smallest n >= 2 with n >= ((t[0.975] + t[0.8]) * s / d)^2, t for n - 1 degrees of freedom. This is the
@@ -207,7 +207,7 @@ def seeds_needed(difference: float, deviation: float) -> int | None:
     """
     if difference == 0:
         return None
-    ratio = (deviation / difference) ** 2
+    ratio = (std / difference) ** 2
 
     def enough(n: int) -> bool:
         return n >= ratio * (t_quantile((1 + LEVEL) / 2, n - 1) + t_quantile(POWER, n - 1)) ** 2

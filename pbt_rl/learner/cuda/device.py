@@ -16,10 +16,10 @@ from pbt_rl.algos.update import Stepping
 from pbt_rl.controllers.hypers import Values
 from pbt_rl.learner.build import LearnerSetup
 from pbt_rl.learner.cuda.memory import PageLocks
+from pbt_rl.learner.cuda.recorded_sampler import RecordedSampler
 from pbt_rl.learner.cuda.recording import RECORDERS, Replays, recorder_of
 from pbt_rl.learner.cuda.steps import RecordedStepping, record_steps
 from pbt_rl.learner.cuda.trial import BrokenTrialError, begin_again, fastest_packing
-from pbt_rl.learner.cuda.turns import RecordedSampler
 from pbt_rl.learner.sampler import Sampler
 from pbt_rl.learner.simulators.sampler import AnySampler, ResidentSampler
 from pbt_rl.learner.trainer import Trainer
@@ -72,11 +72,11 @@ class Acceleration:
         """
         trainer.pack.streams.wait_for_work()
         if isinstance(sampler, RecordedSampler):
-            sampler.record_turns()
-        turns = sampler.replays if isinstance(sampler, RecordedSampler | ResidentSampler) else None
-        self._replays = {"turns": turns, **self._replays} if turns else self._replays
+            sampler.record_inference_batches()
+        batches = sampler.replays if isinstance(sampler, RecordedSampler | ResidentSampler) else None
+        self._replays = {"turns": batches, **self._replays} if batches else self._replays
         if "steps" in self._replays:
-            rollouts = sampler.rollouts()[: trainer.units_per_batch]
+            rollouts = sampler.rollouts()[: trainer.vector_envs_per_batch]
             record_steps(trainer, [*rollouts], self._replays["steps"])
         if self._device.type == "cuda":
             torch.cuda.empty_cache()  # frees memory of the eager runs, because graphs have their own pool

@@ -33,9 +33,9 @@ from pbt_rl.learner.build import (
     packings_of,
     passes,
 )
+from pbt_rl.learner.cuda.recorded_sampler import MOST_VECTOR_ENVS
 from pbt_rl.learner.cuda.recording import RUNS, NotRecordedError, Recording, broken, recorder_of
 from pbt_rl.learner.cuda.streams import streams_of
-from pbt_rl.learner.cuda.turns import MOST_UNITS
 from pbt_rl.plan import PackPlan
 
 TRIES = 10
@@ -98,13 +98,13 @@ def _seconds_of_batch(pack: Pack, config: Config, spec: EnvSpec, plan: PackPlan)
     """Time all optimiser steps and inference batches that one training batch takes."""
     epochs, minibatches = passes(config)
     step = _seconds(_minibatch_of(pack, config, spec, plan), pack.device)
-    units = min(MOST_UNITS, max(1, plan.units // READY_AT_ONCE))
-    turn = _seconds(_turn_of(pack, spec, units * plan.envs_per_policy), pack.device)
-    turns = plan.units_per_batch * config.learner.rollout / units
-    return epochs * minibatches * step + turns * turn
+    vector_envs = min(MOST_VECTOR_ENVS, max(1, plan.vector_envs // READY_AT_ONCE))
+    batch_seconds = _seconds(_batch_of(pack, spec, vector_envs * plan.envs_per_policy), pack.device)
+    batches = plan.vector_envs_per_batch * config.learner.rollout / vector_envs
+    return epochs * minibatches * step + batches * batch_seconds
 
 
-def _turn_of(pack: Pack, spec: EnvSpec, rows: int) -> Callable[[], Tensor]:
+def _batch_of(pack: Pack, spec: EnvSpec, rows: int) -> Callable[[], Tensor]:
     """Build a function that runs an inference batch on synthetic observations."""
     shape = (pack.num_policies, rows)
     obs = {name: _made_up(layout, shape, pack.device) for name, layout in obs_layouts(spec).items()}
@@ -112,7 +112,7 @@ def _turn_of(pack: Pack, spec: EnvSpec, rows: int) -> Callable[[], Tensor]:
     state = torch.zeros((*shape, pack.state_size), device=pack.device)
 
     def compute() -> Tensor:
-        params, value, _ = pack.serve(obs, state, first)
+        params, value, _ = pack.infer(obs, state, first)
         return params.sum() + value.sum()
 
     return compute

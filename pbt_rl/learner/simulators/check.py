@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pbt_rl.envs import registry
+from pbt_rl.envs import lookup
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.envs.first_trial import environment_traceback
 from pbt_rl.envs.resident import Checks, ResidentEnv, ResidentStep
@@ -88,7 +88,7 @@ def _place() -> str:
 
 
 def check_rows(
-    env_id: str, options: registry.EnvOptions, spec: EnvSpec, steps: int, seed: int, device: str
+    env_id: str, options: lookup.EnvOptions, spec: EnvSpec, steps: int, seed: int, device: str
 ) -> tuple[list[str], list[str]]:
     """Run the checks. Return errors and warnings. steps: total over all rows."""
     defaults = list(spec.shaping.values())
@@ -117,11 +117,11 @@ def check_rows(
 
 
 def _played(
-    env_id: str, options: registry.EnvOptions, weights: Any, steps: int, seed: int, device: str
+    env_id: str, options: lookup.EnvOptions, weights: Any, steps: int, seed: int, device: str
 ) -> Played:
     played = Played()
     try:
-        env: ResidentEnv = registry.make_resident(env_id, POLICIES * ENVS, seed, device, options)
+        env: ResidentEnv = lookup.make_resident(env_id, POLICIES * ENVS, seed, device, options)
         with closing(env):
             _play(env, torch.tensor(weights, device=env.device), steps, played)
     except EnvSetupError as error:

@@ -29,17 +29,17 @@ from pbt_rl.config import Config
 from pbt_rl.controllers.hypers import SHAPING
 from pbt_rl.envs.base import MOST_STATS, EnvSpec
 from pbt_rl.envs.first_trial import environment_traceback
-from pbt_rl.envs.registry import make_resident
+from pbt_rl.envs.lookup import make_resident
 from pbt_rl.envs.resident import Checks, ResidentEnv, ResidentStep
 from pbt_rl.errors import ConfigError, EnvSetupError, RunFailed, environment_code
 from pbt_rl.learner.build import rollout_shape
 from pbt_rl.learner.cuda.recording import Replays, recorder_of
 from pbt_rl.learner.sampler import Sampler
 from pbt_rl.learner.shared import SharedState
-from pbt_rl.learner.simulators.finals import Finals
+from pbt_rl.learner.simulators.final_observations import FinalObservations
 from pbt_rl.learner.simulators.in_place import InPlaceRollout
+from pbt_rl.learner.simulators.inference import Inference
 from pbt_rl.learner.simulators.rounds import Rounds
-from pbt_rl.learner.simulators.turns import Turns
 from pbt_rl.plan import PackPlan
 
 FIRST_STEP = 30
@@ -106,14 +106,14 @@ class ResidentSampler:
         self._config, self._plan = config, plan
         self._shaping, self.distribution = shaping, distribution
         self.generator = torch.Generator(pack.device).manual_seed(seed)
-        self.units: list[Any] = []
+        self.vector_envs: list[Any] = []
         """Always empty, because there are no mailboxes."""
         self.between_policies: Callable[[], object] = lambda: None
         self._steps, self._envs, self._groups = config.learner.rollout, plan.envs_per_policy, plan.groups
         made = rollout_shape(pack, spec, self._steps, plan.rows)
-        self.rollout, self._finals = InPlaceRollout(made), Finals(made)
-        parts = (self.rollout, self._finals, recorder_of(pack.device))
-        self._turns = Turns(pack, distribution, self.generator, *parts)
+        self.rollout, self._final_obs = InPlaceRollout(made), FinalObservations(made)
+        parts = (self.rollout, self._final_obs, recorder_of(pack.device))
+        self._inference = Inference(pack, distribution, self.generator, *parts)
         with environment_code(config.env), self._may_take_long("making"):
             self._env: ResidentEnv = make_resident(
                 config.env, plan.rows, seed % 2**31, plan.device, config.env_options
@@ -138,8 +138,8 @@ class ResidentSampler:
 
     @property
     def replays(self) -> Replays | None:
-        """Replay counts (see turns.py). None without CUDA graphs."""
-        return self._turns.replays
+        """Replay counts (see inference.py). None without CUDA graphs."""
+        return self._inference.replays
 
     def resume_finished(self) -> None:
         """Do nothing, because the next rollout starts with the last observation anyway."""
@@ -148,13 +148,13 @@ class ResidentSampler:
         """Zero the recurrent state of slots whose weights were replaced."""
         self._lineage_version = self._shared.pack.lineage_version.copy()
         while self._shared.state_resets:
-            self._turns.state[self._shared.state_resets.popleft()] = 0
+            self._inference.state[self._shared.state_resets.popleft()] = 0
 
     def _reopen(self, slot: int) -> None:
-        if self._turns.rounds is not None:
-            self._turns.rounds.open_rounds(slot)
+        if self._inference.rounds is not None:
+            self._inference.rounds.open_rounds(slot)
 
-    def serve(self) -> bool:
+    def run_inference(self) -> bool:
         """Fill a rollout, unless all slots are empty. True if it was filled."""
         shared = self._shared
         if shared.full or not any(shared.pack.holders):
@@ -165,7 +165,7 @@ class ResidentSampler:
             self.rollout.lineage_version[:] = self._lineage_version
             self.rollout.weights_version[:] = shared.pack.weights_version
             self._pack.streams.after(self.rollout.ready)
-            if self._turns.rounds is None:  # the first step may compile for minutes
+            if self._inference.rounds is None:  # the first step may compile for minutes
                 with self._may_take_long("the first steps of"):
                     self._play()
             else:
@@ -179,28 +179,28 @@ class ResidentSampler:
         return True
 
     def _play(self) -> None:
-        fields, turns = self.rollout.fields, self._turns
+        fields, inference = self.rollout.fields, self._inference
         first = fields["first"]
-        if turns.rounds is None:
+        if inference.rounds is None:
             first[:, 0] = True
         else:
             first[:, 0] = first[:, -1]
-        turns.begin_rollout()
+        inference.begin_rollout()
         for _ in range(self._steps):
             self._beat()
-            step = self._step(turns.act(self._obs))
+            step = self._step(inference.act(self._obs))
             self._checks.step(step)
             self._obs = step.obs
-            if turns.rounds is None:
-                turns.rounds = self._make_rounds(step)
-            turns.take(step)
-        turns.end(self._obs)
+            if inference.rounds is None:
+                inference.rounds = self._make_rounds(step)
+            inference.take(step)
+        inference.end(self._obs)
         self._checks.values(self._obs)
-        self._checks.values(self._finals.obs)
+        self._checks.values(self._final_obs.obs)
         self._checks.ends(fields["terminated"], fields["truncated"])
-        assert turns.rounds is not None
-        self._checks.rewards(turns.rounds.sums.transpose(0, 1))
-        following = self._finals.values(fields["value"][:, : self._steps], self._pack)
+        assert inference.rounds is not None
+        self._checks.rewards(inference.rounds.sums.transpose(0, 1))
+        following = self._final_obs.values(fields["value"][:, : self._steps], self._pack)
         self.rollout.final_value.copy_(following)
 
     def _make_rounds(self, step: ResidentStep) -> Rounds:
@@ -263,7 +263,7 @@ class ResidentSampler:
 
     def _fetch(self) -> None:
         """Read finished episodes and errors from the device: the only wait of a rollout."""
-        rounds, shared = self._turns.rounds, self._shared
+        rounds, shared = self._inference.rounds, self._shared
         assert rounds is not None
         policies = self._pack.num_policies
         read = torch.cat((rounds.totals.flatten(), self._checks.wrong.flatten().float())).cpu().numpy()
@@ -281,7 +281,7 @@ class ResidentSampler:
             raise ConfigError(f"{self._spec.env_id}: {Checks.KINDS[kind]} in rows of {whose}")
 
     def _episodes(self, counted_NPG: Any, means_CNPG: Any) -> Iterator[Episode]:
-        rounds = self._turns.rounds
+        rounds = self._inference.rounds
         assert rounds is not None
         for entry, slot, group in zip(*np.nonzero(counted_NPG), strict=True):
             holder, version = self._shared.pack.holders[slot], int(self._shaping.shaping_version[slot])

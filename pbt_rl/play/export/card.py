@@ -19,7 +19,7 @@ from pbt_rl.controllers.objectives import mean, spread
 from pbt_rl.envs.ale import fire_of
 from pbt_rl.envs.atari import AtariOptions, game_facts
 from pbt_rl.envs.base import ActionSpec
-from pbt_rl.envs.registry import EnvOptions
+from pbt_rl.envs.lookup import EnvOptions
 from pbt_rl.play.export.net import STATE_IN, ExportedPolicy, Port
 from pbt_rl.record.saved import SavedPolicy
 from pbt_rl.version import __version__

@@ -187,7 +187,7 @@ def _runner(
     }
     gaussian = {
         "class_name": "GaussianDistribution",
-        "init_std": config.initial_deviation(founder) * sum(half) / len(half),
+        "init_std": config.initial_std(founder) * sum(half) / len(half),
         "std_type": "log",
     }
     return {

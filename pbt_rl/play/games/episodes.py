@@ -20,9 +20,9 @@ import numpy as np
 
 from pbt_rl.config import Config
 from pbt_rl.controllers.objectives import mean, spread
-from pbt_rl.envs.base import Unit, default_shaping_source, private_step_arrays
+from pbt_rl.envs.base import VectorEnv, default_shaping_source, private_step_arrays
 from pbt_rl.envs.family import OUTSIDE
-from pbt_rl.envs.registry import make_unit
+from pbt_rl.envs.lookup import make_vector_env
 from pbt_rl.envs.time_limits import closing
 from pbt_rl.play import member as play
 from pbt_rl.play.film import first_clip
@@ -58,13 +58,13 @@ def rows_of(episodes: int) -> int:
     return max(rows for rows in range(1, play.MAX_ROWS + 1) if episodes % rows == 0)
 
 
-def rounds(unit: Unit, player: play.Acts) -> Iterator[FinalRound]:
+def rounds(vector_env: VectorEnv, player: play.Acts) -> Iterator[FinalRound]:
     """Play forever. Yield each round."""
-    step = private_step_arrays(unit.spec, unit.rows)
-    waiting: list[list[float]] = [[] for _ in range(unit.rows)]
-    unit.reset(step)
+    step = private_step_arrays(vector_env.spec, vector_env.rows)
+    waiting: list[list[float]] = [[] for _ in range(vector_env.rows)]
+    vector_env.reset(step)
     while True:
-        unit.step(player.act(step), step)
+        vector_env.step(player.act(step), step)
         for row in np.flatnonzero(step.episode_done).tolist():
             waiting[row].append(float(step.objective[row]))
         if all(waiting):
@@ -84,9 +84,9 @@ def final_rounds(setup: FinalSetup) -> Iterator[FinalRound]:
     # On a device simulator a row costs little.
     rows = setup.episodes if spec.resident else rows_of(setup.episodes)
     options = replace(options, first_row=OUTSIDE * (1 + number))
-    unit = make_unit(spec.env_id, rows, seed, options, default_shaping_source(spec))
-    with closing(unit):
-        yield from islice(rounds(unit, player), setup.episodes // rows)
+    vector_env = make_vector_env(spec.env_id, rows, seed, options, default_shaping_source(spec))
+    with closing(vector_env):
+        yield from islice(rounds(vector_env, player), setup.episodes // rows)
 
 
 EPISODES = 20

@@ -63,7 +63,7 @@ class _Playing:
 def check(config: Config, spec: EnvSpec, _plan: Plan) -> None:
     """Check that evaluations during training are possible, and that they can be filmed. Raises ConfigError."""
     require(
-        not config.evaluate_every_frames or spec.seats == 1,
+        not config.evaluate_every_frames or spec.agents == 1,
         "evaluate-every-frames",
         config.evaluate_every_frames,
         f"a score of {config.env} depends on the opponents: leave it out, and compare members with "
@@ -226,8 +226,8 @@ class Evaluations:
             drawn = [score for message in chance.messages() for score in message.objectives]
         finally:
             chance.end(0.0)
-        finals = [replace(m, final=played.get(m.member)) for m in view.members]
-        return replace(view, members=finals, random_play=mean(drawn) if played and drawn else None)
+        views = [replace(m, final=played.get(m.member)) for m in view.members]
+        return replace(view, members=views, random_play=mean(drawn) if played and drawn else None)
 
     def _release(self) -> None:
         playing, self._playing = self._playing, None
@@ -271,7 +271,7 @@ def final_seconds(config: Config, spec: EnvSpec, trained_seconds: float) -> floa
     (number of episodes, evaluations or a control group), because the time limit makes its result vary between runs.
     """
     asked = config.final_episodes
-    if asked == 0 or spec.seats > 1 or spec.tasks:
+    if asked == 0 or spec.agents > 1 or spec.tasks:
         return 0.0
     if asked is not None or config.pbt.evaluate_episodes or config.controls:
         return ASKED_SECONDS

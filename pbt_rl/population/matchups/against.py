@@ -22,12 +22,12 @@ from pbt_rl.controllers.objectives import mean
 from pbt_rl.envs.base import (
     EnvSpec,
     StepArrays,
-    Unit,
+    VectorEnv,
     default_shaping_source,
     private_step_arrays,
 )
 from pbt_rl.envs.custom import find_factory
-from pbt_rl.envs.registry import make_unit, probe
+from pbt_rl.envs.lookup import make_vector_env, probe
 from pbt_rl.envs.time_limits import closing
 from pbt_rl.errors import ConfigError, environment_code
 from pbt_rl.learner.build import one_thread
@@ -109,47 +109,49 @@ def evaluate_against(
     saved = find_saved(source, say)
     with environment_code(config.env):
         spec = probe(config.env, config.env_options)
-    if spec.seats == 1:
+    if spec.agents == 1:
         raise ConfigError(f"--against {against} cannot be used: {config.env} has one agent: leave it out")
-    total = -(-games // spec.seats) * spec.seats
-    tables = min(total, -(-MAX_GAMES // spec.seats) * spec.seats)
+    total = -(-games // spec.agents) * spec.agents
+    tables = min(total, -(-MAX_GAMES // spec.agents) * spec.agents)
     pack = load_pack(config, spec, saved, seed)
     player = Player(Policy(pack, spec, config.model, seed, greedy=greedy))
     opponent, name = find_opponent(against, spec, seed + 1, greedy=greedy, trust=trust)
     how = "greedy" if greedy else "sampled"
     print(f"{saved} against {name}: {total} games of {config.env}, {how} actions")
-    unit = make_unit(spec.env_id, tables * spec.seats, seed, config.env_options, default_shaping_source(spec))
-    with closing(unit), one_thread():
-        print("\n".join(play_games(unit, player, opponent, shares(total, tables)).lines()))
+    vector_env = make_vector_env(
+        spec.env_id, tables * spec.agents, seed, config.env_options, default_shaping_source(spec)
+    )
+    with closing(vector_env), one_thread():
+        print("\n".join(play_games(vector_env, player, opponent, shares(total, tables)).lines()))
 
 
-def rows_of_seats(games: int, seats: int) -> tuple[list[int], list[int]]:
+def rows_of_agents(games: int, agents: int) -> tuple[list[int], list[int]]:
     """Return the rows of the player, agent g % S of game g, and those of the others."""
-    rows = [g * seats + g % seats for g in range(games)]
-    return rows, [row for row in range(games * seats) if row not in set(rows)]
+    rows = [g * agents + g % agents for g in range(games)]
+    return rows, [row for row in range(games * agents) if row not in set(rows)]
 
 
-def play_games(unit: Unit, player: Acts, opponent: Acts, share_G: list[int]) -> Result:
+def play_games(vector_env: VectorEnv, player: Acts, opponent: Acts, share_G: list[int]) -> Result:
     """Play `share_G[g]` games in environment g, with the player as agent g % S."""
-    seats = unit.spec.seats
-    sides = tuple(zip((player, opponent), rows_of_seats(len(share_G), seats), strict=True))
-    step = private_step_arrays(unit.spec, unit.rows)
-    action_RA = np.zeros((unit.rows, unit.spec.action.components), unit.spec.action.dtype)
+    agents = vector_env.spec.agents
+    sides = tuple(zip((player, opponent), rows_of_agents(len(share_G), agents), strict=True))
+    step = private_step_arrays(vector_env.spec, vector_env.rows)
+    action_RA = np.zeros((vector_env.rows, vector_env.spec.action.components), vector_env.spec.action.dtype)
     left = list(share_G)
     wins = draws = losses = 0
     objectives, others = [], []
-    unit.reset(step)
+    vector_env.reset(step)
     while any(left):
         for side, rows in sides:
             action_RA[rows] = side.act(_part(step, rows))
-        unit.step(action_RA, step)
+        vector_env.step(action_RA, step)
         for g in range(len(left)):
-            mine = g * seats + g % seats
+            mine = g * agents + g % agents
             if not step.episode_done[mine] or not left[g]:
                 continue
             left[g] -= 1
             score = float(step.objective[mine])
-            rest = [float(step.objective[g * seats + s]) for s in range(seats) if s != g % seats]
+            rest = [float(step.objective[g * agents + s]) for s in range(agents) if s != g % agents]
             wins += score > max(rest)
             draws += score == max(rest)
             losses += score < max(rest)
@@ -199,7 +201,7 @@ def find_opponent(
         check_trust(config, PLAY, source.run, trust=trust)
         with environment_code(config.env):
             theirs = probe(config.env, config.env_options)
-        if (theirs.obs, theirs.action, theirs.seats) != (spec.obs, spec.action, spec.seats):
+        if (theirs.obs, theirs.action, theirs.agents) != (spec.obs, spec.action, spec.agents):
             raise ConfigError(
                 f"--against {against} cannot be used: {config.env} has other observations, actions or agents"
             )

@@ -40,15 +40,15 @@ class Matchmaker:
     config: MatchupConfig = field(metadata=SHARED)
     slots: int
     envs: int
-    units: int
-    seats: int
+    vector_envs: int
+    agents: int
     seed: int
     _rng: Random = field(init=False)
     _played_PP: list[list[int]] = field(init=False)
     """Games of each pair."""
 
     def __post_init__(self) -> None:
-        assert self.slots * self.envs % self.seats == 0
+        assert self.slots * self.envs % self.agents == 0
         self._rng = Random(self.seed)
         self._played_PP = [[0] * self.slots for _ in range(self.slots)]
 
@@ -60,7 +60,7 @@ class Matchmaker:
     @property
     def shape(self) -> tuple[int, int, int]:
         """[U, E, S] of its matchups."""
-        return self.units, self.slots * self.envs // self.seats, self.seats
+        return self.vector_envs, self.slots * self.envs // self.agents, self.agents
 
     def next(self, win_rate: Callable[[int, int], float]) -> NDArray[np.int64]:
         """Return the matchups of all vector envs, [U, E, S].
@@ -69,12 +69,14 @@ class Matchmaker:
         """
         alone = self.slots == 1 or self.config.scheme == "self"
         pick = self._pick(win_rate)
-        units = []
-        for _ in range(self.units):
+        vector_envs = []
+        for _ in range(self.vector_envs):
             if alone:
-                games = [[p] * self.seats for p in range(self.slots) for _ in range(self.envs // self.seats)]
+                games = [
+                    [p] * self.agents for p in range(self.slots) for _ in range(self.envs // self.agents)
+                ]
             else:
-                games = make_games(self.slots, self.envs, self.seats, pick)
+                games = make_games(self.slots, self.envs, self.agents, pick)
             for game in games:
                 self._rng.shuffle(game)
                 for p, q in combinations(game, 2):
@@ -82,8 +84,8 @@ class Matchmaker:
                     self._played_PP[q][p] += p != q
             if self.config.scheme == "round-robin" and not alone and len(games) <= MANY_GAMES:
                 even_out(games, self._played_PP)
-            units.append(games_to_rows(games, self.slots, self.envs))
-        return np.stack(units)
+            vector_envs.append(games_to_rows(games, self.slots, self.envs))
+        return np.stack(vector_envs)
 
     def _pick(self, win_rate: Callable[[int, int], float]) -> Pick:
         if self.config.scheme == "random":
@@ -103,19 +105,19 @@ def hard_weight(win_rate: float, power: float) -> float:
     return float(max(1.0 - win_rate, 0.05) ** power)
 
 
-def make_games(slots: int, envs: int, seats: int, pick: Pick) -> list[list[int]]:
-    """Return slots * envs / seats games in which each slot plays `envs` agents.
+def make_games(slots: int, envs: int, agents: int, pick: Pick) -> list[list[int]]:
+    """Return slots * envs / agents games in which each slot plays `envs` agents.
 
     The slot with the most agents left opens a game, so that no slot is left over to play itself (in games of two). A
     slot plays a second agent of a game only if all other slots are used up.
     """
     left = [envs] * slots
     games = []
-    for _ in range(slots * envs // seats):
+    for _ in range(slots * envs // agents):
         opener = max(range(slots), key=lambda p: (left[p], -p))
         game = [opener]
         left[opener] -= 1
-        while len(game) < seats:
+        while len(game) < agents:
             free = [p for p in range(slots) if left[p] > 0]
             slot = pick(game, [p for p in free if p not in game] or free)
             game.append(slot)
@@ -155,8 +157,8 @@ def games_to_rows(games: Sequence[Sequence[int]], slots: int, envs: int) -> NDAr
     given = [0] * slots
     rows = np.zeros((len(games), len(games[0])), np.int64)
     for e, game in enumerate(games):
-        for seat, slot in enumerate(game):
-            rows[e, seat] = slot * envs + given[slot]
+        for agent, slot in enumerate(game):
+            rows[e, agent] = slot * envs + given[slot]
             given[slot] += 1
     assert given == [envs] * slots
     return rows

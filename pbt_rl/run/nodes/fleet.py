@@ -1,4 +1,4 @@
-"""Fleet over a cluster: each pack is a `Station` with a node worker, which receives requests.
+"""Fleet over a cluster: each pack is a `RemotePack` with a node worker, which receives requests.
 
     process        consumes                   produces               waits for
     supervisor     answers, states of nodes   requests with orders   any answer
@@ -38,21 +38,21 @@ from pbt_rl.run.fleet import (
     Received,
 )
 from pbt_rl.run.memory import Matchups, Start
-from pbt_rl.run.nodes.engine import (
-    Engine,
+from pbt_rl.run.nodes.backend import (
+    Backend,
     Heard,
-    HostDied,
-    HostFailed,
-    HostSetup,
-    HostUnavailable,
     Node,
     RestartActor,
     Send,
     SetMatchup,
     State,
+    WorkerDied,
+    WorkerFailed,
+    WorkerSetup,
+    WorkerUnavailable,
 )
 from pbt_rl.run.nodes.plan import cluster_run, free_places, packs_per_node, places_of
-from pbt_rl.run.nodes.station import Station
+from pbt_rl.run.nodes.remote_pack import RemotePack
 from pbt_rl.run.resolved import ResolvedRun
 
 UNREACHABLE_SECONDS = 30.0
@@ -62,7 +62,7 @@ NODES_SECONDS = 1.0
 """Polling interval of the nodes."""
 PATIENCE_SECONDS = 0.1
 """Minimum timeout of a request. Decisions wait for the end of the request in flight."""
-TURNS_PER_SECOND = 500
+REQUESTS_PER_SECOND = 500
 """Maximum rate of idle requests to all node workers together."""
 
 
@@ -73,9 +73,9 @@ class NodeFleet:
     """
 
     def __init__(
-        self, engine: Engine, resolved: ResolvedRun, start: Start, matchups: Matchups, pool: StatePool
+        self, backend: Backend, resolved: ResolvedRun, start: Start, matchups: Matchups, pool: StatePool
     ) -> None:
-        self._engine, self._resolved, self._pool = engine, resolved, pool
+        self._backend, self._resolved, self._pool = backend, resolved, pool
         self._awake = AwakeClock()
         self._next_look = 0.0
         self._nodes: Mapping[str, Node] = {}
@@ -85,9 +85,9 @@ class NodeFleet:
         """Dead nodes, which the cluster may list for some seconds more."""
         packs = resolved.plan.packs
         self._first_actor = [sum(pack.actors for pack in packs[:number]) for number in range(len(packs))]
-        self._patience = max(PATIENCE_SECONDS, len(packs) / TURNS_PER_SECOND)
-        self._stations = [
-            Station(
+        self._patience = max(PATIENCE_SECONDS, len(packs) / REQUESTS_PER_SECOND)
+        self._remote_packs = [
+            RemotePack(
                 number,
                 replace(
                     start,
@@ -102,7 +102,7 @@ class NodeFleet:
         self._serial = resolved.config.mode == "serial"
         self._going = 0
         """In serial mode, the pack that runs next."""
-        self._share = packs_per_node(engine.nodes(), resolved.config.devices)
+        self._share = packs_per_node(backend.nodes(), resolved.config.devices)
         self._place_all()
 
     # -- places ---------------------------------------------------------------------------------------------
@@ -110,36 +110,36 @@ class NodeFleet:
     def _look(self) -> None:
         """Refresh the nodes of the cluster."""
         self._next_look = time.monotonic() + NODES_SECONDS
-        self._nodes = {key: node for key, node in self._engine.nodes().items() if key not in self._gone}
+        self._nodes = {key: node for key, node in self._backend.nodes().items() if key not in self._gone}
 
     def _place_all(self) -> None:
         """Start node workers for waiting packs, as far as there are free places."""
         self._look()
-        for station in self._stations:
-            if station.host is None:
-                self._place(station)
+        for remote in self._remote_packs:
+            if remote.worker is None:
+                self._place(remote)
 
-    def _place(self, station: Station) -> None:
-        taken = [one.place for one in self._stations if one.place is not None]
+    def _place(self, remote: RemotePack) -> None:
+        taken = [one.place for one in self._remote_packs if one.place is not None]
         free = free_places(
             places_of(self._nodes, self._resolved.config.devices, self._share), taken, self._shunned
         )
         if free:
             place = free[0]
-            station.start_host(self._engine, place, self._setup(station))
-            self._notices.append(Notice(f"learner {station.number} starts on {self._nodes[place.node].name}"))
+            remote.start_worker(self._backend, place, self._setup(remote))
+            self._notices.append(Notice(f"learner {remote.number} starts on {self._nodes[place.node].name}"))
 
-    def _setup(self, station: Station) -> HostSetup:
+    def _setup(self, remote: RemotePack) -> WorkerSetup:
         packs = self._resolved.plan.packs
-        before = sum(1 + pack.actors for pack in packs[: station.number])
-        start = replace(station.start, units=(), renewals=station.incarnation, seeds_before=before)
+        before = sum(1 + pack.actors for pack in packs[: remote.number])
+        start = replace(remote.start, vector_envs=(), renewals=remote.incarnation, seeds_before=before)
         entries = [load.entry for load in start.slots[0] if load is not None and load.entry is not None]
-        return HostSetup(
-            replace(self._resolved, plan=replace(self._resolved.plan, packs=(packs[station.number],))),
+        return WorkerSetup(
+            replace(self._resolved, plan=replace(self._resolved.plan, packs=(packs[remote.number],))),
             start,
             self._pool.layout,
             {entry: self._state(entry) for entry in entries},
-            () if station.rows is None else (station.rows,),
+            () if remote.rows is None else (remote.rows,),
             Path.cwd(),
         )
 
@@ -155,88 +155,88 @@ class NodeFleet:
             yield from self._see_nodes()
         while self._notices:
             yield self._notices.pop(0)
-        for station in self._served():
+        for remote in self._served():
             # In serial mode a request with orders only delivers them, and the pack does not train.
-            patience = 0.0 if self._serial and station.orders else self._patience
-            station.issue(self._engine, patience)
-        calls = {station.call: station for station in self._stations if station.call is not None}
-        for call in self._engine.wait(calls, patience_seconds):
-            station = calls[call]
-            if station.call is call:  # otherwise its worker was killed meanwhile
-                yield from self._take(station)
+            patience = 0.0 if self._serial and remote.orders else self._patience
+            remote.issue(self._backend, patience)
+        calls = {remote.call: remote for remote in self._remote_packs if remote.call is not None}
+        for call in self._backend.wait(calls, patience_seconds):
+            remote = calls[call]
+            if remote.call is call:  # otherwise its worker was killed meanwhile
+                yield from self._take(remote)
         self._awake.tick()
         yield from self._overdue()
 
-    def _served(self) -> Iterable[Station]:
-        """Return the stations that may get a request now."""
+    def _served(self) -> Iterable[RemotePack]:
+        """Return the remote packs that may get a request now."""
         if not self._serial:
-            return self._stations
-        there = [station for station in self._stations if station.host is not None]
-        chosen = next((station for station in there if station.owes), None)
-        chosen = chosen or next((station for station in there if not station.ready or station.orders), None)
+            return self._remote_packs
+        there = [remote for remote in self._remote_packs if remote.worker is not None]
+        chosen = next((remote for remote in there if remote.owes), None)
+        chosen = chosen or next((remote for remote in there if not remote.ready or remote.orders), None)
         if chosen is None and there:
-            chosen = min(there, key=lambda one: (one.number - self._going) % len(self._stations))
+            chosen = min(there, key=lambda one: (one.number - self._going) % len(self._remote_packs))
             self._going = chosen.number
         return [] if chosen is None else [chosen]
 
     def _see_nodes(self) -> Iterator[Event]:
         self._place_all()
-        for station in self._stations:
-            if station.place is None:
+        for remote in self._remote_packs:
+            if remote.place is None:
                 continue
-            node = self._nodes.get(station.place.node)
+            node = self._nodes.get(remote.place.node)
             if node is None:
-                yield self._lost(station, "is gone")
-            elif node.leaving and not station.leaving:
-                station.leaving = True
-                yield MachineLeaving(self._lost(station, "is being taken away"))
+                yield self._lost(remote, "is gone")
+            elif node.leaving and not remote.leaving:
+                remote.leaving = True
+                yield MachineLeaving(self._lost(remote, "is being taken away"))
 
-    def _lost(self, station: Station, how: str) -> LearnerLost:
+    def _lost(self, remote: RemotePack, how: str) -> LearnerLost:
         """Create the event of a pack that lost its node."""
-        assert station.place is not None
-        self._shunned = station.place.node
-        text = f"the node of learner {station.number} ({self._shunned[:8]}) {how}"
-        return LearnerLost(station.number, text, machine=True)
+        assert remote.place is not None
+        self._shunned = remote.place.node
+        text = f"the node of learner {remote.number} ({self._shunned[:8]}) {how}"
+        return LearnerLost(remote.number, text, machine=True)
 
-    def _take(self, station: Station) -> Iterator[Event]:
+    def _take(self, remote: RemotePack) -> Iterator[Event]:
         """Process the answer to a request."""
-        incarnation = station.incarnation
+        incarnation = remote.incarnation
         try:
-            answer = self._engine.result(station.call)
-        except HostUnavailable:
-            station.unreachable()
+            answer = self._backend.result(remote.call)
+        except WorkerUnavailable:
+            remote.unreachable()
             return
-        except HostDied as error:
-            station.unreachable()
-            station.died = str(error) or "died"
+        except WorkerDied as error:
+            remote.unreachable()
+            remote.died = str(error) or "died"
             if error.node_gone:
-                self._gone.add(station.place.node if station.place else "")
-                yield self._lost(station, f"is gone: {station.died}")
+                self._gone.add(remote.place.node if remote.place else "")
+                yield self._lost(remote, f"is gone: {remote.died}")
             return
-        except HostFailed as error:
-            station.unreachable()
-            station.died = str(error)
-            text = f"the node worker of learner {station.number} has failed: {error}"
-            yield LearnerLost(station.number, text, user_error=error.user_error)
+        except WorkerFailed as error:
+            remote.unreachable()
+            remote.died = str(error)
+            text = f"the node worker of learner {remote.number} has failed: {error}"
+            yield LearnerLost(remote.number, text, user_error=error.user_error)
             return
-        station.answered(answer)
-        if station.held is not None:
-            yield station.held  # the node worker is alive, so only the learner died
+        remote.answered(answer)
+        if remote.held is not None:
+            yield remote.held  # the node worker is alive, so only the learner died
             return
         for heard in () if answer is None else answer.heard:
             lost = heard.event
-            if station.incarnation != incarnation:
+            if remote.incarnation != incarnation:
                 return
             if isinstance(lost, LearnerLost) and not (lost.hung or lost.user_error):
-                station.hold(replace(lost, pack=station.number))
+                remote.hold(replace(lost, pack=remote.number))
             else:
-                yield self._event(station, heard)
+                yield self._event(remote, heard)
 
-    def _event(self, station: Station, heard: Heard) -> Event:
-        number, event = station.number, heard.event
+    def _event(self, remote: RemotePack, heard: Heard) -> Event:
+        number, event = remote.number, heard.event
         match event:
             case ActorFailed(actor):
-                station.given[actor] = heard.actions_given
+                remote.given[actor] = heard.actions_given
                 return replace(event, actor=self._first_actor[number] + actor)
             case LearnerLost():
                 return replace(event, pack=number)
@@ -244,112 +244,112 @@ class NodeFleet:
             assert heard.state is not None
             self._pool.write(event.message.entry, heard.state.arrays, heard.state.counts)
         elif isinstance(event.message, LearnerReport) and number == self._going:
-            self._going = (number + 1) % len(self._stations)
+            self._going = (number + 1) % len(self._remote_packs)
         elif isinstance(event.message, LearnerReady):
-            station.ready = True
+            remote.ready = True
         return Received(number, event.message)
 
     def _overdue(self) -> Iterator[Event]:
         """Yield the loss of node workers after a timeout: unreachable, or without an answer."""
         now = time.monotonic()
-        for station in self._stations:
-            if station.host is None:
+        for remote in self._remote_packs:
+            if remote.worker is None:
                 continue
-            limit = self._resolved.config.learner_timeout_seconds * (1 if station.ready else STARTS)
-            if station.unavailable_at is not None:
-                seconds = self._awake.of_last(now - station.unavailable_at)
-                if station.died and station.place is not None and station.place.node not in self._nodes:
-                    yield self._lost(station, f"is gone: {station.died}")
-                elif station.died and seconds > DEATH_SECONDS:
-                    text = f"the node worker of learner {station.number} has died: {station.died}"
-                    yield LearnerLost(station.number, text)
-                elif not station.died and seconds > UNREACHABLE_SECONDS:
-                    yield self._lost(station, f"could not be reached for {seconds:.0f} s")
-            elif station.owes and (seconds := self._awake.of_last(now - station.heard_at)) > limit:
-                yield self._lost(station, f"gave no answer for {seconds:.0f} s")
+            limit = self._resolved.config.learner_timeout_seconds * (1 if remote.ready else STARTS)
+            if remote.unavailable_at is not None:
+                seconds = self._awake.of_last(now - remote.unavailable_at)
+                if remote.died and remote.place is not None and remote.place.node not in self._nodes:
+                    yield self._lost(remote, f"is gone: {remote.died}")
+                elif remote.died and seconds > DEATH_SECONDS:
+                    text = f"the node worker of learner {remote.number} has died: {remote.died}"
+                    yield LearnerLost(remote.number, text)
+                elif not remote.died and seconds > UNREACHABLE_SECONDS:
+                    yield self._lost(remote, f"could not be reached for {seconds:.0f} s")
+            elif remote.owes and (seconds := self._awake.of_last(now - remote.heard_at)) > limit:
+                yield self._lost(remote, f"gave no answer for {seconds:.0f} s")
 
     # -- requests of the supervisor -------------------------------------------------------------------------
 
     def send(self, pack: int, message: ToLearner) -> None:
         entry = message.entry if isinstance(message, Load) else None
         state = None if entry is None else self._state(entry)
-        self._stations[pack].orders.append(Send(message, state))
+        self._remote_packs[pack].orders.append(Send(message, state))
 
     def restart_actor(self, actor: int) -> None:
-        station, local = self._station_of(actor)
-        station.orders.append(RestartActor(local))
+        remote, local = self._remote_pack_of(actor)
+        remote.orders.append(RestartActor(local))
 
     def actions_given(self, actor: int) -> int:
         """Return the actions that its vector envs had received at its last failure."""
-        station, local = self._station_of(actor)
-        return station.given.get(local, 0)
+        remote, local = self._remote_pack_of(actor)
+        return remote.given.get(local, 0)
 
-    def _station_of(self, actor: int) -> tuple[Station, int]:
+    def _remote_pack_of(self, actor: int) -> tuple[RemotePack, int]:
         number = max(number for number, first in enumerate(self._first_actor) if first <= actor)
-        return self._stations[number], actor - self._first_actor[number]
+        return self._remote_packs[number], actor - self._first_actor[number]
 
-    def silent_seconds(self, pack: int) -> float:
-        station = self._stations[pack]
-        waited = time.monotonic() - station.heard_at if station.owes else 0.0
-        return station.silent + self._awake.of_last(waited)
+    def heartbeat_age_seconds(self, pack: int) -> float:
+        remote = self._remote_packs[pack]
+        waited = time.monotonic() - remote.heard_at if remote.owes else 0.0
+        return remote.heartbeat_age + self._awake.of_last(waited)
 
     def learns(self) -> bool:
         return False  # nodes do not report it
 
     def environment_seconds(self) -> float:
-        return sum(station.environment_seconds for station in self._stations)
+        return sum(remote.environment_seconds for remote in self._remote_packs)
 
     def set_matchup(self, pack: int, row_UES: NDArray[np.int64]) -> int:
-        station = self._stations[pack]
-        station.rows = row_UES
-        station.orders.append(SetMatchup(row_UES))
-        station.matchup_version += 1
-        return station.matchup_version
+        remote = self._remote_packs[pack]
+        remote.rows = row_UES
+        remote.orders.append(SetMatchup(row_UES))
+        remote.matchup_version += 1
+        return remote.matchup_version
 
     @property
     def settled(self) -> bool:
-        there = [station.number for station in self._stations if station.host is not None]
+        there = [remote.number for remote in self._remote_packs if remote.worker is not None]
         return not self._serial or self._going <= min(there, default=self._going)
 
-    def save_units(self) -> list[Any]:
+    def save_vector_envs(self) -> list[Any]:
         """Return no state: environments continue while members are saved."""
         return []
 
     # -- loss -----------------------------------------------------------------------------------------------
 
-    def fence(self, pack: int) -> None:
-        self._stations[pack].fence(self._engine)
+    def kill(self, pack: int) -> None:
+        self._remote_packs[pack].kill(self._backend)
 
     def replace_learner(self, pack: int, start: Start) -> None:
-        station = self._stations[pack]
-        station.orders.clear()
-        station.start = replace(start, slots=start.slots[pack : pack + 1])
+        remote = self._remote_packs[pack]
+        remote.orders.clear()
+        remote.start = replace(start, slots=start.slots[pack : pack + 1])
         self._look()
-        self._place(station)
-        if station.host is None:
+        self._place(remote)
+        if remote.worker is None:
             self._notices.append(Notice(f"learner {pack} waits for a node"))
 
     def waits(self, pack: int) -> bool:
-        return self._stations[pack].host is None
+        return self._remote_packs[pack].worker is None
 
     def close(self, *, at_once: bool = False) -> None:
-        hosts = [station.host for station in self._stations if station.host is not None]
-        self._engine.end(hosts, 0.0 if at_once else 2 * GRACE_SECONDS)
+        workers = [remote.worker for remote in self._remote_packs if remote.worker is not None]
+        self._backend.end(workers, 0.0 if at_once else 2 * GRACE_SECONDS)
 
 
 @dataclass(frozen=True)
 class OverNodes:
     """Cluster as used by `run.train`."""
 
-    engine: Engine
+    backend: Backend
 
     def resolve(self, config: Config) -> ResolvedRun:
         """Plan a run. Raises ConfigError or EnvSetupError."""
-        return cluster_run(config, self.engine.nodes())
+        return cluster_run(config, self.backend.nodes())
 
     def fleet(self, resolved: ResolvedRun, start: Start, matchups: Matchups, pool: StatePool) -> NodeFleet:
         """Start the processes of a run."""
-        return NodeFleet(self.engine, resolved, start, matchups, pool)
+        return NodeFleet(self.backend, resolved, start, matchups, pool)
 
 
 @contextlib.contextmanager
@@ -357,13 +357,13 @@ def connected(config: Config) -> Iterator[OverNodes]:
     """Connect to the cluster of --nodes, or start one. Raises ConfigError."""
     nodes = config.nodes
     try:
-        from pbt_rl.run.nodes.ray_engine import RayEngine  # noqa: PLC0415 - an optional extra of 300 MB
+        from pbt_rl.run.nodes.ray_backend import RayBackend  # noqa: PLC0415 - an optional extra of 300 MB
     except ImportError as error:
         raise ConfigError(
             f"--nodes {nodes} needs Ray, which is not installed: pip install 'pbt-rl[ray]'"
         ) from error
-    engine = RayEngine(nodes.removeprefix("ray").removeprefix(":") or None)
+    backend = RayBackend(nodes.removeprefix("ray").removeprefix(":") or None)
     try:
-        yield OverNodes(engine)
+        yield OverNodes(backend)
     finally:
-        engine.close()
+        backend.close()

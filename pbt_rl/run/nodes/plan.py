@@ -11,7 +11,7 @@ from dataclasses import replace
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
 from pbt_rl.plan import Machine
-from pbt_rl.run.nodes.engine import Node, Place
+from pbt_rl.run.nodes.backend import Node, Place
 from pbt_rl.run.resolved import ResolvedRun
 
 

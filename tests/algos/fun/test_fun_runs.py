@@ -38,7 +38,7 @@ def test_it_learns_what_needs_memory(tmp_path):
         OPTIONS,
         env="toy/memory?delay=6",
         num_policies=1,
-        envs_per_unit=16,
+        envs_per_vector_env=16,
         train_for_frames=60_000,
         **{
             "model.core-size": 32,

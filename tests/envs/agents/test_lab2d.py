@@ -3,37 +3,37 @@
 import numpy as np
 import pytest
 
-from pbt_rl.envs import registry
+from pbt_rl.envs import lookup
 from pbt_rl.envs.base import default_shaping_source, private_step_arrays
-from pbt_rl.envs.registry import EnvOptions
+from pbt_rl.envs.lookup import EnvOptions
 from pbt_rl.errors import EnvSetupError
 
 pytest.importorskip("dmlab2d")
 SMALL = {"spriteSize": 1}
 
 
-def unit_of(level, rows, seed=0, **settings):
+def vector_env_of(level, rows, seed=0, **settings):
     options = EnvOptions(keywords=SMALL | settings)
-    spec = registry.probe(f"dmlab2d/{level}", options)
-    unit = registry.make_unit(f"dmlab2d/{level}", rows, seed, options, default_shaping_source(spec))
+    spec = lookup.probe(f"dmlab2d/{level}", options)
+    vector_env = lookup.make_vector_env(f"dmlab2d/{level}", rows, seed, options, default_shaping_source(spec))
     out = private_step_arrays(spec, rows)
-    unit.reset(out)
-    return unit, out
+    vector_env.reset(out)
+    return vector_env, out
 
 
-def play(unit, out, steps, seed=0):
+def play(vector_env, out, steps, seed=0):
     """(observation sums, rewards) of random play."""
     rng, seen, rewards = np.random.default_rng(seed), [], []
     for _ in range(steps):
-        nvec = unit.spec.action.nvec
-        unit.step(rng.integers(0, nvec, (unit.rows, len(nvec))).astype(np.int32), out)
+        nvec = vector_env.spec.action.nvec
+        vector_env.step(rng.integers(0, nvec, (vector_env.rows, len(nvec))).astype(np.int32), out)
         seen.append(out.obs["obs"].astype(int).sum())
         rewards.append(out.reward.copy())
     return seen, np.array(rewards)
 
 
 @pytest.mark.parametrize(
-    ("level", "seats", "nvec"),
+    ("level", "agents", "nvec"),
     [
         ("chase_eat", 1, (5,)),
         ("clean_up", 2, (5, 3, 2, 2)),
@@ -42,63 +42,63 @@ def play(unit, out, steps, seed=0):
         ("running_with_scissors", 2, (5, 3, 2)),
     ],
 )
-def test_every_level_plays(level, seats, nvec):
-    assert f"{level}" in registry.FAMILIES["dmlab2d"].names()
-    unit, out = unit_of(level, 2)
-    assert (unit.spec.seats, unit.spec.action.nvec) == (seats, nvec)
-    assert unit.spec.obs["obs"].shape[0] == 3
-    seen, _ = play(unit, out, 20)
+def test_every_level_plays(level, agents, nvec):
+    assert f"{level}" in lookup.FAMILIES["dmlab2d"].names()
+    vector_env, out = vector_env_of(level, 2)
+    assert (vector_env.spec.agents, vector_env.spec.action.nvec) == (agents, nvec)
+    assert vector_env.spec.obs["obs"].shape[0] == 3
+    seen, _ = play(vector_env, out, 20)
     assert len(set(seen)) > 1
-    unit.close()
-    unit.close()
+    vector_env.close()
+    vector_env.close()
 
 
 def test_apples_are_paid_to_the_player_that_eats_them():
-    unit, out = unit_of("commons_harvest", 4, numPlayers=4)
-    _, rewards = play(unit, out, 150)
+    vector_env, out = vector_env_of("commons_harvest", 4, numPlayers=4)
+    _, rewards = play(vector_env, out, 150)
     assert set(np.unique(rewards)) <= {0.0, 1.0, -1.0, -50.0, -51.0, -49.0}
     assert (rewards > 0).any(0).sum() >= 2
     assert ((rewards > 0).sum(1) < 4).all(), "not everybody is paid for what one has eaten"
     np.testing.assert_allclose(out.raw_return, rewards.sum(0))
-    unit.close()
+    vector_env.close()
 
 
 def test_the_time_limit_truncates_and_the_levels_end_terminates():
-    unit, out = unit_of("commons_harvest", 2, episodeLengthFrames=7)
-    play(unit, out, 7)
+    vector_env, out = vector_env_of("commons_harvest", 2, episodeLengthFrames=7)
+    play(vector_env, out, 7)
     assert out.truncated.all()
     assert not out.terminated.any()
     assert (out.length == 7).all()
     assert (out.episode_done & (out.obs["obs"].sum((1, 2, 3)) > 0)).all()
-    play(unit, out, 1)
+    play(vector_env, out, 1)
     assert out.first.all()
-    unit.close()
-    unit, out = unit_of("chase_eat", 8)
+    vector_env.close()
+    vector_env, out = vector_env_of("chase_eat", 8)
     ended = []
     for step in range(60):
-        play(unit, out, 1, seed=step)
+        play(vector_env, out, 1, seed=step)
         ended += out.terminated[out.episode_done].tolist()
     assert ended
     assert all(ended), "a caught player is a terminal state"
-    unit.close()
+    vector_env.close()
 
 
 def test_actions_are_counted_from_the_least():
     """Turning goes from -1 to 1: the middle choice does nothing, the first one turns the picture."""
-    unit, out = unit_of("commons_harvest", 1, numPlayers=1)
+    vector_env, out = vector_env_of("commons_harvest", 1, numPlayers=1)
     before = out.obs["obs"].copy()
-    unit.step(np.array([[0, 1, 0]], np.int32), out)
+    vector_env.step(np.array([[0, 1, 0]], np.int32), out)
     still = (out.obs["obs"] != before).mean()
-    unit.step(np.array([[0, 0, 0]], np.int32), out)
+    vector_env.step(np.array([[0, 0, 0]], np.int32), out)
     assert still < 0.05 < (out.obs["obs"] != before).mean()
-    unit.close()
+    vector_env.close()
 
 
 def test_equal_seeds_give_equal_worlds():
     def told(seed):
-        unit, out = unit_of("commons_harvest", 4, seed, episodeLengthFrames=10)
-        seen, _ = play(unit, out, 25)
-        unit.close()
+        vector_env, out = vector_env_of("commons_harvest", 4, seed, episodeLengthFrames=10)
+        seen, _ = play(vector_env, out, 25)
+        vector_env.close()
         return seen
 
     assert told(1) == told(1) != told(2)
@@ -114,6 +114,6 @@ def test_equal_seeds_give_equal_worlds():
 )
 def test_unusable_settings_are_one_clear_error(level, settings, said):
     with pytest.raises(EnvSetupError, match=said) as error:
-        registry.probe(f"dmlab2d/{level}", EnvOptions(keywords=settings))
+        lookup.probe(f"dmlab2d/{level}", EnvOptions(keywords=settings))
     assert "\n" not in str(error.value)
     assert "\x1b" not in str(error.value)

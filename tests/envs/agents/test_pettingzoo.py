@@ -4,92 +4,98 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from pbt_rl.envs import registry
-from pbt_rl.envs.agents.multi_agent import MultiAgentUnit
+from pbt_rl.envs import lookup
+from pbt_rl.envs.agents.multi_agent import MultiAgentVectorEnv
 from pbt_rl.envs.agents.tables import table_of
 from pbt_rl.envs.base import default_shaping_source, private_step_arrays, read_stats
-from pbt_rl.envs.registry import EnvOptions
+from pbt_rl.envs.lookup import EnvOptions
 from pbt_rl.errors import EnvSetupError
 
 pytest.importorskip("pettingzoo")
 PLAIN = EnvOptions()
 
 
-def unit_of(env, rows=2, options=PLAIN):
-    spec = registry.probe(env, options)
-    unit = registry.make_unit(env, rows, 0, options, default_shaping_source(spec))
+def vector_env_of(env, rows=2, options=PLAIN):
+    spec = lookup.probe(env, options)
+    vector_env = lookup.make_vector_env(env, rows, 0, options, default_shaping_source(spec))
     out = private_step_arrays(spec, rows)
-    unit.reset(out)
-    return unit, out
+    vector_env.reset(out)
+    return vector_env, out
 
 
-def play(unit, out, *moves):
+def play(vector_env, out, *moves):
     """Row -> rewards of each step; both rows get the same action, only the mover's counts."""
     rewards = []
     for move in moves:
-        unit.step(np.full((unit.rows, 1), move, np.int32), out)
+        vector_env.step(np.full((vector_env.rows, 1), move, np.int32), out)
         rewards.append(out.reward.tolist())
     return rewards
 
 
 def test_connect_four_rewards_reach_the_move_that_earned_them():
-    unit, out = unit_of("pettingzoo/connect_four_v3")
+    vector_env, out = vector_env_of("pettingzoo/connect_four_v3")
     masks = []
     for _ in range(3):
         for move in (0, 1):
             masks.append(out.obs["action_mask"].any(1).tolist())
-            assert play(unit, out, move) == [[0, 0]]
+            assert play(vector_env, out, move) == [[0, 0]]
     assert masks == [[True, False], [False, True]] * 3, "in turns, and who waits has no choice"
-    assert play(unit, out, 0) == [[1, -1]], "seat 0 has four in its column; seat 1 waits, and is told at once"
+    assert play(vector_env, out, 0) == [[1, -1]], (
+        "agent 0 has four in its column; agent 1 waits, and is told at once"
+    )
     assert (out.terminated & out.episode_done).all()
     assert out.objective.tolist() == [1, -1]
     assert out.length.tolist() == [7, 7]
     np.testing.assert_array_equal(out.obs["observation"][0, ..., 0], out.obs["observation"][1, ..., 1])
     assert out.obs["observation"][0, :, 0, 0].sum() == 4, "the final position is shown"
-    play(unit, out, 0)
+    play(vector_env, out, 0)
     assert out.first.all()
     assert out.obs["observation"].sum() == 0
-    unit.close()
+    vector_env.close()
 
 
 def test_a_full_column_is_masked():
-    unit, out = unit_of("pettingzoo/classic/connect_four_v3")
-    play(unit, out, 3, 3, 3, 3, 3, 3)
+    vector_env, out = vector_env_of("pettingzoo/classic/connect_four_v3")
+    play(vector_env, out, 3, 3, 3, 3, 3, 3)
     assert out.obs["action_mask"].tolist() == [[1, 1, 1, 0, 1, 1, 1], [0] * 7]
-    unit.close()
+    vector_env.close()
 
 
 def test_random_games_by_the_mask_are_legal_and_of_sum_zero():
-    unit, out = unit_of("pettingzoo/tictactoe_v3", rows=8)
+    vector_env, out = vector_env_of("pettingzoo/tictactoe_v3", rows=8)
     rng, ended = np.random.default_rng(0), 0
     for _ in range(300):
         mask = out.obs["action_mask"]
-        unit.step((rng.random(mask.shape) * mask).argmax(1).astype(np.int32)[:, None], out)
+        vector_env.step((rng.random(mask.shape) * mask).argmax(1).astype(np.int32)[:, None], out)
         games = out.objective.reshape(4, 2)[out.episode_done[::2]]
         assert (games.sum(1) == 0).all()
         ended += len(games)
     assert ended > 100
-    unit.close()
+    vector_env.close()
 
 
 def test_parallel_games_have_no_mask_and_options_reach_them():
-    unit, out = unit_of("pettingzoo/rps_v2", options=EnvOptions(keywords={"num_actions": 5, "max_cycles": 4}))
-    assert unit.spec.action.nvec == (5,)
-    assert set(unit.spec.obs) == {"obs"}
-    unit.step(np.array([[0], [1]], np.int32), out)
+    vector_env, out = vector_env_of(
+        "pettingzoo/rps_v2", options=EnvOptions(keywords={"num_actions": 5, "max_cycles": 4})
+    )
+    assert vector_env.spec.action.nvec == (5,)
+    assert set(vector_env.spec.obs) == {"obs"}
+    vector_env.step(np.array([[0], [1]], np.int32), out)
     assert out.reward.tolist() == [-1, 1], "paper (1) beats rock (0)"
-    play(unit, out, 0, 0, 0)
+    play(vector_env, out, 0, 0, 0)
     assert (out.truncated & out.episode_done).all()
-    unit.close()
+    vector_env.close()
 
 
 def test_the_same_seed_gives_the_same_games():
     def hands(seed):
-        spec = registry.probe("pettingzoo/leduc_holdem_v4", PLAIN)
-        unit = registry.make_unit("pettingzoo/leduc_holdem_v4", 8, seed, PLAIN, default_shaping_source(spec))
+        spec = lookup.probe("pettingzoo/leduc_holdem_v4", PLAIN)
+        vector_env = lookup.make_vector_env(
+            "pettingzoo/leduc_holdem_v4", 8, seed, PLAIN, default_shaping_source(spec)
+        )
         out = private_step_arrays(spec, 8)
-        unit.reset(out)
-        unit.close()
+        vector_env.reset(out)
+        vector_env.close()
         return out.obs["observation"].tobytes()
 
     assert hands(1) == hands(1) != hands(2)
@@ -171,14 +177,14 @@ class Slots(Alone):
 
 def steps_of(env, count):
     """What is seen in each step, the last step, and in turns each agent's turn and number of choices before it."""
-    unit = MultiAgentUnit(lambda: table_of("own", env), 2, 0, lambda _row: (0, {}))
-    out = private_step_arrays(unit.spec, 2)
-    unit.reset(out)
+    vector_env = MultiAgentVectorEnv(lambda: table_of("own", env), 2, 0, lambda _row: (0, {}))
+    out = private_step_arrays(vector_env.spec, 2)
+    vector_env.reset(out)
     seen, turns = [], []
     for _ in range(count):
         if "turn" in out.obs:
             turns.append((out.obs["turn"][:, 0].tolist(), out.obs["action_mask"].sum(1).tolist()))
-        unit.step(np.array([[0], [2]], np.int32), out)
+        vector_env.step(np.array([[0], [2]], np.int32), out)
         told = (out.reward, out.terminated, out.truncated, out.first, out.episode_done)
         seen.append([x.tolist() for x in told])
     return seen, out, turns
@@ -247,7 +253,7 @@ def test_games_that_cannot_be_used():
     with pytest.raises(EnvSetupError, match=r"the observations of its agents differ: a has Box.*, b has Box"):
         steps_of(Alone(sizes=(3, 4)), 1)
     with pytest.raises(EnvSetupError, match=r"connect_four_v3 cannot be made: .*columns"):
-        registry.probe("pettingzoo/connect_four_v3", EnvOptions(keywords={"columns": 9}))
+        lookup.probe("pettingzoo/connect_four_v3", EnvOptions(keywords={"columns": 9}))
 
 
 def test_turns_go_on_without_those_that_left():
@@ -273,4 +279,4 @@ def test_turns_go_on_without_those_that_left():
 )
 def test_unknown_games(env, said):
     with pytest.raises(EnvSetupError, match=said):
-        registry.probe(env, PLAIN)
+        lookup.probe(env, PLAIN)

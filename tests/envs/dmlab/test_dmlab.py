@@ -1,4 +1,4 @@
-"""DeepMind Lab as units: on the real engine if it is installed, else on the stand-in."""
+"""DeepMind Lab as vector envs: on the real engine if it is installed, else on the stand-in."""
 
 import signal
 import subprocess
@@ -15,7 +15,7 @@ from pbt_rl.envs.dmlab.levels import LEVELS
 from pbt_rl.envs.dmlab.options import DmlabOptions
 from pbt_rl.envs.dmlab.process import Labs
 from pbt_rl.envs.dmlab.row import MOST_LABS
-from pbt_rl.envs.dmlab.unit import LabUnit, level_scripts, pool_seed, probe, row_setup
+from pbt_rl.envs.dmlab.vector_env import LabVectorEnv, level_scripts, pool_seed, probe, row_setup
 from pbt_rl.errors import EnvSetupError
 from tests.helpers import played
 from tests.helpers.dmlab_module import REAL, calls, lab, standin_only  # noqa: F401 - lab is a fixture
@@ -29,12 +29,12 @@ FORWARD, FIRE = 0, 8
 
 
 class Played(played.Played):
-    """A unit of a level, whose actions have one component."""
+    """A vector env of a level, whose actions have one component."""
 
     def __init__(self, name, rows=1, seed=0, settings=None, first_row=0, **options):
         self.shaping = (0, {"gain_scale": 5.0, "loss_scale": 0.3})
         options, shaping = DmlabOptions(**{**TOGETHER, **options}), lambda _row: self.shaping
-        super().__init__(LabUnit(name, rows, seed, options, settings or {}, shaping, first_row))
+        super().__init__(LabVectorEnv(name, rows, seed, options, settings or {}, shaping, first_row))
 
     def step(self, *action):
         return super().step(np.reshape(action, (-1, 1)))
@@ -151,7 +151,7 @@ def test_a_slow_reset_delays_no_other_row(monkeypatch):
 @pytest.mark.parametrize("together", [True, False])
 def test_every_level_gets_equally_many_steps(lab, together):  # noqa: F811
     short = {"episodeLengthSeconds": 1}
-    with Played("dmlab30", rows=2, settings=short, one_level_per_unit=together) as game:
+    with Played("dmlab30", rows=2, settings=short, one_level_per_vector_env=together) as game:
         for _ in range(30 * 16 + 3):
             game.step(4)  # FIRE would end some levels
         seen = {name: np.stack([step[name] for step in game.steps]) for name in game.steps[0]}
@@ -252,17 +252,17 @@ import numpy as np, time
 from pbt_rl.envs.base import private_step_arrays
 from pbt_rl.envs.dmlab.options import DmlabOptions
 from pbt_rl.envs.dmlab.process import Labs
-from pbt_rl.envs.dmlab.unit import LabUnit
-unit = LabUnit("{SHORT}", 2, 0, DmlabOptions(), {{}}, lambda _row: (0, {{"gain_scale": 5.0, "loss_scale": 0.3}}))
-out = private_step_arrays(unit.spec, 2)
-unit.reset(out)
+from pbt_rl.envs.dmlab.vector_env import LabVectorEnv
+env = LabVectorEnv("{SHORT}", 2, 0, DmlabOptions(), {{}}, lambda _row: (0, {{"gain_scale": 5.0, "loss_scale": 0.3}}))
+out = private_step_arrays(env.spec, 2)
+env.reset(out)
 print("ready", flush=True)
 try:
     while True:
-        unit.step(np.zeros((2, 1), np.int32), out)
+        env.step(np.zeros((2, 1), np.int32), out)
         time.sleep(0.01)
 except RuntimeError:
-    unit.close()
+    env.close()
 """
     owner = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     with owner:

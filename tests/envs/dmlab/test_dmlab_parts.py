@@ -20,7 +20,7 @@ from pbt_rl.envs.base import LAST, ArraySpec
 from pbt_rl.envs.dmlab.levels import ACTIONS, LEVELS
 from pbt_rl.envs.dmlab.options import DmlabOptions
 from pbt_rl.envs.dmlab.row import DIGEST_BYTES, STALE_SECONDS, LevelCache
-from pbt_rl.envs.dmlab.unit import TaskScheduler, describe, level_scripts, names, row_setup
+from pbt_rl.envs.dmlab.vector_env import TaskScheduler, describe, level_scripts, names, row_setup
 from pbt_rl.envs.spaces import hash_words
 from pbt_rl.errors import EnvSetupError
 from pbt_rl.learner.build import normalized_obs

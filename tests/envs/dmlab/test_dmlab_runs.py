@@ -31,7 +31,7 @@ def here(lab, tmp_path):  # noqa: F811
 @pytest.mark.slow
 def test_a_policy_learns_a_level(here):
     words = (
-        "--num-policies=1 --train-for-frames=14000 --actors=1 --envs-per-unit=4 --model.encoder=nature "
+        "--num-policies=1 --train-for-frames=14000 --actors=1 --envs-per-vector-env=4 --model.encoder=nature "
         "--model.hidden=32 --learner.batch=256 --learner.epochs=2 --pbt.objective-episodes=20"
     )
     run = train(here, SHORT, *SMALL.split(), *words.split())
@@ -45,7 +45,7 @@ def test_a_policy_learns_a_level(here):
 @pytest.mark.long
 def test_thirty_levels_make_one_objective(here, lab):  # noqa: F811
     words = (
-        "--num-policies=2 --train-for-frames=6000 --actors=2 --envs-per-unit=1 --pbt.period-frames=3800 "
+        "--num-policies=2 --train-for-frames=6000 --actors=2 --envs-per-vector-env=1 --pbt.period-frames=3800 "
         "--pbt.start-frames=0 --pbt.min-episodes=1"
     )
     run = train(here, "dmlab30", *SMALL.split(), *words.split())

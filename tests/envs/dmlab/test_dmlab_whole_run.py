@@ -10,7 +10,7 @@ from tests.helpers.dmlab_module import lab  # noqa: F401 - a fixture
 LEVEL = "rooms_select_nonmatching_object"
 """Its episodes are as long as they are asked to be."""
 WORDS = (
-    "--num-policies=2 --actors=2 --envs-per-unit=1 --env-option=episodeLengthSeconds=2 --learner.batch=128 "
+    "--num-policies=2 --actors=2 --envs-per-vector-env=1 --env-option=episodeLengthSeconds=2 --learner.batch=128 "
     "--train-for-frames=1500 --pbt.start-frames=500 --pbt.period-frames=500 --pbt.min-episodes=1 "
     "--model.encoder=nature --model.hidden=32 --model.core-size=16 --learner.threads=1"
 )

@@ -18,32 +18,32 @@ import vizdoom
 
 from pbt_rl.envs.base import cpu_clock, read_stats
 from pbt_rl.envs.doom import duel
-from pbt_rl.envs.doom.duel import DuelUnit
+from pbt_rl.envs.doom.duel import DuelVectorEnv
 from pbt_rl.envs.doom.scenarios import SCENARIOS
-from pbt_rl.envs.doom.unit import probe
+from pbt_rl.envs.doom.vector_env import probe
 from pbt_rl.errors import EnvSetupError
 
 VARIABLE = vizdoom.GameVariable
 
 
 class Played(played.Played):
-    """A unit of duels. shaping: row -> coefficients; the others are 0."""
+    """A vector env of duels. shaping: row -> coefficients; the others are 0."""
 
     def __init__(self, name, rows=2, seed=0, limit=2100, shaping=None):
         spec, scenario = probe(name), replace(SCENARIOS[name], limit=limit)
         values = [dict.fromkeys(spec.shaping, 0.0) | (shaping or {}).get(row, {}) for row in range(rows)]
         self.rng = np.random.default_rng(seed)
-        super().__init__(DuelUnit(spec, scenario, rows, seed, lambda row: (5, values[row])))
+        super().__init__(DuelVectorEnv(spec, scenario, rows, seed, lambda row: (5, values[row])))
 
     def random(self, steps):
-        nvec = self.unit.spec.action.nvec
+        nvec = self.vector_env.spec.action.nvec
         for _ in range(steps):
-            self.step(self.rng.integers(0, nvec, (4, len(nvec)))[: self.unit.rows])
+            self.step(self.rng.integers(0, nvec, (4, len(nvec)))[: self.vector_env.rows])
         return self.history()
 
     def variable(self, row, name):
         """As reported by the row's own engine (the first game's)."""
-        return self.unit._pairs[0].games[row].get_game_variable(getattr(VARIABLE, name))
+        return self.vector_env._pairs[0].games[row].get_game_variable(getattr(VARIABLE, name))
 
 
 def test_equal_seeds_give_equal_games_which_end_truncated_for_both_and_begin_anew():
@@ -56,7 +56,7 @@ def test_equal_seeds_give_equal_games_which_end_truncated_for_both_and_begin_ane
         np.testing.assert_array_equal(array, one[field][:, :2])
     obs = one["obs"]
     assert (obs[:, 0] != obs[:, 1]).any((1, 2, 3)).all(), "each side sees with its own eyes"
-    assert (obs[:, 0] != obs[:, 2]).any(), "games of a unit differ"
+    assert (obs[:, 0] != obs[:, 2]).any(), "games of a vector env differ"
     assert (obs[0] != obs[21]).any(), "so do a game's episodes"
     assert (obs[19] != obs[20]).any((1, 2, 3)).all(), "the last picture is a new one"
     steps = np.arange(31)
@@ -66,7 +66,7 @@ def test_equal_seeds_give_equal_games_which_end_truncated_for_both_and_begin_ane
         assert (one["episode_done"][:, row] == (steps == 20)).all()
     assert not one["terminated"].any()
     assert (one["length"][20] == 20).all()
-    assert (one["seat"][20] == [0, 1, 2, 3]).all()
+    assert (one["agent"][20] == [0, 1, 2, 3]).all()
     assert (one["shaping_version"][20] == 5).all()
 
 
@@ -74,7 +74,7 @@ def test_each_side_is_paid_for_its_own_events_and_ranked_by_its_frags():
     """Random rockets kill the players that fire them."""
     shaping = {0: {"suicide": -1.0}, 1: {"death": -2.0, "ammo_spent": 0.1}}
     with Played("duel", limit=600, shaping=shaping) as game:
-        clock = cpu_clock(game.unit)
+        clock = cpu_clock(game.vector_env)
         began = clock()
         assert game.random(151)["first"][-1].all()
         game.steps.clear()
@@ -104,11 +104,11 @@ def test_each_side_is_paid_for_its_own_events_and_ranked_by_its_frags():
 def test_an_engine_that_dies_raises_and_takes_the_other_with_it(side):
     with Played("duel") as game:
         game.random(3)
-        pids = game.unit._pairs[0]._pids
+        pids = game.vector_env._pairs[0]._pids
         psutil.Process(pids[side]).kill()
         with pytest.raises((vizdoom.ViZDoomErrorException, vizdoom.ViZDoomUnexpectedExitException)):
             game.random(10)
-        game.unit.close()
+        game.vector_env.close()
         assert not any(psutil.pid_exists(pid) for pid in pids)
 
 
@@ -148,7 +148,7 @@ def test_a_player_killed_by_the_others_arrival_starts_again(monkeypatch):
 
 @pytest.mark.slow
 def test_a_run_outlives_an_engine_and_no_engine_outlives_the_run(tmp_path):
-    words = "--num-policies=2 --actors=1 --units-per-actor=1 --envs-per-unit=2 --learner.batch=64"
+    words = "--num-policies=2 --actors=1 --vector-envs-per-actor=1 --envs-per-vector-env=2 --learner.batch=64"
     run = train(tmp_path, "vizdoom/duel", *words.split(), "--learner.minibatches=1")
     seen = run.wait_for("frames/s")
     (actor,) = run.children("actor")

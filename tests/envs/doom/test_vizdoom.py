@@ -17,35 +17,35 @@ import vizdoom
 
 from pbt_rl.envs.doom.game import PICTURE, SCREEN, shrink
 from pbt_rl.envs.doom.scenarios import EVENTS, SCENARIOS
-from pbt_rl.envs.doom.unit import FRAME_SKIP, DoomUnit, names, probe
+from pbt_rl.envs.doom.vector_env import FRAME_SKIP, DoomVectorEnv, names, probe
 from pbt_rl.errors import EnvSetupError
 
 STILL = {"basic": (0, 0), "deadly_corridor": (0, 0, 0, 0)}
 
 
 class Played(played.Played):
-    """A unit of a scenario; coefficients that are not given are 0."""
+    """A vector env of a scenario; coefficients that are not given are 0."""
 
     def __init__(self, name, rows=1, seed=0, **shaping):
         self.values = dict.fromkeys(SCENARIOS[name].shaping, 0.0) | shaping
         self.version = 0
-        super().__init__(DoomUnit(name, rows, seed, lambda _row: (self.version, self.values)))
+        super().__init__(DoomVectorEnv(name, rows, seed, lambda _row: (self.version, self.values)))
 
     def variable(self, name):
-        return self.unit._games.running[0].get_game_variable(getattr(vizdoom.GameVariable, name))
+        return self.vector_env._games.running[0].get_game_variable(getattr(vizdoom.GameVariable, name))
 
 
-@pytest.mark.parametrize("name", [name for name in names() if SCENARIOS[name].seats == 1])
+@pytest.mark.parametrize("name", [name for name in names() if SCENARIOS[name].agents == 1])
 def test_every_scenario_starts_and_steps_as_probed(name):
     with Played(name) as game:
-        assert game.unit.spec == probe(name)
+        assert game.vector_env.spec == probe(name)
         start = game.steps[0]
         assert start["first"].all()
         assert start["measurements"][0, 0] > 0.9  # acid takes its first bite at once
         assert start["obs"].std() > 5
         seen = game.random(4)
         assert (seen["obs"][1:] != seen["obs"][:-1]).any()
-        assert set(game.unit.spec.shaping) <= {*EVENTS, "reward"}
+        assert set(game.vector_env.spec.shaping) <= {*EVENTS, "reward"}
 
 
 @pytest.mark.parametrize(("name", "episodes"), [("defend_the_center", 2), ("deathmatch_bots", 0)])
@@ -108,7 +108,7 @@ def test_a_coefficient_pays_per_event(event, variable, sign):
         rng = np.random.default_rng(0)
         paid = 0.0
         for _ in range(60):
-            step = game.step(rng.integers(0, game.unit.spec.action.nvec))
+            step = game.step(rng.integers(0, game.vector_env.spec.action.nvec))
             assert not step["episode_done"][0]
             paid += step["reward"][0]
         counted = sign * (game.variable(variable) - first)
@@ -154,22 +154,22 @@ def test_a_game_that_dies_raises_and_the_others_are_closed():
 def test_a_folder_where_no_program_may_run_is_named(monkeypatch):
     monkeypatch.setattr(os, "access", lambda _path, _mode: False)
     with pytest.raises(EnvSetupError, match=r"noexec.*TMPDIR"):
-        DoomUnit("basic", 1, 0, lambda _row: (0, {}))
+        DoomVectorEnv("basic", 1, 0, lambda _row: (0, {}))
 
 
 CHILD = """
 import os
 import numpy as np
 from pbt_rl.envs.base import private_step_arrays
-from pbt_rl.envs.doom.unit import DoomUnit, probe
+from pbt_rl.envs.doom.vector_env import DoomVectorEnv, probe
 os.set_inheritable(os.open("held", os.O_CREAT), True)
 spec = probe("basic")
-unit = DoomUnit("basic", 3, 0, lambda _row: (0, spec.shaping))
+env = DoomVectorEnv("basic", 3, 0, lambda _row: (0, spec.shaping))
 out = private_step_arrays(spec, 3)
-unit.reset(out)
+env.reset(out)
 print("ready", flush=True)
 while True:
-    unit.step(np.zeros((3, 2), np.int32), out)
+    env.step(np.zeros((3, 2), np.int32), out)
 """
 
 

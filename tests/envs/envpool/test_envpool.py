@@ -1,4 +1,5 @@
-"""EnvPool units: what they deliver at an episode's end, seeds, Atari's scores and lives, masks, and what is refused."""
+"""EnvPool vector envs: what they deliver at an episode's end, seeds, Atari's scores and lives, masks, and what is
+refused."""
 
 import os
 
@@ -7,7 +8,7 @@ import pytest
 
 from pbt_rl.envs.atari import AtariOptions
 from pbt_rl.envs.base import ArraySpec, private_step_arrays, random_allowed
-from pbt_rl.envs.registry import EnvOptions, make_unit, probe
+from pbt_rl.envs.lookup import EnvOptions, make_vector_env, probe
 from pbt_rl.errors import EnvSetupError
 
 pytest.importorskip("envpool")
@@ -17,34 +18,38 @@ from pbt_rl.envs import envpool
 def make(task, rows=2, seed=0, shaping=None, atari=None, **keywords):
     options = EnvOptions((atari or AtariOptions(),), keywords)
     default = {"score_scale": 1.0, "life_loss_penalty": 0.01}
-    unit = make_unit(f"envpool/{task}", rows, seed, options, shaping or (lambda _row: (3, default)))
-    out = private_step_arrays(unit.spec, rows)
+    vector_env = make_vector_env(
+        f"envpool/{task}", rows, seed, options, shaping or (lambda _row: (3, default))
+    )
+    out = private_step_arrays(vector_env.spec, rows)
     for array in (*out.obs.values(), out.reward, out.objective, out.length):
         array[:] = 77  # poison
-    unit.reset(out)
-    return unit, out
+    vector_env.reset(out)
+    return vector_env, out
 
 
-def play(unit, out, steps, seed=0):
+def play(vector_env, out, steps, seed=0):
     """Random actions; [T, ...] of every field, the start included."""
     rng, history = np.random.default_rng(seed), []
     for step in range(steps + 1):
         if step:
-            if unit.spec.action.low:
-                action = rng.uniform(unit.spec.action.low, unit.spec.action.high, out_shape(unit))
+            if vector_env.spec.action.low:
+                action = rng.uniform(
+                    vector_env.spec.action.low, vector_env.spec.action.high, out_shape(vector_env)
+                )
             elif "action_mask" in out.obs:
-                action = random_allowed(unit.spec.action.nvec, out.obs["action_mask"], rng)
+                action = random_allowed(vector_env.spec.action.nvec, out.obs["action_mask"], rng)
             else:
-                action = rng.integers(unit.spec.action.nvec, size=out_shape(unit))
-            unit.step(action.astype(unit.spec.action.dtype), out)
+                action = rng.integers(vector_env.spec.action.nvec, size=out_shape(vector_env))
+            vector_env.step(action.astype(vector_env.spec.action.dtype), out)
         fields = {k: v.copy() for k, v in vars(out).items() if isinstance(v, np.ndarray)}
         history.append({**fields, **{f"obs.{name}": array.copy() for name, array in out.obs.items()}})
-    unit.close()
+    vector_env.close()
     return {name: np.stack([step[name] for step in history]) for name in history[0]}
 
 
-def out_shape(unit):
-    return unit.rows, unit.spec.action.components
+def out_shape(vector_env):
+    return vector_env.rows, vector_env.spec.action.components
 
 
 @pytest.fixture(scope="module")
@@ -140,8 +145,10 @@ def test_atari_learns_from_clipped_scores_and_lives_and_is_ranked_by_the_score(i
 
 
 def test_atari_options_reach_the_engine():
-    unit, out = make("Breakout-v5", rows=1, atari=AtariOptions(max_frames_per_episode=400, clip_reward=False))
-    history = play(unit, out, 105)
+    vector_env, out = make(
+        "Breakout-v5", rows=1, atari=AtariOptions(max_frames_per_episode=400, clip_reward=False)
+    )
+    history = play(vector_env, out, 105)
     assert history["truncated"].nonzero()[0].tolist() == [100]
 
 

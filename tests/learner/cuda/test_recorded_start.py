@@ -11,10 +11,10 @@ from pbt_rl.learner.cuda import recording
 from tests.helpers.driven import FRAMES, DrivenLearner
 from tests.helpers.pretend import PretendRecorder
 
-IMAGES = {"obs": FRAMES, "num_policies": 2, "envs_per_unit": 8}
+IMAGES = {"obs": FRAMES, "num_policies": 2, "envs_per_vector_env": 8}
 LEARNERS = {
-    "one policy": {"packing": "vmap", "num_policies": 1, "envs_per_unit": 16},
-    "eight": {"packing": "vmap", "num_policies": 8, "envs_per_unit": 4},
+    "one policy": {"packing": "vmap", "num_policies": 1, "envs_per_vector_env": 16},
+    "eight": {"packing": "vmap", "num_policies": 8, "envs_per_vector_env": 4},
     "images": {"packing": "bmm", **IMAGES},
     "unreal": {"env": "toy/treasure", "packing": "loop", "algo": "unreal", **IMAGES},
 }
@@ -41,7 +41,7 @@ def live(driven, device, batches=3):
         advanced = [actor.advance() for actor in driven.actors]
         if not any(advanced):
             time.sleep(0.002)  # a loop that only asks would take the interpreter from the trainer
-        learner.sampler.serve()
+        learner.sampler.run_inference()
         with learner.trainer.wake:
             learner.trainer.wake.notify()
     learner.trainer.stopping = True
@@ -54,14 +54,16 @@ def live(driven, device, batches=3):
 def test_nothing_is_recorded_once_there_are_two_threads(kind, device, recorder):
     with DrivenLearner(device="pretend:0", epochs=2, **kind) as driven:
         recorded = len(recorder.recorded)
-        assert recorded >= 3, "turns of one and two units, and steps"
+        assert recorded >= 3, "turns of one and two vector envs, and steps"
         recorder.seconds = 0.3
         live(driven, device)
         assert len(recorder.recorded) == recorded
         assert not device.faults
         turns, steps = (driven.learner.acceleration.report()[name] for name in ("turns", "steps"))
         assert steps.replayed == steps.of > 0
-        assert turns.of - turns.replayed <= len(driven.actors), "a unit's first step alone goes call by call"
+        assert turns.of - turns.replayed <= len(driven.actors), (
+            "a vector env's first step alone goes call by call"
+        )
 
 
 class Refuses(PretendRecorder):

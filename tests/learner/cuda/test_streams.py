@@ -16,7 +16,13 @@ CASES = {
     "loop": {"packing": "loop", "normalize_observations": True, "action": GAUSSIAN},
     "vmap": {"packing": "vmap", "core": "gru"},
     "bmm": {"packing": "bmm", "obs": FRAMES},
-    "replay": {"env": "toy/treasure", "algo": "unreal", "packing": "loop", "obs": FRAMES, "envs_per_unit": 4},
+    "replay": {
+        "env": "toy/treasure",
+        "algo": "unreal",
+        "packing": "loop",
+        "obs": FRAMES,
+        "envs_per_vector_env": 4,
+    },
 }
 
 
@@ -53,11 +59,11 @@ def live(driven, order, turns=8):
         return answer
 
     learner.pack.act = act_and_learn
-    for turn in range(turns):
+    for batch in range(turns):
         for actor in driven.actors:
             actor.advance()
-        order.late = turn % 4 != 0
-        learner.sampler.serve()
+        order.late = batch % 4 != 0
+        learner.sampler.run_inference()
         learner._report()
     assert batches >= 2
 
@@ -101,14 +107,14 @@ def test_learning_never_waits_for_a_turn_in_flight(packing):
     with learner_on_streams(packing=packing) as (driven, order):
         take, before, turns = driven.learner.pack.take_published, 0, 0
 
-        def begin_turn():
+        def begin_batch():
             nonlocal before, turns
             known = order._known["learning"]["acting"]
             assert known <= before, "learning waited for calls of the turn that has just ended"
             before, turns = order.given["acting"], turns + 1
             take()
 
-        driven.learner.pack.take_published = begin_turn
+        driven.learner.pack.take_published = begin_batch
         live(driven, order)
         assert turns == 8
 
@@ -142,7 +148,7 @@ def test_a_publication_is_taken_when_it_is_whole_and_an_exchange_at_the_next_tur
     assert not order.found
 
 
-OF_LOCKED_MEMORY = ("algos/rollout.py", "cuda/turns.py", "algos/observations.py")
+OF_LOCKED_MEMORY = ("algos/rollout.py", "cuda/recorded_sampler.py", "algos/observations.py")
 """They upload from mailboxes and buffers that are page-locked once (learner/cuda/memory.py)."""
 
 

@@ -96,7 +96,7 @@ def test_the_fastest_of_several_packings_is_taken_and_named(monkeypatch):
         assert len(tried) == 6
         assert len(networks) == 1, "drawn once, and copied"
         assert driven.learner.pack.packing == "vmap", "turns count: loop alone learns in half the time"
-        # two steps, and six turns of a unit
+        # two steps, and six turns of a vector env
         assert ready_note(driven).startswith(
             "policies are computed by vmap (time per batch: bmm 36.0 ms, loop 34.0 ms, vmap 26.0 ms)"
         )

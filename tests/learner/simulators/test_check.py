@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from pbt_rl.cli import EXIT_USER_ERROR, main
-from pbt_rl.envs import registry
+from pbt_rl.envs import lookup
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec, default_shaping_source, private_step_arrays
-from pbt_rl.envs.registry import DEFAULTS
+from pbt_rl.envs.lookup import DEFAULTS
 from pbt_rl.envs.resident import ResidentStep
 from pbt_rl.learner.simulators.check import check_rows
 
@@ -214,11 +214,11 @@ def test_a_users_simulator_is_filmed_if_it_has_pictures_and_has_no_single_enviro
     """A policy is loaded by the spec alone."""
     from pbt_rl.envs.films import film
 
-    assert registry.make_raw(f"{HERE}:Right", DEFAULTS) is None
-    source = default_shaping_source(registry.probe(f"{HERE}:Right", DEFAULTS))
+    assert lookup.make_raw(f"{HERE}:Right", DEFAULTS) is None
+    source = default_shaping_source(lookup.probe(f"{HERE}:Right", DEFAULTS))
     assert film(f"{HERE}:Right", 2, 0, DEFAULTS, source) is None
-    unit, camera = film(f"{HERE}:Drawn", 2, 0, DEFAULTS, source)
-    out = private_step_arrays(unit.spec, 2)
-    unit.reset(out)
+    vector_env, camera = film(f"{HERE}:Drawn", 2, 0, DEFAULTS, source)
+    out = private_step_arrays(vector_env.spec, 2)
+    vector_env.reset(out)
     assert camera.frames_per_second == 7
     assert (camera.shoot(out, None) == 9).all()

@@ -11,7 +11,7 @@ from pbt_rl.algos.a3c import n_step_targets
 from pbt_rl.algos.algorithm import Present
 from pbt_rl.algos.appo import gae_of_batch, vtrace_targets
 from pbt_rl.algos.batch import Batch, Samples
-from pbt_rl.algos.registry import load
+from pbt_rl.algos.lookup import load
 from pbt_rl.algos.rollout import FIELDS
 from pbt_rl.learner.simulators.in_place import batch_in_place
 from tests.helpers.packs import (

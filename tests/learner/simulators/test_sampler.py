@@ -13,13 +13,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from pbt_rl.actors.messages import Load, SetValues
 from pbt_rl.config.command import parse_train
-from pbt_rl.envs import registry
+from pbt_rl.envs import lookup
 from pbt_rl.envs.base import ActionSpec, default_shaping_source, private_step_arrays
-from pbt_rl.envs.resident import ResidentUnit
+from pbt_rl.envs.resident import ResidentVectorEnv
 from pbt_rl.envs.resident.tensor_toys import Pendulum
 from pbt_rl.errors import ConfigError, RunFailed
 from pbt_rl.learner.learner import Learner
-from pbt_rl.learner.simulators import finals, rounds
+from pbt_rl.learner.simulators import final_observations, rounds
 from pbt_rl.learner.simulators import sampler as sampling
 from pbt_rl.plan import Machine, make_plan
 from pbt_rl.run.inline import Line
@@ -71,7 +71,7 @@ class Stand:
         return messages
 
     def batch(self):
-        self.learner.turn()
+        self.learner.iterate()
         return self.heard()
 
     def state(self, slot):
@@ -80,48 +80,48 @@ class Stand:
 
 def simulate(monkeypatch, kind, *more):
     """Let the learner of the next stand step this pendulum."""
-    spec = registry.probe("tensors/pendulum", registry.DEFAULTS)
+    spec = lookup.probe("tensors/pendulum", lookup.DEFAULTS)
     env = kind(spec, POLICIES * ROWS, "cpu", 0, *more)
     monkeypatch.setattr(sampling, "make_resident", lambda *_: env)
     return env
 
 
 def test_both_routes_take_the_same_actions_and_learn_the_same_weights():
-    """Until the first episode ends: units reset in the step after, a simulator in the step itself."""
+    """Until the first episode ends: vector envs reset in the step after, a simulator in the step itself."""
     options = [
         f"--learner.batch={ROWS * STEPS}",
-        f"--envs-per-unit={ROWS}",
+        f"--envs-per-vector-env={ROWS}",
         "--actors=1",
-        "--units-per-actor=1",
+        "--vector-envs-per-actor=1",
     ]
     with Stand() as ours:
         spec, seed = ours.resolved.spec, ours.memory.learners[0].seed + 1
 
-        # The mailbox route, of the same simulator as a unit.
+        # The mailbox route, of the same simulator as a vector env.
         config = parse_train([*OPTIONS, *options])
         by_mail = replace(spec, resident=False)
         machine = Machine(2, 0)
         plan = make_plan(config, machine)
         (pack,) = plan.packs
         pack = dataclasses.replace(pack, threads=1)
-        assert (pack.rows, pack.units, pack.units_per_batch) == (POLICIES * ROWS, 1, 1)
+        assert (pack.rows, pack.vector_envs, pack.vector_envs_per_batch) == (POLICIES * ROWS, 1, 1)
         resolved = replace(ours.resolved, config=config, spec=by_mail, plan=replace(plan, packs=(pack,)))
         memory = Memory(resolved, Start.fresh(resolved.plan, [ours.values] * POLICIES))
         there, back = deque(), deque()
         setup = replace(memory.learners[0], seed=ours.memory.learners[0].seed)
         theirs = Learner(setup, Line(back, there))
-        env = registry.make_resident("tensors/pendulum", pack.rows, seed % 2**31, "cpu", registry.DEFAULTS)
-        unit, box = ResidentUnit(env, default_shaping_source(spec)), memory.actors[0].boxes[0]
+        env = lookup.make_resident("tensors/pendulum", pack.rows, seed % 2**31, "cpu", lookup.DEFAULTS)
+        vector_env, box = ResidentVectorEnv(env, default_shaping_source(spec)), memory.actors[0].boxes[0]
         actions, rewards = [], []
-        unit.reset(box.step)
+        vector_env.reset(box.step)
         box.header[0] += 1
         for batch in range(3):
             before = theirs.shared.learning.updates[0]
             while theirs.shared.learning.updates[0] == before:
-                theirs.turn()
+                theirs.iterate()
                 if not box.learner_has_turn:
                     actions.append(box.action.copy())
-                    unit.step(box.action, box.step)
+                    vector_env.step(box.action, box.step)
                     rewards.append(box.step.reward.copy())
                     box.header[0] += 1
             ours.batch()
@@ -142,7 +142,7 @@ def test_both_routes_take_the_same_actions_and_learn_the_same_weights():
 def test_a_replacement_between_two_rollouts_leaves_the_donor_alone_and_its_weights_are_read_back():
     with Stand() as stand:
         stand.batch()
-        donor, before = stand.state(0), stand.learner.sampler._turns.rounds._stage.clone()
+        donor, before = stand.state(0), stand.learner.sampler._inference.rounds._stage.clone()
         values = stand.values | {"shaping.angle": 2.0, "shaping.speed": 0.0}
         stand.line.send(Load(1, 1, 1, values, donor=0, of_slot=0))
         (ack,) = [m for m in stand.batch() if hasattr(m, "in_environment")]
@@ -150,7 +150,7 @@ def test_a_replacement_between_two_rollouts_leaves_the_donor_alone_and_its_weigh
         assert ack.in_environment == pytest.approx({"angle": 2.0, "speed": 0.0, "effort": 0.001})
         assert same_bits(stand.state(0), donor)
         assert same_bits({"param": stand.state(1)["param"]}, {"param": donor["param"]})
-        after = stand.learner.sampler._turns.rounds._stage
+        after = stand.learner.sampler._inference.rounds._stage
         assert torch.equal(after[0], before[0])
         assert (after[1] == 0).all(), "what ran there counts no more"
         stand.batch()
@@ -189,14 +189,14 @@ def test_a_rollout_waits_for_nothing_but_one_fetch(monkeypatch):
     with Stand([*OPTIONS, "--rows=256", "--pbt.objective-episodes=4"]) as stand:
         stand.batch()
         sampler, read = stand.learner.sampler, []
-        for module in (rounds, finals):  # on a CPU a look costs nothing
+        for module in (rounds, final_observations):  # on a CPU a look costs nothing
             monkeypatch.setattr(module, "nowhere", lambda _: False)
         fetch = torch.Tensor.cpu
         monkeypatch.setattr(
             torch.Tensor, "cpu", lambda x: (read.append(x.numel() * x.element_size()), fetch(x))[1]
         )
         with Counting() as counting:
-            assert sampler.serve()
+            assert sampler.run_inference()
         assert counting.waits == 0
         assert len(read) == 1
         assert read[0] < POLICIES * 256
@@ -222,7 +222,7 @@ def test_episodes_come_as_rounds_with_their_count():
     [
         (["--mode=async"], "sync or serial"),
         (["--actors=2"], "give --rows"),
-        (["--envs-per-unit=4"], "give --rows"),
+        (["--envs-per-vector-env=4"], "give --rows"),
         (["--algo=unreal"], "--algo unreal"),
         (["--algo=fun"], "--algo fun"),
         (["--model.last-action-reward=true"], "add them to its observations"),
@@ -298,20 +298,20 @@ def test_actions_without_bounds_reach_the_simulator_as_they_were_drawn(monkeypat
     assert torch.equal(torch.stack(taken, 1), drawn.movedim(2, 1).reshape(POLICIES * ROWS, STEPS, 1))
 
 
-def test_a_unit_of_it_plays_whole_first_episodes():
-    spec = registry.probe("tensors/pendulum", registry.DEFAULTS)
-    unit = ResidentUnit(Pendulum(spec, 3, "cpu", 0, limit=5), default_shaping_source(spec))
+def test_a_vector_env_of_it_plays_whole_first_episodes():
+    spec = lookup.probe("tensors/pendulum", lookup.DEFAULTS)
+    vector_env = ResidentVectorEnv(Pendulum(spec, 3, "cpu", 0, limit=5), default_shaping_source(spec))
     out, total = private_step_arrays(spec, 3), np.zeros(3)
-    unit.reset(out)
+    vector_env.reset(out)
     assert out.first.all()
     for t in range(5):
-        unit.step(np.zeros((3, 1), np.float32), out)
+        vector_env.step(np.zeros((3, 1), np.float32), out)
         total += out.reward
         assert out.truncated.all() == (t == 4)
     assert out.episode_done.all()
     assert np.allclose(out.objective, total, rtol=1e-5)
     assert (out.length == 5).all()
-    unit.step(np.zeros((3, 1), np.float32), out)
+    vector_env.step(np.zeros((3, 1), np.float32), out)
     assert out.first.all()
     assert not out.reward.any()
 
@@ -325,7 +325,7 @@ def test_a_limit_is_followed_by_the_value_of_its_final_observation(monkeypatch, 
         def step(self, action):
             step = super().step(action)
             steps.append(
-                (step.truncated.clone(), step.final_obs["obs"].clone(), sampler._turns.state.clone())
+                (step.truncated.clone(), step.final_obs["obs"].clone(), sampler._inference.state.clone())
             )
             return step
 
@@ -335,7 +335,7 @@ def test_a_limit_is_followed_by_the_value_of_its_final_observation(monkeypatch, 
         sampler = stand.learner.sampler
         for _ in range(2):
             steps.clear()
-            assert sampler.serve()
+            assert sampler.run_inference()
             expected, by_final = sampler.rollout.fields["value"][:, :STEPS].clone(), 0
             for row in range(POLICIES * ROWS):
                 at = [t for t, (truncated, _, _) in enumerate(steps) if truncated[row]][-1:]
@@ -398,8 +398,8 @@ def test_the_estimate_of_memory_knows_all_that_a_row_has():
     with Stand([*OPTIONS, "--rows=512", "--model.core=gru"]) as stand:
         stand.batch()
         sampler, setup = stand.learner.sampler, stand.memory.learners[0]
-        finals, counted, rollout = sampler._finals, sampler._turns.rounds, sampler.rollout
+        final_obs, counted, rollout = sampler._final_obs, sampler._inference.rounds, sampler.rollout
         tensors = [*rollout.fields.values(), *rollout.obs.values(), rollout.final_value]
-        tensors += [*finals.obs.values(), finals._state, finals._at]
+        tensors += [*final_obs.obs.values(), final_obs._state, final_obs._at]
         tensors += [counted._stage, counted._goes_on, counted.sums, counted._spare]
         assert sum(x.nbytes for x in tensors) == pack_bytes(setup.config, setup.spec, setup.plan).rollouts

@@ -8,7 +8,7 @@ import pytest
 import torch
 from gymnasium.vector import AutoresetMode
 
-from pbt_rl.envs.registry import EnvOptions, make_resident
+from pbt_rl.envs.lookup import EnvOptions, make_resident
 from pbt_rl.envs.resident.tensors import SPECS
 from tests.helpers.pretend import DEVICE, pretend_device
 

@@ -15,7 +15,7 @@ from torch import nn
 from pbt_rl.cli import evaluate as command
 from pbt_rl.config import Config, LearnerConfig, ModelConfig
 from pbt_rl.envs.base import ActionSpec, default_shaping_source, private_step_arrays
-from pbt_rl.envs.registry import EnvOptions, evaluation_options, make_unit
+from pbt_rl.envs.lookup import EnvOptions, evaluation_options, make_vector_env
 from pbt_rl.errors import ConfigError
 from pbt_rl.play.evaluate import evaluate
 from pbt_rl.play.export import formats
@@ -28,7 +28,7 @@ from pbt_rl.record.saved import Source, read_config
 from tests.helpers.saved import saved_run
 
 MLP = ModelConfig(encoder="mlp", hidden=8, layers=1)
-BENT = replace(MLP, action_bounds="tanh", deviation="state", critic="separate")
+BENT = replace(MLP, action_bounds="tanh", action_std="state", critic="separate")
 EXACT = LearnerConfig(precision="float32")
 STEPS = 25
 
@@ -47,9 +47,11 @@ def episode(run, act, recurrent):
     """Compare a file with `load_policy` in an episode: act(inputs) -> (action, next state)."""
     policy = load_policy(run, greedy=True)
     env = policy.spec.env_id
-    unit = make_unit(env, 1, 3, evaluation_options(env, EnvOptions()), default_shaping_source(policy.spec))
-    out, memory, state, stack = private_step_arrays(unit.spec, 1), None, None, {}
-    unit.reset(out)
+    vector_env = make_vector_env(
+        env, 1, 3, evaluation_options(env, EnvOptions()), default_shaping_source(policy.spec)
+    )
+    out, memory, state, stack = private_step_arrays(vector_env.spec, 1), None, None, {}
+    vector_env.reset(out)
     taken = set()
     for _ in range(STEPS):
         obs = {name: x.copy() for name, x in out.obs.items()}
@@ -64,8 +66,8 @@ def episode(run, act, recurrent):
         action, state = act({**obs, "state_in": state} if recurrent else obs)
         np.testing.assert_allclose(action, expected, rtol=1e-4, atol=1e-4)
         taken.add(action.tobytes())
-        unit.step(expected, out)
-    unit.close()
+        vector_env.step(expected, out)
+    vector_env.close()
     return len(taken)
 
 

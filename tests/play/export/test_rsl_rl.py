@@ -24,7 +24,7 @@ WORDS = (
     " pbt.period-frames=400 pbt.min-episodes=1 pbt.replace-gap=0 learner.normalize-observations=yes"
     " learner.normalize-returns=yes learner.precision=float32"
 )
-STDS = ("--model.initial-deviation", "0.7", "0.3")
+STDS = ("--model.initial-std", "0.7", "0.3")
 OPTIONS = dict(word.split("=") for word in WORDS.split()) | {"rows": ROWS, "env-option": "limit=20"}
 
 
@@ -59,7 +59,7 @@ def by_hand(state, obs):
     return x
 
 
-def test_the_layers_give_the_members_actions_deviations_and_values(run, exported):
+def test_the_layers_give_the_members_actions_stds_and_values(run, exported):
     state, _, _ = exported
     policy, obs = load_policy(run, greedy=True, trust=True), observations()
     action, _ = policy(obs.numpy())
@@ -67,8 +67,8 @@ def test_the_layers_give_the_members_actions_deviations_and_values(run, exported
     np.testing.assert_allclose(mean.clamp(-2, 2).numpy(), action, atol=1e-6)
     first = torch.zeros(1, len(obs), dtype=torch.bool)
     params, value, _ = policy._pack.act({"obs": obs[None]}, torch.zeros(1, len(obs), 0), first)
-    deviation = state["actor_state_dict"]["distribution.log_std_param"].exp()
-    torch.testing.assert_close(deviation, 2 * params[0, 0, 1:].exp())
+    std = state["actor_state_dict"]["distribution.log_std_param"].exp()
+    torch.testing.assert_close(std, 2 * params[0, 0, 1:].exp())
     torch.testing.assert_close(by_hand(state["critic_state_dict"], obs)[:, 0], value[0], rtol=1e-4, atol=1e-4)
     assert state["optimizer_state_dict"]["param_groups"][0]["lr"] > 0
 
@@ -145,7 +145,7 @@ def test_the_checkpoint_of_rsl_rl_3_has_its_names(exported):
     [
         ("gym/CartPole-v1", {}, "not all continuous"),
         ("gym/Pendulum-v1", {"action_bounds": "tanh"}, "tanh"),
-        ("gym/Pendulum-v1", {"deviation": "state"}, "std"),
+        ("gym/Pendulum-v1", {"action_std": "state"}, "std"),
         ("gym/Pendulum-v1", {"core": "gru", "core_size": 8}, "it is recurrent"),
     ],
 )

@@ -182,7 +182,7 @@ def test_a_film_that_cannot_be_is_one_clear_error(monkeypatch):
 
 def test_games_need_opponents():
     with pytest.raises(ConfigError, match=r"evaluate-every-frames 9 .*opponents"):
-        check(Config(env="x/y", evaluate_every_frames=9), replace(SPEC, seats=2), None)
+        check(Config(env="x/y", evaluate_every_frames=9), replace(SPEC, agents=2), None)
 
 
 def test_results_that_were_recorded_late_are_kept_if_they_belong_before_the_checkpoint(tmp_path):

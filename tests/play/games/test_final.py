@@ -38,7 +38,7 @@ SPEC = EnvSpec("toy/x", {"obs": ArraySpec((1,), "float32")}, ActionSpec(nvec=(2,
         (5, {}, 1, ASKED_SECONDS),
         (None, {"mode": "serial"}, 7200, 0),
         (5, {"mode": "serial"}, 1, ASKED_SECONDS),
-        (5, {"seats": 2}, 7200, 0),
+        (5, {"agents": 2}, 7200, 0),
         (5, {"tasks": ("a", "b")}, 7200, 0),
     ],
 )
@@ -98,10 +98,10 @@ def run(tmp_path_factory):
 
 
 def test_a_run_names_the_best_by_them_and_eval_follows(run):
-    finals = {m.id: m.final["mean"] for m in run.members}
-    assert run.best.id == max(finals, key=lambda i: (finals[i], -i))
+    final_scores = {m.id: m.final["mean"] for m in run.members}
+    assert run.best.id == max(final_scores, key=lambda i: (final_scores[i], -i))
     assert [m.final["episodes"] for m in run.members] == [4, 4]
-    assert run.summary["random_play"] < max(finals.values()), "toy/identity is learned at once"
+    assert run.summary["random_play"] < max(final_scores.values()), "toy/identity is learned at once"
     assert find_saved(Source(run.folder), print).member == run.best.id
     other = 1 - run.best.id
     text = run.paths.summary.read_text()

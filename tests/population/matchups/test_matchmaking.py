@@ -18,35 +18,35 @@ def even(_slot, _other):
 
 @st.composite
 def crowds(draw):
-    """(scheme, slots, envs, units, seats) whose rows fill the seats."""
-    scheme, slots, seats = draw(st.sampled_from(SCHEMES)), draw(st.integers(1, 6)), draw(st.integers(2, 4))
-    envs = draw(st.integers(1, 4)) * (seats if scheme == "self" or slots * 2 % seats or slots == 1 else 2)
-    envs = envs if slots * envs % seats == 0 else envs * seats
-    return scheme, slots, envs, draw(st.integers(1, 3)), seats
+    """(scheme, slots, envs, vector envs, agents) whose rows fill the agents."""
+    scheme, slots, agents = draw(st.sampled_from(SCHEMES)), draw(st.integers(1, 6)), draw(st.integers(2, 4))
+    envs = draw(st.integers(1, 4)) * (agents if scheme == "self" or slots * 2 % agents or slots == 1 else 2)
+    envs = envs if slots * envs % agents == 0 else envs * agents
+    return scheme, slots, envs, draw(st.integers(1, 3)), agents
 
 
 @given(crowds(), st.integers(0, 3))
-def test_every_row_has_exactly_one_seat(crowd, seed):
-    scheme, slots, envs, units, seats = crowd
-    maker = Matchmaker(MatchupConfig(scheme=scheme), slots, envs, units, seats, seed)
+def test_every_row_has_exactly_one_agent(crowd, seed):
+    scheme, slots, envs, vector_envs, agents = crowd
+    maker = Matchmaker(MatchupConfig(scheme=scheme), slots, envs, vector_envs, agents, seed)
     for _ in range(3):
         row_UES = maker.next(even)
-        assert row_UES.shape == (units, slots * envs // seats, seats)
-        for unit in row_UES:
-            assert sorted(unit.ravel().tolist()) == list(range(slots * envs))
+        assert row_UES.shape == (vector_envs, slots * envs // agents, agents)
+        for vector_env in row_UES:
+            assert sorted(vector_env.ravel().tolist()) == list(range(slots * envs))
 
 
 @given(st.integers(2, 7), st.integers(1, 4), st.sampled_from(SCHEMES[1:]), st.integers(0, 5))
-def test_with_two_seats_no_member_plays_itself(slots, half, scheme, seed):
+def test_with_two_agents_no_member_plays_itself(slots, half, scheme, seed):
     maker = Matchmaker(MatchupConfig(scheme=scheme), slots, 2 * half, 2, 2, seed)
     slot_UES = maker.next(even) // (2 * half)
     assert (slot_UES[..., 0] != slot_UES[..., 1]).all()
 
 
 @given(st.integers(2, 4), st.integers(1, 4), st.integers(2, 4))
-def test_self_play_seats_one_member(slots, games, seats):
-    maker = Matchmaker(MatchupConfig(scheme="self"), slots, games * seats, 2, seats, 0)
-    slot_UES = maker.next(even) // (games * seats)
+def test_self_play_has_one_member(slots, games, agents):
+    maker = Matchmaker(MatchupConfig(scheme="self"), slots, games * agents, 2, agents, 0)
+    slot_UES = maker.next(even) // (games * agents)
     assert (slot_UES == slot_UES[..., :1]).all()
 
 
@@ -72,13 +72,13 @@ def test_prioritised_prefers_opponents_that_are_hard_to_beat():
     assert min(played[0, 1], played[0, 2]) > 0
 
 
-def test_equal_seeds_make_equal_matchups_and_seats_are_mixed():
+def test_equal_seeds_make_equal_matchups_and_agents_are_mixed():
     makers = [Matchmaker(MatchupConfig(scheme="random"), 4, 8, 2, 2, seed) for seed in (0, 0, 1)]
     one, same, other = (np.stack([maker.next(even) for _ in range(4)]) for maker in makers)
     np.testing.assert_array_equal(one, same)
     assert (one != other).any()
-    first_seats = (one[..., 0] // 8).ravel()
-    assert min(np.bincount(first_seats, minlength=4)) > 0.5 * len(first_seats) / 4
+    first_agents = (one[..., 0] // 8).ravel()
+    assert min(np.bincount(first_agents, minlength=4)) > 0.5 * len(first_agents) / 4
 
 
 def test_mistakes_are_refused():

@@ -1,4 +1,4 @@
-"""Whole runs of environments with several seats, and games against others afterwards."""
+"""Whole runs of environments with several agents, and games against others afterwards."""
 
 import json
 import os
@@ -12,8 +12,8 @@ from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec, private_step_arrays
 from pbt_rl.errors import ConfigError
 from pbt_rl.plan import Machine, make_plan
 from pbt_rl.play.member import RandomPlayer
-from pbt_rl.population.matchups.against import play_games, rows_of_seats, wilson
-from pbt_rl.population.matchups.run import check_seats
+from pbt_rl.population.matchups.against import play_games, rows_of_agents, wilson
+from pbt_rl.population.matchups.run_matchups import check_agents
 from pbt_rl.run.resolved import ResolvedRun
 from tests.helpers.runs import PROGRESS, start, train
 
@@ -83,8 +83,8 @@ def test_an_asynchronous_run_with_a_killed_actor_and_replacements_learns_its_own
     matchups = run.events("matchup")
     assert [event["matchup_version"] for event in matchups] == list(range(1, len(matchups) + 1))
     assert len(matchups) > 4
-    seats = np.array([event["games"] for event in matchups]).sum(2)
-    assert (seats == seats[0, 0]).all(), "everybody sits in equally many seats, always"
+    agents = np.array([event["games"] for event in matchups]).sum(2)
+    assert (agents == agents[0, 0]).all(), "every member plays equally many agents"
     assert start(tmp_path, "audit", "runs/x").wait() == 0
 
 
@@ -132,7 +132,7 @@ def test_games_against_others(pbt_rl, played, monkeypatch, against):
     )
     code, out, err = pbt_rl("eval", "runs/x", "--episodes", "21", "--against", against)
     assert (code, err) == (0, "")
-    assert "22 games of pettingzoo/tictactoe_v3" in out, "both seats equally often"
+    assert "22 games of pettingzoo/tictactoe_v3" in out, "as both agents equally often"
     win, draw, loss = (int(word) for word in out.split("win ")[1].replace(",", "").split()[0:5:2])
     assert win + draw + loss == 22
 
@@ -162,9 +162,9 @@ def test_opponents_that_are_not_there(pbt_rl, played, monkeypatch, against, said
 
 
 class Higher:
-    """A unit of games of three seats in which the highest action wins; each game is one step."""
+    """A vector env of games of three agents in which the highest action wins; each game is one step."""
 
-    spec = EnvSpec("test/higher", {"obs": ArraySpec((1,), "float32")}, ActionSpec(nvec=(9,)), seats=3)
+    spec = EnvSpec("test/higher", {"obs": ArraySpec((1,), "float32")}, ActionSpec(nvec=(9,)), agents=3)
 
     def __init__(self, games):
         self.rows = games * 3
@@ -199,14 +199,14 @@ def test_who_wins(own, others, result):
     assert games.others == (3.5,) * 9
 
 
-def test_the_player_sits_in_every_seat():
-    own, others = rows_of_seats(4, 2)
+def test_the_player_plays_every_agent():
+    own, others = rows_of_agents(4, 2)
     assert own == [0, 3, 4, 7]
     assert sorted(own + others) == list(range(8))
 
 
 def test_a_random_player_keeps_to_the_mask():
-    spec = EnvSpec("test/x", {"action_mask": ArraySpec((5,), "uint8")}, ActionSpec(nvec=(2, 3)), seats=2)
+    spec = EnvSpec("test/x", {"action_mask": ArraySpec((5,), "uint8")}, ActionSpec(nvec=(2, 3)), agents=2)
     step = private_step_arrays(spec, 400)
     step.obs["action_mask"][:] = [0, 1, 1, 0, 1]
     step.obs["action_mask"][0] = 0
@@ -233,12 +233,14 @@ HERE = Machine(2, 0)
         (2, "self", "plays all agents itself"),
     ],
 )
-def test_rows_that_do_not_fill_the_seats(policies, scheme, said):
-    config = Config(env="x/y", envs_per_unit=3, num_policies=policies, matchup=MatchupConfig(scheme=scheme))
-    with pytest.raises(ConfigError, match=rf"--envs-per-unit 3 .*{said}"):
-        check_seats(config, 2, make_plan(config, HERE, 2))
-    fits = Config(env="x/y", envs_per_unit=3, num_policies=2)
-    check_seats(fits, 2, make_plan(fits, HERE, 2))
+def test_rows_that_do_not_fill_the_agents(policies, scheme, said):
+    config = Config(
+        env="x/y", envs_per_vector_env=3, num_policies=policies, matchup=MatchupConfig(scheme=scheme)
+    )
+    with pytest.raises(ConfigError, match=rf"--envs-per-vector-env 3 .*{said}"):
+        check_agents(config, 2, make_plan(config, HERE, 2))
+    fits = Config(env="x/y", envs_per_vector_env=3, num_policies=2)
+    check_agents(fits, 2, make_plan(fits, HERE, 2))
 
 
 @pytest.mark.parametrize(

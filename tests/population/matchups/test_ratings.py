@@ -15,7 +15,7 @@ GAMES = st.lists(GAME, max_size=30)
 
 
 def slow_elo(games, k):
-    """One pair of seats after the other; all points of a game are added when it is over."""
+    """One pair of agents after the other; all points of a game are added when it is over."""
     rating = dict.fromkeys(range(4), START)
     for game in games:
         points = dict.fromkeys(rating, 0.0)

@@ -13,8 +13,8 @@ from pbt_rl.cli.runs import run as command
 from pbt_rl.cli.runs import table
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
-from pbt_rl.record.claim import claim_run_folder
 from pbt_rl.record.journal import Journal
+from pbt_rl.record.run_lock import lock_run_folder
 from pbt_rl.report.listing import RunRow, list_runs
 from tests.helpers.mangle import mangled
 from tests.helpers.runs import python
@@ -37,10 +37,10 @@ def ends(*objectives):
 
 
 def write(out, name, *, ended=None, summary=None, checkpoint=False, changed=NOW, events=()):
-    claim = claim_run_folder(Config("toy/identity", num_policies=2, name=name, out=out))
-    claim.started()
-    claim.release(failed=False)
-    folder = claim.folder
+    locked = lock_run_folder(Config("toy/identity", num_policies=2, name=name, out=out))
+    locked.started()
+    locked.release(failed=False)
+    folder = locked.folder
     with closing(Journal(folder.journal)) as journal:
         journal.start({}, 0, {})
         journal.write("progress", 1000, members=members(1.0, 2.5))
@@ -81,14 +81,14 @@ def test_the_states_of_runs(tmp_path):
     emptied = write(tmp_path, "emptied", checkpoint=True)
     emptied.journal.write_bytes(b"")
     running = write(tmp_path, "running", ended="frames", summary="frames")
-    claim = claim_run_folder(Config("toy/identity", num_policies=2, name="running", out=tmp_path))
-    assert claim.folder.path == running.path
+    locked = lock_run_folder(Config("toy/identity", num_policies=2, name="running", out=tmp_path))
+    assert locked.folder.path == running.path
     (tmp_path / "no-run").mkdir()
     (tmp_path / ".hidden").mkdir()
     (tmp_path / ".hidden" / "config.json").touch()
     (tmp_path / "file").touch()
     rows = {row.name: row for row in list_runs(tmp_path)}
-    claim.release(failed=False)
+    locked.release(failed=False)
     names = {
         "ended": "frames no-summary reached",
         "broken: journal.jsonl is empty": "emptied",
@@ -201,7 +201,7 @@ def test_a_table_fits_a_terminal_and_names_cannot_command_it():
 
 def test_the_command(tmp_path, capsys):
     write(tmp_path, "demo", ended="frames", summary="frames")
-    held = claim_run_folder(Config("toy/identity", name="demo", out=tmp_path, overwrite=True))
+    held = lock_run_folder(Config("toy/identity", name="demo", out=tmp_path, overwrite=True))
     assert command([str(tmp_path)]) == 0
     header, row, aside = capsys.readouterr().out.splitlines()
     assert header.split() == ["name", "env", "members", "frames", "best", "age", "state"]

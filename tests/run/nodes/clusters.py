@@ -13,9 +13,9 @@ from ray.cluster_utils import Cluster
 ROOT = Path(__file__).resolve().parents[3]
 STORE_BYTES = 100_000_000
 OPTIONS = (
-    "--env=toy/shaped --num-policies=4 --actors=2 --units-per-actor=1 --envs-per-unit=4 --learner.rollout=16"
-    " --learner.batch=128 --no-figures --pbt.start-frames=2000 --pbt.period-frames=2000 --pbt.min-episodes=2"
-    " --train-for-frames=100000000 --learner-timeout-seconds=120"
+    "--env=toy/shaped --num-policies=4 --actors=2 --vector-envs-per-actor=1 --envs-per-vector-env=4"
+    " --learner.rollout=16 --learner.batch=128 --no-figures --pbt.start-frames=2000 --pbt.period-frames=2000"
+    " --pbt.min-episodes=2 --train-for-frames=100000000 --learner-timeout-seconds=120"
 )
 
 

@@ -1,4 +1,4 @@
-"""A cluster without processes: nodes come and go as a test says, hosts answer what it has put into them."""
+"""A cluster without processes: nodes come and go as a test says, workers answer what it has put into them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from pbt_rl.actors.store import StatePool
 from pbt_rl.config.command import parse_train
-from pbt_rl.run.nodes.engine import Answer, Node
+from pbt_rl.run.nodes.backend import Answer, Node
 from pbt_rl.run.nodes.fleet import NodeFleet
-from pbt_rl.run.nodes.host import PackHost
+from pbt_rl.run.nodes.node_worker import NodeWorker
 from pbt_rl.run.nodes.plan import cluster_run
 from tests.helpers.plans import fresh
 
@@ -17,66 +17,66 @@ LAYOUT = (("param", "<f4", (3,)),)
 
 
 @dataclass(eq=False)
-class FakeHost:
-    """What a host was asked, and what it answers next: a list of Heard, or an exception."""
+class FakeWorker:
+    """What a worker was asked, and what it answers next: a list of Heard, or an exception."""
 
     place: object
-    turns: list = field(default_factory=list)
+    requests: list = field(default_factory=list)
     answers: list = field(default_factory=list)
     ended: bool = False
 
 
 @dataclass
-class FakeEngine:
-    """See Engine."""
+class FakeBackend:
+    """See Backend."""
 
     alive: dict[str, Node] = field(default_factory=dict)
-    hosts: list[FakeHost] = field(default_factory=list)
+    workers: list[FakeWorker] = field(default_factory=list)
     silent: set = field(default_factory=set)
-    """Hosts whose calls never end."""
+    """Workers whose calls never end."""
 
     @classmethod
-    def of(cls, *names: str, cpus=2.0, gpus=0) -> FakeEngine:
+    def of(cls, *names: str, cpus=2.0, gpus=0) -> FakeBackend:
         return cls({name: Node(name, cpus, gpus) for name in names})
 
     def nodes(self):
         return dict(self.alive)
 
     def start(self, place):
-        self.hosts.append(FakeHost(place))
-        return self.hosts[-1]
+        self.workers.append(FakeWorker(place))
+        return self.workers[-1]
 
-    def call(self, host, turn):
-        host.turns.append(turn)
-        return (host, turn.number, len(host.turns))
+    def call(self, worker, request):
+        worker.requests.append(request)
+        return (worker, request.number, len(worker.requests))
 
     def wait(self, calls, _patience_seconds):
         return [call for call in calls if call[0] not in self.silent]
 
     def result(self, call):
-        host, number, _ = call
+        worker, number, _ = call
         if number == 0:
             return None
-        given = host.answers.pop(0) if host.answers else []
+        given = worker.answers.pop(0) if worker.answers else []
         if isinstance(given, Exception):
             raise given
         return Answer(tuple(given), 1.0, 0.0)
 
-    def end(self, hosts, _patience_seconds):
-        for host in hosts:
-            host.ended = True
+    def end(self, workers, _patience_seconds):
+        for worker in workers:
+            worker.ended = True
 
     def close(self):
         pass
 
-    def on(self, node: str) -> FakeHost:
-        """Return the last host of a node."""
-        return next(host for host in reversed(self.hosts) if host.place.node == node)
+    def on(self, node: str) -> FakeWorker:
+        """Return the last worker of a node."""
+        return next(worker for worker in reversed(self.workers) if worker.place.node == node)
 
 
 @dataclass
-class InProcessEngine:
-    """A cluster whose hosts live in this process, and carry a turn out when they are waited for."""
+class InProcessBackend:
+    """A cluster whose workers live in this process, and carry a request out when they are waited for."""
 
     alive: dict[str, Node]
     calls: dict = field(default_factory=dict)
@@ -85,30 +85,30 @@ class InProcessEngine:
         return dict(self.alive)
 
     def start(self, _place):
-        return PackHost()
+        return NodeWorker()
 
-    def call(self, host, turn):
+    def call(self, worker, request):
         call = object()
-        self.calls[call] = (host, pickle.dumps(turn, protocol=5))
+        self.calls[call] = (worker, pickle.dumps(request, protocol=5))
         return call
 
     def wait(self, calls, _patience_seconds):
         return [*calls]
 
     def result(self, call):
-        host, turn = self.calls.pop(call)
-        return pickle.loads(pickle.dumps(host.turn(pickle.loads(turn))))
+        worker, request = self.calls.pop(call)
+        return pickle.loads(pickle.dumps(worker.execute(pickle.loads(request))))
 
-    def end(self, hosts, _patience_seconds):
-        for host in hosts:
-            host.close()
+    def end(self, workers, _patience_seconds):
+        for worker in workers:
+            worker.close()
 
     def close(self):
         pass
 
 
-def make_fleet(engine: FakeEngine, *options: str) -> NodeFleet:
+def make_fleet(backend: FakeBackend, *options: str) -> NodeFleet:
     words = "--env=toy/shaped --num-policies=4 --nodes=ray --devices=cpu,cpu --actors=2"
     config = parse_train([*words.split(), *options])
-    run = cluster_run(config, engine.nodes())
-    return NodeFleet(engine, run, fresh(run), (), StatePool(LAYOUT))
+    run = cluster_run(config, backend.nodes())
+    return NodeFleet(backend, run, fresh(run), (), StatePool(LAYOUT))

@@ -131,7 +131,7 @@ def test_serial_mode_makes_the_same_run_as_on_one_machine(nodes, tmp_path):
     over = parse_train([*options, "--name=over", f"--nodes=ray:{nodes.address}", "--copy-seconds=1"])
     assert train(here) == 0
     with connected(over) as cluster:
-        assert train_on(Watched(cluster.engine), over) == 0
+        assert train_on(Watched(cluster.backend), over) == 0
     assert serial.record(tmp_path / "here") == serial.record(tmp_path / "over")
     assert serial.weights(tmp_path / "here") == serial.weights(tmp_path / "over")
     found = FLEETS[-1].replacements

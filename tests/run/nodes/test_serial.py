@@ -3,10 +3,10 @@
 import pytest
 
 from pbt_rl.config.command import parse_train
-from pbt_rl.run.nodes.engine import Node
+from pbt_rl.run.nodes.backend import Node
 from pbt_rl.run.train import train_on
 from tests.helpers.serial import OPTIONS, record, weights
-from tests.run.nodes.fakes import InProcessEngine
+from tests.run.nodes.fakes import InProcessBackend
 from tests.run.nodes.watched import FLEETS, Watched
 
 pytestmark = pytest.mark.long
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.long
 def runs(tmp_path_factory):
     """A run of two packs on one machine, and the same over two nodes."""
     out = tmp_path_factory.mktemp("serial")
-    cluster = Watched(InProcessEngine({name: Node(name, 1.0, 0) for name in "ab"}))
+    cluster = Watched(InProcessBackend({name: Node(name, 1.0, 0) for name in "ab"}))
 
     def run(name, *options, over=None):
         noisy = ("--pbt.replace-errors=0", "--pbt.replace-gap=0")  # any lead replaces

@@ -75,7 +75,7 @@ class Watched(OverNodes):
 
     def fleet(self, resolved, start, matchups, pool):
         """See OverNodes."""
-        FLEETS.append(WatchedFleet(self.engine, resolved, start, matchups, pool))
+        FLEETS.append(WatchedFleet(self.backend, resolved, start, matchups, pool))
         return FLEETS[-1]
 
 

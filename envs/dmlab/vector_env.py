@@ -233,8 +233,8 @@ def recipe(name: str) -> dict[str, object]:
         "hypers.gae_lambda": 1.0,  # as in IMPALA's V-trace
         # A Lab takes a core and 190 to 420 MB. So there are few rows, and no second vector env that a slow one would
         # delay.
-        "units_per_actor": 1,
-        "envs_per_unit": 2,
+        "vector_envs_per_actor": 1,
+        "envs_per_vector_env": 2,
         "actor_timeout_seconds": STEP_SECONDS,
         "train_for_frames": 10_000_000_000 if name == ALL else 1_000_000_000,
         # With tasks, evaluation rounds of one episode of each task.
@@ -263,7 +263,7 @@ class TaskScheduler:
         return min(self._spent, key=self._spent.__getitem__)
 
 
-class LabUnit:
+class LabVectorEnv:
     """R Labs. Equal seeds give equal episodes; equal steps only without background resets.
 
     Levels with BOTS are not reproducible because the engine's bots are not.
@@ -289,7 +289,7 @@ class LabUnit:
         shared, *separate = np.random.SeedSequence(seed).spawn(1 + rows)
         self._rngs = [np.random.default_rng(each) for each in separate]
         order = np.random.default_rng(shared).permutation(len(self._scripts)).tolist()
-        spread = 0 if options.one_level_per_unit else len(order)
+        spread = 0 if options.one_level_per_vector_env else len(order)
         starts = [row * spread // rows for row in range(rows)]
         self._schedulers = [TaskScheduler(order[start:] + order[:start]) for start in starts]
 
@@ -417,17 +417,21 @@ def _cannot(name: str, error: LabError) -> EnvSetupError:
 
 def for_tests(options: DmlabOptions) -> DmlabOptions:
     """Return the options of evaluations: test levels and maps, shared among the rows; equal seeds give equal steps."""
-    return replace(options, test=True, background_resets=False, level_seeds=0, one_level_per_unit=False)
+    return replace(options, test=True, background_resets=False, level_seeds=0, one_level_per_vector_env=False)
 
 
-def _make_unit(name: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource) -> LabUnit:
-    return LabUnit(name, rows, seed, options.of(DmlabOptions), options.keywords, shaping, options.first_row)
+def _make_vector_env(
+    name: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource
+) -> LabVectorEnv:
+    return LabVectorEnv(
+        name, rows, seed, options.of(DmlabOptions), options.keywords, shaping, options.first_row
+    )
 
 
 BACKEND = Backend(
     names=names,
     probe=lambda name, options: probe(name, options.of(DmlabOptions), options.keywords),
-    make_unit=_make_unit,
+    make_vector_env=_make_vector_env,
     recipe=lambda name, _options: recipe(name),
     for_evaluation=lambda options: options.with_family(for_tests(options.of(DmlabOptions))),
     shown=lambda name, options: (  # with the `_train` or `_test` suffix that is in use
@@ -436,5 +440,5 @@ BACKEND = Backend(
     unreproducible=unreproducible,
     step_seconds=STEP_SECONDS,
     begins="creating environments; compiling maps takes a minute or more the first time",
-    film=lambda *of: (_make_unit(*of), FRAMES_PER_SECOND),
+    film=lambda *of: (_make_vector_env(*of), FRAMES_PER_SECOND),
 )

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
-from .base import Unit
+from .base import VectorEnv
 
 AT_ONCE_SECONDS = 8.0
 """Seconds from an actor's start in which missing rows are made without a pause. It continues until the learner first
@@ -24,25 +24,25 @@ Most steps of an incomplete vector env are discarded but cost the learner as muc
 
 
 @runtime_checkable
-class Grows(Protocol):
+class LazilyConstructed(Protocol):
     """Vector env with lazy construction: it starts with some rows and adds the others while it runs.
 
     A missing row delivers `first` in every step, so its steps are ignored.
     """
 
     @property
-    def grows(self) -> bool:
+    def incomplete(self) -> bool:
         """Check whether rows are missing."""
 
-    def grow(self) -> None:
+    def construct_more(self) -> None:
         """Make some of the missing rows, between two steps."""
 
 
-class Growth:
+class LazyConstruction:
     """Schedule by which an actor makes missing rows: first without pauses, later between steps."""
 
-    def __init__(self, units: Sequence[Unit]) -> None:
-        self._units: list[object] = list(units)
+    def __init__(self, vector_envs: Sequence[VectorEnv]) -> None:
+        self._vector_envs: list[object] = list(vector_envs)
         self._from = time.monotonic()
         """Time at which the next missing rows are due."""
         self._at_once_until = self._from + AT_ONCE_SECONDS
@@ -57,8 +57,8 @@ class Growth:
 
     def steps(self, number: int) -> bool:
         """Check whether to step a vector env now: the first starts incomplete, others when complete."""
-        unit = self._units[number]
-        return number == 0 or not (isinstance(unit, Grows) and unit.grows)
+        vector_env = self._vector_envs[number]
+        return number == 0 or not (isinstance(vector_env, LazilyConstructed) and vector_env.incomplete)
 
     def note_answer(self) -> None:
         """Record the learner's first answer."""
@@ -66,14 +66,14 @@ class Growth:
         if not self._at_once(now := time.monotonic()):
             self._from = now + STEPS_AT_FIRST_SECONDS
 
-    def turn(self) -> bool:
+    def iterate(self) -> bool:
         """Make some missing rows of a vector env, if they are due."""
         began = time.monotonic()
-        unit = self._next_one() if began >= self._from else None
-        if unit is None:
+        vector_env = self._next_one() if began >= self._from else None
+        if vector_env is None:
             return False
-        share = STEPS_OF_A_PART if unit is self._units[0] else STEPS_OF_A_WHOLE
-        unit.grow()
+        share = STEPS_OF_A_PART if vector_env is self._vector_envs[0] else STEPS_OF_A_WHOLE
+        vector_env.construct_more()
         now = time.monotonic()
         if not self._at_once(now):
             self._from = now + (STEPS_AT_FIRST_SECONDS if self._at_once(began) else share * (now - began))
@@ -82,5 +82,12 @@ class Growth:
     def _at_once(self, now: float) -> bool:
         return not self._answered or now < self._at_once_until
 
-    def _next_one(self) -> Grows | None:
-        return next((unit for unit in self._units if isinstance(unit, Grows) and unit.grows), None)
+    def _next_one(self) -> LazilyConstructed | None:
+        return next(
+            (
+                vector_env
+                for vector_env in self._vector_envs
+                if isinstance(vector_env, LazilyConstructed) and vector_env.incomplete
+            ),
+            None,
+        )

@@ -6,7 +6,7 @@ the old folder aside, and deletes it at the first report of the new run:
     runs/.demo.new.1f3a        under construction; renamed once it is locked and has a config
     runs/.demo.replaced.1f3a   the old run; restored if the new one fails before that report
 
-A killed process leaves such a folder behind. The next claim of the name deletes the first kind and reports the second.
+A killed process leaves such a folder behind. The next run of the name deletes the first kind and reports the second.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def _lock(file: int, kind: int) -> bool:
 NEW, REPLACED = "new", "replaced"
 
 
-class ClaimedRun:
+class LockedRun:
     """A run's folder that only this process writes, until `release` or the end of the process."""
 
     def __init__(self, config: Config, folder: RunFolder, lock: FolderLock, *, existing: bool) -> None:
@@ -196,8 +196,8 @@ class ClaimedRun:
         return problem
 
 
-def claim_run_folder(config: Config) -> ClaimedRun:
-    """Claim the folder of a run. A new one is created with its config; an existing one is locked and left unchanged.
+def lock_run_folder(config: Config) -> LockedRun:
+    """Lock the folder of a run. A new one is created with its config; an existing one is locked and left unchanged.
 
     With `overwrite` an existing run is moved aside for a new one. Raises ConfigError if another process writes the run,
     if the path is not a run, or if the folder cannot be written. Everything is then unchanged.
@@ -208,24 +208,24 @@ def claim_run_folder(config: Config) -> ClaimedRun:
         raise ConfigError(f"--out {config.out} cannot be written: Not a directory")
     try:
         config.out.mkdir(parents=True, exist_ok=True)
-        claim = None
-        while claim is None:
+        locked = None
+        while locked is None:
             named = dataclasses.replace(config, name=config.name or made_name(config))
             folder = RunFolder(config.out / str(named.name))
             notes = _recover(folder.path)
-            claim = _claim(named, folder)
+            locked = _lock_named(named, folder)
     except OSError as error:
         if made_out:
             with contextlib.suppress(OSError):
                 config.out.rmdir()
         raise ConfigError(f"--out {config.out} cannot be written: {error.strerror or error}") from error
-    claim.notes += notes
-    claim.made_out = made_out
-    return claim
+    locked.notes += notes
+    locked.made_out = made_out
+    return locked
 
 
-def _claim(config: Config, folder: RunFolder) -> ClaimedRun | None:
-    """Claim a folder. None if another process has just taken the name."""
+def _lock_named(config: Config, folder: RunFolder) -> LockedRun | None:
+    """Lock a folder. None if another process has just taken the name."""
     path, name = folder.path, config.name
     if not os.path.lexists(path):
         return _make(config, folder)
@@ -244,25 +244,25 @@ def _claim(config: Config, folder: RunFolder) -> ClaimedRun | None:
             f"--name {name}: {path} is being written by {held}; choose another name, or end that process first"
         ) from held
     if not config.overwrite:
-        return ClaimedRun(config, folder, lock, existing=True)
+        return LockedRun(config, folder, lock, existing=True)
     try:
         aside = path.rename(_hidden(path, REPLACED))
         try:
-            claim = _make(config, folder)
+            locked = _make(config, folder)
         except OSError:
             aside.rename(path)
             raise
     except OSError:
         lock.release()
         raise
-    if claim is None:
+    if locked is None:
         lock.release()
     else:
-        claim.set_aside(aside, lock)
-    return claim
+        locked.set_aside(aside, lock)
+    return locked
 
 
-def _make(config: Config, folder: RunFolder) -> ClaimedRun | None:
+def _make(config: Config, folder: RunFolder) -> LockedRun | None:
     """Create a new folder with lock and config, then rename it. None if the name has been taken in the meantime."""
     made = _hidden(folder.path, NEW)
     made.mkdir()
@@ -279,7 +279,7 @@ def _make(config: Config, folder: RunFolder) -> ClaimedRun | None:
         if error.errno in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
             return None
         raise
-    return ClaimedRun(config, folder, lock, existing=False)
+    return LockedRun(config, folder, lock, existing=False)
 
 
 def _recover(path: Path) -> list[str]:

@@ -26,12 +26,12 @@ from .base import (
     ArraySpec,
     EnvSpec,
     FamilyOptions,
+    FollowsMatchups,
     MatchupSource,
     SavesState,
-    Seated,
     ShapingSource,
     StepArrays,
-    Unit,
+    VectorEnv,
     cpu_clock,
 )
 from .family import Backend, EnvOptions, Family, RawEnv, load_backend
@@ -47,29 +47,29 @@ def with_last(spec: EnvSpec) -> EnvSpec:
     return replace(spec, obs={**spec.obs, LAST: ArraySpec((numbers + 1,), "float32")})
 
 
-class LastUnit:
+class LastActionVectorEnv:
     """Wrapper that writes LAST: one-hot last choices, unchanged continuous components, then the reward.
 
     The reward is the learner's, clipped to -1..1. All are zero at the start of an episode.
     """
 
-    def __init__(self, unit: Unit) -> None:
-        assert LAST not in unit.spec.obs, "the environment already returns the last action and reward"
-        self._unit = unit
-        self.spec, self.rows = with_last(unit.spec), unit.rows
-        self.cpu_ns = cpu_clock(unit)
-        nvec = unit.spec.action.nvec
+    def __init__(self, vector_env: VectorEnv) -> None:
+        assert LAST not in vector_env.spec.obs, "the environment already returns the last action and reward"
+        self._vector_env = vector_env
+        self.spec, self.rows = with_last(vector_env.spec), vector_env.rows
+        self.cpu_ns = cpu_clock(vector_env)
+        nvec = vector_env.spec.action.nvec
         self._starts_A = np.cumsum((0, *nvec[:-1])) if nvec else np.zeros(0, np.int64)
         self._choices = sum(nvec)
         self._every_row = np.arange(self.rows)[:, None]
         self._given: StepArrays | None = None
 
     def reset(self, out: StepArrays) -> None:
-        self._unit.reset(self._inner_of(out))
+        self._vector_env.reset(self._inner_of(out))
         out.obs[LAST][:] = 0
 
     def step(self, action: NDArray[Any], out: StepArrays) -> None:
-        self._unit.step(action, self._inner_of(out))
+        self._vector_env.step(action, self._inner_of(out))
         last = out.obs[LAST]
         last[:] = 0
         discrete = len(self._starts_A)
@@ -86,19 +86,21 @@ class LastUnit:
         return self._inner
 
     def close(self) -> None:
-        self._unit.close()
+        self._vector_env.close()
 
     def follow(self, matchups: MatchupSource) -> None:
-        assert isinstance(self._unit, Seated), "only vector envs with several agents follow matchups"
-        self._unit.follow(matchups)
+        assert isinstance(self._vector_env, FollowsMatchups), (
+            "only vector envs with several agents follow matchups"
+        )
+        self._vector_env.follow(matchups)
 
     def save_state(self) -> dict[str, Any] | None:
         """Return the inner state; this wrapper's own state is in the observation that was delivered."""
-        return self._unit.save_state() if isinstance(self._unit, SavesState) else None
+        return self._vector_env.save_state() if isinstance(self._vector_env, SavesState) else None
 
     def restore_state(self, state: dict[str, Any]) -> None:
-        assert isinstance(self._unit, SavesState)
-        self._unit.restore_state(state)
+        assert isinstance(self._vector_env, SavesState)
+        self._vector_env.restore_state(state)
 
 
 FAMILIES: registry.Registry[Family] = registry.FAMILIES
@@ -132,10 +134,12 @@ def probe(env_id: str, options: EnvOptions) -> EnvSpec:
     return with_critic(spec, options.critic_only)
 
 
-def make_unit(env_id: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource) -> Unit:
+def make_vector_env(
+    env_id: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource
+) -> VectorEnv:
     """Make one vector env of R rows. Equal seeds give equal vector envs, different seeds different ones."""
     backend, name = backend_of(env_id, options)
-    return seeing(backend.make_unit(name, rows, seed, options, shaping), options)
+    return seeing(backend.make_vector_env(name, rows, seed, options, shaping), options)
 
 
 def make_resident(env_id: str, rows: int, seed: int, device: str, options: EnvOptions) -> Any:
@@ -170,9 +174,13 @@ def shown_name(env_id: str, options: EnvOptions) -> str:
     return env_id if shown == name else f"{env_id.partition('/')[0]}/{shown}"
 
 
-def seeing(unit: Unit, options: EnvOptions) -> Unit:
+def seeing(vector_env: VectorEnv, options: EnvOptions) -> VectorEnv:
     """Wrap a vector env to add the observations that the options request."""
-    return LastUnit(unit) if options.last_action_reward and LAST not in unit.spec.obs else unit
+    return (
+        LastActionVectorEnv(vector_env)
+        if options.last_action_reward and LAST not in vector_env.spec.obs
+        else vector_env
+    )
 
 
 def plugins() -> dict[str, EntryPoint]:

@@ -12,24 +12,24 @@ import pytest
 
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
-from pbt_rl.record.claim import REPLACED, FolderLock, Held, claim_run_folder, is_held
 from pbt_rl.record.folder import config_from_json
+from pbt_rl.record.run_lock import REPLACED, FolderLock, Held, is_held, lock_run_folder
 
 CONFIG = Config("toy/identity", num_policies=3, name="demo")
 
 
-def claimed(out, **changes):
-    return claim_run_folder(replace(CONFIG, out=out, **changes))
+def locked_run(out, **changes):
+    return lock_run_folder(replace(CONFIG, out=out, **changes))
 
 
 def old_run(out):
     """A run that has ended, with weights."""
-    claim = claimed(out)
-    claim.started()
-    weights = claim.folder.checkpoints / "policy_00.safetensors"
+    locked = locked_run(out)
+    locked.started()
+    weights = locked.folder.checkpoints / "policy_00.safetensors"
     weights.parent.mkdir()
     weights.write_bytes(b"old")
-    assert claim.release(failed=False) == ""
+    assert locked.release(failed=False) == ""
     return weights
 
 
@@ -71,22 +71,22 @@ def killed(action):
 
 
 def test_a_new_folder_holds_the_config_that_made_it(tmp_path):
-    claim = claimed(tmp_path / "new" / "runs")
-    assert claim.folder.path == tmp_path / "new" / "runs" / "demo"
-    assert claim.config == replace(CONFIG, out=tmp_path / "new" / "runs")
-    assert config_from_json(json.loads(claim.folder.config.read_text())) == claim.config
-    assert (claim.existing, claim.notes) == (False, [])
-    assert is_held(claim.folder.path)
-    claim.started()
-    assert claim.release(failed=False) == ""
-    assert claim.release(failed=True) == "", "may be called twice"
-    assert not is_held(claim.folder.path)
-    assert claim.folder.config.is_file()
-    claimed(tmp_path / "runs").release(failed=True)
+    locked = locked_run(tmp_path / "new" / "runs")
+    assert locked.folder.path == tmp_path / "new" / "runs" / "demo"
+    assert locked.config == replace(CONFIG, out=tmp_path / "new" / "runs")
+    assert config_from_json(json.loads(locked.folder.config.read_text())) == locked.config
+    assert (locked.existing, locked.notes) == (False, [])
+    assert is_held(locked.folder.path)
+    locked.started()
+    assert locked.release(failed=False) == ""
+    assert locked.release(failed=True) == "", "may be called twice"
+    assert not is_held(locked.folder.path)
+    assert locked.folder.config.is_file()
+    locked_run(tmp_path / "runs").release(failed=True)
     assert names(tmp_path) == ["new"], "what fails before its first report leaves nothing"
-    claim = claimed(tmp_path / "runs")
-    claim.started()
-    claim.release(failed=True)
+    locked = locked_run(tmp_path / "runs")
+    locked.started()
+    locked.release(failed=True)
     assert names(tmp_path / "runs") == ["demo"]
 
 
@@ -98,66 +98,68 @@ def test_a_new_folder_holds_the_config_that_made_it(tmp_path):
     ],
 )
 def test_a_run_without_a_name_is_named_after_its_environment_and_the_time(tmp_path, env, name):
-    claim = claimed(tmp_path, name=None, env=env)
-    assert claim.folder.path.name == claim.config.name
-    assert claim.config.name.startswith(name)
+    locked = locked_run(tmp_path, name=None, env=env)
+    assert locked.folder.path.name == locked.config.name
+    assert locked.config.name.startswith(name)
 
 
 def test_runs_without_a_name_that_begin_in_one_second_have_folders_of_their_own(tmp_path, monkeypatch):
     monkeypatch.setattr("time.strftime", lambda _format: "20261122-103000")
-    claims = [claimed(tmp_path, name=None) for _ in range(3)]
-    assert [claim.existing for claim in claims] == [False] * 3
+    all_locked = [locked_run(tmp_path, name=None) for _ in range(3)]
+    assert [locked.existing for locked in all_locked] == [False] * 3
     made = "toy-identity-20261122-103000"
-    assert [claim.config.name for claim in claims] == [made, f"{made}-2", f"{made}-3"] == names(tmp_path)
+    assert (
+        [locked.config.name for locked in all_locked] == [made, f"{made}-2", f"{made}-3"] == names(tmp_path)
+    )
 
 
 def test_an_existing_run_is_locked_and_left_as_it_is(tmp_path):
     weights = old_run(tmp_path)
     before = sorted(tmp_path.rglob("*"))
-    claim = claimed(tmp_path, num_policies=5)
-    assert claim.existing
-    assert is_held(claim.folder.path)
-    assert json.loads(claim.folder.config.read_text())["num_policies"] == 3
-    claim.release(failed=True)
+    locked = locked_run(tmp_path, num_policies=5)
+    assert locked.existing
+    assert is_held(locked.folder.path)
+    assert json.loads(locked.folder.config.read_text())["num_policies"] == 3
+    locked.release(failed=True)
     assert sorted(tmp_path.rglob("*")) == before
     assert weights.read_bytes() == b"old"
 
 
 def test_a_replaced_run_is_kept_until_the_new_one_reports(tmp_path):
     old_run(tmp_path)
-    claim = claimed(tmp_path, overwrite=True)
-    assert not claim.existing
+    locked = locked_run(tmp_path, overwrite=True)
+    assert not locked.existing
     [aside] = left_aside(tmp_path)
     assert (aside / "checkpoints" / "policy_00.safetensors").read_bytes() == b"old"
-    claim.started()
-    claim.started()
-    claim.release(failed=True)
+    locked.started()
+    locked.started()
+    locked.release(failed=True)
     assert names(tmp_path) == ["demo"]
-    assert not claim.folder.checkpoints.exists()
+    assert not locked.folder.checkpoints.exists()
 
 
 @pytest.mark.parametrize("failed", [True, False])
 def test_a_replaced_run_is_put_back_if_the_new_one_never_reports(tmp_path, failed):
     weights = old_run(tmp_path)
-    claim = claimed(tmp_path, overwrite=True, num_policies=7)
-    assert claim.release(failed=failed) == ""
+    locked = locked_run(tmp_path, overwrite=True, num_policies=7)
+    assert locked.release(failed=failed) == ""
     assert names(tmp_path) == ["demo"]
     assert weights.read_bytes() == b"old"
-    assert json.loads(claim.folder.config.read_text())["num_policies"] == 3
-    assert not is_held(claim.folder.path)
+    assert json.loads(locked.folder.config.read_text())["num_policies"] == 3
+    assert not is_held(locked.folder.path)
 
 
 @pytest.mark.parametrize("overwrite", [True, False])
 def test_a_replaced_run_is_named_and_kept_after_the_new_one_was_killed(tmp_path, overwrite):
     old_run(tmp_path)
-    killed(lambda: claimed(tmp_path, overwrite=True, num_policies=7))
+    killed(lambda: locked_run(tmp_path, overwrite=True, num_policies=7))
     [aside] = left_aside(tmp_path)
-    claim = claimed(tmp_path, overwrite=overwrite)
-    assert claim.existing is not overwrite
-    (note,) = claim.notes
+    locked = locked_run(tmp_path, overwrite=overwrite)
+    assert locked.existing is not overwrite
+    (note,) = locked.notes
     assert str(aside) in note
-    claim.started()
-    claim.release(failed=False)
+    locked.started()
+    locked.release(failed=False)
     assert names(tmp_path) == [aside.name, "demo"]
     assert (aside / "checkpoints" / "policy_00.safetensors").read_bytes() == b"old"
 
@@ -165,12 +167,12 @@ def test_a_replaced_run_is_named_and_kept_after_the_new_one_was_killed(tmp_path,
 @pytest.mark.parametrize("overwrite", [True, False])
 def test_a_run_that_another_process_writes_is_refused_by_its_process_id(tmp_path, overwrite):
     weights = old_run(tmp_path)
-    with another_process(lambda: claimed(tmp_path)) as pid:
+    with another_process(lambda: locked_run(tmp_path)) as pid:
         with pytest.raises(ConfigError, match=rf"is being written by process {pid}"):
-            claimed(tmp_path, overwrite=overwrite)
+            locked_run(tmp_path, overwrite=overwrite)
         assert weights.read_bytes() == b"old"
-    claim = claimed(tmp_path, overwrite=overwrite)  # the kernel released it
-    assert claim.release(failed=True) == ""
+    locked = locked_run(tmp_path, overwrite=overwrite)  # the kernel released it
+    assert locked.release(failed=True) == ""
     assert weights.read_bytes() == b"old"
 
 
@@ -184,8 +186,8 @@ def test_of_many_processes_that_start_one_name_at_once_one_wins(tmp_path):
             try:
                 os.close(go)
                 os.read(go_read, 1)  # until the parent closes its side
-                claim = claimed(tmp_path)
-                code = 2 if claim.existing else signal.pause()
+                locked = locked_run(tmp_path)
+                code = 2 if locked.existing else signal.pause()
             except ConfigError as error:
                 code = 1 if "is being written by process" in str(error) else 3
             finally:
@@ -206,7 +208,7 @@ def test_a_folder_that_is_no_run_is_never_touched(tmp_path):
     (tmp_path / "demo" / "thesis.tex").touch()
     for overwrite in (True, False):
         with pytest.raises(ConfigError, match="is not a run"):
-            claimed(tmp_path, overwrite=overwrite)
+            locked_run(tmp_path, overwrite=overwrite)
     assert names(tmp_path / "demo") == ["thesis.tex"]
 
 
@@ -215,7 +217,7 @@ def test_a_symbolic_link_is_not_replaced(tmp_path):
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "demo").symlink_to(tmp_path / "far" / "demo")
     with pytest.raises(ConfigError, match="is a symbolic link"):
-        claimed(tmp_path / "runs", overwrite=True)
+        locked_run(tmp_path / "runs", overwrite=True)
     assert weights.exists()
 
 
@@ -228,7 +230,7 @@ def test_a_full_disk_at_the_start_leaves_everything_as_it_was(tmp_path, monkeypa
     monkeypatch.setattr(failing, full)
     for out in (tmp_path, tmp_path / "runs"):
         with pytest.raises(ConfigError, match="cannot be written: No space left on device"):
-            claimed(out, overwrite=True)
+            locked_run(out, overwrite=True)
     assert names(tmp_path) == ["demo"]
     assert weights.read_bytes() == b"old"
 
@@ -244,11 +246,11 @@ def test_a_file_system_without_locks_is_said_and_used(number, tmp_path, monkeypa
     (tmp_path / ".demo.replaced.1234").mkdir()
     (tmp_path / ".demo.replaced.1234" / ".lock").touch()
     monkeypatch.setattr("fcntl.flock", unsupported)
-    claim = claimed(tmp_path)
-    assert any("a file system without locks" in note for note in claim.notes)
-    assert is_held(claim.folder.path) is None
+    locked = locked_run(tmp_path)
+    assert any("a file system without locks" in note for note in locked.notes)
+    assert is_held(locked.folder.path) is None
     assert (tmp_path / ".demo.replaced.1234").exists(), "it may be in use"
-    assert claim.release(failed=False) == ""
+    assert locked.release(failed=False) == ""
     assert weights.exists()
 
 
@@ -267,9 +269,9 @@ def test_a_lock_that_is_only_looked_at_does_not_stop_a_start(tmp_path, monkeypat
 
 def test_a_run_that_is_just_being_replaced_is_left_to_that_process(tmp_path):
     weights = old_run(tmp_path)
-    with another_process(lambda: claimed(tmp_path, overwrite=True)) as pid:
+    with another_process(lambda: locked_run(tmp_path, overwrite=True)) as pid:
         with pytest.raises(ConfigError, match=f"written by process {pid}"):
-            claimed(tmp_path)
+            locked_run(tmp_path)
         assert len(left_aside(tmp_path)) == 1
         assert is_held(tmp_path / "demo")
     assert not weights.exists()
@@ -282,7 +284,7 @@ def test_a_start_that_was_killed_before_it_had_its_name_is_no_hindrance(tmp_path
     (left / ".lock").write_text("process 1 of here")
     starting = tmp_path / ".demo.new.5678"
     starting.mkdir()  # another process locks it at this moment
-    claim = claimed(tmp_path)
-    assert not claim.existing
-    claim.release(failed=True)
+    locked = locked_run(tmp_path)
+    assert not locked.existing
+    locked.release(failed=True)
     assert names(tmp_path) == [starting.name]

@@ -7,7 +7,7 @@ sticky actions by the time in seconds. Emulators made within the same second wou
 
 The library holds the interpreter lock while it makes emulators, for seconds in all. So rows are distributed over
 several engines. A small engine exists from the start. An actor that may start incomplete has the others made while it
-runs (`Engines`, `grow`).
+runs (`Engines`, `construct_more`).
 
 Axes: R rows of the vector env, E rows of one engine.
 """
@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .ale import SEEN, AtariUnit
+from .ale import SEEN, AtariVectorEnv
 from .atari import AtariOptions
 from .base import ShapingSource
 from .episodes import all_at_once
@@ -86,7 +86,7 @@ class Engines:
         """Return the rows of the next engine; 0 if all exist."""
         return len(self._parts[len(self._engines)]) if len(self._engines) < len(self._parts) else 0
 
-    def grow(self) -> NDArray[np.intp]:
+    def construct_more(self) -> NDArray[np.intp]:
         """Make the next engine; return its rows, whose games begin with the next step."""
         number = len(self._engines)
         self._engines.append(self._make(len(self._parts[number])))
@@ -130,7 +130,7 @@ class Engines:
         return frames_R, np.zeros(rows), over_R, cut_R, {"lives": lives_R}
 
 
-class GrowingAtariUnit(AtariUnit):
+class LazyAtariVectorEnv(AtariVectorEnv):
     """R Atari games of one kind, with lazy construction from some or no emulators."""
 
     def __init__(
@@ -148,20 +148,20 @@ class GrowingAtariUnit(AtariUnit):
         return Engines(lambda part: self._make(game, part, options), self.rows, together, empty=empty)
 
     @property
-    def grows(self) -> bool:
+    def incomplete(self) -> bool:
         return bool(self._missing_R.any())
 
-    def grow(self) -> None:
-        with all_at_once(self._pulse, self._engine.next_size):
-            rows = self._engine.grow()
+    def construct_more(self) -> None:
+        with all_at_once(self._heartbeat, self._engine.next_size):
+            rows = self._engine.construct_more()
         self._missing_R[rows] = False
         self._ended_R[rows] = True
 
 
-def unit_that_grows(
+def lazy_vector_env(
     game: str, rows: int, seed: int, options: AtariOptions, shaping: ShapingSource
-) -> GrowingAtariUnit | None:
+) -> LazyAtariVectorEnv | None:
     """Make a vector env with lazy construction if its source allows it and it has enough rows, else return None."""
-    if rows <= WHOLE_ROWS or not getattr(shaping, "lets_grow", False):
+    if rows <= WHOLE_ROWS or not getattr(shaping, "may_be_lazy", False):
         return None
-    return GrowingAtariUnit(game, rows, seed, options, shaping)
+    return LazyAtariVectorEnv(game, rows, seed, options, shaping)

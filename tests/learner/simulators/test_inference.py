@@ -48,7 +48,7 @@ def played(device, *more, rollouts=3):
     learner, memory = begin(device, *more)
     sampler, shared = learner.sampler, learner.shared
     for _ in range(rollouts):
-        assert sampler.serve()
+        assert sampler.run_inference()
         shared.full.clear()
     rollout = sampler.rollout
     held = {**rollout.fields, **rollout.obs, "final_value": rollout.final_value}
@@ -78,9 +78,9 @@ def test_recorded_turns_do_what_calls_one_by_one_do(more, device, recorder, monk
 
 def test_a_step_is_two_replays_and_what_they_are_given(device, recorder):
     learner, memory = begin("pretend:0", "--learner.packing=vmap")
-    assert learner.sampler.serve()
+    assert learner.sampler.run_inference()
     sampler, launches = learner.sampler, []
-    quick = sampler._turns.act
+    quick = sampler._inference.act
 
     def act(obs):
         before = device.counts.total("launch")
@@ -88,9 +88,9 @@ def test_a_step_is_two_replays_and_what_they_are_given(device, recorder):
         launches.append(device.counts.total("launch") - before)
         return action
 
-    sampler._turns.act = act
+    sampler._inference.act = act
     learner.shared.full.clear()
-    assert sampler.serve()
+    assert sampler.run_inference()
     assert set(launches) == {2}, "an observation is copied, and one replay"
     learner.close()
     memory.close()

@@ -26,9 +26,9 @@ def lay_out(
             device=device,
             members=members[i],
             actors=0,
-            units_per_actor=1,
+            vector_envs_per_actor=1,
             envs_per_policy=rows,
-            units_per_batch=1,
+            vector_envs_per_batch=1,
             threads=config.learner.threads
             or (max(1, machine.cpus // len(devices)) if device == "cpu" else 1),
             slots=slots[i],
@@ -45,20 +45,20 @@ def check(config: Config, spec: EnvSpec, _plan: Plan) -> None:
     """Reject options that do not fit the kind of environment. Raises ConfigError."""
     if not spec.resident:
         rows = config.rows
-        require(not rows, "rows", rows, "it is for device simulators. Use --envs-per-unit")
+        require(not rows, "rows", rows, "it is for device simulators. Use --envs-per-vector-env")
         return
     _check_abilities(config, spec)
     remedy = f"{config.env} is stepped by the learning thread. Use sync or serial"
     require(config.mode != "async", "mode", config.mode, remedy)
     remedy = f"{config.env} runs in the learner, without actors. Leave it out, and give --rows"
     require(not config.actors, "actors", config.actors, remedy)
-    require(not config.envs_per_unit, "envs-per-unit", config.envs_per_unit, remedy)
+    require(not config.envs_per_vector_env, "envs-per-vector-env", config.envs_per_vector_env, remedy)
 
 
 def _check_abilities(config: Config, spec: EnvSpec) -> None:
     reasons = {
         f"--algo {config.algo}": config.algorithm.needs_final_steps or "",
-        "several agents": "its rows are independent" if spec.seats > 1 else "",
+        "several agents": "its rows are independent" if spec.agents > 1 else "",
         "tasks": "its episodes have no tasks" if spec.tasks else "",
         "stacks of frames": "give a recurrent core, or stack them in the environment"
         if spec.frame_stack > 1

@@ -16,20 +16,20 @@ BEFORE, AFTER = 0, 2
 def driven():
     with DrivenLearner(packing="loop") as driven:
         for _ in range(2):
-            turn(driven)
+            batch(driven)
         yield driven
 
 
-def turn(driven):
-    """All units deliver a step and are answered."""
+def batch(driven):
+    """All vector envs deliver a step and are answered."""
     for actor in driven.actors:
         assert actor.advance()
-    assert driven.learner.sampler.serve()
+    assert driven.learner.sampler.run_inference()
 
 
 def turn_with(driven, monkeypatch, message, during=1):
     """Such a turn, in which a message arrives while a slot is computed; returns what was answered before slot 2 was."""
-    serve, before_2 = Group.serve, []
+    serve, before_2 = Group.infer, []
 
     def noted(group, *inputs):
         if group.slots == (2,):
@@ -39,8 +39,8 @@ def turn_with(driven, monkeypatch, message, during=1):
             driven.ours.send(message)
         return result
 
-    monkeypatch.setattr(Group, "serve", noted)
-    turn(driven)
+    monkeypatch.setattr(Group, "infer", noted)
+    batch(driven)
     monkeypatch.undo()
     return before_2
 
@@ -53,20 +53,20 @@ def answers(driven):
     return [message for message in found if isinstance(message, Acknowledgement)]
 
 
-def values_by(driven, slot, unit, weights):
-    """Value of a slot's newest rows in a unit by these weights."""
+def values_by(driven, slot, vector_env, weights):
+    """Value of a slot's newest rows in a vector env by these weights."""
     pack = driven.learner.pack
     kept = pack.export_member(slot)
     pack.import_member(slot, weights)
-    obs = {name: x[unit.t - 1].unflatten(0, (3, -1)) for name, x in unit.rollout.obs.items()}
-    first = torch.from_numpy(unit.rollout.first[unit.t - 1].reshape(3, -1))
+    obs = {name: x[vector_env.t - 1].unflatten(0, (3, -1)) for name, x in vector_env.rollout.obs.items()}
+    first = torch.from_numpy(vector_env.rollout.first[vector_env.t - 1].reshape(3, -1))
     value = pack.act(obs, torch.zeros(*first.shape, pack.state_size), first)[1][slot]
     pack.import_member(slot, kept)
     return value
 
 
-def recorded(unit, slot):
-    return torch.as_tensor(unit.rollout.by_policy["value"][unit.t - 1][slot])
+def recorded(vector_env, slot):
+    return torch.as_tensor(vector_env.rollout.by_policy["value"][vector_env.t - 1][slot])
 
 
 @pytest.mark.parametrize("edited", [BEFORE, AFTER], ids=["acted before", "acts after"])
@@ -77,61 +77,61 @@ def test_rows_act_by_the_weights_of_before_or_of_after_and_the_answer_does_not_w
     (ack,) = turn_with(driven, monkeypatch, driven.message(edited, 1, "copy", 1, driven.values))
     assert (ack.member, ack.donor, ack.donor_unchanged) == (edited, 1, True), "before slot 2 is computed"
     assert torch.equal(driven.state(edited)["param"], states[1]["param"])
-    for unit in driven.learner.sampler.units:
-        by_old, by_new = (values_by(driven, edited, unit, states[slot]) for slot in (edited, 1))
+    for vector_env in driven.learner.sampler.vector_envs:
+        by_old, by_new = (values_by(driven, edited, vector_env, states[slot]) for slot in (edited, 1))
         assert not torch.equal(by_old, by_new)
-        torch.testing.assert_close(recorded(unit, edited), by_new if edited == AFTER else by_old)
+        torch.testing.assert_close(recorded(vector_env, edited), by_new if edited == AFTER else by_old)
         for other in {BEFORE, 1, AFTER} - {edited}:
-            expected = values_by(driven, other, unit, states[other])
-            torch.testing.assert_close(recorded(unit, other), expected)
+            expected = values_by(driven, other, vector_env, states[other])
+            torch.testing.assert_close(recorded(vector_env, other), expected)
 
 
 @pytest.mark.parametrize("edited", [BEFORE, AFTER], ids=["acted before", "acts after"])
 def test_a_rollout_that_begins_in_the_turn_of_an_edit_is_of_the_weights_before(driven, monkeypatch, edited):
-    units = driven.learner.sampler.units
-    while units[0].t < 6:
-        turn(driven)
+    vector_envs = driven.learner.sampler.vector_envs
+    while vector_envs[0].t < 6:
+        batch(driven)
     turn_with(driven, monkeypatch, driven.message(edited, 1, "copy", 1, driven.values))
-    assert [unit.t for unit in units] == [1, 1], "rollouts began in it"
+    assert [vector_env.t for vector_env in vector_envs] == [1, 1], "rollouts began in it"
     epoch = driven.learner.shared.pack.lineage_version
-    outdated = np.stack([unit.rollout.lineage_version for unit in units]) < epoch
+    outdated = np.stack([vector_env.rollout.lineage_version for vector_env in vector_envs]) < epoch
     assert outdated[:, edited].all()
     assert outdated.sum() == 2, "of that slot alone"
     (first, second) = driven.learner.shared.full
     usable_PK = driven.learner.trainer._usable([first, second])
     assert usable_PK.sum(1).tolist() == [0 if slot == edited else 2 for slot in range(3)]
-    began = [unit.rollouts for unit in units]
+    began = [vector_env.rollouts for vector_env in vector_envs]
     for _ in range(20):
         for actor in driven.actors:
             actor.advance()
-        driven.learner.sampler.serve()
+        driven.learner.sampler.run_inference()
         if driven.learner.trainer.has_batch:
             driven.learner.trainer.learn()
-    assert all(unit.rollouts > before for unit, before in zip(units, began, strict=True))
-    assert not (np.stack([unit.rollout.lineage_version for unit in units]) < epoch).any(), (
+    assert all(vector_env.rollouts > before for vector_env, before in zip(vector_envs, began, strict=True))
+    assert not (np.stack([vector_env.rollout.lineage_version for vector_env in vector_envs]) < epoch).any(), (
         "the next are of the new"
     )
 
 
 def test_recurrent_state_of_the_old_weights_is_not_gone_on_with(monkeypatch):
     with DrivenLearner(packing="loop", core="gru") as driven:
-        turn(driven)
+        batch(driven)
         turn_with(driven, monkeypatch, driven.message(AFTER, 1, "copy", 1, driven.values))
-        serve, begins = Group.serve, {}
+        serve, begins = Group.infer, {}
 
         def noted(group, obs, state, first):
             begins[group.slots] = state.clone()
             return serve(group, obs, state, first)
 
-        monkeypatch.setattr(Group, "serve", noted)
-        turn(driven)
+        monkeypatch.setattr(Group, "infer", noted)
+        batch(driven)
         assert not begins[(AFTER,)].any()
         assert begins[(BEFORE,)].any()
 
 
 def test_a_slot_changes_hands_in_a_turn_and_its_step_counts_for_whoever_took_it(monkeypatch):
     with DrivenLearner(packing="loop", num_policies=3, slots=2) as driven:
-        turn(driven)
+        batch(driven)
         steps = driven.learner.shared.sampling.steps
         before = steps.copy()
         turn_with(driven, monkeypatch, Load(1, 2, 0, driven.values, drawn=(2, 0)), during=0)

@@ -28,11 +28,11 @@ def check(config: Config, spec: EnvSpec, plan: Plan) -> None:
 
     Raises ConfigError.
     """
-    check_seats(config, spec.seats, plan)
+    check_agents(config, spec.agents, plan)
     objective = config.matchup.objective
     if objective == "return":
         return
-    if spec.seats == 1:
+    if spec.agents == 1:
         reason, remedy = f"{config.env} has one agent", "leave it out"
     elif len(plan.packs) > 1:
         reason = (
@@ -47,24 +47,24 @@ def check(config: Config, spec: EnvSpec, plan: Plan) -> None:
     raise ConfigError(f"--matchup.objective {objective} cannot be used: {reason}: {remedy}")
 
 
-def check_seats(config: Config, seats: int, plan: Plan) -> None:
+def check_agents(config: Config, agents: int, plan: Plan) -> None:
     """Check that the rows of a vector env fill its environments. Raises ConfigError."""
-    envs = config.envs_per_unit
+    envs = config.envs_per_vector_env
     for slots in (pack.slots for pack in plan.packs if envs):
         alone = slots == 1 or config.matchup.scheme == "self"
         rows = envs if alone else slots * envs
-        if rows % seats:
+        if rows % agents:
             whose = "a member plays all agents itself" if alone else f"a vector env has {rows} rows"
             raise ConfigError(
-                f"--envs-per-unit {envs} cannot be used: an environment has {seats} agents, and {whose}: give a "
-                f"multiple of {seats}, or leave it out"
+                f"--envs-per-vector-env {envs} cannot be used: an environment has {agents} agents, and {whose}: give a "
+                f"multiple of {agents}, or leave it out"
             )
 
 
 def ratings_of(config: Config, spec: EnvSpec) -> Ratings | None:
     """Build the ratings of a run's members, or None for an environment of one agent."""
     matchup = config.matchup
-    return None if spec.seats == 1 else Ratings(config.num_policies, matchup.elo_k, matchup.objective)
+    return None if spec.agents == 1 else Ratings(config.num_policies, matchup.elo_k, matchup.objective)
 
 
 def note(config: Config, packs: tuple[PackPlan, ...]) -> str:
@@ -82,7 +82,7 @@ class RunMatchups:
 
     config: InitVar[Config]
     packs: InitVar[tuple[PackPlan, ...]]
-    seats: InitVar[int]
+    agents: InitVar[int]
     slots: Slots = field(metadata=SHARED)
     ratings: Ratings | None = field(metadata=SHARED)
     due: bool = field(default=False, init=False)
@@ -91,28 +91,33 @@ class RunMatchups:
     _present: list[list[list[list[int]]]] = field(default_factory=list, init=False)
     """Rows in use, [U, E, S] of each pack."""
 
-    def __post_init__(self, config: Config, packs: tuple[PackPlan, ...], seats: int) -> None:
+    def __post_init__(self, config: Config, packs: tuple[PackPlan, ...], agents: int) -> None:
         matchup = config.matchup
         self._changing = matchup.scheme != "self" and any(pack.slots > 1 for pack in packs)
         self._makers = tuple(
-            Matchmaker(matchup, p.slots, p.envs_per_policy, p.units, seats, config.seed + number)
+            Matchmaker(matchup, p.slots, p.envs_per_policy, p.vector_envs, agents, config.seed + number)
             for number, p in enumerate(packs)
         )
 
     @property
     def plan(self) -> list[dict[str, int]]:
         """Slots, environments, vector envs and agents of each pack. State can be restored if they are the same."""
-        return [{"slots": m.slots, "envs": m.envs, "units": m.units, "seats": m.seats} for m in self._makers]
+        return [
+            {"slots": m.slots, "envs": m.envs, "units": m.vector_envs, "seats": m.agents}
+            for m in self._makers
+        ]
 
     def restored(self) -> None:
         """Check that each row has one agent. Raises ValueError."""
-        for maker, units in zip(self._makers, self._present, strict=bool(self._present)):
+        for maker, vector_envs in zip(self._makers, self._present, strict=bool(self._present)):
             try:
-                row_UES = np.array(units)
+                row_UES = np.array(vector_envs)
             except ValueError:
                 row_UES = np.empty(0)
             rows = np.arange(maker.slots * maker.envs)
-            if row_UES.shape != maker.shape or any((np.sort(unit.ravel()) != rows).any() for unit in row_UES):
+            if row_UES.shape != maker.shape or any(
+                (np.sort(vector_env.ravel()) != rows).any() for vector_env in row_UES
+            ):
                 raise ValueError("the saved matchups do not assign one agent to each row")
 
     def first(self) -> list[NDArray[np.int64]]:

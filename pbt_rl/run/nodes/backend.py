@@ -1,6 +1,6 @@
 """Interface of a cluster backend, and its messages: a request to a node worker, and one answer.
 
-`nodes.ray_engine` implements it with Ray.
+`nodes.ray_backend` implements it with Ray.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class HostSetup:
+class WorkerSetup:
     """Initial input of a node worker. The plan in `resolved` has one pack."""
 
     resolved: ResolvedRun
@@ -72,7 +72,7 @@ Order = Send | RestartActor | SetMatchup
 
 
 @dataclass(frozen=True)
-class Turn:
+class Request:
     """Request to a node worker: execute orders, then wait at most `patience_seconds` for events.
 
     number: rises by one per request. A repeated number means a lost answer: the worker resends it and executes nothing.
@@ -81,7 +81,7 @@ class Turn:
     number: int
     orders: tuple[Order, ...] = ()
     patience_seconds: float = 0.0
-    setup: HostSetup | None = None
+    setup: WorkerSetup | None = None
     """Only in the first request."""
 
 
@@ -104,15 +104,15 @@ class Answer:
 
     heard: tuple[Heard, ...]
     environment_seconds: float
-    silent_seconds: float
+    heartbeat_age_seconds: float
     """Heartbeat age of the learner (see `Fleet`)."""
 
 
-class HostUnavailable(Exception):  # noqa: N818 - a state, not an error
+class WorkerUnavailable(Exception):  # noqa: N818 - a state, not an error
     """A node worker is unreachable but may answer later. It may or may not have executed the call."""
 
 
-class HostDied(Exception):  # noqa: N818 - as above
+class WorkerDied(Exception):  # noqa: N818 - as above
     """A node worker has died, alone or with its node. node_gone: the node has died too."""
 
     def __init__(self, text: str, *, node_gone: bool = False) -> None:
@@ -120,7 +120,7 @@ class HostDied(Exception):  # noqa: N818 - as above
         self.node_gone = node_gone
 
 
-class HostFailed(Exception):  # noqa: N818 - as above
+class WorkerFailed(Exception):  # noqa: N818 - as above
     """A node worker raised an error. user_error: one that only the user can fix."""
 
     def __init__(self, text: str, *, user_error: bool) -> None:
@@ -150,7 +150,7 @@ class Node:
     leaving: bool = False
 
 
-class Engine(Protocol):
+class Backend(Protocol):
     """Cluster backend. Node workers and calls are opaque; calls of one worker are executed in sequence."""
 
     def nodes(self) -> Mapping[str, Node]:
@@ -159,16 +159,16 @@ class Engine(Protocol):
     def start(self, place: Place) -> Any:
         """Begin to start a node worker in a place and return it. If it never starts, its calls fail."""
 
-    def call(self, host: Any, turn: Turn) -> Any:
+    def call(self, worker: Any, request: Request) -> Any:
         """Begin to execute a request and return the call."""
 
     def wait(self, calls: Collection[Any], patience_seconds: float) -> list[Any]:
         """Wait for the end of a call, at most `patience_seconds`. Return all ended calls."""
 
     def result(self, call: Any) -> Any:
-        """Return the `Answer` of an ended call. Raises HostUnavailable, HostDied or HostFailed."""
+        """Return the `Answer` of an ended call. Raises WorkerUnavailable, WorkerDied or WorkerFailed."""
 
-    def end(self, hosts: Collection[Any], patience_seconds: float) -> None:
+    def end(self, workers: Collection[Any], patience_seconds: float) -> None:
         """Shut node workers down, and kill them after `patience_seconds`."""
 
     def close(self) -> None:

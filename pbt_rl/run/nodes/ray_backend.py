@@ -16,8 +16,8 @@ from ray._private import state as ray_state
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from pbt_rl.errors import ConfigError, EnvSetupError
-from pbt_rl.run.nodes.engine import HostDied, HostFailed, HostUnavailable, Node, Place, Turn
-from pbt_rl.run.nodes.host import PackHost
+from pbt_rl.run.nodes.backend import Node, Place, Request, WorkerDied, WorkerFailed, WorkerUnavailable
+from pbt_rl.run.nodes.node_worker import NodeWorker
 
 NODE_DIED = "its node has died"
 """Part of Ray's message about an actor that died with its node."""
@@ -25,7 +25,7 @@ CAUSE = "The actor died because"
 """Start of the cause in Ray's message, after the description of the actor."""
 
 
-class RayEngine:
+class RayBackend:
     """Ray cluster. address: of a running cluster. None: start one on this machine, which `close` stops.
 
     If this process is already connected to a cluster, that one is used and stays connected. Raises ConfigError if the
@@ -41,7 +41,7 @@ class RayEngine:
                 raise ConfigError(
                     f"--nodes ray{f':{address}' if address else ''}: no Ray cluster could be reached: {error}"
                 ) from error
-        self._host = ray.remote(max_restarts=0, max_task_retries=0)(PackHost)
+        self._worker = ray.remote(max_restarts=0, max_task_retries=0)(NodeWorker)
 
     def nodes(self) -> Mapping[str, Node]:
         leaving = ray_state.state.get_draining_nodes()
@@ -54,14 +54,14 @@ class RayEngine:
         return found
 
     def start(self, place: Place) -> Any:
-        return self._host.options(
+        return self._worker.options(
             num_cpus=place.cpus,
             num_gpus=1 if place.gpu else 0,
             scheduling_strategy=NodeAffinitySchedulingStrategy(place.node, soft=False),
         ).remote()
 
-    def call(self, host: Any, turn: Turn) -> Any:
-        return host.turn.remote(turn)
+    def call(self, worker: Any, request: Request) -> Any:
+        return worker.execute.remote(request)
 
     def wait(self, calls: Collection[Any], patience_seconds: float) -> list[Any]:
         if not calls:
@@ -79,22 +79,24 @@ class RayEngine:
         except exceptions.RayTaskError as error:
             cause = error.cause
             text = str(cause) if isinstance(cause, ConfigError | EnvSetupError) else str(error)
-            raise HostFailed(text, user_error=isinstance(cause, ConfigError | EnvSetupError)) from error
+            raise WorkerFailed(text, user_error=isinstance(cause, ConfigError | EnvSetupError)) from error
         except (exceptions.ActorUnavailableError, exceptions.ObjectLostError) as error:
-            raise HostUnavailable(str(error)) from error
+            raise WorkerUnavailable(str(error)) from error
         except (exceptions.RayActorError, exceptions.ActorUnschedulableError) as error:
             text = " ".join(line.strip() for line in str(error).splitlines())
             gone = getattr(error, "preempted", False) or NODE_DIED in text
-            raise HostDied(text[max(0, text.find(CAUSE)) :], node_gone=gone) from error
+            raise WorkerDied(text[max(0, text.find(CAUSE)) :], node_gone=gone) from error
 
-    def end(self, hosts: Collection[Any], patience_seconds: float) -> None:
-        if patience_seconds > 0 and hosts:
+    def end(self, workers: Collection[Any], patience_seconds: float) -> None:
+        if patience_seconds > 0 and workers:
             ray.wait(
-                [host.close.remote() for host in hosts], num_returns=len(hosts), timeout=patience_seconds
+                [worker.close.remote() for worker in workers],
+                num_returns=len(workers),
+                timeout=patience_seconds,
             )
-        for host in hosts:
+        for worker in workers:
             with contextlib.suppress(exceptions.RayError):
-                ray.kill(host)
+                ray.kill(worker)
 
     def close(self) -> None:
         if self._own:

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from pbt_rl.config import Config
-from pbt_rl.envs import registry
+from pbt_rl.envs import lookup
 from pbt_rl.envs.atari import AtariOptions
 from pbt_rl.envs.base import default_shaping_source, private_step_arrays
 from pbt_rl.envs.family import Family
 from pbt_rl.envs.films import film
-from pbt_rl.envs.registry import EnvOptions, make_unit, probe, recipe
+from pbt_rl.envs.lookup import EnvOptions, make_vector_env, probe, recipe
 from pbt_rl.errors import EnvSetupError
 from tests.helpers.runs import ROOT
 
@@ -32,17 +32,17 @@ IDS = [
 
 
 @pytest.mark.parametrize("env_id", IDS)
-def test_probe_and_unit_agree(env_id):
+def test_probe_and_vector_env_agree(env_id):
     spec = probe(env_id, OPTIONS)
-    unit = make_unit(env_id, 2, 0, OPTIONS, default_shaping_source(spec))
+    vector_env = make_vector_env(env_id, 2, 0, OPTIONS, default_shaping_source(spec))
     assert spec.env_id == env_id
-    assert unit.spec == spec
-    assert unit.rows == 2
+    assert vector_env.spec == spec
+    assert vector_env.rows == 2
     out = private_step_arrays(spec, 2)
-    unit.reset(out)
-    unit.step(np.zeros((2, spec.action.components), spec.action.dtype), out)
+    vector_env.reset(out)
+    vector_env.step(np.zeros((2, spec.action.components), spec.action.dtype), out)
     assert (out.length[out.episode_done] == 1).all()
-    unit.close()
+    vector_env.close()
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,9 @@ def test_probe_and_unit_agree(env_id):
         ("toy/memry", "toy/memory"),
     ],
 )
-@pytest.mark.parametrize("ask", [lambda e: probe(e, OPTIONS), lambda e: make_unit(e, 1, 0, OPTIONS, None)])
+@pytest.mark.parametrize(
+    "ask", [lambda e: probe(e, OPTIONS), lambda e: make_vector_env(e, 1, 0, OPTIONS, None)]
+)
 def test_an_unknown_name_is_reported_with_close_ones_and_the_list(env_id, message, ask):
     with pytest.raises(EnvSetupError, match=message) as error:
         ask(env_id)
@@ -75,26 +77,26 @@ def test_a_gymnasium_environment_may_come_from_a_package(tmp_path, monkeypatch):
 
 
 def test_a_missing_package_is_reported_with_its_install_hint(monkeypatch):
-    absent = replace(registry.FAMILIES["atari"], requires=("not_installed_at_all",))
-    monkeypatch.setattr(registry, "FAMILIES", {**registry.FAMILIES, "atari": absent})
+    absent = replace(lookup.FAMILIES["atari"], requires=("not_installed_at_all",))
+    monkeypatch.setattr(lookup, "FAMILIES", {**lookup.FAMILIES, "atari": absent})
     with pytest.raises(EnvSetupError, match="not_installed_at_all: pip install ale-py"):
         probe("atari/pong", OPTIONS)
     assert (absent.missing, absent.names()) == (("not_installed_at_all",), ())
 
 
 def test_families_list_their_environments():
-    assert {"atari", "dmlab", "gym", "pettingzoo", "toy", "vizdoom"} <= set(registry.FAMILIES)
-    assert all(family.install_hint for family in registry.FAMILIES.values())
-    dmlab = registry.FAMILIES["dmlab"]
+    assert {"atari", "dmlab", "gym", "pettingzoo", "toy", "vizdoom"} <= set(lookup.FAMILIES)
+    assert all(family.install_hint for family in lookup.FAMILIES.values())
+    dmlab = lookup.FAMILIES["dmlab"]
     if dmlab.missing:  # it is on no registry
         assert (dmlab.missing, dmlab.names()) == (("deepmind_lab",), ())
-    for family in registry.FAMILIES.values():
+    for family in lookup.FAMILIES.values():
         if family.missing:
             continue
         key, _, name = family.example.partition("/")
         assert key == family.name
         assert name in family.names()
-    gym = registry.FAMILIES["gym"].names()
+    gym = lookup.FAMILIES["gym"].names()
     assert "Pendulum-v1" in gym
     assert not any(name.startswith("ALE/") or "GymV" in name for name in gym)
 
@@ -118,11 +120,11 @@ def test_a_recipe_fits_the_config(env_id):
 def test_the_registry_imports_families_when_they_are_used_and_never_torch():
     code = (
         "import sys\n"
-        "from pbt_rl.envs import registry as r\n"
+        "from pbt_rl.envs import lookup as r\n"
         "from pbt_rl.envs.base import default_shaping_source as source\n"
         "def make(env_id):\n"
         "    options = r.EnvOptions()\n"
-        "    r.make_unit(env_id, 2, 0, options, source(r.probe(env_id, options)))\n"
+        "    r.make_vector_env(env_id, 2, 0, options, source(r.probe(env_id, options)))\n"
         "assert not {'ale_py', 'gymnasium', 'torch'} & set(sys.modules), 'imported too early'\n"
         "make('toy/identity')\n"
         "assert 'ale_py' not in sys.modules\n"
@@ -137,20 +139,20 @@ FAMILY = """
 from dataclasses import replace
 
 from pbt_rl.envs.family import Backend
-from pbt_rl.envs.gym import GymUnit, probe_with
+from pbt_rl.envs.gym import GymVectorEnv, probe_with
 from pbt_rl.envs.toy import Identity
 
 
-def make_unit(name, rows, seed, options, shaping):
-    return GymUnit(f"mine/{name}", lambda: Identity(int(name)), rows, seed, shaping)
+def make_vector_env(name, rows, seed, options, shaping):
+    return GymVectorEnv(f"mine/{name}", lambda: Identity(int(name)), rows, seed, shaping)
 
 
 BACKEND = Backend(
     names=lambda: ("4", "5"),
     probe=lambda name, options: probe_with(f"mine/{name}", lambda: Identity(int(name))),
-    make_unit=make_unit,
+    make_vector_env=make_vector_env,
     for_evaluation=lambda options: replace(options, keywords={"judged": True}),
-    film=lambda *arguments: (make_unit(*arguments), 30.0),
+    film=lambda *arguments: (make_vector_env(*arguments), 30.0),
 )
 """
 
@@ -161,7 +163,7 @@ def mine(tmp_path, monkeypatch):
     (tmp_path / "mine_for_a_test.py").write_text(FAMILY)
     monkeypatch.syspath_prepend(tmp_path)
     line = Family("mine", "mine", "mine/4", (), "nothing to install", "mine_for_a_test")
-    monkeypatch.setattr(registry, "FAMILIES", {**registry.FAMILIES, "mine": line})
+    monkeypatch.setattr(lookup, "FAMILIES", {**lookup.FAMILIES, "mine": line})
     yield line
     sys.modules.pop("mine_for_a_test", None)
 
@@ -169,29 +171,29 @@ def mine(tmp_path, monkeypatch):
 def test_a_family_is_one_module_and_one_line(mine):
     spec = probe("mine/5", OPTIONS)
     assert spec.action.nvec == (5,)
-    unit = make_unit("mine/5", 2, 0, OPTIONS, default_shaping_source(spec))
-    assert unit.spec == spec
+    vector_env = make_vector_env("mine/5", 2, 0, OPTIONS, default_shaping_source(spec))
+    assert vector_env.spec == spec
     assert recipe("mine/5") == {}, "a recipe is optional"
-    assert registry.make_raw("mine/5", OPTIONS) is None
+    assert lookup.make_raw("mine/5", OPTIONS) is None
     assert mine.names() == ("4", "5")
-    assert registry.evaluation_options("mine/4", OPTIONS).keywords == {"judged": True}
+    assert lookup.evaluation_options("mine/4", OPTIONS).keywords == {"judged": True}
     assert film("mine/4", 1, 0, OPTIONS, lambda _row: (0, {}))[1].frames_per_second == 30.0
     assert film("toy/identity", 1, 0, OPTIONS, lambda _row: (0, {})) is None
 
 
 @pytest.mark.parametrize("env_id", ["atari/pong", "envpool/Pong-v5"])
 def test_atari_is_evaluated_by_raw_scores(env_id):
-    family = registry.family_of(env_id)
+    family = lookup.family_of(env_id)
     if family.missing:
         pytest.skip(f"{env_id} needs {family.missing}")
-    atari = registry.evaluation_options(env_id, OPTIONS).of(AtariOptions)
+    atari = lookup.evaluation_options(env_id, OPTIONS).of(AtariOptions)
     assert (atari.episodic_life, atari.clip_reward, atari.frame_skip) == (True, False, 4)
 
 
 def test_a_family_names_its_option_groups_without_being_imported():
     code = (
         "import sys\n"
-        "from pbt_rl.envs import registry as r\n"
+        "from pbt_rl.envs import lookup as r\n"
         "groups = {name: family.option_groups for name, family in r.FAMILIES.items() if family.option_groups}\n"
         "of_one_agent = {name: g for name, g in groups.items() if g != ('matchup',)}\n"
         "assert of_one_agent == {'atari': ('atari',), 'envpool': ('atari',), 'dmlab': ('dmlab',)}, groups\n"
@@ -203,7 +205,7 @@ def test_a_family_names_its_option_groups_without_being_imported():
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
-@pytest.mark.parametrize("family", registry.FAMILIES.values(), ids=lambda family: family.name)
+@pytest.mark.parametrize("family", lookup.FAMILIES.values(), ids=lambda family: family.name)
 def test_option_groups_are_fields_of_the_config(family):
     assert all(is_dataclass(getattr(Config(env=family.example), group)) for group in family.option_groups)
 

@@ -25,14 +25,14 @@ from pbt_rl.algos.pack import Pack
 from pbt_rl.algos.rollout import OBS, Memory, Rollout
 from pbt_rl.learner.cuda.memory import host_buffer
 from pbt_rl.learner.cuda.recording import RUNS, NotRecordedError, Recording, Replays, recorder_of
-from pbt_rl.learner.sampler import Sampler, ServedUnit
+from pbt_rl.learner.sampler import SampledVectorEnv, Sampler
 
 SIZES = (1, 2, 4, 8, 16, 32, 64)
 """Numbers of vector envs per inference batch."""
-MOST_UNITS = SIZES[-1]
+MOST_VECTOR_ENVS = SIZES[-1]
 INDICES = 5
 """Indices of each step: vector env; rollout and time of the observation; rollout and time of the action."""
-Step = tuple[ServedUnit, Rollout | None]
+Step = tuple[SampledVectorEnv, Rollout | None]
 """A vector env, and its next rollout if this observation ends the current one."""
 
 
@@ -40,38 +40,40 @@ class _Bucket:
     """Fixed input and output buffers of an inference batch of one size."""
 
     def __init__(
-        self, units: int, memory: Memory, layouts: Mapping[str, ObsLayout], none: Sequence[int]
+        self, vector_envs: int, memory: Memory, layouts: Mapping[str, ObsLayout], none: Sequence[int]
     ) -> None:
         rows, device = memory.states.shape[1], memory.states.device
         self.inbox = {
-            name: torch.zeros((units, rows, *layout.kept[1]), dtype=layout.kept[0], device=device)
+            name: torch.zeros((vector_envs, rows, *layout.kept[1]), dtype=layout.kept[0], device=device)
             for name, layout in layouts.items()
         }
-        size = units * (INDICES * 8 + rows)
+        size = vector_envs * (INDICES * 8 + rows)
         self.on_host = host_buffer((size,), torch.uint8, device)
         self.places = torch.zeros(size, dtype=torch.uint8, device=device)
         action = memory.rollouts["action"]
-        self.action = torch.zeros((units, rows, action.shape[-1]), dtype=action.dtype, device=device)
+        self.action = torch.zeros((vector_envs, rows, action.shape[-1]), dtype=action.dtype, device=device)
         self.action_on_host = host_buffer(tuple(self.action.shape), action.dtype, device)
         self._none = list(none)
 
     def split(self, places: Tensor) -> tuple[Tensor, Tensor]:
         """View the index tensor as indices [INDICES, M] and first [M, R]."""
-        units, rows = self.action.shape[:2]
-        end = INDICES * units * 8
-        return places[:end].view(torch.int64).view(INDICES, units), places[end:].view(torch.bool).view(
-            units, rows
+        vector_envs, rows = self.action.shape[:2]
+        end = INDICES * vector_envs * 8
+        return places[:end].view(torch.int64).view(INDICES, vector_envs), places[end:].view(torch.bool).view(
+            vector_envs, rows
         )
 
     def fill(self, steps: Sequence[Step]) -> None:
         """Upload these steps. The mailboxes do not change before they are answered."""
         indices, first = (x.numpy() for x in self.split(self.on_host))
         indices[:, len(steps) :] = np.array(self._none)[:, None]
-        for m, (unit, following) in enumerate(steps):
-            answered = (unit.rollout.number, unit.t) if following is None else (following.number, 0)
-            indices[:, m] = unit.number, unit.rollout.number, unit.t, *answered
-            first[m] = unit.box.step.first
-            for name, array in unit.box.step.obs.items():
+        for m, (vector_env, following) in enumerate(steps):
+            answered = (
+                (vector_env.rollout.number, vector_env.t) if following is None else (following.number, 0)
+            )
+            indices[:, m] = vector_env.number, vector_env.rollout.number, vector_env.t, *answered
+            first[m] = vector_env.box.step.first
+            for name, array in vector_env.box.step.obs.items():
                 self.inbox[name][m].copy_(torch.from_numpy(array), non_blocking=True)
         self.places.copy_(self.on_host, non_blocking=True)
 
@@ -90,7 +92,7 @@ class RecordedSampler(Sampler):
         self._buckets: dict[int, tuple[_Bucket, Recording]] = {}
         self.replays = Replays()
 
-    def record_turns(self) -> None:
+    def record_inference_batches(self) -> None:
         """Capture graphs of all sizes with dummy steps only. The training state stays unchanged.
 
         This happens before another thread uses the device, because its first calls would break a capture. The
@@ -98,61 +100,64 @@ class RecordedSampler(Sampler):
         """
         chance, idle = self.generator.get_state(), self._pack.idle[:]
         self._pack.idle[:] = [False] * len(idle)
-        most = min(len(self.units), MOST_UNITS)
+        most = min(len(self.vector_envs), MOST_VECTOR_ENVS)
         with self._pack.streams.acting():
-            for units in SIZES[: 1 + next(i for i, n in enumerate(SIZES) if n >= most)]:
+            for vector_envs in SIZES[: 1 + next(i for i, n in enumerate(SIZES) if n >= most)]:
                 for _ in range(RUNS):
-                    bucket = self._turn([], units)
+                    bucket = self._batch([], vector_envs)
                     # Wait, because the next upload reuses the host buffer.
                     self._pack.streams.fetch(bucket.action, bucket.action_on_host)
         self._pack.idle[:] = idle
         self.generator.set_state(chance)
         self.replays.restart()
 
-    def take_turns(self, ready: list[ServedUnit]) -> None:
+    def run_inference_batches(self, ready: list[SampledVectorEnv]) -> None:
         """Run inference in batches of at most MOST_UNITS vector envs."""
         # In a loop over policies, the graph depends on which slots are idle.
         possible = self._recorder is not None and not (self._pack.packing == "loop" and any(self._pack.idle))
-        if not possible or not all(unit.taken for unit in ready):
-            super().take_turns(ready)
+        if not possible or not all(vector_env.taken for vector_env in ready):
+            super().run_inference_batches(ready)
             if ready:
                 self.replays.count(replayed=False)
             return
-        for begin in range(0, len(ready), MOST_UNITS):
-            units = ready[begin : begin + MOST_UNITS]
-            for unit in units:
-                self._arrive(unit)
-            self._act_recorded(units)
+        for begin in range(0, len(ready), MOST_VECTOR_ENVS):
+            vector_envs = ready[begin : begin + MOST_VECTOR_ENVS]
+            for vector_env in vector_envs:
+                self._arrive(vector_env)
+            self._act_recorded(vector_envs)
 
-    def _act_recorded(self, units: list[ServedUnit]) -> None:
+    def _act_recorded(self, vector_envs: list[SampledVectorEnv]) -> None:
         """Do the same as `_act` by a CUDA graph. It also stores the observations."""
         streams, version = self._pack.streams, self._shared.pack.weights_version.copy()
-        for unit in units:
-            if unit.t == self._steps:
-                unit.rollout.last_state.copy_(unit.state)
-        steps = [(unit, self._next_rollout(unit) if unit.t == self._steps else None) for unit in units]
-        for (unit, following), action_RA in zip(steps, self._answered(steps), strict=True):
+        for vector_env in vector_envs:
+            if vector_env.t == self._steps:
+                vector_env.rollout.last_state.copy_(vector_env.state)
+        steps = [
+            (vector_env, self._next_rollout(vector_env) if vector_env.t == self._steps else None)
+            for vector_env in vector_envs
+        ]
+        for (vector_env, following), action_RA in zip(steps, self._answered(steps), strict=True):
             if following is not None:
-                unit.rollout.ready = streams.mark()
-                self._shared.full.append(unit.rollout)
-                unit.rollouts += 1
-                self._go_on_in(unit, following)
-            unit.rollout.weights_version[unit.t] = version
-            self._answer(unit, action_RA)
+                vector_env.rollout.ready = streams.mark()
+                self._shared.full.append(vector_env.rollout)
+                vector_env.rollouts += 1
+                self._go_on_in(vector_env, following)
+            vector_env.rollout.weights_version[vector_env.t] = version
+            self._answer(vector_env, action_RA)
 
     def _answered(self, steps: Sequence[Step]) -> NDArray[np.generic]:
         """Run one inference batch. Return the actions, [M, R, A], after waiting for them only."""
-        bucket = self._turn(steps, next(n for n in SIZES if n >= len(steps)))
+        bucket = self._batch(steps, next(n for n in SIZES if n >= len(steps)))
         self._pack.streams.fetch(bucket.action, bucket.action_on_host)
         actions: NDArray[np.generic] = bucket.action_on_host[: len(steps)].numpy()
         return actions
 
-    def _turn(self, steps: Sequence[Step], units: int) -> _Bucket:
-        if units not in self._buckets:
+    def _batch(self, steps: Sequence[Step], vector_envs: int) -> _Bucket:
+        if vector_envs not in self._buckets:
             last = self.memory.states.shape[0] - 1, self.memory.rollouts["action"].shape[0] - 1
-            made = _Bucket(units, self.memory, self._layouts, (last[0], last[1], 0, last[1], 0))
-            self._buckets[units] = made, Recording(partial(self._program, made), (self.generator,))
-        bucket, recording = self._buckets[units]
+            made = _Bucket(vector_envs, self.memory, self._layouts, (last[0], last[1], 0, last[1], 0))
+            self._buckets[vector_envs] = made, Recording(partial(self._program, made), (self.generator,))
+        bucket, recording = self._buckets[vector_envs]
         bucket.fill(steps)
         self._pack.take_published()
         self._run(bucket, recording)
@@ -170,11 +175,11 @@ class RecordedSampler(Sampler):
     @torch.no_grad()
     def _program(self, bucket: _Bucket) -> None:
         indices, first_MR = bucket.split(bucket.places)
-        unit_M, rollout_M, t_M, answered_M, answered_t_M = indices
+        vector_env_M, rollout_M, t_M, answered_M, answered_t_M = indices
         obs = {name: self._take_in(name, bucket.inbox[name], indices, first_MR) for name in self._layouts}
         states = self.memory.states
-        state = self._joined(states.index_select(0, unit_M))
-        params, value, state = self._pack.serve(obs, state, self._joined(first_MR))
+        state = self._joined(states.index_select(0, vector_env_M))
+        params, value, state = self._pack.infer(obs, state, self._joined(first_MR))
         action, log_prob = self.distribution.sample(params, self.generator)
         value_MR, action_MRA = self._parted(value), self._parted(action)
         self._put("value", rollout_M, t_M, value_MR)
@@ -182,20 +187,20 @@ class RecordedSampler(Sampler):
         self._put("action", answered_M, answered_t_M, action_MRA)
         self._put("log_prob", answered_M, answered_t_M, self._parted(log_prob))
         if states.shape[2]:
-            states.index_copy_(0, unit_M, self._parted(state))
+            states.index_copy_(0, vector_env_M, self._parted(state))
         bucket.action.copy_(action_MRA)
 
     def _take_in(self, name: str, new_MR: Tensor, indices: Tensor, first_MR: Tensor) -> Tensor:
         """Store an observation in the rollouts. Return the network input, [P, B, ...]."""
-        layout, (unit_M, rollout_M, t_M, *_) = self._layouts[name], indices
+        layout, (vector_env_M, rollout_M, t_M, *_) = self._layouts[name], indices
         self._put(OBS + name, rollout_M, t_M + layout.history, new_MR)
         if layout.stack == 1:
             return self._joined(new_MR)
         stacks = self.memory.stacks[name]
-        stack = stacks.index_select(0, unit_M)
+        stack = stacks.index_select(0, vector_env_M)
         rows = stack.flatten(0, 1)
         push_frames_torch(rows, new_MR.flatten(0, 1), first_MR.flatten())
-        stacks.index_copy_(0, unit_M, stack)
+        stacks.index_copy_(0, vector_env_M, stack)
         return layout.as_seen(self._joined(stack))
 
     def _put(self, name: str, rollout_M: Tensor, t_M: Tensor, values_M: Tensor) -> None:
@@ -204,10 +209,10 @@ class RecordedSampler(Sampler):
 
     def _joined(self, x_MR: Tensor) -> Tensor:
         """Reshape [M, R, ...] to [P, B, ...]."""
-        policies, (units, rows, *shape) = self._pack.num_policies, x_MR.shape
+        policies, (vector_envs, rows, *shape) = self._pack.num_policies, x_MR.shape
         envs = rows // policies
-        x_MPb = x_MR.reshape(units, policies, envs, *shape)
-        return x_MPb.transpose(0, 1).reshape(policies, units * envs, *shape)
+        x_MPb = x_MR.reshape(vector_envs, policies, envs, *shape)
+        return x_MPb.transpose(0, 1).reshape(policies, vector_envs * envs, *shape)
 
     def _parted(self, x_PB: Tensor) -> Tensor:
         """Reshape [P, B, ...] to [M, R, ...]."""

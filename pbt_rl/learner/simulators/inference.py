@@ -19,7 +19,7 @@ from pbt_rl.algos.distributions import Distribution
 from pbt_rl.algos.pack import Pack
 from pbt_rl.envs.resident import ResidentStep
 from pbt_rl.learner.cuda.recording import NotRecordedError, Recorder, Recording, Replays
-from pbt_rl.learner.simulators.finals import Finals
+from pbt_rl.learner.simulators.final_observations import FinalObservations
 from pbt_rl.learner.simulators.in_place import InPlaceRollout
 from pbt_rl.learner.simulators.rounds import Rounds
 
@@ -27,7 +27,7 @@ OBS, FINAL, STAT = "obs.", "final_obs.", "stat."
 Given = dict[str, Tensor]
 
 
-class Turns:
+class Inference:
     """Inference and storage of steps. rounds: set after the first step."""
 
     def __init__(
@@ -36,11 +36,11 @@ class Turns:
         distribution: Distribution,
         generator: torch.Generator,
         rollout: InPlaceRollout,
-        finals: Finals,
+        final_obs: FinalObservations,
         recorder: Recorder | None,
     ) -> None:
         self._pack, self._distribution, self._generator = pack, distribution, generator
-        self._layouts, self._rollout, self._finals = rollout.layouts, rollout, finals
+        self._layouts, self._rollout, self._final_obs = rollout.layouts, rollout, final_obs
         self._recorder = recorder
         self.replays = None if recorder is None else Replays()
         self.rounds: Rounds | None = None
@@ -105,7 +105,7 @@ class Turns:
         for name, obs in here.items():
             self._put(self._rollout.obs[name], obs)
         seen = {name: self._layouts[name].as_seen(obs) for name, obs in here.items()}
-        params, value, state = self._pack.serve(seen, self.state, self._at(fields["first"]))
+        params, value, state = self._pack.infer(seen, self.state, self._at(fields["first"]))
         action, log_prob = self._distribution.sample(params, self._generator)
         for name, x in (("value", value), ("action", action), ("log_prob", log_prob)):
             self._put(fields[name], x)
@@ -126,7 +126,7 @@ class Turns:
         self._put(fields["first"], ended.view(self._shape), ahead=1)
         last = {name: gave[FINAL + name] for name in self._layouts if FINAL + name in gave}
         t = self._t if self._recorder is None else self._t_1
-        self._finals.note(t, gave["truncated"], last or None, self.state)
+        self._final_obs.note(t, gave["truncated"], last or None, self.state)
         assert self.rounds is not None
         stats = {name: gave[STAT + name] for name in self.rounds.stats}
         self.rounds.step(gave.get("objective", gave["reward"]), gave["reward"], ended, stats)

@@ -1,4 +1,4 @@
-"""Every unit shows that it gets on: after each row where it loops over rows, else by an announcement."""
+"""Every vector env shows that it gets on: after each row where it loops over rows, else by an announcement."""
 
 import numpy as np
 import pytest
@@ -8,8 +8,8 @@ from pbt_rl.envs import custom
 from pbt_rl.envs.atari import LIFE_LOSS_PENALTY, SCORE_SCALE, AtariOptions
 from pbt_rl.envs.base import private_step_arrays
 from pbt_rl.envs.episodes import AT_ONCE, ROW
-from pbt_rl.envs.gym import GymUnit
-from pbt_rl.envs.registry import EnvOptions
+from pbt_rl.envs.gym import GymVectorEnv
+from pbt_rl.envs.lookup import EnvOptions
 from pbt_rl.envs.toy import Identity
 
 ROWS = 3
@@ -19,7 +19,7 @@ class Watched:
     """A source of shaping with a pulse; `seen` has what the cells held at each call of an environment."""
 
     def __init__(self, shaping=()):
-        self.pulse = memoryview(bytearray(16)).cast("q")
+        self.heartbeat = memoryview(bytearray(16)).cast("q")
         self.seen, self.shaping = [], dict.fromkeys(shaping, 0.0)
         self.beats(99)
 
@@ -27,10 +27,10 @@ class Watched:
         return 0, self.shaping
 
     def beats(self, row):
-        self.pulse[ROW] = row
+        self.heartbeat[ROW] = row
 
     def look(self):
-        self.seen.append(tuple(self.pulse))
+        self.seen.append(tuple(self.heartbeat))
 
     def taken(self):
         seen, self.seen = self.seen, []
@@ -56,18 +56,21 @@ class Row(Identity):
 
 def test_a_loop_over_rows_gives_a_sign_after_each():
     source = Watched()
-    unit = GymUnit("own:env", lambda: Row(source), ROWS, 0, source)
+    vector_env = GymVectorEnv("own:env", lambda: Row(source), ROWS, 0, source)
     one_by_one = [(99, 0), (0, 0), (1, 0)]
-    assert (source.taken(), source.pulse[ROW]) == (one_by_one, 2)
-    out = private_step_arrays(unit.spec, ROWS)
-    for advance in (lambda: unit.reset(out), lambda: unit.step(np.zeros((ROWS, 1), np.int32), out)):
+    assert (source.taken(), source.heartbeat[ROW]) == (one_by_one, 2)
+    out = private_step_arrays(vector_env.spec, ROWS)
+    for advance in (
+        lambda: vector_env.reset(out),
+        lambda: vector_env.step(np.zeros((ROWS, 1), np.int32), out),
+    ):
         source.beats(99)
         advance()
-        assert (source.taken(), source.pulse[ROW]) == (one_by_one, 2)
+        assert (source.taken(), source.heartbeat[ROW]) == (one_by_one, 2)
 
 
 def test_environments_of_several_agents_give_a_sign_after_each():
-    from pbt_rl.envs.agents.multi_agent import MultiAgentUnit
+    from pbt_rl.envs.agents.multi_agent import MultiAgentVectorEnv
     from tests.envs.agents.test_multi_agent import Ledger
 
     source = Watched(["mark"])
@@ -85,10 +88,10 @@ def test_environments_of_several_agents_give_a_sign_after_each():
             source.look()
             return super().advance(action)
 
-    unit = MultiAgentUnit(Table, 9, 0, source)
+    vector_env = MultiAgentVectorEnv(Table, 9, 0, source)
     assert source.taken() == [(99, 0), (99, 0), (0, 0)]  # the first one is made to see how many fill the rows
-    out = private_step_arrays(unit.spec, 9)
-    for advance in (lambda: unit.reset(out), lambda: unit.step(np.zeros((9, 1), np.int32), out)):
+    out = private_step_arrays(vector_env.spec, 9)
+    for advance in (lambda: vector_env.reset(out), lambda: vector_env.step(np.zeros((9, 1), np.int32), out)):
         source.beats(99)
         advance()
         assert source.taken() == [(99, 0), (0, 0), (1, 0)]
@@ -101,21 +104,21 @@ def test_what_is_made_and_seeded_in_one_call_is_announced(monkeypatch):
         return SyncVectorEnv([lambda: Row(source)] * num_envs)
 
     monkeypatch.setattr(custom, "find_factory", lambda _: make)
-    unit = custom.make_unit("own:env", ROWS, 0, EnvOptions(), source)
-    assert type(unit).__name__ == "VectorUnit"
+    vector_env = custom.make_vector_env("own:env", ROWS, 0, EnvOptions(), source)
+    assert type(vector_env).__name__ == "NativeVectorEnv"
     announced = source.taken()[-ROWS:]
     assert announced == [(99, ROWS)] * ROWS
-    assert (source.pulse[ROW] != 99, source.pulse[AT_ONCE]) == (True, 0)
-    out = private_step_arrays(unit.spec, ROWS)
-    unit.reset(out)
+    assert (source.heartbeat[ROW] != 99, source.heartbeat[AT_ONCE]) == (True, 0)
+    out = private_step_arrays(vector_env.spec, ROWS)
+    vector_env.reset(out)
     assert [rows for _, rows in source.taken()] == [ROWS] * ROWS
-    unit.step(np.zeros((ROWS, 1), np.int32), out)
+    vector_env.step(np.zeros((ROWS, 1), np.int32), out)
     assert [rows for _, rows in source.taken()] == [0] * ROWS, "a step of all is one"
 
 
 def test_atari_announces_the_making_and_seeding_of_its_engine(monkeypatch):
     vector_env = pytest.importorskip("ale_py.vector_env")
-    from pbt_rl.envs.ale import AtariUnit
+    from pbt_rl.envs.ale import AtariVectorEnv
 
     source = Watched([SCORE_SCALE, LIFE_LOSS_PENALTY])
 
@@ -129,7 +132,7 @@ def test_atari_announces_the_making_and_seeding_of_its_engine(monkeypatch):
             return super().reset(*arguments, **options)
 
     monkeypatch.setattr(vector_env, "AtariVectorEnv", Engine)
-    unit = AtariUnit("pong", ROWS, 0, AtariOptions(), source)
-    unit.reset(private_step_arrays(unit.spec, ROWS))
+    vector_env = AtariVectorEnv("pong", ROWS, 0, AtariOptions(), source)
+    vector_env.reset(private_step_arrays(vector_env.spec, ROWS))
     assert [rows for _, rows in source.taken()] == [ROWS, ROWS]
-    assert source.pulse[AT_ONCE] == 0
+    assert source.heartbeat[AT_ONCE] == 0

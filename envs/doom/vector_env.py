@@ -27,10 +27,10 @@ from numpy.typing import NDArray
 
 from pbt_rl.errors import EnvSetupError
 
-from ..base import ActionSpec, ArraySpec, EnvSpec, ShapingSource, StepArrays, Unit
-from ..episodes import ROW, EpisodeBook, beating, pulse_of, write_reset
+from ..base import ActionSpec, ArraySpec, EnvSpec, ShapingSource, StepArrays, VectorEnv
+from ..episodes import ROW, EpisodeBook, heartbeat_of, with_heartbeat, write_reset
 from ..family import Backend
-from .duel import DuelUnit
+from .duel import DuelVectorEnv
 from .game import PICTURE, Buttons, Games, Senses, measurements, shrink
 from .scenarios import OWN_REWARD, SCENARIOS, Scenario
 
@@ -53,16 +53,16 @@ def probe(name: str) -> EnvSpec:
         action=ActionSpec(nvec=tuple(len(choices) for choices in scenario.actions)),
         frame_skip=FRAME_SKIP,
         shaping=scenario.shaping,
-        seats=scenario.seats,
+        agents=scenario.agents,
     )
 
 
 def recipe(name: str) -> dict[str, object]:
     """Return default options of a run."""
     scenario = find(name)
-    duel = {"envs_per_unit": 4, "actor_timeout_seconds": 300.0}  # two engines take a second to start
+    duel = {"envs_per_vector_env": 4, "actor_timeout_seconds": 300.0}  # two engines take a second to start
     return {
-        **(duel if scenario.seats > 1 else {}),
+        **(duel if scenario.agents > 1 else {}),
         "model.encoder": "nature",
         "model.hidden": 256,
         "model.layers": 1,
@@ -84,15 +84,15 @@ def recipe(name: str) -> dict[str, object]:
     }
 
 
-def make_unit(name: str, rows: int, seed: int, shaping: ShapingSource) -> Unit:
+def make_vector_env(name: str, rows: int, seed: int, shaping: ShapingSource) -> VectorEnv:
     """Make R rows. Raises EnvSetupError for an unknown scenario, and if R is not a multiple of its agents."""
     scenario = find(name)
-    if scenario.seats == 1:
-        return DoomUnit(name, rows, seed, shaping)
-    return DuelUnit(probe(name), scenario, rows, seed, shaping)
+    if scenario.agents == 1:
+        return DoomVectorEnv(name, rows, seed, shaping)
+    return DuelVectorEnv(probe(name), scenario, rows, seed, shaping)
 
 
-class DoomUnit:
+class DoomVectorEnv:
     """R single-player games of one scenario. Equal seeds give equal episodes."""
 
     def __init__(self, name: str, rows: int, seed: int, shaping: ShapingSource) -> None:
@@ -107,13 +107,13 @@ class DoomUnit:
         self._values_RV = np.zeros((rows, len(self._senses.names)))
         self._reward_factor_R = np.zeros(rows)
         self._coefficients_RE = np.zeros((rows, len(self._senses.events)))
-        self._pulse = pulse_of(shaping)
-        seeds = beating(self._pulse, np.random.SeedSequence(seed).generate_state(rows).tolist())
+        self._heartbeat = heartbeat_of(shaping)
+        seeds = with_heartbeat(self._heartbeat, np.random.SeedSequence(seed).generate_state(rows).tolist())
         self._games = Games(scenario.config or name, scenario.bots, self._buttons.names, seeds)
         self._respawned: list[int] = []
 
     def reset(self, out: StepArrays) -> None:
-        for row in beating(self._pulse, range(self.rows)):
+        for row in with_heartbeat(self._heartbeat, range(self.rows)):
             self._begin_episode(row, out)
         self._over_R[:] = False
         write_reset(out)
@@ -130,7 +130,7 @@ class DoomUnit:
                 self._begin_episode(row, out)
             else:
                 scripted_R[row], ended_R[row] = self._advance(row, action[row], out)
-            self._pulse[ROW] = row
+            self._heartbeat[ROW] = row
         played_R = ~starts_R
         length_R = self._book.length_R + played_R
         cut_R = played_R & ~ended_R & (length_R * FRAME_SKIP >= self._scenario.limit)
@@ -214,7 +214,10 @@ def find(name: str) -> Scenario:
 BACKEND = Backend(
     names=names,
     probe=lambda name, _options: probe(name),
-    make_unit=lambda name, rows, seed, _options, shaping: make_unit(name, rows, seed, shaping),
+    make_vector_env=lambda name, rows, seed, _options, shaping: make_vector_env(name, rows, seed, shaping),
     recipe=lambda name, _options: recipe(name),
-    film=lambda name, rows, seed, _options, shaping: (make_unit(name, rows, seed, shaping), TICS_PER_SECOND),
+    film=lambda name, rows, seed, _options, shaping: (
+        make_vector_env(name, rows, seed, shaping),
+        TICS_PER_SECOND,
+    ),
 )

@@ -12,22 +12,22 @@ from pbt_rl.actors.store import StatePool
 from pbt_rl.run.fleet import ActorFailed, Event, LearnerLost, ProcessFleet, Received
 from pbt_rl.run.inline import InlineFleet
 from pbt_rl.run.limits import check_start
-from pbt_rl.run.nodes.engine import (
+from pbt_rl.run.nodes.backend import (
     Answer,
     Heard,
-    HostSetup,
     Order,
+    Request,
     RestartActor,
     Send,
     SetMatchup,
     State,
-    Turn,
+    WorkerSetup,
 )
 
 OwnFleet = ProcessFleet | InlineFleet
 
 
-class PackHost:
+class NodeWorker:
     """Learner and actors of one pack. Use it from the main thread of its process.
 
     The kernel kills children when the *thread* that started them ends. Hence one thread starts and runs the fleet.
@@ -43,24 +43,28 @@ class PackHost:
         self._answered: tuple[int, Answer | None] = (-1, None)
         """Number of the last request, and its answer."""
 
-    def turn(self, turn: Turn) -> Answer | None:
+    def execute(self, request: Request) -> Answer | None:
         """Execute a request. The first one starts the pack and has no answer."""
-        if turn.number != self._answered[0]:
-            assert turn.number == self._answered[0] + 1, f"turn {turn.number} after {self._answered[0]}"
-            self._answered = (turn.number, self._carry_out(turn))
+        if request.number != self._answered[0]:
+            assert request.number == self._answered[0] + 1, (
+                f"request {request.number} after {self._answered[0]}"
+            )
+            self._answered = (request.number, self._carry_out(request))
         return self._answered[1]
 
-    def _carry_out(self, turn: Turn) -> Answer | None:
-        if turn.setup is not None:
-            self._pool = _filled_pool(turn.setup)
-            self._started_from = [*turn.setup.states]
-            self._fleet = start_fleet(turn.setup, self._pool)
+    def _carry_out(self, request: Request) -> Answer | None:
+        if request.setup is not None:
+            self._pool = _filled_pool(request.setup)
+            self._started_from = [*request.setup.states]
+            self._fleet = start_fleet(request.setup, self._pool)
             return None
-        assert self._fleet is not None, "the first turn has no setup"
-        for order in turn.orders:
+        assert self._fleet is not None, "the first request has no setup"
+        for order in request.orders:
             self._obey(self._fleet, order)
-        heard = tuple(self._heard(self._fleet, event) for event in self._fleet.events(turn.patience_seconds))
-        return Answer(heard, self._fleet.environment_seconds(), self._fleet.silent_seconds(0))
+        heard = tuple(
+            self._heard(self._fleet, event) for event in self._fleet.events(request.patience_seconds)
+        )
+        return Answer(heard, self._fleet.environment_seconds(), self._fleet.heartbeat_age_seconds(0))
 
     def _obey(self, fleet: OwnFleet, order: Order) -> None:
         match order:
@@ -122,7 +126,7 @@ class PackHost:
             self._pool = None
 
 
-def _filled_pool(setup: HostSetup) -> StatePool:
+def _filled_pool(setup: WorkerSetup) -> StatePool:
     pool = StatePool(setup.layout)
     for entry, state in setup.states.items():
         pool.grow(entry + 1)
@@ -130,7 +134,7 @@ def _filled_pool(setup: HostSetup) -> StatePool:
     return pool
 
 
-def start_fleet(setup: HostSetup, pool: StatePool) -> OwnFleet:
+def start_fleet(setup: WorkerSetup, pool: StatePool) -> OwnFleet:
     """Start a pack on this machine; in serial mode, in this process. Raises ConfigError if the machine is too small."""
     with contextlib.suppress(OSError):  # it may be missing on this node's file system
         os.chdir(setup.folder)

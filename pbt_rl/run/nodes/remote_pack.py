@@ -2,9 +2,9 @@
 
     waiting    there is no free place                 -> start_host() ->
     starting   its node worker starts the processes   -> LearnerReady ->
-    running    one request is always in flight        -> fence() -> waiting
+    running    one request is always in flight        -> kill() -> waiting
 
-Answers of a node worker that was killed by `fence` are ignored, because its calls are dropped with it.
+Answers of a node worker that was killed by `kill` are ignored, because its calls are dropped with it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from pbt_rl.run.fleet import LearnerLost
 from pbt_rl.run.memory import Start
-from pbt_rl.run.nodes.engine import Answer, Engine, HostSetup, Order, Place, Turn
+from pbt_rl.run.nodes.backend import Answer, Backend, Order, Place, Request, WorkerSetup
 
 RETRY_SECONDS = 0.5
 """Delay before a request to an unreachable node worker is repeated."""
@@ -27,7 +27,7 @@ HOLD_SECONDS = 3.0
 
 
 @dataclass(eq=False)
-class Station:
+class RemotePack:
     """State of a pack in a cluster."""
 
     number: int
@@ -39,7 +39,7 @@ class Station:
     incarnation: int = 0
     """Number of its node workers that were killed."""
     place: Place | None = None
-    host: Any = None
+    worker: Any = None
     call: Any = None
     """Call in flight."""
     ready: bool = False
@@ -51,7 +51,7 @@ class Station:
     """Failed actor -> actions that its vector envs received."""
     heard_at: float = 0.0
     """`time.monotonic()` of the last answer, or of the request that followed it."""
-    silent: float = 0.0
+    heartbeat_age: float = 0.0
     """Heartbeat age of the learner in seconds, at the last answer."""
     unavailable_at: float | None = None
     """`time.monotonic()` of the first failed request since the last answer."""
@@ -61,7 +61,7 @@ class Station:
     held: LearnerLost | None = None
     """Death of its learner, held back until the next answer proves that the node has not died too."""
     _held_until: float = 0.0
-    _turn: Turn | None = None
+    _request: Request | None = None
     _number: int = 0
     _seconds_before: float = 0.0
     _seconds: float = 0.0
@@ -71,52 +71,52 @@ class Station:
         """Total CPU-seconds of its environments, over all incarnations."""
         return self._seconds_before + self._seconds
 
-    def start_host(self, engine: Engine, place: Place, setup: HostSetup) -> None:
+    def start_worker(self, backend: Backend, place: Place, setup: WorkerSetup) -> None:
         """Start a node worker in a place."""
-        assert self.host is None, f"pack {self.number} has a host"
-        self.place, self.host = place, engine.start(place)
+        assert self.worker is None, f"pack {self.number} has a worker"
+        self.place, self.worker = place, backend.start(place)
         self.heard_at = time.monotonic()
-        self._turn, self._number = Turn(0, setup=setup), 0
-        self.call = engine.call(self.host, self._turn)
+        self._request, self._number = Request(0, setup=setup), 0
+        self.call = backend.call(self.worker, self._request)
 
-    def fence(self, engine: Engine) -> None:
+    def kill(self, backend: Backend) -> None:
         """Kill the node worker and drop its request and orders."""
-        if self.host is not None:
-            engine.end([self.host], 0.0)
+        if self.worker is not None:
+            backend.end([self.worker], 0.0)
             self.incarnation += 1
-        self.place = self.host = self.call = self._turn = None
+        self.place = self.worker = self.call = self._request = None
         self.ready = self.leaving = False
         self.unavailable_at, self.died, self.held = None, "", None
         self._seconds_before, self._seconds = self.environment_seconds, 0.0
         self.orders.clear()
         self.given.clear()
 
-    def issue(self, engine: Engine, patience_seconds: float) -> None:
+    def issue(self, backend: Backend, patience_seconds: float) -> None:
         """Send the next request or repeat the last one. Does nothing while a call is in flight."""
-        if self.host is None or self.call is not None or self.died:
+        if self.worker is None or self.call is not None or self.died:
             return
         if self.held is not None and time.monotonic() < self._held_until:
             return
-        if self._turn is None:
+        if self._request is None:
             self._number += 1
-            self._turn = Turn(self._number, tuple(self.orders), patience_seconds)
+            self._request = Request(self._number, tuple(self.orders), patience_seconds)
             self.orders.clear()
             self.heard_at = time.monotonic()
         elif time.monotonic() < self.retry_at:
             return
-        self.call = engine.call(self.host, self._turn)
+        self.call = backend.call(self.worker, self._request)
 
     @property
     def owes(self) -> bool:
         """True if a request has no answer yet."""
-        return self._turn is not None
+        return self._request is not None
 
     def answered(self, answer: Answer | None) -> None:
         """Record the answer to the request in flight."""
-        self.call = self._turn = None
+        self.call = self._request = None
         self.heard_at, self.unavailable_at = time.monotonic(), None
         if answer is not None:
-            self._seconds, self.silent = answer.environment_seconds, answer.silent_seconds
+            self._seconds, self.heartbeat_age = answer.environment_seconds, answer.heartbeat_age_seconds
 
     def hold(self, lost: LearnerLost) -> None:
         """Record the death of the learner, and send no request for HOLD_SECONDS."""

@@ -19,7 +19,7 @@ from pbt_rl.algos.rollout import RolloutShape
 from pbt_rl.learner.simulators.rounds import nowhere
 
 
-class Finals:
+class FinalObservations:
     """Last final observation of each row in a rollout."""
 
     def __init__(self, of: RolloutShape) -> None:

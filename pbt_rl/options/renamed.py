@@ -1,0 +1,32 @@
+"""Former names of options, which files and saved runs may contain."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+RENAMED = {
+    "dmlab.one-level-per-unit": "dmlab.one-level-per-vector-env",
+    "envs-per-unit": "envs-per-vector-env",
+    "model.deviation": "model.action-std",
+    "model.initial-deviation": "model.initial-std",
+    "units-per-actor": "vector-envs-per-actor",
+}
+"""Former name -> present name. On the command line a former name is an error that names the present one."""
+
+_FIELDS = {old.replace("-", "_"): new.replace("-", "_") for old, new in RENAMED.items()}
+
+
+def present_field(field: str) -> str:
+    """Return the present name of an option. field: dotted, as in files."""
+    return _FIELDS.get(field, field)
+
+
+def present_config(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return a nested config with the present names of its options."""
+    return {
+        present_field(f"{prefix}{name}").removeprefix(prefix): present_config(value, f"{name}.")
+        if isinstance(value, Mapping) and not prefix
+        else value
+        for name, value in config.items()
+    }
