@@ -27,8 +27,8 @@ NO_STATISTICS = "The environment has no episode_extra_stats."
 SPEED, LOSSES = "throughput/frames_per_second", ("_loss", "/entropy", "/kl", "/grad_norm")
 """Tags that are shown besides the objective; the second: endings of learning statistics."""
 MOST_PANELS = 24
-NAME_WIDTH, NAME_HEIGHT = 0.012, 0.045
-"""Size of a member's number beside its curve, as shares of the axes."""
+NAME_WIDTH, NAME_HEIGHT = 0.06, 0.045
+"""Distance, as shares of the axes, within which the ends of curves share one text with their members' numbers."""
 MOST_NAMED = 12
 """Up to this many curves are labelled with the member's number; more labels would overlap."""
 
@@ -151,13 +151,16 @@ def _control_band(axes: Axes, curves: Sequence[Sequence[Point]]) -> None:
 def name_ends(axes: Axes, ends: Mapping[int, tuple[float, float]]) -> None:
     """Write each member's number at the end of its curve; the numbers of curves that end together in one text."""
     (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
-    placed: dict[tuple[float, float], list[int]] = {}
+    groups: list[list[tuple[float, float, int]]] = []
     for member, (frames, objective) in sorted(ends.items(), key=lambda end: (-end[1][1], end[1][0])):
         x, y = (frames - left) / (right - left), (objective - low) / (high - low)
-        near = (at for at in placed if abs(at[0] - x) < NAME_WIDTH and abs(at[1] - y) < NAME_HEIGHT)
-        placed.setdefault(next(near, (x, y)), []).append(member)
-    for at, members in placed.items():
-        text = ", ".join(map(str, members))
+        near = (g for g in groups if abs(g[0][0] - x) < NAME_WIDTH and abs(g[0][1] - y) < NAME_HEIGHT)
+        group = next(near, None)
+        if group is None:
+            groups.append(group := [])
+        group.append((x, y, member))
+    for group in groups:
+        text, at = ", ".join(f"{member}" for *_, member in group), (max(x for x, *_ in group), group[0][1])
         _write(axes, text, at, (3, 0), xycoords="axes fraction", va="center", fontsize=7)
 
 
