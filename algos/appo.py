@@ -192,7 +192,14 @@ def _ppo(
     means: NDArray[np.float32],
     slopes: NDArray[np.float32],
 ) -> None:
-    """Compute the loss, statistics and gradients of `_ByKernel`. valid: [P, N]; sums are float64."""
+    """Compute the loss, statistics and gradients of `_ByKernel`. valid: [P, N]; sums are float64.
+
+    With r = ratio - 1, so d r / d log_prob = r + 1, and w = importance * A, n valid samples have these gradients:
+
+        n * d loss / d log_prob   kl_coef * r - w * (r + 1); no w where r is clipped, 0 beyond _MAX_LOG_RATIO
+        n * d loss / d entropy    -entropy_coef
+        n * d loss / d value      value_coef * (value - target); 0 where V_clip has the larger error, as it is constant
+    """
     for p in range(valid.shape[0]):
         log_prob, entropy, value = learned[0, p], learned[1, p], learned[2, p]
         old_log_prob, old_value, acting_log_prob = fixed[0, p], fixed[1, p], fixed[2, p]

@@ -5,7 +5,7 @@ Axes: N samples, C channels, H, W pixels, L words, F features.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from math import gcd, prod, sqrt
 from typing import Any, TypeVar
@@ -100,11 +100,11 @@ class Mlp(nn.Module):
     Pixels (uint8) are divided by 255. Images of another dtype are already normalised (normalizers.py).
     """
 
-    def __init__(self, size: int, hidden: int, layers: int, activation: str = "tanh") -> None:
+    def __init__(self, size: int, widths: Sequence[int], activation: str = "tanh") -> None:
         super().__init__()
         self.activation = activation
-        sizes = [size] + [hidden] * layers
-        self.layers = nn.ModuleList(orthogonal(nn.Linear(*pair), RELU_GAIN) for pair in pairwise(sizes))
+        pairs = pairwise((size, *widths))
+        self.layers = nn.ModuleList(orthogonal(nn.Linear(*pair), RELU_GAIN) for pair in pairs)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map [N, ...] to [N, hidden]."""
@@ -212,8 +212,9 @@ WIDTHS = (torch.complex128, torch.complex64, torch.int32, torch.int16)
 def _patches(x: Tensor, kernel: tuple[int, int], stride: tuple[int, int]) -> Tensor:
     """Extract kernel patches: [..., H, W, C] to [..., h, w, kernel rows * kernel columns * C].
 
-    It copies the widest elements that all offsets allow, because a GPU's strided copy takes the same time per element
-    of any width.
+    A view with overlapping strides lists the patches, and its copy is the result. The view's elements are as wide as
+    all offsets allow (up to 16 bytes), because a GPU's strided copy takes the same time per element of any width. Used
+    by `bmm`, which takes half the time of `vmap` and `loop` on an H200 (docs/reference/gpus.md).
     """
     *leading, rows, columns, channels = x.shape
     heights, widths = ((n - k) // s + 1 for n, k, s in zip((rows, columns), kernel, stride, strict=True))
@@ -231,8 +232,10 @@ def _patches(x: Tensor, kernel: tuple[int, int], stride: tuple[int, int]) -> Ten
 def _image_gradient(grad: Tensor, weight: Tensor, stride: tuple[int, int], size: tuple[int, int]) -> Tensor:
     """Compute the gradient of the images, of `size`, from that of the outputs, [P, N, h, w, O].
 
-    It is a convolution of stride 1 with the flipped weights. The positions within a stride become separate output
-    channels, which are interleaved afterwards. Therefore no accumulation in memory is needed.
+    A pixel's gradient is the sum over the outputs that read it: a transposed convolution. It is computed as a
+    convolution of stride 1 of the padded output gradients with the flipped weights. The stride[0] * stride[1] positions
+    within a stride are separate channels, because each meets other weights; they are interleaved afterwards. Unlike
+    col2im, which adds overlapping patches, it writes each number once.
     """
     policies, samples = grad.shape[:2]
     out, *kernel, channels = weight.shape[1:]
@@ -260,23 +263,6 @@ def compute_by_products(net: nn.Module) -> None:
             module.products = True
 
 
-class ImageLinear(nn.Linear):
-    """Linear layer after the convolutions; it holds most of a network's weights."""
-
-    TRANSPOSED_ROWS = frozenset({16, 32, 48, 64})
-    """For these row counts `weight @ x.T` is 9-20 % faster, for others not (3136 to 512, one thread, AVX-512)."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map [N, in] to [N, out].
-
-        Acting on a CPU computes the transposed product where that is faster; results are bit-identical.
-        """
-        acting = x.dtype == torch.bfloat16 and x.device.type == "cpu" and not torch.is_grad_enabled()
-        if not acting or x.shape[0] not in self.TRANSPOSED_ROWS or torch.get_num_threads() > 1:
-            return super().forward(x)
-        return torch.addmm(self.bias.unsqueeze(1), self.weight, x.t()).t().contiguous()
-
-
 class NatureCnn(nn.Module):
     """Network of Mnih et al. 2015: convolutions 32 of 8/4, 64 of 4/2, 64 of 3/1, then a linear layer."""
 
@@ -292,7 +278,7 @@ class NatureCnn(nn.Module):
         self.conv1 = orthogonal(Conv(channels, 32, 8, 4), NATURE_GAIN)
         self.conv2 = orthogonal(Conv(32, 64, 4, 2), NATURE_GAIN)
         self.conv3 = orthogonal(Conv(64, 64, 3, 1), NATURE_GAIN)
-        self.linear = orthogonal(ImageLinear(64 * rows * columns, hidden), NATURE_GAIN)
+        self.linear = orthogonal(nn.Linear(64 * rows * columns, hidden), NATURE_GAIN)
 
     def forward(self, image: Tensor) -> Tensor:
         """Map [N, C, H, W] uint8 to [N, hidden]."""
@@ -421,13 +407,14 @@ class Encoder(nn.Module):
 class ObsEncoder(Encoder):
     """One encoder per observation; several are concatenated and mixed by a linear layer.
 
-    LAST is appended after that.
+    LAST is appended after that. widths: of the layers of an MLP; the last one is that of all outputs.
     """
 
     def __init__(
-        self, obs_shapes: ObsShapes, kind: str, hidden: int, layers: int, activation: str = "tanh"
+        self, obs_shapes: ObsShapes, kind: str, widths: Sequence[int], activation: str = "tanh"
     ) -> None:
         super().__init__()
+        hidden = widths[-1]
         assert kind in ("auto", "mlp", *CNNS), kind
         images = [name for name, spec in obs_shapes.items() if is_image(*spec)]
         if kind in CNNS and not images:
@@ -451,7 +438,7 @@ class ObsEncoder(Encoder):
             if is_text(shape, dtype):
                 parts.append(WordEncoder(*shape))
             elif name not in images or kind == "mlp":
-                parts.append(Mlp(prod(shape), hidden, layers, activation))
+                parts.append(Mlp(prod(shape), widths, activation))
             else:
                 parts.append(CNNS["nature" if kind == "auto" else kind](shape, hidden))
         self.parts = nn.ModuleList(parts)

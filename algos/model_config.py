@@ -21,15 +21,11 @@ class ModelConfig:
     """`auto` (Nature CNN for images, MLP for vectors), `nature`, `impala`, `a3c` (a small CNN), `mlp`, or a custom
     `module:factory`. The factory receives the observation spec and returns an nn.Module
     (docs/reference/network.md)."""
-    hidden: int = option(
-        512,
-        at_least=1,
-        single="--model.hidden is one width, --model.layers the number of layers",
-        common=True,
-    )
-    """Width of the encoder's output."""
+    hidden: tuple[int, ...] = option((512,), at_least=1, common=True)
+    """Width of the encoder's output, and of each layer of an MLP encoder. Several widths (`256 128`) are the layers of
+    an MLP encoder, from input to output."""
     layers: int = option(2, at_least=1)
-    """Hidden layers of an MLP encoder."""
+    """Layers of an MLP encoder, if --model.hidden is one width."""
     activation: Literal["tanh", "elu", "relu"] = "tanh"
     """Activation after each layer of an MLP encoder."""
     core: str = option("none", choices=lambda: CORES, custom="module:factory", common=True)
@@ -59,8 +55,20 @@ class ModelConfig:
     """Value head, from features to the value: `linear`, or a custom `module:factory`."""
 
     def __post_init__(self) -> None:
+        if isinstance(self.hidden, int):  # as recipes write it
+            object.__setattr__(self, "hidden", (self.hidden,))
         layered = self.core_layers == 1 or self.core in ("gru", "lstm")
         require(layered, "model.core-layers", self.core_layers, "give --model.core gru or lstm")
+
+    @property
+    def depth(self) -> int:
+        """Number of layers of an MLP encoder."""
+        return len(self.hidden) if len(self.hidden) > 1 else self.layers
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Widths of the layers of an MLP encoder. The last one is the width of every encoder's output."""
+        return self.hidden if len(self.hidden) > 1 else self.hidden * self.layers
 
     @property
     def own_parts(self) -> tuple[str, ...]:

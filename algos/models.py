@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from .cores import Core, GruCore, LstmCore, StackedCore
 from .distributions import ACTION_MASK, mask_logits
-from .encoders import Encoder, ObsEncoder, ObsShapes, orthogonal
+from .encoders import Encoder, Mlp, ObsEncoder, ObsShapes, orthogonal
 from .model_config import ModelConfig
 from .own_parts import UserCore, UserEncoder, UserHead
 
@@ -146,8 +146,13 @@ def make_model(
         made = (
             UserEncoder(model.encoder, seen)
             if ":" in model.encoder
-            else ObsEncoder(seen, model.encoder, model.hidden, model.layers, model.activation)
+            else ObsEncoder(seen, model.encoder, model.widths, model.activation)
         )
+        if len(model.hidden) > 1 and not any(isinstance(part, Mlp) for part in made.modules()):
+            given = " ".join(map(str, model.hidden))
+            raise ValueError(
+                f"{given} (--model.hidden) are the layers of an MLP encoder, but this network has none: give one width"
+            )
         return Body(made, make_core(model.core, made.size, model.core_size, model.core_layers))
 
     of_policy = make_body({name: spec for name, spec in seen.items() if name not in critic_only})

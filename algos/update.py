@@ -1,6 +1,6 @@
 """One update: every policy of a pack learns from one batch, as its algorithm specifies.
 
-`Updater.update` is a generator that pauses after every optimiser step, so that its caller may edit the population
+`Updater.steps` is a generator that pauses after every optimiser step, so that its caller may edit the population
 there. The only state that such an edit invalidates is the set of slots that may learn (`CurrentSlots`).
 
 Everything that changes between optimiser steps is tensor data at fixed addresses: hyperparameters, learning rates and
@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -145,6 +146,15 @@ class StepsTaken:
     names: tuple[str, ...]
 
 
+class GroupBatch(NamedTuple):
+    """A batch prepared for a group: one policy, or all of them."""
+
+    group: Group
+    steps: Steps
+    number: int
+    """Optimiser steps."""
+
+
 class Updater:
     """Learner of a pack: it updates from batches, one policy at a time or all together. One per pack.
 
@@ -188,11 +198,12 @@ class Updater:
                     steps.run(number)
             steps.end()
 
-    def update(
+    def targets(
         self, batch: Batch, *, generator: torch.Generator, learning_rate_factor: float | Tensor
-    ) -> Iterator[tuple[int, ...]]:
-        """Learn from a batch with the current slots; yield the slots after each optimiser step.
+    ) -> Iterator[GroupBatch]:
+        """Prepare a batch for one group after another: its samples, with the targets that all epochs share.
 
+        Run the steps of a group before the next group, because groups may share memory.
         learning_rate_factor: the schedule's factor, one for all or [P] on the device.
         """
         if isinstance(learning_rate_factor, Tensor):
@@ -201,13 +212,11 @@ class Updater:
             self._factor_P.fill_(learning_rate_factor)
         self._layouts = batch.layouts
         for group, steps in zip(self._pack.groups(), self._steps, strict=True):
-            yield from self._update_group(group, steps, batch, generator)
+            yield GroupBatch(group, steps, self._load_batch(group, steps, batch, generator))
 
-    def _update_group(
-        self, group: Group, steps: Steps, batch: Batch, generator: torch.Generator
-    ) -> Iterator[tuple[int, ...]]:
-        settings, span = self._settings, group.span
-        samples = self._samples(group, batch)
+    def _load_batch(self, group: Group, steps: Steps, batch: Batch, generator: torch.Generator) -> int:
+        """Load a group's samples and the rows of each minibatch; return the number of optimiser steps."""
+        settings, samples = self._settings, self._samples(group, batch)
         columns = samples.valid.shape[2]
         orders = [
             order
@@ -215,16 +224,24 @@ class Updater:
             for order in _minibatches(columns, settings.minibatches, generator)
         ]
         steps.load_batch(samples, orders)
-        self._stopped_P[span].fill_(False)
+        self._stopped_P[group.span].fill_(False)
+        return len(orders)
+
+    def steps(self, prepared: GroupBatch) -> Iterator[tuple[int, ...]]:
+        """Make the optimiser steps of a group with its current slots: epochs of minibatches.
+
+        Yield its slots after each step.
+        """
+        settings, group, span = self._settings, prepared.group, prepared.group.span
         done = 0
-        while done < len(orders) and self.current.host[span].any() and not self._all_stopped(span):
-            steps.run(done)
+        while done < prepared.number and self.current.host[span].any() and not self._all_stopped(span):
+            prepared.steps.run(done)
             with self.changing:
                 if self.current.host[span].any():  # otherwise its weights were exchanged during the step
                     self._taken.append((done, group.slots))
             done += 1
             yield group.slots
-        steps.end()
+        prepared.steps.end()
         if settings.lr_schedule_kl is not None and done:
             self._adapt_learning_rates(span, done, settings.lr_schedule_kl)
 

@@ -1,18 +1,17 @@
 """Detection of environment bugs that raise no error, and of other trainers' conventions that are unused here.
 
-The checker and training warn of the same mistakes in environments that actors step. Only the checker can detect those
-that need several runs, such as different steps under the same seed.
+Training warns of those that cost learning. It looks for them when an environment is made, at resets and at ends of
+episodes, and never in every step. `pbt-rl envs check` finds all.
 """
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 import re
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from types import FrameType
 from typing import Any
 
 import gymnasium
@@ -29,11 +28,11 @@ from .base import (
     STAT_NAME_BYTES,
     ActionSpec,
     EnvSpec,
-    RewardShapingInterface,
+    SavesState,
     ShapingSource,
     StepArrays,
 )
-from .shaping import SHAPING_METHODS, default_shaping, find_interface, flatten
+from .shaping import SHAPING_METHODS, default_shaping, find_interface
 from .spaces import parts_of
 from .values import array_of, attribute, briefly, has_methods, metadata_of, number_of, wrapped
 
@@ -235,57 +234,44 @@ MISSING_FINAL = (
     "missing final observation: at all {} truncations the observation is {}; return the last one of the old episode, "
     "whose value the learner needs (do not reset inside step)"
 )
+FIRST_OF_NEXT = "the first one of the next episode"
 LEAST_ENDS = 3
 """Minimum number of truncations, all of which must match."""
 LOOKS = 2
-"""Number of watched steps, at step counts where an environment has truncated an episode."""
-SLOW_RESET_SHARE, SLOW_RESET_SECONDS = 0.5, 0.02
+"""Number of truncations at which a reset inside the step is looked for."""
 INFORMS = 'info["episode_extra_stats"]'
 """Prefix of warnings that do not affect training."""
 
 
 SHADED = 200
-STRETCHED = "stretched to 0..255"
-"""Text in `ArraySpec.given` of a picture with bounds other than 0 and 255."""
+"""Number of steps whose pictures and action masks training looks at."""
+_CONVERTED = re.compile("stretched to 0..255|^float")
+"""Text in `ArraySpec.given` of a picture with bounds other than 0 and 255, or of floats."""
 FEWEST_SHADES = 8
 """Minimum range of shades, within 0 to 255, of a picture with recognisable content."""
 
 
-def few_shades(name: str, darkest: int, brightest: int) -> str:
-    """Return a warning for a picture with too few shades, else ""."""
-    if brightest - darkest >= FEWEST_SHADES:
-        return ""
-    return (
-        f"picture {name!r} has shades from {darkest} to {brightest} only, where the bounds of its space are 0 and 255: "
-        "give its space the bounds that its numbers have, or infinite ones, with which it is read as float32 numbers"
-    )
-
-
 class Remarks:
-    """Warnings about environment bugs that raise no error, each given once.
-
-    A run prints each warning, and the checker reports it as a mistake.
-    """
+    """Warnings about environment bugs that cost learning and raise no error, each given once."""
 
     def __init__(self, source: ShapingSource, spec: EnvSpec, rows: int = 1) -> None:
         """source: a vector env's shaping source, whose optional attribute `remark` receives the warnings.
 
         rows: number of rows of an info dict.
         """
+        tell: Callable[[str], None] | None = getattr(source, "remark", None)
+        self._say = once(tell or (lambda _text: None))
+        self.reads = tell is not None
+        """True until the first end of an episode: info dicts of all steps are read. Later ones are like them."""
         self._choices = 0 if ACTION_MASK in spec.obs else sum(spec.action.nvec)
         self._defaults, self._rows, self._seen = spec.shaping, rows, set[Any]()
-        self._say = once(getattr(source, "remark", lambda _text: None))
         self._given = set[bool]()
-        self._objective_seen = self._shaping_changed = False
-        self.limit = 0
-        """Step of an episode that `step_watched` must take; 0: none."""
+        self._reset: _KeptReset | None = None
         self._looks = list[bool]()
 
     def of_info(self, info: Any) -> None:
         """Warn of an unused action mask in an info dict, under any name."""
-        if not self._objective_seen and isinstance(info, Mapping):
-            self._objective_seen = "true_objective" in info
-        if not self._choices or not isinstance(info, Mapping) or info.keys() <= self._seen:
+        if not self.reads or not isinstance(info, Mapping):
             return
         for name in info.keys() - self._seen:
             if info[name] is None:
@@ -293,7 +279,7 @@ class Remarks:
             self._seen.add(name)
             inner = info[name] if isinstance(info[name], Mapping) else {}
             for place, value in {name: info[name], **{f"{name}.{key}": inner[key] for key in inner}}.items():
-                if _is_mask(place, value, self._choices, self._rows):
+                if self._choices and _is_mask(place, value, self._choices, self._rows):
                     self._say(f'info["{place}"] {UNREAD}')
 
     def of_end(self, info: Mapping[str, Any], *, terminated: bool) -> None:
@@ -308,61 +294,36 @@ class Remarks:
                         "learned as a terminal state, of value 0; return terminated=False, truncated=True there"
                     )
 
-    def of_cut(self, step: int) -> None:
-        """Record the step at which an environment has truncated an episode."""
-        self.limit = step if len(self._looks) < LOOKS else 0
+    def follow(self, env: gymnasium.Env[Any, Any]) -> None:
+        """Keep what the innermost environment's `reset` returns, for some truncations."""
+        bare: Any = attribute(env, "unwrapped") or env
+        # An attribute would be part of a state that it saves itself.
+        if (
+            self.reads
+            and not isinstance(env, SavesState)
+            and "reset" not in getattr(bare, "__dict__", {"reset"})
+        ):
+            with suppress(Exception):  # attributes of user code
+                bare.reset = self._reset = _KeptReset(bare)
 
-    def step_watched(self, env: Any, action: Any) -> Any:
-        """Step, and check whether the step returned the observation of a reset inside it.
+    def of_begin(self) -> None:
+        """Note that a reset of the followed environment has returned."""
+        if self._reset is not None:
+            self._reset.observed.clear()
 
-        With random first observations there is no other way to detect this.
-        """
-        layers, seen = {*map(id, wrapped(env))}, dict[str, list[Any]]()
-
-        def returns(frame: FrameType, event: str, value: Any) -> None:
-            code = frame.f_code
-            own = event == "return" and code.co_name in ("reset", "step") and code.co_argcount
-            if own and id(frame.f_locals.get(code.co_varnames[0])) in layers:
-                seen.setdefault(code.co_name, []).append(value)
-
-        before = sys.getprofile()
-        sys.setprofile(returns)
-        try:
-            answer = env.step(action)
-        finally:
-            sys.setprofile(before)
-        with suppress(Exception):  # user data that cannot be compared
-            cut = [step[0] for step in seen.get("step", []) if step[3]]
-            first = [reset[0] for reset in seen.get("reset", []) if reset]  # Gymnasium's returns None
-            self._looks += [any(data_equivalence(a, b, exact=True) for a in first for b in cut)] * bool(cut)
-        if len(self._looks) >= LOOKS:
-            self.limit = 0
-            if all(self._looks):
-                self._say(MISSING_FINAL.format(len(self._looks), "the first one of the next episode"))
-        return answer
-
-    def of_shaping(self, shaper: RewardShapingInterface, values: Mapping[str, float]) -> None:
-        """Warn if the defaults change after other values have been set."""
-        if self._shaping_changed or values == self._defaults:
+    def of_cut(self, obs: Any) -> None:
+        """Warn if the followed environment has reset itself inside the step that truncated its episode."""
+        if self._reset is None:
             return
-        self._shaping_changed = True
-        if flatten(shaper.get_default_reward_shaping()) != self._defaults:
-            self._say(
-                "shaping: get_default_reward_shaping returns other values after set_reward_shaping; return the "
-                "defaults always, and in a new dict"
+        with suppress(Exception):  # user data that cannot be compared
+            self._looks.append(
+                any(data_equivalence(first, obs, exact=True) for first in self._reset.observed)
             )
-
-    def of_spaces(self) -> None:
-        """Warn that the spaces have changed."""
-        self._say("its spaces change while it runs; training reads them once, at the start")
-
-    def of_observation(self, space: Any, obs: Any) -> None:
-        """Warn of arrays whose dtype differs from their space's."""
-        for name, box, array in boxes(space, obs):
-            if array.dtype != box.dtype and array.dtype.kind in "fiub":  # otherwise an error
-                self._say(
-                    f"observation {name!r} has dtype {array.dtype}, its space has {box.dtype}: it is converted"
-                )
+        if len(self._looks) == LOOKS:
+            self._reset.remove()
+            self._reset = None
+            if all(self._looks):
+                self._say(MISSING_FINAL.format(LOOKS, FIRST_OF_NEXT))
 
     def of_stats(self, out: StepArrays, row: int, stats: Any) -> None:
         """Record a row's `info["episode_extra_stats"]` at its episode's end: name -> finite number.
@@ -391,8 +352,9 @@ class Remarks:
 
     def of_objective(self, *, given: bool) -> None:
         """Record whether an episode has a true objective, and warn if it is inconsistent."""
+        self.reads = False
         self._given.add(given)
-        if self._objective_seen and True not in self._given:
+        if "true_objective" in self._seen and True not in self._given:
             self._say(
                 'info["true_objective"] is given, but with no last step of an episode: give it there, terminated or '
                 "truncated"
@@ -409,44 +371,68 @@ class Remarks:
             )
 
 
+class _KeptReset:
+    """`reset` of an environment that also keeps its observations. A copy of the environment gets the plain method."""
+
+    def __init__(self, env: Any) -> None:
+        functools.update_wrapper(self, env.reset)  # for its signature
+        self._env, self._method = env, env.reset
+        self.observed = list[Any]()
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        answer = self._method(*arguments, **keywords)
+        self.observed.append(answer[0] if isinstance(answer, tuple) else None)
+        return answer
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, (self._env, "reset")
+
+    def remove(self) -> None:
+        """Give the environment its method back."""
+        vars(self._env).pop("reset", None)
+
+
 class Watch:
     """Detector of mistakes in well-formed steps of any vector env.
 
-    Axes: R rows.
+    pictures: names of the pictures whose shades are checked. steps: number of steps whose pictures and action masks
+    are checked. Axes: R rows.
     """
 
-    def __init__(self, tell: Callable[[str], None], spec: EnvSpec | None = None) -> None:
-        """spec: with it, the first SHADED steps check pictures whose bounds were stretched to 0..255."""
+    def __init__(
+        self, tell: Callable[[str], None], pictures: Iterable[str] = (), steps: int = SHADED
+    ) -> None:
         self._say = once(tell)
-        stretched = () if spec is None else (n for n, a in spec.obs.items() if STRETCHED in a.given)
-        self._shades = dict.fromkeys(stretched, (255, 0))
-        self._due = 10
-        """Number of begun episodes at the next check."""
-        self._began = self._cut = 0
-        self._done_R: NDArray[np.bool_] | None = None
-        """Rows whose episode ended with the last step. Waiting rows deliver `first` without a new episode."""
-        self._steps, self._seconds = [0, 0], [0.0, 0.0]
-        """Steps without and with a reset."""
+        self._shades = dict.fromkeys(pictures, (255, 0))
+        self._allowed = False
+        self._left = steps
         self._ends = dict[int, tuple[bytes, bool]]()
         """Row -> its final observation and whether that is blank, if its last step was truncated."""
         self._firsts = dict[int, bytes]()
         """Row -> the observation of its last step, if that began an episode after a truncation."""
-        self._varied = self._allowed = False
+        self._cut, self._due = 0, 10
+        self._varied = False
         self._all_next = self._all_blank = True
 
-    def note(self, out: StepArrays, seconds: float) -> None:
-        """Record a step and its duration."""
-        if self._shades:
-            self._note_shades(out)
-        began = 0 if self._done_R is None else (out.first & self._done_R).tobytes().count(1)
-        self._done_R = out.episode_done.copy()
-        self._steps[began > 0] += 1
-        self._seconds[began > 0] += seconds
-        if not self._allowed:
-            self._allowed = ACTION_MASK not in out.obs or bool(out.obs[ACTION_MASK][~out.episode_done].any())
-        if not (began or self._ends or self._firsts or out.truncated.tobytes().count(1)):
-            return
-        self._began += began
+    def note(self, out: StepArrays) -> None:
+        """Record a step."""
+        if self._left:
+            self._look(out)
+        if self._ends or self._firsts or out.truncated.tobytes().count(1):
+            self._compare(out)
+
+    def _look(self, out: StepArrays) -> None:
+        mask = out.obs.get(ACTION_MASK)
+        self._allowed |= mask is None or bool(mask[~out.episode_done].any())
+        for name, (darkest, brightest) in self._shades.items():
+            array = out.obs[name]
+            self._shades[name] = min(darkest, int(array.min())), max(brightest, int(array.max()))
+        self._left -= 1
+        if not self._left:
+            self._judge_mask()
+            self._judge_shades()
+
+    def _compare(self, out: StepArrays) -> None:
         for row in [*self._firsts]:
             self._varied |= _observation(out, row)[0] != self._firsts.pop(row)
         for row in np.flatnonzero(out.first).tolist():
@@ -459,36 +445,40 @@ class Watch:
         # An agent that is truncated before the others waits for their end.
         cut_R = out.truncated & out.episode_done
         self._ends |= {row: _observation(out, row) for row in np.flatnonzero(cut_R).tolist()}
-        if self._began >= self._due:
+        if self._cut >= self._due:
             self._due *= 10
-            self.judge()
-
-    def _note_shades(self, out: StepArrays) -> None:
-        for name, (darkest, brightest) in self._shades.items():
-            array = out.obs[name]
-            self._shades[name] = min(darkest, int(array.min())), max(brightest, int(array.max()))
-        if sum(self._steps) >= SHADED:
-            for name, shades in self._shades.items():
-                if text := few_shades(name, *shades):
-                    self._say(text)
-            self._shades = {}
+            self._judge_ends()
+            self._judge_mask()
 
     def judge(self) -> None:
         """Warn of the mistakes so far."""
+        self._judge_ends()
+        self._judge_mask()
+        if self._left:
+            self._judge_shades()
+
+    def _judge_ends(self) -> None:
         next_one = self._varied and self._all_next
         if self._cut >= LEAST_ENDS and (next_one or self._all_blank):
-            what = "the first one of the next episode" if next_one else "all zeros"
-            self._say(MISSING_FINAL.format(self._cut, what))
-        if not self._allowed and any(self._steps):
+            self._say(MISSING_FINAL.format(self._cut, FIRST_OF_NEXT if next_one else "all zeros"))
+
+    def _judge_mask(self) -> None:
+        if not self._allowed:
             self._say("the action mask never allows anything: learning is impossible")
-        plain = self._seconds[0] / max(self._steps[0], 1)
-        resets = self._seconds[1] - self._steps[1] * plain
-        each, share = resets / max(self._began, 1), resets / max(sum(self._seconds), 1e-9)
-        if share > SLOW_RESET_SHARE and each > SLOW_RESET_SECONDS:
-            self._say(
-                f"slow reset: it takes {1e3 * each:.0f} ms, {share:.0%} of all time, and the other rows wait "
-                "for it: load once in __init__, or make episodes longer"
-            )
+
+    def _judge_shades(self) -> None:
+        for name, (darkest, brightest) in self._shades.items():
+            if brightest - darkest < FEWEST_SHADES:
+                self._say(
+                    f"picture {name!r} has shades from {darkest} to {brightest} only, where the bounds of its space "
+                    "are 0 and 255: give its space the bounds that its numbers have, or infinite ones, with which it "
+                    "is read as float32 numbers"
+                )
+
+
+def converted_pictures(spec: EnvSpec) -> Iterator[str]:
+    """Yield the names of the pictures that were converted to bytes."""
+    return (n for n, array in spec.obs.items() if array.dtype == "uint8" and _CONVERTED.search(array.given))
 
 
 def _observation(out: StepArrays, row: int) -> tuple[bytes, bool]:

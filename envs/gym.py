@@ -11,6 +11,7 @@ import difflib
 import sys
 import warnings
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Any
@@ -48,7 +49,7 @@ from .shaping import (
 )
 from .spaces import Leaf, check_finite, fits_as_it_is, is_grid, leaves_of, looks_like_a_picture, read_leaf
 from .time_limits import closing, making, time_limit
-from .values import attribute, briefly, flag_of, metadata_of, number_of
+from .values import attribute, breach, flag_of, metadata_of, number_of
 
 
 def recipe(spec: EnvSpec) -> dict[str, object]:
@@ -219,7 +220,8 @@ class GymVectorEnv:
         self._seeds: list[int] | None = seeds_of(seed, rows)
         self._book = EpisodeBook(rows, shaping)
         self._remark = Remarks(shaping, self.spec)
-        self._spaces = [(env.observation_space, env.action_space) for env in self._envs]
+        self._breach = partial(breach, env_id)
+        self._remark.follow(self._envs[0])
         # State of each row in this step. Lists are used because writing one number into an array costs as much as a
         # step of a small environment.
         self._first = [True] * rows
@@ -291,28 +293,22 @@ class GymVectorEnv:
         shaper = self._shapers[row]
         if shaper is not None:
             shaper.set_reward_shaping(unflatten(values), 0)
-            self._remark.of_shaping(shaper, values)
         informed, info = self._informed[row], training_info(self._shaping, row)
         if informed is not None and info is not None:
             informed.set_training_info(info)
-        env = self._envs[row]
-        answer = env.reset(seed=seed)
+        answer = self._envs[row].reset(seed=seed)
         if not isinstance(answer, tuple) or len(answer) != 2:
             raise self._breach("reset() must return (observation, info)", answer)
         self._remark.of_info(answer[1])
+        if row == 0:
+            self._remark.of_begin()
         self._write_obs(row, answer[0], answer[1], out)
-        if seed is not None:  # once per row
-            self._remark.of_observation(env.observation_space, answer[0])
-        if (env.observation_space, env.action_space) != self._spaces[row]:
-            self._remark.of_spaces()
         self._first[row] = True
         self._terminated[row] = self._truncated[row] = self._ended[row] = False
         self._reward[row] = 0.0
 
     def _advance(self, row: int, action: Any, out: StepArrays) -> None:
-        env, limit = self._envs[row], self._remark.limit
-        watched = limit and limit == self._book.length_R[row] + 1
-        answer: Any = self._remark.step_watched(env, action) if watched else env.step(action)
+        answer: Any = self._envs[row].step(action)
         if not isinstance(answer, tuple) or len(answer) != 5:
             raise self._breach(
                 "step() must return (observation, reward, terminated, truncated, info)", answer
@@ -320,7 +316,7 @@ class GymVectorEnv:
         obs, reward, terminated, truncated, info = answer
         if type(info) is not dict and not isinstance(info, Mapping):
             raise self._breach("info must be a dict", info)
-        if info:
+        if info and self._remark.reads:
             self._remark.of_info(info)
         number = self._number("reward", reward)
         if not -LARGEST_REWARD < number < LARGEST_REWARD:
@@ -330,7 +326,8 @@ class GymVectorEnv:
         self._first[row] = False
         self._reward[row] = number
         if truncated:
-            self._remark.of_cut(int(self._book.length_R[row]) + 1)
+            if row == 0:
+                self._remark.of_cut(obs)
         elif self._cut_at and self._book.length_R[row] + 1 == self._cut_at.get(row):
             truncated = True
         if terminated or truncated:
@@ -388,11 +385,6 @@ class GymVectorEnv:
             return number_of(value)
         except (TypeError, ValueError):
             raise self._breach(f"the {what} must be a number", value) from None
-
-    def _breach(self, rule: str, got: object) -> EnvSetupError:
-        return EnvSetupError(
-            f"{self.spec.env_id} breaks its contract: {rule}, got {briefly(got)}. Correct the environment"
-        )
 
 
 def names() -> tuple[str, ...]:

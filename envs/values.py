@@ -74,6 +74,11 @@ def briefly(value: Any) -> str:
         return type(value).__name__
 
 
+def breach(env_id: str, rule: str, got: object) -> EnvSetupError:
+    """Return the error for an environment that violates its interface."""
+    return EnvSetupError(f"{env_id} breaks its contract: {rule}, got {briefly(got)}. Correct the environment")
+
+
 def array_of(value: Any) -> NDArray[Any]:
     """Return an array of numbers; of a tensor, also one with a gradient, of bfloat16, or on a device.
 

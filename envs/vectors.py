@@ -17,6 +17,7 @@ Axes: R rows.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -49,7 +50,7 @@ from .shaping import (
     with_critic,
 )
 from .spaces import Leaf, leaves_of, read_leaf, read_rows
-from .values import array_of, attribute, briefly, metadata_of, wrapped
+from .values import array_of, attribute, breach, metadata_of, wrapped
 
 AnyVectorEnv = VectorEnv[Any, Any, Any]
 
@@ -95,6 +96,7 @@ class NativeVectorEnv:
         self._ended_R = np.zeros(rows, np.bool_)
         self._book = EpisodeBook(rows, shaping)
         self._remark = Remarks(shaping, self.spec, rows)
+        self._breach = partial(breach, env_id)
 
     def reset(self, out: StepArrays) -> None:
         assert self._env is not None, "the vector env is closed"
@@ -238,11 +240,6 @@ class NativeVectorEnv:
         if flags_R.shape != (self.rows,):
             raise self._breach(f"terminations and truncations must have shape ({self.rows},)", flags)
         return flags_R.astype(np.bool_, copy=False)
-
-    def _breach(self, rule: str, got: object) -> EnvSetupError:
-        return EnvSetupError(
-            f"{self.spec.env_id} breaks its contract: {rule}, got {briefly(got)}. Correct the environment"
-        )
 
 
 def _leaves_of(env_id: str, env: AnyVectorEnv) -> tuple[Leaf, ...]:

@@ -157,7 +157,7 @@ CONTROLLERS: Registry[Any] = Registry(
     "pbt_rl.controllers",
     "pbt_rl.controllers.entry:ControllerEntry",
     {
-        "pbt": "pbt_rl.controllers.controllers:PBT",
+        "pbt": "pbt_rl.controllers.lookup:PBT",
         "mf-pbt": "pbt_rl.controllers.mf_pbt:MF_PBT",
         "schedule": "pbt_rl.controllers.schedule:SCHEDULE",
         "hypertrick": "pbt_rl.controllers.search.entries:HYPERTRICK",

@@ -2,6 +2,7 @@
 
     python scripts/bench.py --env atari/pong [--peer] [--json FILE]
     python scripts/bench.py --replacements                  # see scripts/lab/replacement_bench.py
+    python scripts/bench.py --env ENV --raw                 # the vector env beside a bare loop: scripts/bench_raw.py
 
 Costs are CPU-microseconds per step (one action of one policy). The limit of a machine is
 cores / (environment + inference + learning), the speed without any loss between the stages. `achieved_over_limit` is
@@ -38,11 +39,12 @@ import numpy as np
 import psutil
 from bench_account import START_SECONDS, Watch, lost, table
 from bench_beside import MORE_THAN_CORES, go_sign, shares, timed_cpu, together
+from bench_raw import BUILT_IN, beside_raw, random_actions
 
 from pbt_rl.actors.mailbox import OBSERVATIONS
 from pbt_rl.config import Config, LearnerConfig
 from pbt_rl.config.command import parse_train
-from pbt_rl.envs.base import cpu_clock, default_shaping_source, private_step_arrays, random_within
+from pbt_rl.envs.base import cpu_clock, default_shaping_source, private_step_arrays
 from pbt_rl.envs.lookup import make_vector_env, recipe
 from pbt_rl.options.declare import changed
 from pbt_rl.plan import Machine
@@ -54,6 +56,8 @@ MOST_DRIFT = 0.25
 """Tolerated change of the cores' speed within a round. The mean of start and end is used."""
 MOST_OTHERS = 0.05
 """Tolerated fraction of the cores for processes outside the run."""
+RAW_SECONDS, RAW_PAIRS = 2.0, 9
+"""Maximum duration of a measurement with --raw, and their number on each side."""
 LINES: list[Any] = []
 """Our ends of the connections to learners without a supervisor. They stay open, because a learner ends if it closes."""
 
@@ -87,7 +91,7 @@ def measure_stage(
         shape = (pack_plan.rows, resolved.spec.action.components)
 
         def step_environment() -> int:
-            vector_env.step(_random_actions(resolved.spec, shape, rng), out)
+            vector_env.step(random_actions(resolved.spec, shape, rng), out)
             return pack_plan.rows
 
         with closing(vector_env):
@@ -145,12 +149,6 @@ def inference_batch(sampler: Any, shared: Any, vector_envs_per_actor: int) -> Ca
             vector_env.box.header[OBSERVATIONS] += 1
         serve()
     return step
-
-
-def _random_actions(spec: Any, shape: tuple[int, int], rng: np.random.Generator) -> Any:
-    if spec.action.nvec:
-        return rng.integers(0, spec.action.nvec, shape).astype(np.int32)
-    return random_within(spec.action, shape[0], rng)
 
 
 def _idle_learner(resolved: Any) -> Any:
@@ -363,6 +361,13 @@ def main() -> None:
     add("--env", default=None, help="default: atari/pong")
     add("--replacements", action="store_true", help="measure the duration of replacements (atari/breakout)")
     add("--peer", action="store_true", help="also run Sample Factory (Atari Pong only), in a separate venv")
+    add(
+        "--raw",
+        nargs="?",
+        const=BUILT_IN,
+        help="the vector env beside its raw engine; MODULE:FACTORY makes another one",
+    )
+    add("--rows", type=int, default=8, help="rows of the vector env, with --raw")
     add("--json", type=Path, help="write all figures to this file")
     add("--seconds", type=float, default=60.0, help="duration of a measurement, once the run is steady")
     add("--rounds", type=int, default=3, help="number of measurements; their medians are printed")
@@ -390,6 +395,8 @@ def _measured(parser: ArgumentParser, arguments: Namespace) -> dict[str, Any]:
 
         return dict(replacements(arguments.env or "atari/breakout", arguments.seconds))
     env = arguments.env or "atari/pong"
+    if arguments.raw:
+        return beside_raw(env, arguments.raw, arguments.rows, min(arguments.seconds, RAW_SECONDS), RAW_PAIRS)
     if arguments.peer and env != "atari/pong":
         parser.error(f"--peer compares on atari/pong only, not on {env}")
     results: dict[str, Any] = {"env": env}

@@ -1,4 +1,4 @@
-"""Stages of gpu_check.py that need only a device, with their tools: a learner in this process, timing, profiles.
+"""Stages of gpu_check.py that need only a device, with their learner in this process.
 
 Each stage gets a Job and returns figures by name. `passed` is False after an error. Stages with whole runs and the
 checks of CUDA graphs are in gpu_check.py.
@@ -14,7 +14,7 @@ import statistics
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,7 +25,7 @@ from unittest import mock
 import numpy as np
 import torch
 from bench_beside import together
-from torch.profiler import ProfilerActivity, profile
+from gpu_timing import device_calls, timed, timed_once
 
 from pbt_rl.actors.mailbox import OBSERVATIONS, Mailbox
 from pbt_rl.actors.messages import Load, Save, SetValues
@@ -44,8 +44,6 @@ STILL_TURNS = 6
 """Number of inference batches of one observation until all stacked frames are equal."""
 NEAR_ENOUGH = 1e-3
 LEAK_SECONDS = 25.0
-LONGEST = 12
-"""Number of kernels that are listed from a profile."""
 SEGMENT = 64 << 20
 """Bytes of one allocator segment, which may be reserved after the first third without a leak."""
 
@@ -188,69 +186,6 @@ def stand(job: Job, policies: int, *words: str, **options: Any) -> closing[Stand
     return closing(Stand(job, policies, *words, **options))
 
 
-def timed(work: Callable[[], object], finish: Callable[[], None], tries: int) -> tuple[float, float]:
-    """Return medians of (milliseconds until the device is done, CPU-milliseconds of this thread) of a call."""
-    for _ in range(3):
-        work()
-    finish()
-    taken = [timed_once(work, finish) for _ in range(tries)]
-    return statistics.median(whole for whole, _ in taken), statistics.median(cpu for _, cpu in taken)
-
-
-def timed_once(work: Callable[[], object], finish: Callable[[], None]) -> tuple[float, float]:
-    """Return (milliseconds until the device is done, CPU-milliseconds of this thread) of one call."""
-    began, used = time.perf_counter(), time.thread_time()
-    work()
-    cpu = time.thread_time() - used
-    finish()
-    return (time.perf_counter() - began) * 1e3, cpu * 1e3
-
-
-def device_calls(job: Job, work: Callable[[], object]) -> dict[str, Any]:
-    """Profile a call: kernels, copies, syncs, busy time of the device, longest kernels. Empty without a GPU.
-
-    The counts of an empty profile are subtracted, because the profiler itself waits for the device at its end.
-    """
-    if not job.on_gpu:
-        return {}
-    nothing, events = counted(_profiled(lambda: None)), _profiled(work)
-    numbers = {name: max(0.0, value - nothing[name]) for name, value in counted(events).items()}
-    return numbers | {"longest": longest(events)}
-
-
-def _profiled(work: Callable[[], object]) -> Sequence[Any]:
-    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiled:
-        work()
-    return list(profiled.events())
-
-
-def _on_device(events: Sequence[Any]) -> list[Any]:
-    """Select the events on the device except waits such as `Context Sync`."""
-    return [e for e in events if e.device_type.name == "CUDA" and not e.name.endswith(" Sync")]
-
-
-def counted(events: Sequence[Any]) -> dict[str, float]:
-    """Count the kernels, copies and syncs of a profile."""
-    on_device = _on_device(events)
-    copies = [e for e in on_device if "Memcpy" in e.name or "Memset" in e.name]
-    waits = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize")
-    return {
-        "kernels": float(len(on_device) - len(copies)),
-        "copies": float(len(copies)),
-        "syncs": float(sum(e.name in waits for e in events)),
-        "device ms": sum(e.device_time for e in on_device) / 1e3,
-    }
-
-
-def longest(events: Sequence[Any]) -> list[str]:
-    """List the kernels with the longest total time: milliseconds, number of calls, name."""
-    spent: dict[str, list[float]] = {}
-    for event in _on_device(events):
-        spent.setdefault(event.name, []).append(event.device_time / 1e3)
-    order = sorted(spent, key=lambda name: -sum(spent[name]))[:LONGEST]
-    return [f"{sum(spent[name]):.3f} ms in {len(spent[name])}: {name[:100]}" for name in order]
-
-
 # -- correctness ----------------------------------------------------------------------------------------------
 
 
@@ -383,18 +318,20 @@ def _exactly() -> None:
 @contextmanager
 def one_source_of_chance() -> Iterator[None]:
     """Make both devices use the CPU's random numbers."""
-    generator = torch.Generator().manual_seed(1)
+    chance = torch.Generator().manual_seed(1)
 
-    def drawn(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-        def draw(*shape: Any, device: Any = CPU, generator: Any = None, **rest: Any) -> torch.Tensor:  # noqa: ARG001
-            return make(*shape, generator=source, **rest).to(device)
-
-        source = generator
-        return draw
+    def draw(
+        make: Callable[..., torch.Tensor],
+        *shape: Any,
+        device: Any = CPU,
+        generator: Any = None,  # noqa: ARG001 - replaced
+        **rest: Any,
+    ) -> torch.Tensor:
+        return make(*shape, generator=chance, **rest).to(device)
 
     with (
-        mock.patch.object(torch, "rand", drawn(torch.rand)),
-        mock.patch.object(torch, "randn", drawn(torch.randn)),
+        mock.patch.object(torch, "rand", partial(draw, torch.rand)),
+        mock.patch.object(torch, "randn", partial(draw, torch.randn)),
     ):
         yield
 
@@ -592,7 +529,7 @@ def turn(job: Job) -> dict[str, Any]:
                 at.advance()
                 taken.append(timed_once(serve, at.finish))
             at.advance()
-            calls = device_calls(job, serve)
+            calls = device_calls(at.pack.device, serve)
             whole, cpu = zip(*taken[5:], strict=True)  # libraries warm up and calls are recorded before
             found[f"{number} units ms"] = statistics.median(whole)
             found[f"{number} units cpu ms"] = statistics.median(cpu)
@@ -616,7 +553,7 @@ def step(job: Job) -> dict[str, Any]:
             taken.append(timed_once(at.learn, at.finish))
         whole, cpu = map(min, zip(*taken, strict=True))
         at.fill()
-        calls = device_calls(job, at.learn)
+        calls = device_calls(at.pack.device, at.learn)
         steps = config.minibatches * config.epochs
         samples = at.plan.vector_envs_per_batch * at.plan.rows * config.rollout
         return {

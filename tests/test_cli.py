@@ -147,7 +147,7 @@ def test_pbt_is_switched_in_every_usual_way(arguments, enabled):
 
 def test_show_prints_plan_values_and_what_differs_and_starts_nothing(pbt_rl, tmp_path):
     given = ["--env", "toy/shaped", "--actors", "3", "--devices", "cpu", "--pbt.factors", "1.3", "0.7"]
-    code, out, err = pbt_rl("train", *given, "--show")
+    code, out, err = pbt_rl("train", *given, "--show", "--no-probe")
     assert (code, err) == (0, "")
     plan, _, options = out.partition("options that differ from the defaults")
     assert (
@@ -175,7 +175,7 @@ def test_show_prints_plan_values_and_what_differs_and_starts_nothing(pbt_rl, tmp
     ],
 )
 def test_shaping_begins_at_what_is_given(pbt_rl, given, said):
-    _, out, err = pbt_rl("train", "--devices", "cpu", "--show", "--env", *given.split())
+    _, out, err = pbt_rl("train", "--devices", "cpu", "--show", "--no-probe", "--env", *given.split())
     assert re.search(said, out + err)
 
 
@@ -189,8 +189,36 @@ def test_show_prints_a_file_that_can_be_given_back(pbt_rl, tmp_path, form):
     assert parse_train(["--config", f"c.{form}"]).seed == 3
 
 
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (
+            "--train-for-frames 1M",
+            r"about [\d.]+ (s|min|h).* for 1\.00M frames of each of 2 members, at [\d,]+ frames",
+        ),
+        ("--hours 0.001", r"about [\d.]+k? frames of each of 2 members in 3\.6 s, at [\d,]+ frames/s"),
+        ("--controller asha", "at most about "),
+    ],
+)
+def test_the_plan_ends_with_an_estimate_of_time_from_a_trial(pbt_rl, monkeypatch, given, told):
+    monkeypatch.setattr("pbt_rl.run.probe.PROBE_SECONDS", 0.1)
+    small = "--env toy/identity --devices cpu --mode serial --num-policies 2 --actors 1"
+    code, out, err = pbt_rl("train", *small.split(), *given.split(), "--show")
+    assert code == 0, err
+    assert re.search(told, out.splitlines()[-1])
+    assert "trial" in err
+    assert not Path("runs").exists()
+
+
+def test_an_environment_that_cannot_be_made_is_not_tried(pbt_rl, monkeypatch):
+    monkeypatch.setattr("pbt_rl.run.probe.train", None)
+    code, out, err = pbt_rl("train", "--env", "gym/Nothing-v0", "--show")
+    assert (code, out) == (2, "")
+    assert "trial" not in err
+
+
 def test_an_adapted_learning_rate_is_not_tuned(pbt_rl):
-    shown = "--env toy/identity --devices cpu --mode sync --learner.lr-schedule kl-adaptive --show"
+    shown = "--env toy/identity --devices cpu --mode sync --learner.lr-schedule kl-adaptive --show --no-probe"
     code, out, _ = pbt_rl("train", *shown.split())
     assert code == 0
     assert "not tuned: learning_rate 0.002, gamma" in out
@@ -215,7 +243,9 @@ def test_an_adapted_learning_rate_is_not_tuned(pbt_rl):
 def test_comparisons_for_which_the_frames_do_not_suffice_are_told(pbt_rl, given, said):
     """The first is at 40,000 frames, and one every 20,000 frames after it: the tenth is at 220,000."""
     shown = "--env toy/identity --num-policies 12 --controller mf-pbt --pbt.start-frames 40000"
-    _, out, _ = pbt_rl("train", *shown.split(), "--pbt.period-frames", "20000", *given.split(), "--show")
+    _, out, _ = pbt_rl(
+        "train", *shown.split(), "--pbt.period-frames", "20000", *given.split(), "--show", "--no-probe"
+    )
     told = [line for line in out.splitlines() if line.startswith("note:") and "compar" in line]
     assert len(told) == bool(said)
     assert all(said in line for line in told)
@@ -304,7 +334,7 @@ def test_a_run_needs_no_open_streams(tmp_path):
         (["--env", "toy/identity", "--num-polices", "4"], 0),
         (["--env", "toy/identity", "--num-policies", "many"], 0),
         (["--env", "tyo/identity"], 0),
-        (["--env", "toy/identity", "--show"], 0),
+        (["--env", "toy/identity", "--show", "--no-probe"], 0),
         (["--env", "toy/identity", "--mode", "serial"], 0),
         (["--num-policies", "4"], 0),
         (["--config", "serial.toml"], 0),

@@ -6,6 +6,7 @@ Axes: S agents (in the order of `possible_agents`), A action components.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from ..conventions import mistakes_of, notes_of
 from ..episodes import true_objective
 from ..shaping import default_shaping, find_interface, frames_per_step
 from ..spaces import Leaf, obs_leaves, read_leaf
-from ..values import array_of, attribute, briefly, metadata_of, number_of
+from ..values import array_of, attribute, breach, metadata_of, number_of
 
 TURN = "turn"
 """Observation [1] of turn-based games: 1 for the agent to move. It is needed because the mask is not a network
@@ -39,7 +40,7 @@ class Agents:
     """Agents of an environment of either API: their spaces, and their observations as arrays."""
 
     def __init__(self, env_id: str, env: Any, *, turns: bool) -> None:
-        self.env_id = env_id
+        self.env_id, self.breach = env_id, partial(breach, env_id)
         given = attribute(env, "possible_agents")
         self.names: list[Any] = [] if given is None else list(given)
         if not self.names:
@@ -128,7 +129,12 @@ class Agents:
         return mask
 
     def rewards(self, given: Mapping[Any, Any]) -> NDArray[np.float64]:
-        """Return the rewards [S], 0 for agents without one. Raises EnvSetupError for values that are not numbers."""
+        """Return the rewards [S], 0 for agents without one.
+
+        Raises EnvSetupError for values that are not numbers, and if no reward is of an agent.
+        """
+        if given and self.names and given.keys().isdisjoint(self.names):
+            raise self.breach(f"rewards must be of the agents {', '.join(map(str, self.names))}", given)
         try:
             return np.array([number_of(given.get(name, 0.0)) for name in self.names])
         except (TypeError, ValueError):
@@ -145,9 +151,3 @@ class Agents:
             for key in ("true_objective", "episode_extra_stats")
         )
         return {agent: true_objective(self.env_id, value) for agent, value in objectives.items()}, stats
-
-    def breach(self, rule: str, got: object) -> EnvSetupError:
-        """Return the error for an environment that violates the API."""
-        return EnvSetupError(
-            f"{self.env_id} breaks its contract: {rule}, got {briefly(got)}. Correct the environment"
-        )

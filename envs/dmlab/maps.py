@@ -34,10 +34,6 @@ def build_maps(levels: Sequence[str], options: DmlabOptions, steps: int, jobs: i
     steps: random steps after each reset. jobs: engines that run in parallel. Raises EnvSetupError for invalid input,
     MapsFailed if an engine's process ends.
     """
-    _require(len(levels) > 0, "levels", "(none)", "give one or more, such as dmlab30")
-    _require(options.level_seeds > 0, "level-seeds", options.level_seeds, "give 1 or more")
-    _require(steps >= 0, "steps", steps, "give 0 or more")
-    _require(jobs > 0, "jobs", jobs, "give 1 or more")
     for level in levels:
         probe(f"dmlab/{level}", EnvOptions((options,)))
     _check_folder(options.cache_folder)
@@ -109,13 +105,9 @@ class _Build:
         )
 
 
-def _require(condition: bool, option: str, value: object, remedy: str) -> None:
-    if not condition:
-        raise EnvSetupError(f"--{option} {value} cannot be used: {remedy}")
-
-
 def _check_folder(folder: str) -> None:
-    _require(bool(folder), "level-cache", "none", "the cache needs a folder")
+    if not folder:
+        raise EnvSetupError("--level-cache none cannot be used: the cache needs a folder")
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()

@@ -26,7 +26,7 @@ from pbt_rl.actors.mailbox import BUSY_NS, HEARTBEAT_NS, STEPS, Mailbox
 from pbt_rl.actors.messages import Remarked
 from pbt_rl.actors.tables import MatchupTable, ShapingTable
 from pbt_rl.envs.base import EnvSpec, FollowsMatchups, SavesState, SpreadsPhases, cpu_clock
-from pbt_rl.envs.conventions import Watch, once
+from pbt_rl.envs.conventions import Watch, converted_pictures, once
 from pbt_rl.envs.first_trial import environment_traceback
 from pbt_rl.envs.lazy_construction import LazyConstruction
 from pbt_rl.envs.lookup import EnvOptions, make_vector_env
@@ -93,7 +93,8 @@ class EpisodeSource:
     """Heartbeat cells, see `envs/episodes.py`."""
     may_be_lazy: bool
     begins_empty: bool = False
-    tell: Callable[[str], None] | None = None
+    remark: Callable[[str], None] | None = None
+    """See `Remarks`. Only one vector env per run reports, because all are alike."""
     uncounted: bool = False
     """Episodes that start now are artificially truncated."""
 
@@ -102,16 +103,17 @@ class EpisodeSource:
         shaping_version, values = self.table.read(row // self.envs_per_policy)
         return (UNCOUNTED_VERSION if self.uncounted else shaping_version), values
 
-    def remark(self, text: str) -> None:
-        """See `Remarks`. Only one vector env per run reports, because all are alike."""
-        if self.tell is not None:
-            self.tell(text)
-
     def training_info(self, row: int) -> dict[str, Any]:
         """See `TrainingInfoInterface`."""
         slot = row // self.envs_per_policy
         frames, budget = int(self.table.frames[slot]), int(self.table.budget_frames[slot])
         return {"frames": frames, "budget_frames": budget}
+
+
+def _naming_check(tell: Callable[[str], None], env_id: str) -> Callable[[str], None]:
+    """Return a function that passes warnings on, the first one with the command that finds all."""
+    more = [f". Run `pbt-rl envs check {env_id}` for all findings"]
+    return lambda text: tell(text + (more.pop() if more else ""))
 
 
 class VectorEnvRunner:
@@ -121,15 +123,17 @@ class VectorEnvRunner:
         self, setup: ActorSetup, number: int, table: ShapingTable, tell: Callable[[str], None]
     ) -> None:
         self._box = Mailbox(setup.spec, setup.rows, setup.mailbox_fds[number])
-        speaks = once(tell) if setup.first_row == 0 and number == 0 else None
-        self._watch = None if speaks is None else Watch(speaks, setup.spec)
+        speaks = (
+            once(_naming_check(tell, setup.spec.env_id)) if setup.first_row == 0 and number == 0 else None
+        )
+        self._watch = None if speaks is None else Watch(speaks, converted_pictures(setup.spec))
         self._source = EpisodeSource(
             table,
             setup.envs_per_policy,
             self._box.heartbeat,
             may_be_lazy=setup.lazy,
             begins_empty=number > 0,
-            tell=speaks,
+            remark=speaks,
         )
         self._ready_fd, self._seed, self._spreads = setup.ready_fd, setup.seeds[number], setup.spread_phases
         options = replace(setup.options, first_row=setup.first_row + number * setup.rows)
@@ -157,10 +161,9 @@ class VectorEnvRunner:
             return False
         before = self._clock()
         if self._started:
-            began = time.perf_counter()
             self.vector_env.step(self._box.action, self._box.step)
             if self._watch is not None:
-                self._watch.note(self._box.step, time.perf_counter() - began)
+                self._watch.note(self._box.step)
         else:
             self._start()
             self._started = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import isinf
 from statistics import fmean
@@ -10,14 +10,16 @@ from statistics import fmean
 import numpy as np
 
 from pbt_rl.cli.dry_run import DryRun, Played
+from pbt_rl.config import Config
 from pbt_rl.envs import lookup
 from pbt_rl.envs.base import EnvSpec
-from pbt_rl.envs.conventions import INFORMS, few_shades
+from pbt_rl.envs.conventions import INFORMS
 from pbt_rl.envs.time_limits import time_limit
 
 SHORT_STEPS = 500
 """Maximum steps per row in the runs that are compared with the main run."""
 MANY_SHAPING_VALUES = 12
+SLOW_RESET_SHARE, SLOW_RESET_SECONDS = 0.5, 0.02
 ADVICE_ON_SEEDS = (
     "; sample only from self.np_random, which super().reset(seed=seed) seeds, or from your own generator: "
     "seed it in reset(seed), and keep it if the seed is None"
@@ -46,29 +48,24 @@ def check(
     steps: int = 4000,
     seed: int = 0,
     timeout_seconds: float = 30.0,
-    network: Callable[[EnvSpec], list[str]] | None = None,
+    config: Config | None = None,
     device: str = "cpu",
 ) -> Report:
     """Check an environment. Raises the same errors as training if it cannot be constructed or reset.
 
-    steps: of all rows together. timeout_seconds: for one step or reset of the vector env. network: builds the policy
-    network and describes its inputs; raises ValueError if that fails. device: of a device simulator.
+    steps: of all rows together. timeout_seconds: for one step or reset of the vector env. config: of a run, to check
+    its network too. device: of a device simulator.
     """
-    report = Report()
     limit = f"{timeout_seconds:g} s (--timeout-seconds)"
-    hangs = f"{env_id} hangs: making and resetting it took more than {limit}"
-    with time_limit(timeout_seconds, hangs):
+    with time_limit(timeout_seconds, f"{env_id} hangs: making and resetting it took more than {limit}"):
         spec = lookup.probe(env_id, options)
     dry_run = DryRun(env_id, options, spec, timeout_seconds)
-    dry_run.reset_only(seed, time_limit(timeout_seconds, hangs))
-    report.facts += _describe(spec)
-    if network is not None:
-        try:
-            report.facts += [("network", line.removeprefix("the network ")) for line in network(spec)]
-        except ValueError as error:
-            report.mistakes.append(str(error))
-    report.notes += spec.notes
-    report.mistakes += spec.mistakes
+    main = dry_run.play(-(-steps // dry_run.rows), seed)
+    if main.error is not None and not main.begun:
+        raise main.error
+    report = Report(_describe(spec), [*spec.notes], [*spec.mistakes])
+    if config is not None:
+        _report_network(report, config, spec)
     if spec.resident:
         from pbt_rl.learner.simulators.check import check_rows
 
@@ -77,30 +74,16 @@ def check(
         report.notes += notes
         if mistakes:
             return report
-    main = dry_run.play(-(-steps // dry_run.rows), seed)
     _report_speed(report, main, dry_run)
     _report_episodes(report, main, dry_run)
     _report_objective(report, main)
     _report_mask(report, main)
-    shown = (few_shades(name, *shades) for name, shades in main.shades.items())
-    report.notes += filter(None, shown)
-    # An objective that is missing only at some ends has its own message.
-    some = main.ledger is not None and main.ledger.objectives > 0
-    for text in main.remarks:
-        if not (some and text.startswith("there is reward shaping")):
-            (report.notes if text.startswith(INFORMS) else report.mistakes).append(text)
-    if main.ledger is not None:
-        oddities, examples = main.ledger.oddities, main.ledger.examples
-        report.notes += [_often(f"{what}: {examples[what]}", count) for what, count in oddities.items()]
+    _report_remarks(report, main)
     if main.broke:
         report.mistakes.append(f"at step {len(main.digests) + 1}: {main.broke}")
     elif _report_seeds(report, dry_run, main, seed) and spec.shaping:
         _report_shaping(report, dry_run, main, seed)
     return report
-
-
-def _often(what: str, count: int) -> str:
-    return f"{what} ({count} times)" if count > 1 else what
 
 
 # -- findings -----------------------------------------------------------------------------------------------
@@ -127,20 +110,53 @@ def _describe(spec: EnvSpec) -> list[tuple[str, str]]:
     ]
 
 
+def _report_network(report: Report, config: Config, spec: EnvSpec) -> None:
+    """Build the network of a run, and describe its inputs."""
+    from pbt_rl.learner.own_loss import check_network
+    from pbt_rl.run.shown import network_sees
+
+    try:
+        check_network(config, spec, ["cpu"])
+        report.facts += [
+            ("network", line.removeprefix("the network ")) for line in network_sees(config, spec)
+        ]
+    except ValueError as error:
+        report.mistakes.append(str(error))
+
+
 def _report_speed(report: Report, played: Played, dry_run: DryRun) -> None:
-    if not played.seconds:
+    ledger, steps = played.ledger, len(played.digests) * dry_run.rows
+    if not steps:
         return
-    steps, ledger = len(played.digests) * dry_run.rows, played.ledger
     cores = "" if dry_run.engine else " on one core"
-    text = f"{steps / played.seconds:,.0f} steps/s{cores}, {dry_run.rows} rows, {steps} steps"
-    if ledger is not None and ledger.steps:
+    text = f"{steps / sum(played.seconds):,.0f} steps/s{cores}, {dry_run.rows} rows, {steps} steps"
+    if ledger is not None and ledger.step_seconds:
         resets, each = sum(ledger.reset_seconds), fmean(ledger.reset_seconds)
-        share = resets / (resets + ledger.step_seconds)
         text += (
-            f"; resets take {share:.0%} of the environment's time ({1e3 * each:.3g} ms each, a step "
-            f"{1e3 * ledger.step_seconds / ledger.steps:.3g} ms)"
+            f"; resets take {resets / (resets + sum(ledger.step_seconds)):.0%} of the environment's time "
+            f"({1e3 * each:.3g} ms each, a step {1e3 * fmean(ledger.step_seconds):.3g} ms)"
         )
     report.facts.append(("speed", text))
+    each, share = played.reset_seconds()
+    if each > SLOW_RESET_SECONDS and share > SLOW_RESET_SHARE:
+        report.mistakes.append(
+            f"slow reset: it takes {1e3 * each:.0f} ms, {share:.0%} of all time, and the other rows wait "
+            "for it: load once in __init__, or make episodes longer"
+        )
+
+
+def _report_remarks(report: Report, played: Played) -> None:
+    # An objective that is missing only at some ends has its own message.
+    some = any(text.startswith('info["true_objective"] is missing at some') for text in played.remarks)
+    for text in played.remarks:
+        if not (some and text.startswith("there is reward shaping")):
+            (report.notes if text.startswith((INFORMS, "picture ")) else report.mistakes).append(text)
+    if played.ledger is not None:
+        for name, count in played.ledger.outside.items():
+            times = f" ({count} times)" if count > 1 else ""
+            report.notes.append(
+                f"observation {name!r} lies outside the bounds of its space: {played.ledger.examples[name]}{times}"
+            )
 
 
 def _report_episodes(report: Report, played: Played, dry_run: DryRun) -> None:

@@ -8,122 +8,35 @@ Axes: R rows.
 from __future__ import annotations
 
 import hashlib
+import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, suppress
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain, count
+from types import FrameType
 from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium.utils.env_checker import data_equivalence
 from numpy.typing import NDArray
 
 from pbt_rl.envs import base, lookup
-from pbt_rl.envs.conventions import Watch, boxes, once
+from pbt_rl.envs.conventions import FIRST_OF_NEXT, LOOKS, MISSING_FINAL, Watch, boxes, once
 from pbt_rl.envs.first_trial import environment_traceback
 from pbt_rl.envs.gym import GymVectorEnv
+from pbt_rl.envs.shaping import find_interface, flatten
 from pbt_rl.envs.spaces import is_grid, is_image
 from pbt_rl.envs.time_limits import close_in_time, time_limit
-from pbt_rl.envs.values import flag_of
+from pbt_rl.envs.values import flag_of, wrapped
 from pbt_rl.errors import EnvSetupError
 
 DECIMALS = 3
 ENVIRONMENTS = 2
 """Environments of the vector env. Two, to reveal state that they share in the process. Each has a row per agent."""
-
-
-@dataclass
-class Ledger:
-    """Findings of the wrappers of all rows."""
-
-    reset_seconds: list[float] = field(default_factory=list)
-    step_seconds: float = 0.0
-    steps: int = 0
-    ends: int = 0
-    objectives: int = 0
-    oddities: Counter[str] = field(default_factory=Counter)
-    examples: dict[str, str] = field(default_factory=dict)
-    """Warning -> its first occurrence."""
-
-
-class _Witness(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Wrapper that records the results of an environment and changes nothing."""
-
-    def __init__(self, env: gymnasium.Env[Any, Any], ledger: Ledger) -> None:
-        super().__init__(env)
-        self._ledger = ledger
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        before = time.perf_counter()
-        answer = self.env.reset(seed=seed, options=options)
-        self._ledger.reset_seconds.append(time.perf_counter() - before)
-        self._look(answer[0] if isinstance(answer, tuple) else answer)
-        return answer
-
-    def step(self, action: Any) -> Any:
-        before = time.perf_counter()
-        answer: Any = self.env.step(action)
-        ledger = self._ledger
-        ledger.step_seconds += time.perf_counter() - before
-        ledger.steps += 1
-        if not isinstance(answer, tuple) or len(answer) != 5:
-            return answer  # the vector env reports it
-        obs, _, terminated, truncated, info = answer
-        self._look(obs)
-        known = isinstance(info, Mapping) and "true_objective" in info
-        with suppress(ValueError):  # not flags: the vector env reports it
-            over = flag_of(terminated) or flag_of(truncated)
-            ledger.ends += over
-            ledger.objectives += known and over
-        return answer
-
-    def _look(self, obs: Any) -> None:
-        for oddity, example in _bound_faults(self.env.observation_space, obs):
-            self._ledger.oddities[oddity] += 1
-            self._ledger.examples.setdefault(oddity, example)
-
-
-def _bound_faults(space: Any, obs: Any) -> Iterator[tuple[str, str]]:
-    """Yield a warning and the first number for each observation outside its bounds."""
-    for name, box, array in boxes(space, obs):
-        if array.shape != box.shape or array.dtype.kind not in "fiu":
-            continue
-        outside = (array < box.low) | (array > box.high)
-        if outside.any():
-            number, low, high = (part[outside].flat[0] for part in (array, box.low, box.high))
-            yield (
-                f"observation {name!r} lies outside the bounds of its space",
-                f"{number:g} where {low:g} to {high:g} are allowed",
-            )
-
-
-@dataclass
-class Played:
-    """Steps of a vector env. One step is a step of all rows."""
-
-    ledger: Ledger | None
-    seconds: float = 0.0
-    digests: list[bytes] = field(default_factory=list)
-    rounded: list[bytes] = field(default_factory=list)
-    """Digests of numbers rounded to `DECIMALS`, so that rounding errors of a simulator do not count."""
-    rewards_TR: list[NDArray[np.float32]] = field(default_factory=list)
-    terminated: int = 0
-    truncated: int = 0
-    lengths: list[int] = field(default_factory=list)
-    returns: list[float] = field(default_factory=list)
-    objectives: list[float] = field(default_factory=list)
-    masked_share: list[float] = field(default_factory=list)
-    """Per step: share of the actions that the mask forbids."""
-    shades: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Image -> its darkest and brightest pixel, 0 to 255."""
-    idle_rows: int = 0
-    """Number of observations whose mask allows no action."""
-    remarks: list[str] = field(default_factory=list)
-    """Warnings of the vector env (see `Remarks`)."""
-    broke: str = ""
-    """Reason for an early end, or empty."""
 
 
 @dataclass
@@ -141,18 +54,232 @@ class _Source:
         self.remark = once(self.remarks.append)
 
 
+@dataclass
+class Ledger:
+    """Findings of the wrappers of all rows."""
+
+    say: Callable[[str], None]
+    """Receives mistakes."""
+    shaping: Mapping[str, float]
+    """Defaults."""
+    reset_seconds: list[float] = field(default_factory=list)
+    step_seconds: list[float] = field(default_factory=list)
+    ends: int = 0
+    objectives: int = 0
+    outside: Counter[str] = field(default_factory=Counter)
+    """Name of an observation -> number of times that it lay outside its bounds."""
+    examples: dict[str, str] = field(default_factory=dict)
+    limit: int = 0
+    """Step of an episode at which an environment has truncated it."""
+    resets: list[bool] = field(default_factory=list)
+    """Per watched truncation: whether its observation was that of a reset inside the step."""
+
+
+class _Witness(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Wrapper that records the results of an environment and changes nothing."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any], ledger: Ledger) -> None:
+        super().__init__(env)
+        self._ledger, self._steps = ledger, 0
+        self._spaces = env.observation_space, env.action_space
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        ledger, say, before = self._ledger, self._ledger.say, time.perf_counter()
+        answer = self.env.reset(seed=seed, options=options)
+        ledger.reset_seconds.append(time.perf_counter() - before)
+        self._steps = 0
+        obs = answer[0] if isinstance(answer, tuple) else answer
+        self._look(obs)
+        for name, box, array in boxes(self.env.observation_space, obs):
+            if array.dtype != box.dtype and array.dtype.kind in "fiub":  # otherwise an error
+                say(
+                    f"observation {name!r} has dtype {array.dtype}, its space has {box.dtype}: it is converted"
+                )
+        if (self.env.observation_space, self.env.action_space) != self._spaces:
+            say("its spaces change while it runs; training reads them once, at the start")
+        shaper = find_interface(self.env)
+        if shaper is not None and flatten(shaper.get_default_reward_shaping()) != ledger.shaping:
+            say(
+                "shaping: get_default_reward_shaping returns other values after set_reward_shaping; return the "
+                "defaults always, and in a new dict"
+            )
+        return answer
+
+    def step(self, action: Any) -> Any:
+        ledger = self._ledger
+        self._steps += 1
+        watched = self._steps == ledger.limit and len(ledger.resets) < LOOKS
+        before = time.perf_counter()
+        answer: Any = self._step_watched(action) if watched else self.env.step(action)
+        ledger.step_seconds.append(time.perf_counter() - before)
+        if not isinstance(answer, tuple) or len(answer) != 5:
+            return answer  # the vector env reports it
+        obs, _, terminated, truncated, info = answer
+        self._look(obs)
+        known = isinstance(info, Mapping) and "true_objective" in info
+        with suppress(ValueError):  # not flags: the vector env reports it
+            over = flag_of(terminated) or flag_of(truncated)
+            ledger.ends += over
+            ledger.objectives += known and over
+            if flag_of(truncated):
+                ledger.limit = self._steps
+        return answer
+
+    def _step_watched(self, action: Any) -> Any:
+        """Step, and check whether the step returned the observation of a reset inside it.
+
+        A profiler sees what `reset` and `step` of each layer return, however they call each other.
+        """
+        layers, ledger = {*map(id, wrapped(self.env))}, self._ledger
+        returned: dict[str, list[Any]] = {"reset": [], "step": []}
+
+        def note(frame: FrameType, event: str, value: Any) -> None:
+            code = frame.f_code
+            own = event == "return" and code.co_name in returned and code.co_argcount
+            if own and isinstance(value, tuple) and id(frame.f_locals.get(code.co_varnames[0])) in layers:
+                returned[code.co_name].append(value)
+
+        before = sys.getprofile()
+        sys.setprofile(note)
+        try:
+            answer = self.env.step(action)
+        finally:
+            sys.setprofile(before)
+        with suppress(Exception):  # user data that cannot be compared
+            last = [step[0] for step in returned["step"] if step[3]]
+            pairs = [(reset[0], obs) for reset in returned["reset"] for obs in last]
+            if last:
+                ledger.resets.append(any(data_equivalence(a, b, exact=True) for a, b in pairs))
+        if ledger.resets == [True] * LOOKS:
+            ledger.say(MISSING_FINAL.format(LOOKS, FIRST_OF_NEXT))
+        return answer
+
+    def _look(self, obs: Any) -> None:
+        """Note observations outside the bounds of their space."""
+        ledger = self._ledger
+        for name, box, array in boxes(self.env.observation_space, obs):
+            if array.shape != box.shape or array.dtype.kind not in "fiu":
+                continue
+            if (outside := (array < box.low) | (array > box.high)).any():
+                ledger.outside[name] += 1
+                number, low, high = (part[outside].flat[0] for part in (array, box.low, box.high))
+                ledger.examples.setdefault(name, f"{number:g} where {low:g} to {high:g} are allowed")
+
+
+@dataclass
+class Played:
+    """Steps of a vector env. One step is a step of all rows."""
+
+    remarks: list[str]
+    """Warnings of the vector env (see `Remarks`), and of the wrappers."""
+    ledger: Ledger | None
+    """None if its environments are not Gymnasium's."""
+    seconds: list[float] = field(default_factory=list)
+    begins: list[int] = field(default_factory=list)
+    """Per step: number of rows that began an episode. Rows that wait deliver `first` without beginning one."""
+    digests: list[bytes] = field(default_factory=list)
+    rounded: list[bytes] = field(default_factory=list)
+    """Digests of numbers rounded to `DECIMALS`, so that rounding errors of a simulator do not count."""
+    rewards_TR: list[NDArray[np.float32]] = field(default_factory=list)
+    terminated: int = 0
+    truncated: int = 0
+    lengths: list[int] = field(default_factory=list)
+    returns: list[float] = field(default_factory=list)
+    objectives: list[float] = field(default_factory=list)
+    masked_share: list[float] = field(default_factory=list)
+    """Per step: share of the actions that the mask forbids."""
+    idle_rows: int = 0
+    """Number of observations whose mask allows no action."""
+    begun: bool = False
+    """True if the reset has returned."""
+    error: Exception | None = None
+    broke: str = ""
+    """Reason for an early end, or empty."""
+    _ended_R: NDArray[np.bool_] | None = None
+
+    def note(self, out: base.StepArrays, seconds: float) -> None:
+        """Record a step of all rows."""
+        self.seconds.append(seconds)
+        self.begins.append(0 if self._ended_R is None else int((out.first & self._ended_R).sum()))
+        self._ended_R = out.episode_done.copy()
+        numbers = (*out.obs.values(), out.reward)
+        self.digests.append(_digest((*numbers, out.terminated, out.truncated, out.first)))
+        self.rounded.append(_digest(a.round(DECIMALS) + 0.0 if a.dtype.kind == "f" else a for a in numbers))
+        self.rewards_TR.append(out.reward.copy())
+        if base.ACTION_MASK in out.obs:
+            mask_RD = out.obs[base.ACTION_MASK]
+            self.masked_share.append(1 - float(mask_RD.mean()))
+            self.idle_rows += int((~mask_RD.any(1)).sum())
+        done_R = out.episode_done
+        self.terminated += int((out.terminated & done_R).sum())
+        self.truncated += int((out.truncated & done_R).sum())
+        self.lengths += out.length[done_R].tolist()
+        self.returns += out.raw_return[done_R].tolist()
+        self.objectives += out.objective[done_R].tolist()
+
+    def reset_seconds(self) -> tuple[float, float]:
+        """Return the seconds of a reset, for which all rows wait, and the share of all seconds."""
+        seconds, begins = np.array(self.seconds), np.array(self.begins)
+        others = seconds[begins == 0]
+        resets = float((seconds - (others.mean() if len(others) else 0.0))[begins > 0].sum())
+        return resets / max(1, int(begins.sum())), resets / float(seconds.sum())
+
+
+def _digest(arrays: Iterable[NDArray[Any]]) -> bytes:
+    return hashlib.blake2b(b"".join(array.tobytes() for array in arrays), digest_size=8).digest()
+
+
 class DryRun:
     """Runs of an environment with a random policy."""
 
     def __init__(self, env_id: str, options: lookup.EnvOptions, spec: base.EnvSpec, timeout: float) -> None:
-        self.env_id, self.options, self.spec, self.timeout = env_id, options, spec, timeout
+        self.env_id, self.options, self.spec = env_id, options, spec
         self.rows = ENVIRONMENTS * spec.agents
         self.engine = False
         """True for a native vector env, whose code is not the user's."""
+        self._pictures = [name for name, array in spec.obs.items() if is_image(array) and not is_grid(array)]
+        limit = f"{timeout:g} s (--timeout-seconds)"
+        self._begin_limit = partial(
+            time_limit, timeout, f"{env_id} hangs: making and resetting it took more than {limit}"
+        )
+        self._step_limit = partial(time_limit, timeout, f"it hangs: a step took more than {limit}")
 
-    def vector_env(
-        self, seed: int, shaping: base.ShapingSource, ledger: Ledger
-    ) -> tuple[base.VectorEnv, Ledger | None]:
+    def play(self, steps: int, seed: int, shaping: Mapping[str, float] | None = None) -> Played:
+        """Run `steps` steps of each row. The random actions are the same in each call.
+
+        Raises the exceptions of making the environments; later ones are recorded.
+        """
+        source = _Source(self.spec.shaping if shaping is None else shaping)
+        with self._begin_limit():
+            vector_env, ledger = self._vector_env(seed, source)
+        played, out = Played(source.remarks, ledger), base.private_step_arrays(self.spec, self.rows)
+        watch = Watch(source.remark, self._pictures, steps + 1)
+        rng = np.random.default_rng(0)
+        try:
+            with self._begin_limit():
+                vector_env.reset(out)
+            played.begun = True
+            for _ in range(steps):
+                action = base.random_actions(self.spec, out, rng, base.untrained_within)
+                with self._step_limit():
+                    before = time.perf_counter()
+                    vector_env.step(action, out)
+                    seconds = time.perf_counter() - before
+                watch.note(out)
+                played.note(out, seconds)
+            watch.judge()
+        except Exception as error:  # noqa: BLE001 - any exception is a finding
+            played.error, played.broke = (
+                error,
+                f"it raised {type(error).__name__}\n{environment_traceback(error)}",
+            )
+            if isinstance(error, EnvSetupError):
+                played.broke = str(error).removeprefix(f"{self.env_id}: ")
+        if text := close_in_time(vector_env):
+            played.remarks.append(text)
+        return played
+
+    def _vector_env(self, seed: int, source: _Source) -> tuple[base.VectorEnv, Ledger | None]:
         """Construct a vector env, with recording wrappers if its environments are Gymnasium's."""
         made = (lookup.make_raw(self.env_id, replace(self.options, first_row=row)) for row in count())
         raw = next(made)
@@ -160,79 +287,12 @@ class DryRun:
         if not isinstance(raw, gymnasium.Env):
             if raw is not None:
                 close_in_time(raw)
-            return lookup.make_vector_env(self.env_id, self.rows, seed, self.options, shaping), None
-        given = chain([raw], made)
+            return lookup.make_vector_env(self.env_id, self.rows, seed, self.options, source), None
+        given, ledger = chain([raw], made), Ledger(source.remark, self.spec.shaping)
 
         def make() -> gymnasium.Env[Any, Any]:
             env = next(given)
             assert isinstance(env, gymnasium.Env)
             return _Witness(env, ledger)
 
-        return GymVectorEnv(self.env_id, make, self.rows, seed, shaping), ledger
-
-    def reset_only(self, seed: int, limit: AbstractContextManager[None]) -> None:
-        """Construct and reset a vector env within a time limit. Raises its exceptions."""
-        with ExitStack() as end, limit:
-            vector_env, _ = self.vector_env(seed, _Source(self.spec.shaping), Ledger())
-            end.callback(close_in_time, vector_env)  # after the limit has ended
-            vector_env.reset(base.private_step_arrays(self.spec, self.rows))
-
-    def play(self, steps: int, seed: int, shaping: Mapping[str, float] | None = None) -> Played:
-        """Run `steps` steps of each row. The random actions are the same in each call."""
-        values = self.spec.shaping if shaping is None else shaping
-        source = _Source(values)
-        vector_env, ledger = self.vector_env(seed, source, Ledger())
-        played, out = Played(ledger, remarks=source.remarks), base.private_step_arrays(self.spec, self.rows)
-        watch = Watch(source.remark)
-        rng = np.random.default_rng(0)
-        with ExitStack() as end:
-            end.callback(lambda: source.remarks.extend(filter(None, [close_in_time(vector_env)])))
-            try:
-                with self._step_limit():
-                    vector_env.reset(out)
-                for _ in range(steps):
-                    action = base.random_actions(self.spec, out, rng, base.untrained_within)
-                    with self._step_limit():
-                        before = time.perf_counter()
-                        vector_env.step(action, out)
-                        seconds = time.perf_counter() - before
-                    played.seconds += seconds
-                    watch.note(out, seconds)
-                    _note(played, out)
-                watch.judge()
-            except EnvSetupError as error:
-                played.broke = str(error).removeprefix(f"{self.env_id}: ")
-            except Exception as error:  # noqa: BLE001 - any exception is a finding
-                played.broke = f"it raised {type(error).__name__}\n{environment_traceback(error)}"
-        return played
-
-    def _step_limit(self) -> Any:
-        return time_limit(
-            self.timeout, f"it hangs: a step took more than {self.timeout:g} s (--timeout-seconds)"
-        )
-
-
-def _note(played: Played, out: base.StepArrays) -> None:
-    """Record a step of all rows."""
-    of_rows = [b"".join(array[row].tobytes() for array in out.obs.values()) for row in range(len(out.first))]
-    flags = b"".join(a.tobytes() for a in (out.reward, out.terminated, out.truncated, out.first))
-    played.digests.append(hashlib.blake2b(b"".join(of_rows) + flags, digest_size=8).digest())
-    numbers = (*out.obs.values(), out.reward)
-    rounded = b"".join((a.round(DECIMALS) + 0.0 if a.dtype.kind == "f" else a).tobytes() for a in numbers)
-    played.rounded.append(hashlib.blake2b(rounded, digest_size=8).digest())
-    played.rewards_TR.append(out.reward.copy())
-    for name, array in out.obs.items():
-        if is_image(array[0]) and not is_grid(array[0]):
-            darkest, brightest = played.shades.get(name, (255, 0))
-            played.shades[name] = min(darkest, int(array.min())), max(brightest, int(array.max()))
-    if base.ACTION_MASK in out.obs:
-        mask_RD = out.obs[base.ACTION_MASK]
-        played.masked_share.append(1 - float(mask_RD.mean()))
-        played.idle_rows += int((~mask_RD.any(1)).sum())
-    for row in range(len(out.first)):
-        if out.episode_done[row]:
-            played.terminated += bool(out.terminated[row])
-            played.truncated += bool(out.truncated[row])
-            played.lengths.append(int(out.length[row]))
-            played.returns.append(float(out.raw_return[row]))
-            played.objectives.append(float(out.objective[row]))
+        return GymVectorEnv(self.env_id, make, self.rows, seed, source), ledger

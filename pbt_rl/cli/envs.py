@@ -7,13 +7,11 @@ from dataclasses import dataclass
 
 from pbt_rl.cli import EXIT_FAILED, commands
 from pbt_rl.cli.check import Report, check
-from pbt_rl.envs.base import EnvSpec
 from pbt_rl.envs.first_trial import tried
 from pbt_rl.envs.lookup import FAMILIES, EnvOptions, backend_of, keywords, plugins
 from pbt_rl.envs.packages import absent
 from pbt_rl.errors import ConfigError, RunFailed, environment_code
 from pbt_rl.options.declare import option, with_groups
-from pbt_rl.options.values import validate
 from pbt_rl.options.words import parse
 
 
@@ -78,9 +76,6 @@ class CheckCommand:
     device: str = "cpu"
     """Device of a device simulator, such as cuda:0."""
 
-    def __post_init__(self) -> None:
-        validate(self)
-
 
 def run_check(arguments: list[str]) -> int:
     """Check an environment."""
@@ -100,15 +95,6 @@ def _checked(command: CheckCommand, options: EnvOptions) -> Report:
     """Check the environment, and the network of a run on it."""
     # Imported here, because torch must be imported in the process that tries the environment.
     from pbt_rl.config.command import make_config
-    from pbt_rl.learner.own_loss import check_network
-    from pbt_rl.run.shown import network_sees
-
-    config = make_config(env=command.env, env_option=command.env_option)
-
-    def tried_network(spec: EnvSpec) -> list[str]:
-        """Build the network of a run and describe its inputs. Raises ConfigError."""
-        check_network(config, spec, ["cpu"])
-        return network_sees(config, spec)
 
     return check(
         command.env,
@@ -116,8 +102,8 @@ def _checked(command: CheckCommand, options: EnvOptions) -> Report:
         command.steps,
         command.seed,
         command.timeout_seconds or backend_of(command.env, options)[0].step_seconds,
-        network=tried_network,
-        device=command.device,
+        make_config(env=command.env, env_option=command.env_option),
+        command.device,
     )
 
 
@@ -128,7 +114,7 @@ class DmlabCacheCommand:
     Train with the same --dmlab.level-seeds, because episodes then use only seeds with built maps.
     """
 
-    levels: tuple[str, ...] = ("dmlab30",)
+    levels: tuple[str, ...] = option(("dmlab30",), test=bool, remedy="one or more, such as dmlab30")
     """Levels, named as after dmlab/ in --env."""
     level_seeds: int = option(100, at_least=1)
     """Seeds per level, from the start of its pool."""
@@ -140,9 +126,6 @@ class DmlabCacheCommand:
     """Cache folder. Empty: pbt_rl/dmlab in the user's cache folder."""
     level_cache_gb: float = option(10.0, above=0)
     """Maximum size of the cache in gigabytes. The least recently used maps are deleted."""
-
-    def __post_init__(self) -> None:
-        validate(self)
 
 
 def run_dmlab_cache(arguments: list[str]) -> int:

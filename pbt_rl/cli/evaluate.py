@@ -8,7 +8,6 @@ from typing import Literal
 
 from pbt_rl.errors import require
 from pbt_rl.options.declare import option
-from pbt_rl.options.values import validate
 from pbt_rl.options.words import parse
 from pbt_rl.record.saved import Source
 
@@ -49,7 +48,6 @@ class EvalCommand(Played):
     member as RUN[@FRAMES][:MEMBER], or a custom policy as module:factory."""
 
     def __post_init__(self) -> None:
-        validate(self)
         require(not self.against or self.video is None, "video", self.video, "leave it out with --against")
 
 
@@ -82,9 +80,6 @@ class ExportCommand(Played):
     """Evaluation episodes for the score on the model card."""
     seed: int = option(0, at_least=0)
     """Seed of those episodes."""
-
-    def __post_init__(self) -> None:
-        validate(self)
 
 
 def run_export(arguments: list[str]) -> int:

@@ -71,13 +71,14 @@ JUDGE = "--judge"
 class Words:
     """Parsed command line. common: arguments of all runs."""
 
-    folder: Path
-    seeds: int
-    games: int
-    jobs: int | None
+    command: ProveCommand
     arms: list[Arm]
     common: list[str]
-    show: bool
+
+    @property
+    def folder(self) -> Path:
+        """Folder of the experiment."""
+        return self.command.folder
 
 
 def run(arguments: list[str]) -> int:
@@ -87,13 +88,13 @@ def run(arguments: list[str]) -> int:
         return 0
     words = read_words(arguments)
     task = Task.read(words.common)
-    pairs = [(arm, seed) for seed in range(words.seeds) for arm in words.arms]
+    pairs = [(arm, seed) for seed in range(words.command.seeds) for arm in words.arms]
     points = [Point(f"{arm.name}.seed{seed}", {"arm": arm.name}, seed) for arm, seed in pairs]
     commands = {point.name: task.command(*pair) for point, pair in zip(points, pairs, strict=True)}
-    dealt = shares_of(words.jobs, {task.config.devices}, len(commands))
+    dealt = shares_of(words.command.jobs, {task.config.devices}, len(commands))
     for arm in words.arms:
         task.check(arm)
-    if words.show:
+    if words.command.show:
         for name, command in commands.items():
             print(f"{name}: pbt-rl {shlex.join(command)}")
         return 0
@@ -114,15 +115,7 @@ def read_words(arguments: Sequence[str]) -> Words:
     """Parse the command line. Raises ConfigError."""
     command, common = parse_part(ProveCommand, PROG, arguments)
     check_names(common.names, f"with {PROG}")
-    return Words(
-        command.folder,
-        command.seeds,
-        command.games,
-        command.jobs,
-        read_arms(command.arm, command.without),
-        common.words,
-        command.show,
-    )
+    return Words(command, read_arms(command.arm, command.without), common.words)
 
 
 class _Protocol(Struct):
@@ -147,7 +140,7 @@ def read_protocol(folder: Path) -> _Protocol | None:
 def write_protocol(words: Words) -> None:
     """Write the protocol, with new arms added. Raises ConfigError if the folder holds another experiment."""
     folder, before = words.folder, read_protocol(words.folder)
-    now = _Protocol(words.common, words.games, {arm.name: list(arm.options) for arm in words.arms})
+    now = _Protocol(words.common, words.command.games, {arm.name: list(arm.options) for arm in words.arms})
     if before is not None:
         for what, old, new in (
             ("the options", before.common, now.common),
@@ -183,7 +176,7 @@ def _train_and_judge(
         return [*commands[point.name], *run]
 
     def games(point: Point, _devices: str) -> list[str]:
-        return ["prove", JUDGE, str(folder / point.name), str(words.games)]
+        return ["prove", JUDGE, str(folder / point.name), str(words.command.games)]
 
     done = {row.name for row in list_runs(folder) if row.state == "ended"}
     for name in sorted(done & commands.keys()):  # a file of options may have changed
@@ -210,7 +203,7 @@ def _train_and_judge(
         return code
     ended = {row.name for row in list_runs(folder) if row.state == "ended"}
     trained = [p for p in points if not code or p.name in ended]
-    unplayed = [p for p in trained if read_judged(folder / p.name, words.games) is None]
+    unplayed = [p for p in trained if read_judged(folder / p.name, words.command.games) is None]
     if unplayed:
         print(f"evaluation episodes of {len(unplayed)} runs", flush=True)
     return max(code, _jobs(folder, games, dealt, unplayed))
@@ -226,7 +219,7 @@ def _jobs(
     """Run jobs. Return an exit code, 0 if all succeeded."""
     if not waiting:
         return 0
-    sweep = Sweep(folder, command, dealt, lambda line: print(line, flush=True), after)
+    sweep = Sweep(folder, command, dealt, after)
     ended: list[Ended] = sweep.run(waiting)
     if sweep.signal is not None:
         print("interrupted; repeat the command to continue")
@@ -241,7 +234,7 @@ def read_scores(words: Words, points: Sequence[Point]) -> Scores:
     """Return arm -> seed -> scores of evaluated runs."""
     scores: Scores = {arm.name: {} for arm in words.arms}
     for point in points:
-        judged = read_judged(words.folder / point.name, words.games)
+        judged = read_judged(words.folder / point.name, words.command.games)
         if judged is not None:
             scores[point.values["arm"]][point.seed] = judged
     return scores

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -31,9 +32,7 @@ class ReportCommand:
 def run(arguments: list[str]) -> int:
     """Write the report and print its path."""
     command = parse(ReportCommand, "pbt-rl report", arguments)
-    missing = [package for module, package in PACKAGES.items() if find_spec(module) is None]
-    if missing:
-        raise ConfigError(f'pbt-rl report needs {" and ".join(missing)}: pip install "pbt-rl[report]"')
+    check_packages("report", PACKAGES)
     from pbt_rl.report.compare import write_comparison
     from pbt_rl.report.page import write_report
 
@@ -47,6 +46,13 @@ def run(arguments: list[str]) -> int:
     return 0
 
 
+def check_packages(command: str, packages: Mapping[str, str]) -> None:
+    """Check that packages are installed. packages: module -> package. Raises ConfigError."""
+    missing = [package for module, package in packages.items() if find_spec(module) is None]
+    if missing:
+        raise ConfigError(f'pbt-rl {command} needs {" and ".join(missing)}: pip install "pbt-rl[report]"')
+
+
 @dataclass(frozen=True)
 class AuditCommand:
     """Repeat the decisions of a recorded run with a new controller, and compare them with the journal bit for bit."""
@@ -54,7 +60,7 @@ class AuditCommand:
     run: Path = option(positional=True)
     """Folder of a run, such as runs/demo."""
     what_if: tuple[str, ...] = ()
-    """Apply other rules to the recorded scores, as NAME=VALUE: pbt.exploit=t-test pbt.period-frames=4M. Separate
+    """Apply other rules to the recorded scores, as NAME=VALUE: pbt.exploit=t-test pbt.replace-errors=2. Separate
     several entries of one option by commas: pbt.factors=2,0.5."""
     trust: bool = False
     """Import the modules in config.json, for a run that you did not make on this machine."""

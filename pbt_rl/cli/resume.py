@@ -8,28 +8,23 @@ from pathlib import Path
 
 from pbt_rl.config import OF_NAMES, Config, names_run
 from pbt_rl.errors import ConfigError
-from pbt_rl.options.declare import as_base, changed, over, table
+from pbt_rl.options.declare import as_base, changed, table
+from pbt_rl.options.help import draw
 from pbt_rl.options.values import path_given
 from pbt_rl.options.words import split, typed
 from pbt_rl.processes.child import spare_learner
 from pbt_rl.record.saved import check_trust, read_config
 
 PROG = "pbt-rl resume RUN"
-USAGE = f"""usage: {PROG} [OPTIONS]
-
-Continue a run from its last complete checkpoint, on this machine, until its budget is spent. Its options are kept
-unless you change them. --trust: import the modules and use the paths in config.json, for a run that you did not make on
-this machine.
-
-These options of `pbt-rl train` may change:
-"""
 OF_TRAIN = ("name", "out", "overwrite", "resume")
 """Options that select a run. Here the RUN argument replaces them."""
 
 
 @dataclass(frozen=True)
 class ResumeCommand(Config):
-    """Continue a run from its last checkpoint."""
+    """Continue a run from its last complete checkpoint, on this machine, until its budget is spent. Its options are
+    kept unless you change them. These options of `pbt-rl train` may change:
+    """
 
     trust: bool = False
     """Import the modules and use the paths in config.json, for a run that you did not make on this machine."""
@@ -38,8 +33,9 @@ class ResumeCommand(Config):
 def run(arguments: list[str]) -> int:
     """Continue the run in the first argument."""
     if split(arguments).asks_help:
-        print(USAGE + "\n".join(f"  --{name}" for name in may_change() if name not in OF_TRAIN))
-        return 0
+        known, names = table(ResumeCommand), {*may_change(), "trust"}.difference(OF_TRAIN)
+        shown = [option for name, option in known.items() if name in names]
+        draw(ResumeCommand, shown, lambda _option: "that of the run", PROG)
     if not arguments or arguments[0].startswith("-"):
         before = f"before {arguments[0]}" if arguments else "the folder of a run"
         raise ConfigError(f"RUN is missing, {before}: {PROG} [OPTIONS]; pbt-rl resume --help")
@@ -67,7 +63,7 @@ def parse_resume(folder: Path, arguments: list[str]) -> Config:
         raise ConfigError(f"{folder} cannot be resumed under that name: rename the folder, to {OF_NAMES}")
     start = ResumeCommand(**vars(before))
     options = table(start)
-    values = over(start, typed(options, line, PROG))
+    values = typed(options, line, PROG)
     command = changed(start, values)
     followed = [o.name for o in options.values() if o.field not in values or o.holds_pairs]
     check_trust(before, followed, folder, trust=command.trust)

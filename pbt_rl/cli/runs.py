@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pbt_rl.display.ranking import GAP, UNKNOWN, count, number
+from pbt_rl.display.terminal import age
 from pbt_rl.errors import ConfigError
 from pbt_rl.options.declare import option
 from pbt_rl.options.words import parse
@@ -26,7 +27,6 @@ FINAL = "final"
 CUT = ("name", "env", "state")
 """Columns to truncate in a narrow terminal, the longest first."""
 MOST_WIDTH = 100_000
-UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 
 @dataclass(frozen=True)
@@ -93,14 +93,6 @@ def _cells(row: RunRow, now: float, *, judged: bool) -> tuple[str, ...]:
         age(now - row.changed),
         _printable(row.state),
     )
-
-
-def age(seconds: float) -> str:
-    """Format a time in its largest unit, such as `3 h`."""
-    for size, unit in UNITS:
-        if seconds >= size:
-            return f"{seconds / size:.0f} {unit}"
-    return "0 s"
 
 
 def _printable(text: str) -> str:

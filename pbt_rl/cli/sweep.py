@@ -18,7 +18,6 @@ from pbt_rl.errors import ConfigError, require
 from pbt_rl.experiments.jobs import GIVEN_BY_THE_SWEEP, Ended, Point, Share, Sweep, last_line, points, shares
 from pbt_rl.options.declare import option
 from pbt_rl.options.names import spelt
-from pbt_rl.options.values import validate
 from pbt_rl.options.words import Line, parse_part
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.saved import read_config
@@ -40,9 +39,6 @@ class SeveralRuns:
     """Parallel runs, which share devices and cores. None: 1, or one per GPU."""
     out: Path = Path("runs")
     """Parent folder of that folder."""
-
-    def __post_init__(self) -> None:
-        validate(self)
 
     @property
     def folder(self) -> Path:
@@ -91,7 +87,7 @@ def run(arguments: list[str]) -> int:
     def words(point: Point, chosen: str) -> list[str]:
         return [*commands[point.name], *(["--devices", chosen] if chosen else [])]
 
-    sweep = Sweep(folder, words, dealt, lambda line: print(line, flush=True))
+    sweep = Sweep(folder, words, dealt)
     try:
         ended = sweep.run(waiting)
     except OSError as error:

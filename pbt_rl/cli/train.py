@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,7 @@ def run(arguments: list[str]) -> int:
         command = layers.command()
         require(command.show or command.format == "text", "format", command.format, "add --show")
         config = with_start_values(as_base(Config, command))
+        from pbt_rl.run.probe import describe_duration
         from pbt_rl.run.shown import describe_plan, page
         from pbt_rl.run.train import resolve, train
 
@@ -62,7 +64,12 @@ def run(arguments: list[str]) -> int:
         if command.format != "text":
             print(written(to_json(config), command.format), end="")
             return 0
-        print("\n".join([*describe_plan(resolved), *page(resolved, initial[0])]))
+        print("\n".join([*describe_plan(resolved), *page(resolved, initial[0])]), flush=True)
+        if command.probe and not config.nodes:
+            print(
+                "pbt-rl: a trial of some seconds for the duration (--no-probe skips it) ...", file=sys.stderr
+            )
+            print(describe_duration(config))
         return 0
     finally:
         if spare is not None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pbt_rl.cli.report import check_packages
 from pbt_rl.errors import ConfigError
 from pbt_rl.options.declare import option
 from pbt_rl.options.words import parse
@@ -15,11 +16,10 @@ from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.run_lock import is_held
 
 if TYPE_CHECKING:
-    from pbt_rl.display.watch.reader import Reader
-    from pbt_rl.display.watch.server import Server
+    from pbt_rl.report.live import Live
+    from pbt_rl.report.server import Server
 
 PORT = 8750
-MOST_PORT = 65535
 WAIT_SECONDS = 60.0
 """Maximum wait for a run folder to appear. For a run that has locked its folder there is no limit."""
 POLL_SECONDS = 0.2
@@ -35,7 +35,7 @@ class WatchCommand:
 
     run: Path = option(positional=True)
     """Folder of a run, such as runs/demo."""
-    port: int = 0
+    port: int = option(0, at_least=0, at_most=65535)
     """Port of the server. 0: 8750, or a free port if 8750 is in use."""
     host: str = "127.0.0.1"
     """Interface of the server, such as 0.0.0.0 for all. Safer: `ssh -L 8750:localhost:8750 HOST` from another
@@ -45,15 +45,14 @@ class WatchCommand:
 def run(arguments: list[str]) -> int:
     """Serve the page until Ctrl-C."""
     command = parse(WatchCommand, "pbt-rl watch", arguments)
-    if not 0 <= command.port <= MOST_PORT:
-        raise ConfigError(f"--port {command.port} cannot be used: give 0 to {MOST_PORT}")
+    check_packages("watch", {"matplotlib": "matplotlib"})
     try:
-        reader = _reader(command.run)
+        live = _live(command.run)
     except KeyboardInterrupt:
         print()
         return 0
     try:
-        server = _server(command, reader)
+        server = _server(command, live)
     except OSError as error:
         raise ConfigError(
             f"--host {command.host}{f' --port {command.port}' if command.port else ''} cannot be used: "
@@ -65,17 +64,19 @@ def run(arguments: list[str]) -> int:
             server.serve_forever()
         except KeyboardInterrupt:
             print()
+        finally:
+            live.close()
     return 0
 
 
-def _reader(run: Path) -> Reader:
-    """Open the reader of a run; wait for the journal of a starting run. Raises ConfigError."""
-    from pbt_rl.display.watch.reader import Reader
+def _live(run: Path) -> Live:
+    """Open a run; wait for the journal of a starting run. Raises ConfigError."""
+    from pbt_rl.report.live import Live
 
     deadline, told = time.monotonic() + WAIT_SECONDS, False
     while True:
         try:
-            return Reader(run)
+            return Live(run)
         except ConfigError as error:
             journal = RunFolder(run).journal
             begun = os.path.lexists(journal) and not (journal.is_file() and journal.stat().st_size == 0)
@@ -91,13 +92,13 @@ def _reader(run: Path) -> Reader:
         time.sleep(POLL_SECONDS)
 
 
-def _server(command: WatchCommand, reader: Reader) -> Server:
+def _server(command: WatchCommand, live: Live) -> Server:
     """Start the server. Raises OSError."""
-    from pbt_rl.display.watch.server import Server
+    from pbt_rl.report.server import Server
 
     try:
-        return Server(command.host, command.port or PORT, reader.latest)
+        return Server(command.host, command.port or PORT, live)
     except OSError:
         if command.port:
             raise
-        return Server(command.host, 0, reader.latest)
+        return Server(command.host, 0, live)

@@ -290,7 +290,7 @@ class Config:
     """Number of the newest other checkpoints to keep."""
     final_episodes: int | None = option(None, at_least=0, zero="none", may_change=True, common=True)
     """Evaluation episodes per member at the end of training, as in `pbt-rl eval`. The best four members play, and the
-    winner is named the best. None: 20, or as many as end within a minute and a tenth of the training time. None also
+    winner is named the best. None: 20, or as many as end within a tenth of the training time (30 to 60 s). None also
     skips serial runs and runs under a minute. A number allows ten minutes, and up to four members without an objective
     since their last change play too. With --pbt.evaluate-episodes or --control, all members play for at most ten
     minutes, in each mode."""

@@ -45,6 +45,10 @@ def in_frames(budget_frames: int) -> dict[str, int]:
     }
 
 
+FOLLOW_HOURS = {"train_for_frames": ENDLESS_FRAMES, **in_frames(ENDLESS_FRAMES)}
+"""Options in frames that --hours sets, and that no one reads: dotted field -> value."""
+
+
 def timed(seconds: float) -> dict[str, Any]:
     """Return the options for `COMPARISONS` comparisons by time. Training continues after the last one."""
     return {"pbt.ready": "timed", "pbt.period_seconds": float(f"{seconds / (COMPARISONS + 1):.3g}")}

@@ -6,24 +6,34 @@ a named recipe, a file, the command line.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from pbt_rl.algos import lookup as algorithms
 from pbt_rl.config import Config, Hypers, hypers_of
 from pbt_rl.config.budget import following_budget, following_hours
-from pbt_rl.config.recipes import RECIPES, algorithm_recipe, environment_recipe, named
 from pbt_rl.config.start_values import with_start_values
-from pbt_rl.envs.lookup import family_of
-from pbt_rl.errors import ConfigError
+from pbt_rl.envs.lookup import FAMILIES, EnvOptions, family_of, keywords, recipe
+from pbt_rl.errors import ConfigError, environment_code
 from pbt_rl.options.declare import as_base, build, merged, option, table
 from pbt_rl.options.files import checked, read_file
 from pbt_rl.options.values import path_given
 from pbt_rl.options.words import Entry, Line, split, typed
+from pbt_rl.registry import Recipe
 
 PROG = "pbt-rl train"
+RECIPES: Mapping[str, Recipe] = {
+    name: one
+    for recipes in (
+        *(family.recipes for family in FAMILIES.values()),
+        *(entry.recipes for entry in algorithms.ALGORITHMS.values()),
+    )
+    for name, one in recipes.items()
+}
+"""Recipes of all families and algorithms, by name."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +43,8 @@ class TrainCommand(Config):
     show: bool = option(False, common=True)
     """Print the plan (actors, vector envs, devices, batch), the tuned values, and the options that differ from the
     defaults. Do not train."""
+    probe: bool = option(True)
+    """With --show: train for a few seconds, to estimate how long the run takes. Nothing of that is kept."""
     recipe: str = option(
         "", texts=lambda: {name: recipe.help for name, recipe in RECIPES.items()}, common=True
     )
@@ -63,7 +75,7 @@ class Layers:
         if line.head and line.last("env") is None:  # `train gym/CartPole-v1`
             line = replace(line, head=(), entries=(Entry("--env", None, line.head), *line.entries))
         recipe_name, given = line.last("recipe"), line.last("config")
-        recipe = {} if recipe_name is None else named(recipe_name)
+        recipe = {} if recipe_name is None else _named(recipe_name)
         path = None if given is None else path_given("--config", given)
         content = {} if path is None else read_file(path)
         algos = line.last("algo"), content.get("algo"), recipe.get("algo")
@@ -98,16 +110,44 @@ class Layers:
         """Build the command. Makes the environment for its recipe. Raises ConfigError or EnvSetupError."""
         self.check_env()
         given, known = self.values, {f.name for f in fields(Config)}
-        recommended = environment_recipe(given["env"], given.get("env_option", ()))
+        recommended = _environment_recipe(given["env"], given.get("env_option", ()))
         # A recipe may set options of a family that is not installed.
         of_env = {name: value for name, value in recommended.items() if name.partition(".")[0] in known}
-        whole = {**of_env, **algorithm_recipe(given.get("algo", Config.algo), of_env), **given}
+        whole = {**of_env, **_algorithm_recipe(given.get("algo", Config.algo), of_env), **given}
         whole |= following_hours(whole, given)
         return build(TrainCommand, whole | following_budget(whole, given), hypers=self.hypers)
 
     def config(self) -> Config:
         """Build the config of the run, without --show etc. Raises ConfigError or EnvSetupError."""
         return with_start_values(as_base(Config, self.command()))
+
+
+def _named(name: str) -> Mapping[str, object]:
+    """Return a named recipe: dotted field -> value. Raises ConfigError for an unknown name."""
+    if name not in RECIPES:
+        there = f"the recipes are {', '.join(RECIPES)}" if RECIPES else "there are no recipes here"
+        raise ConfigError(f"--recipe {name} cannot be used: {there}")
+    return RECIPES[name].values
+
+
+def _environment_recipe(env: str, env_option: Iterable[str]) -> dict[str, object]:
+    """Return the recipe of an environment. Raises EnvSetupError if the environment cannot be found or made."""
+    with environment_code(env):
+        return recipe(env, EnvOptions(keywords=keywords(env_option)))
+
+
+def _algorithm_recipe(algo: str, env_recipe: Mapping[str, object]) -> Mapping[str, object]:
+    """Return the recipe of an algorithm, given that of the environment. Raises ConfigError if it cannot be loaded.
+
+    An algorithm with `recipes_are_for_it` is not loaded, because that would import torch.
+    """
+    entry = algorithms.ALGORITHMS.get(algo)
+    if not algorithms.is_known(algo) or (entry is not None and entry.recipes_are_for_it):
+        return {}
+    try:
+        return algorithms.load(algo).recipe(env_recipe)
+    except ValueError as error:
+        raise ConfigError(f"--algo {algo} cannot be used: {error}") from error
 
 
 def parse_train(arguments: Sequence[str]) -> Config:
@@ -124,7 +164,4 @@ def make_config(**options: Any) -> Config:
             "processes make the environment"
         )
     hypers = hypers_of(algo if isinstance(algo, str) else Config.algo)
-    values = checked(options, table(Config, hypers=hypers))
-    if values.get("env") is None:
-        raise ConfigError("env is missing: give it as family/name, such as atari/pong, or module:factory")
-    return Layers(hypers, {}, {}, values).config()
+    return Layers(hypers, {}, {}, checked(options, table(Config, hypers=hypers))).config()

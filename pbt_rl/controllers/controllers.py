@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Any
 
 from pbt_rl.controllers.changes import changes
 from pbt_rl.controllers.decisions import (
@@ -25,16 +24,13 @@ from pbt_rl.controllers.decisions import (
     Replace,
     StateKey,
 )
-from pbt_rl.controllers.entry import ControllerContext, ControllerEntry
-from pbt_rl.controllers.evaluation import Evaluation, build_evaluation
+from pbt_rl.controllers.evaluation import Evaluation
 from pbt_rl.controllers.exploit import Exploit, Remembering, Selection, decides
 from pbt_rl.controllers.explore import Explore, Learning, Pairing, changed_copy, mutated
 from pbt_rl.controllers.hypers import HyperSpec, Values, sample_prior
-from pbt_rl.controllers.lookup import build_exploit, build_explore, build_ready, least_members
 from pbt_rl.controllers.ready import Ready
 from pbt_rl.controllers.repairs import Broken
 from pbt_rl.controllers.state import restore_state, save_state
-from pbt_rl.errors import require
 
 
 @dataclass(eq=False)
@@ -232,31 +228,3 @@ class PbtController:
 def defaults(table: Mapping[str, HyperSpec]) -> Values:
     """Return name -> default for every value of the table."""
     return {name: spec.default for name, spec in table.items()}
-
-
-def _pbt(given: ControllerContext) -> Controller:
-    pbt = given.pbt
-    if not pbt.enabled:
-        return StaticController(given.table)
-    least = least_members(pbt.exploit)
-    require(
-        given.members >= least,
-        "pbt.exploit",
-        pbt.exploit,
-        f"it needs at least {least} members: give --num-policies {least} or another rule",
-    )
-    return PbtController(given.table, given.seed, **pbt_rules(given), copy=pbt.copy)
-
-
-def pbt_rules(given: ControllerContext) -> dict[str, Any]:
-    """Return the keyword arguments of `PbtController` that are built from the options."""
-    pbt = given.pbt
-    return {
-        "ready": build_ready(pbt),
-        "exploit": build_exploit(pbt),
-        "explore": build_explore(pbt, given.table),
-        "evaluation": build_evaluation(given),
-    }
-
-
-PBT = ControllerEntry(_pbt, ("pbt",), "population-based training.", compares=True)

@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pbt_rl.controllers.entry import ControllerEntry
+from pbt_rl.controllers.controllers import PbtController, StaticController
+from pbt_rl.controllers.decisions import Controller
+from pbt_rl.controllers.entry import ControllerContext, ControllerEntry
+from pbt_rl.controllers.evaluation import build_evaluation
 from pbt_rl.controllers.exploit import Exploit, ExploitRule
 from pbt_rl.controllers.explore import Explore, ExploreRule
 from pbt_rl.controllers.hypers import HyperSpec
@@ -16,7 +19,7 @@ from pbt_rl.controllers.options import PbtConfig
 from pbt_rl.controllers.own import own_controller, own_exploit, own_explore, with_function
 from pbt_rl.controllers.ready import Ready, ReadyRule
 from pbt_rl.controllers.settings import with_settings
-from pbt_rl.errors import ConfigError
+from pbt_rl.errors import ConfigError, require
 from pbt_rl.registry import CONTROLLERS, EXPLOIT_RULES, EXPLORE_RULES, READY_RULES
 
 
@@ -71,3 +74,31 @@ def build_explore(pbt: PbtConfig, table: Mapping[str, HyperSpec]) -> Explore:
         tuned = {name: spec for name, spec in table.items() if spec.tuned}
         rule = with_settings(entry.build(pbt, tuned), pbt.explore_option, "pbt.explore-option")
     return with_function(rule, pbt.custom_explore, pbt.explore, table) if pbt.custom_explore else rule
+
+
+def _pbt(given: ControllerContext) -> Controller:
+    pbt = given.pbt
+    if not pbt.enabled:
+        return StaticController(given.table)
+    least = least_members(pbt.exploit)
+    require(
+        given.members >= least,
+        "pbt.exploit",
+        pbt.exploit,
+        f"it needs at least {least} members: give --num-policies {least} or another rule",
+    )
+    return PbtController(given.table, given.seed, **pbt_rules(given), copy=pbt.copy)
+
+
+def pbt_rules(given: ControllerContext) -> dict[str, Any]:
+    """Return the keyword arguments of `PbtController` that are built from the options."""
+    pbt = given.pbt
+    return {
+        "ready": build_ready(pbt),
+        "exploit": build_exploit(pbt),
+        "explore": build_explore(pbt, given.table),
+        "evaluation": build_evaluation(given),
+    }
+
+
+PBT = ControllerEntry(_pbt, ("pbt",), "population-based training.", compares=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Literal
 
-from pbt_rl.controllers.controllers import PbtController, StaticController, pbt_rules
+from pbt_rl.controllers.controllers import PbtController, StaticController
 from pbt_rl.controllers.decisions import Controller, MemberReport, StateKey
 from pbt_rl.controllers.entry import ControllerContext, ControllerEntry, OptionGroups
 from pbt_rl.controllers.exploit import (
@@ -26,7 +26,7 @@ from pbt_rl.controllers.exploit import (
     score,
 )
 from pbt_rl.controllers.hypers import Values
-from pbt_rl.controllers.lookup import least_members
+from pbt_rl.controllers.lookup import least_members, pbt_rules
 from pbt_rl.controllers.options import PbtConfig
 from pbt_rl.controllers.ready import grown
 from pbt_rl.errors import require

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from pbt_rl.controllers.decisions import Controller, Decision, Mutate, PopulationReport, StateKey
 from pbt_rl.controllers.entry import ControllerContext, ControllerEntry
 from pbt_rl.controllers.events import Event
-from pbt_rl.controllers.hypers import SHAPING, HyperSpec, Values
+from pbt_rl.controllers.hypers import SHAPING, Values
 from pbt_rl.controllers.lineage import Lineage
 from pbt_rl.controllers.options import ScheduleConfig
 from pbt_rl.errors import ConfigError, require
@@ -59,22 +59,14 @@ class Schedule:
         return frozenset()
 
 
-def build_schedule(
-    events: Iterable[Event],
-    table: Mapping[str, HyperSpec],
-    run: str,
-    member: str,
-    *,
-    hold_final: bool,
-) -> Schedule:
+def _schedule(given: ControllerContext) -> Controller:
     """Build the controller that follows a recorded run. It is deterministic.
 
-    events: of the run's journal. run: its name, for messages. member: see `recorded_steps`. hold_final: hold the last
-    values from the start.
     Values that the recorded run lacks keep their defaults. Recorded hypers that this run lacks are omitted if they
     never change. All values are clipped to the legal range. Raises ConfigError.
     """
-    steps = recorded_steps(events, member)
+    options, table = given.options.group(ScheduleConfig), given.table
+    steps = recorded_steps(_recorded(given, options.run), options.member)
     first = steps[0][1]
     strange = not first.keys() & table.keys()
     unknown = sorted(
@@ -85,10 +77,10 @@ def build_schedule(
     require(
         not unknown,
         "schedule.run",
-        run,
+        options.run,
         f"it has values that this run lacks ({', '.join(unknown)}): give a run of the same environment",
     )
-    if hold_final:
+    if options.hold_final:
         steps = [(0, steps[-1][1])]
     rest = {name: spec.default for name, spec in table.items()}
     return Schedule(
@@ -127,13 +119,6 @@ def _chosen(lineage: Lineage, member: str) -> StateKey:
                 last[i] = node.key
     require(bool(last), "schedule.member", member, "the run has no objective yet: give the id of a member")
     return max(last.values(), key=lambda key: lineage.objectives[key])
-
-
-def _schedule(given: ControllerContext) -> Controller:
-    options = given.options.group(ScheduleConfig)
-    return build_schedule(
-        _recorded(given, options.run), given.table, options.run, options.member, hold_final=options.hold_final
-    )
 
 
 def _recorded(given: ControllerContext, run: str) -> list[Event]:

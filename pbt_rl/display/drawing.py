@@ -1,4 +1,4 @@
-"""Draws the population's figures for TensorBoard in a child process.
+"""Draws the population's figures for TensorBoard and `watch` in a child process.
 
 The run never waits for them.
 """
@@ -9,7 +9,7 @@ import importlib.util
 import os
 import pickle
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Never
 
@@ -17,6 +17,7 @@ from pbt_rl.processes.child import Child
 from pbt_rl.record.append import reason
 
 MIN_GAP_SECONDS = 60.0
+"""Default of the minimum pause between two drawings."""
 GAP_FACTOR = 10.0
 """The pause before the next drawing is at least this multiple of the last drawing's duration."""
 MAX_GAP_SECONDS = 3600.0
@@ -25,12 +26,12 @@ LIMIT_SECONDS = 300.0
 PATIENCE_SECONDS = 20.0
 """Timeout for the last drawing at the end of a run."""
 LOWEST = 19
-"""Niceness of a drawing during training."""
+"""Default niceness of a drawing."""
 INSTALL = 'pip install "pbt-rl[report]"'
 
 
 class Drawing:
-    """Draws a run's figures as PNG files, by name: at most once per minute, and at the end of the run.
+    """Draws a run's figures as PNG files, by name, with a pause between two drawings.
 
     loop      consumes   the run's journal, as it is when a drawing begins
               produces   images, returned by `poll`
@@ -38,11 +39,20 @@ class Drawing:
 
     A failed drawing (for example, out of memory or disk) is reported to `warn`. Later attempts follow at growing
     intervals until one succeeds. Training continues. The child process runs `report.images`; its setup is (folder of
-    the run, file descriptor for the images, niceness increment). Without matplotlib nothing is drawn.
+    the run, names, file descriptor for the images, niceness increment). Without matplotlib nothing is drawn.
     """
 
-    def __init__(self, run: Path, warn: Callable[[str], None]) -> None:
-        self._run, self._warn = run, warn
+    def __init__(
+        self,
+        run: Path,
+        names: Sequence[str],
+        warn: Callable[[str], None],
+        gap_seconds: float = MIN_GAP_SECONDS,
+        priority: int = LOWEST,
+    ) -> None:
+        """names: figures. gap_seconds: minimum pause between two drawings. priority: niceness before the last one."""
+        self._run, self._names, self._warn = run, names, warn
+        self._gap_seconds, self._priority = gap_seconds, priority
         self.child: Child[Never, Never] | None = None
         self._file: IO[bytes] | None = None
         self._requested = self._given_up = False
@@ -55,17 +65,17 @@ class Drawing:
         """Request a drawing of the current journal, as soon as the pause allows it."""
         if not self._given_up and importlib.util.find_spec("matplotlib") is None:
             self._given_up = True
-            self._warn(f"TensorBoard gets no figures because matplotlib is missing: {INSTALL}")
+            self._warn(f"no figures, because matplotlib is missing: {INSTALL}")
         self._requested = not self._given_up
 
-    def poll(self) -> dict[str, bytes]:
-        """Return finished images, and start the next drawing if one is due."""
+    def poll(self) -> dict[str, bytes | str]:
+        """Return finished images (or why one is missing), and start the next drawing if one is due."""
         ready = self._collect()
         if self._requested and self.child is None and time.monotonic() >= self._next:
-            self._start_process(priority=LOWEST)
+            self._start_process(self._priority)
         return ready
 
-    def finish(self, patient: Callable[[], bool] = lambda: True) -> dict[str, bytes]:
+    def finish(self, patient: Callable[[], bool] = lambda: True) -> dict[str, bytes | str]:
         """Wait for the last drawing while `patient`, end its process, and return the images.
 
         A drawing in progress is restarted, because at the lowest priority it may get no core.
@@ -94,24 +104,25 @@ class Drawing:
         try:
             self._file = os.fdopen(os.memfd_create("pbt_rl-figures"), "w+b")
             number = self._file.fileno()
-            self.child = Child("pbt_rl.report.images", "the drawing", (self._run, number, priority), [number])
+            setup = (self._run, self._names, number, priority)
+            self.child = Child("pbt_rl.report.images", "the drawing", setup, [number])
         except OSError as error:
             self._release()
             self._failed(reason(error))
 
-    def _collect(self) -> dict[str, bytes]:
+    def _collect(self) -> dict[str, bytes | str]:
         if self.child is None or self._file is None:
             return {}
         seconds = time.monotonic() - self._began
         code = self.child.exit_code()
         if code is None and seconds < LIMIT_SECONDS:
             return {}
-        images: dict[str, bytes] = {}
+        images: dict[str, bytes | str] = {}
         if code == 0:
             self._file.seek(0, os.SEEK_SET)
             images = pickle.load(self._file)
             self._failures = 0
-            self._next = self._began + max(MIN_GAP_SECONDS, GAP_FACTOR * seconds)
+            self._next = self._began + max(self._gap_seconds, GAP_FACTOR * seconds)
         else:
             self._failed(f"it took over {LIMIT_SECONDS:.0f} s" if code is None else self.child.how_it_ended())
         self.child.end(0.0)
@@ -126,7 +137,7 @@ class Drawing:
 
     def _failed(self, why: str) -> None:
         self._failures += 1
-        pause = MIN_GAP_SECONDS * 2.0 ** min(self._failures, 10)
+        pause = self._gap_seconds * 2.0 ** min(self._failures, 10)
         self._next = time.monotonic() + min(pause, MAX_GAP_SECONDS)
         if self._failures == 1:
-            self._warn(f"figures could not be drawn for TensorBoard ({why}); training continues")
+            self._warn(f"figures could not be drawn ({why}); training continues")

@@ -336,6 +336,21 @@ def count(n: int) -> str:
     return str(n)
 
 
+def in_time(seconds: float) -> str:
+    """Format a duration in its two largest units: 5.81 s, 2 min 30 s, 3 h, 4 days 2 h."""
+    if seconds < 60:
+        return f"{seconds:.3g} s"
+    whole = round(seconds) if seconds < 3600 else 60 * round(seconds / 60)
+    units = [("day", 86_400), ("h", 3600), ("min", 60), ("s", 1)]
+    first = next(i for i, (_, size) in enumerate(units) if whole >= size)
+    parts = []
+    for name, size in units[first : first + 2]:
+        number, whole = divmod(whole, size)
+        plural = "s" * (name == "day" and number != 1)
+        parts += [f"{number} {name}{plural}"] * bool(number)
+    return " ".join(parts)
+
+
 def clock(seconds: float) -> str:
     """Format a duration as m:ss, or h:mm:ss from one hour on."""
     whole = max(0, round(seconds))

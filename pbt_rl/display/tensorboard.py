@@ -16,9 +16,11 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from google.protobuf.message import DecodeError
 from tensorboardX import summary as _summary
 from tensorboardX.proto.event_pb2 import Event as _Event
 from tensorboardX.proto.event_pb2 import SessionLog as _SessionLog
@@ -36,6 +38,12 @@ from pbt_rl.display.scalars import (
 from pbt_rl.display.view import Evaluation, MemberView, RunView
 from pbt_rl.record.append import AppendFile, Outage
 from pbt_rl.record.folder import RunFolder
+
+HEAD_BYTES, CHECK_BYTES = 12, 4
+"""Bytes of a record before and after its message."""
+MOST_RECORDS = 400
+FIGURES = ("objective", "evaluations", "forest", "schedules")
+"""Figures of a report that TensorBoard shows, too."""
 
 
 class EventFile:
@@ -83,6 +91,43 @@ class EventFile:
         self._file.append(b"".join((length, next(checks), data, next(checks))))
 
 
+def read_scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    """Return tag -> (step, value) of the event files in a folder, of about `MOST_RECORDS` records of each file.
+
+    A file is read up to its first damaged record. Steps that a resume trained again are those of the later file.
+    """
+    events: list[Any] = []
+    for path in sorted(path for path in folder.glob("events.out.tfevents.*") if path.is_file()):
+        with suppress(DecodeError, OSError):
+            records = _records(path.read_bytes())
+            every = max(1, len(records) // MOST_RECORDS)
+            for number, data in enumerate(records):
+                if number < 2 or number % every == 0 or number == len(records) - 1:
+                    event = _Event.FromString(data)
+                    if event.session_log.status == _SessionLog.START:
+                        events = [earlier for earlier in events if earlier.step < event.step]
+                    events.append(event)
+    found: dict[str, list[tuple[int, float]]] = {}
+    for event in events:
+        for one in event.summary.value:
+            if one.HasField("simple_value"):
+                found.setdefault(one.tag, []).append((event.step, one.simple_value))
+    return found
+
+
+def _records(data: bytes) -> list[bytes]:
+    """Return the complete records of an event file."""
+    records, at = [], 0
+    while at + HEAD_BYTES <= len(data):
+        (length,) = struct.unpack_from("<Q", data, at)
+        end = at + HEAD_BYTES + length
+        if end + CHECK_BYTES > len(data):
+            break
+        records.append(data[at + HEAD_BYTES : end])
+        at = end + CHECK_BYTES
+    return records
+
+
 class TensorBoard:
     """Writes views to TensorBoard. Use it from one thread.
 
@@ -121,7 +166,7 @@ class TensorBoard:
         self._unwritten: RunView | None = None
         self._last: RunView | None = None
         self._outage = Outage("TensorBoard files", warn)
-        self.drawing = Drawing(run.path, warn)
+        self.drawing = Drawing(run.path, FIGURES, warn)
         self._figures = figures
         self._images: dict[str, bytes] = {}
         """Figures that are not yet written, by name."""
@@ -141,7 +186,7 @@ class TensorBoard:
     def update(self, view: RunView) -> None:
         """Receive a view. Write it if it is due or a member has changed."""
         self._unwritten = self._last = view
-        self._images |= self.drawing.poll()
+        self._images |= _drawn(self.drawing.poll())
         due = view.seconds >= self._written_seconds + gap_seconds(view.seconds)
         if self._images or due or self._changed(view):
             self._try(self._write_waiting)
@@ -149,7 +194,7 @@ class TensorBoard:
     def close(self, patient: Callable[[], bool] = lambda: True) -> None:
         """Write the last view, wait for the last figures while `patient`, and close all files."""
         self._try(self._write_waiting, last=True)  # before the figures, which take seconds
-        self._images |= self.drawing.finish(patient)
+        self._images |= _drawn(self.drawing.finish(patient))
         self._try(self._write_waiting, last=True)
         for file in (self._population, *self._members):
             file.close()
@@ -206,6 +251,10 @@ class TensorBoard:
                 file.scalars(member_scalars(member, shown), member.frames)
                 self._written_members[member.member] = member
         self._written_changes = view.replacements + view.mutations
+
+
+def _drawn(images: Mapping[str, bytes | str]) -> dict[str, bytes]:
+    return {name: one for name, one in images.items() if isinstance(one, bytes)}
 
 
 def _image(tag: str, data: bytes, width: int, height: int) -> Any:

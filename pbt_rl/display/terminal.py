@@ -29,10 +29,20 @@ from pbt_rl.controllers.hypers import Values
 from pbt_rl.display import ranking
 from pbt_rl.display.view import Evaluation, RunView
 
+UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
+
 
 def counted(number: int, thing: str, plural: str = "") -> str:
     """Format a number with its noun, such as `1 actor`, `2 actors`. plural: if it is not the noun plus s."""
     return f"{number} {thing if number == 1 else plural or thing + 's'}"
+
+
+def age(seconds: float) -> str:
+    """Format a time in its largest unit, such as `3 h`."""
+    for size, unit in UNITS:
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return "0 s"
 
 
 def in_words(reason: str, change: Change) -> str:

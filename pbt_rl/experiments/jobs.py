@@ -133,7 +133,7 @@ class _Job:
 class Sweep:
     """Runs of a sweep. command: (point, devices) -> arguments of `pbt-rl`.
 
-    folder: of the sweep. say: prints a line. after: called with each point whose run has completed.
+    folder: of the sweep. after: called with each point whose run has completed.
     """
 
     def __init__(
@@ -141,10 +141,9 @@ class Sweep:
         folder: Path,
         command: Callable[[Point, str], list[str]],
         shares: Sequence[Share],
-        say: Callable[[str], None],
         after: Callable[[Point], None] = lambda _: None,
     ) -> None:
-        self._folder, self._command, self._say, self._after = folder, command, say, after
+        self._folder, self._command, self._after = folder, command, after
         self._free = list(shares)
         self._running: list[_Job] = []
         self.signal: int | None = None
@@ -195,7 +194,7 @@ class Sweep:
         if self.signal is not None and not job.told:  # it came while the process was starting
             job.send(self.signal)
         where = f" on {share.devices}" if share.devices else ""
-        self._say(f"{number}: {point.name} begins{where}; its output is in {log}")
+        print(f"{number}: {point.name} begins{where}; its output is in {log}", flush=True)
 
     def _reap(self, left: int) -> list[Ended]:
         ended = []
@@ -214,7 +213,7 @@ class Sweep:
             elif code:
                 how = f"FAILED with exit code {code}: {last_line(self._folder, job.point)}"
             to_go = left + len(self._running)
-            self._say(f"{job.point.name} {how} ({ended[-1].seconds:.0f} s); {to_go} to go")
+            print(f"{job.point.name} {how} ({ended[-1].seconds:.0f} s); {to_go} to go", flush=True)
             if not code:
                 self._after(job.point)
         return ended

@@ -7,7 +7,7 @@ Edits that need not wait for the end of an optimiser step run in the main thread
 may then run inside an inference batch, between two policies.
 
 In the sync modes there is one thread: sample a batch, learn, resume. In serial mode that thread is the supervisor's
-own, which calls `iterate`.
+own, and `run.serial` has the loop.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ from pbt_rl.actors.messages import (
 )
 from pbt_rl.actors.store import StatePool
 from pbt_rl.actors.tables import ShapingTable
+from pbt_rl.algos.algorithm import UpdateSettings
 from pbt_rl.algos.distributions import Distribution
+from pbt_rl.algos.pack import Pack
 from pbt_rl.algos.replay import Replay
 from pbt_rl.errors import ConfigError, EnvSetupError
 from pbt_rl.learner.build import (
@@ -153,28 +155,58 @@ class Learner:
         self._heartbeat = Heartbeat(setup.heartbeat_fd)
         config, spec, plan = setup.config, setup.spec, setup.plan
         self._on_policy = config.mode != "async"
+        self._threads = plan.threads
         self._trainer_thread: threading.Thread | None = None
+        self.stopped = self.paused = False
+        self.clock = TrainingClock(setup.seconds)
+        self._limits: dict[int, int] = {}
+        """Member index -> steps at which the member waits for a decision. Reaching it triggers a report."""
+        self._next_report = time.monotonic()
+        self._waiting_seconds = 0.0
+        self._reported: dict[str, float] = {}
+
+        # In this order: threads and device, the pack, its state, the sampler, the trainer, CUDA graphs of both.
         torch.set_num_threads(plan.threads if self._on_policy else max(1, plan.threads // 3))
         prepare(torch.device(plan.device), reproducible=config.mode == "serial")
-        loads = [load for load in setup.slots if load is not None]
-        in_slots = [setup.unheld_values if load is None else load.values for load in setup.slots]
-        holders = [None if load is None else load.member for load in setup.slots]
         self.acceleration = Acceleration()
-        packing, about_packing = self.acceleration.packing(setup, in_slots, connection)
-        streams = streams_of(torch.device(plan.device), threads=config.mode == "async")
-        self.pack = build_pack(config, spec, plan, in_slots, config.seed, holders, packing, streams=streams)
-        gc.collect()  # free the networks that the pack has copied, which are large reference cycles
-        self.pack.idle[:] = [load is None for load in setup.slots]
-        boxes = [
-            (Mailbox(spec, plan.rows, fd), wake)
-            for fd, wake in zip(setup.mailbox_fds, setup.wake_fds, strict=True)
-        ]
-        self.acceleration.prepare(self.pack.device, [box.memory for box, _ in boxes])
-        settings = update_settings(config, spec)
-        self._table = table = ShapingTable.map(tuple(spec.shaping), plan.slots, setup.shaping_fd)
+        self.pack, about_packing = self._make_pack()
+        loads = [load for load in setup.slots if load is not None]
+        holders = [None if load is None else load.member for load in setup.slots]
         generations = {load.member: load.generation for load in loads if load.member is not None}
         self.shared = SharedState.new(tuple(range(config.members)), holders, generations)
-        self.sampler, shaping = self._make_sampler(settings.distribution, boxes, table)
+        self._table = ShapingTable.map(tuple(spec.shaping), plan.slots, setup.shaping_fd)
+        settings = update_settings(config, spec)
+        self.sampler, shaping = self._make_sampler(settings.distribution)
+        self.trainer = self._make_trainer(settings, shaping)
+        self.trainer.members.place_first(loads)
+        about = about_packing, self.acceleration.record(self.sampler, self.trainer)
+        self._continuation = Continuation(self.pack, self.shared, self.sampler, self.trainer, shaping)
+        if setup.continued is not None:
+            self.trainer.learned = self._continuation.restore(setup.continued)
+        self._edits_itself = not self._on_policy and self.trainer.editable_meanwhile
+        """The main thread runs edits itself instead of waiting for the trainer's step."""
+        if self._edits_itself:
+            self.sampler.between_policies = self._listen
+        self.pack.streams.wait_for_work()
+        self._heartbeat.beat_main()
+        self.send(LearnerReady("; ".join(filter(None, about))))
+
+    def _make_pack(self) -> tuple[Pack, str]:
+        """Build the pack with its first members' weights; also return a log line about its packing."""
+        setup, config, device = self._setup, self._setup.config, torch.device(self._setup.plan.device)
+        values = [setup.unheld_values if load is None else load.values for load in setup.slots]
+        holders = [None if load is None else load.member for load in setup.slots]
+        packing, about = self.acceleration.packing(setup, values, self._connection)
+        streams = streams_of(device, threads=config.mode == "async")
+        parts = (config, setup.spec, setup.plan, values, config.seed, holders, packing)
+        pack = build_pack(*parts, streams=streams)
+        gc.collect()  # free the networks that the pack has copied, which are large reference cycles
+        pack.idle[:] = [load is None for load in setup.slots]
+        return pack, about
+
+    def _make_trainer(self, settings: UpdateSettings, shaping: SlotShaping) -> Trainer:
+        """Create the trainer, with the members of the slots and the algorithm's replay memory."""
+        setup, config, spec, plan = self._setup, self._setup.config, self._setup.spec, self._setup.plan
         members = PackMembers(
             self.pack,
             self.shared,
@@ -183,10 +215,9 @@ class Learner:
             partial(drawn_net, config, spec, config.seed),
             spec.frame_skip,
         )
-        members.place_first(loads)
         rollouts = rollout_shape(self.pack, spec, config.learner.rollout, plan.rows)
         auxiliary = config.algorithm.auxiliary
-        self.trainer = Trainer(
+        return Trainer(
             self.pack,
             self.shared,
             settings,
@@ -199,34 +230,18 @@ class Learner:
             None if auxiliary is None else Replay(auxiliary.replay, rollouts, plan.vector_envs),
             self.acceleration.stepping(),
         )
-        about = about_packing, self.acceleration.record(self.sampler, self.trainer)
-        self._continuation = Continuation(self.pack, self.shared, self.sampler, self.trainer, shaping)
-        self._learned = setup.continued is not None and self._continuation.restore(setup.continued)
-        """On-policy: a batch was learned, and its vector envs have not been answered yet."""
-        self._threads = plan.threads
-        self._edits_itself = not self._on_policy and self.trainer.editable_meanwhile
-        """The main thread runs edits itself instead of waiting for the trainer's step."""
-        if self._edits_itself:
-            self.sampler.between_policies = self._listen
-        self._next_report = time.monotonic()
-        self._waiting_seconds = 0.0
-        self._reported: dict[str, float] = {}
-        self.clock = TrainingClock(setup.seconds)
-        self._limits: dict[int, int] = {}
-        """Member index -> steps at which the member waits for a decision. Reaching it triggers a report."""
-        self.stopped = self.paused = False
-        self.pack.streams.wait_for_work()
-        self._heartbeat.beat_main()
-        self._send(LearnerReady("; ".join(filter(None, about))))
 
-    def _make_sampler(
-        self, distribution: Distribution, boxes: list[tuple[Mailbox, int]], table: ShapingTable
-    ) -> tuple[AnySampler, SlotShaping]:
+    def _make_sampler(self, distribution: Distribution) -> tuple[AnySampler, SlotShaping]:
         """Create the sampler for mailboxes or a simulator, and its shaping."""
         setup, config, spec, plan = self._setup, self._setup.config, self._setup.spec, self._setup.plan
+        table, wakes = self._table, setup.wake_fds
+        boxes = [
+            (Mailbox(spec, plan.rows, fd), wake) for fd, wake in zip(setup.mailbox_fds, wakes, strict=True)
+        ]
+        self.acceleration.prepare(self.pack.device, [box.memory for box, _ in boxes])
         if spec.resident:
             on_device = DeviceShaping(table, plan.slots, self.pack.device)
-            parts = (self.pack, self.shared, config, spec, plan, on_device, distribution, setup.seed + 1)
+            parts = (self.pack, self.shared, setup, on_device, distribution)
             return ResidentSampler(*parts, self._heartbeat.beat_main, self._give_up), on_device
         sampler = self.acceleration.sampler(on_policy=self._on_policy)(
             self.pack,
@@ -276,7 +291,7 @@ class Learner:
     def _give_up(self, text: str) -> None:
         """End this process with a user error. Called by another thread while the main thread hangs in foreign code."""
         if isinstance(self._connection, Connection):  # otherwise this is the supervisor's process
-            self._send(ChildFailed(text, user_error=True))
+            self.send(ChildFailed(text, user_error=True))
             os._exit(1)
 
     def close(self) -> None:
@@ -335,31 +350,41 @@ class Learner:
         if self._limits:
             self._report_limits()
         if time.monotonic() >= self._next_report:
-            self._report()
+            self.send_report()
         return busy or heard
 
     def _iterate_on_policy(self, heard: bool) -> bool:
         self.trainer.run_commands()
         if heard or self.paused:
             return heard
-        held = any(self.shared.pack.holders)
-        busy = self._learned and held
-        if busy:  # a batch covers all vector envs or just one, so all can resume
-            self.sampler.resume_finished()
-            self._learned = False
+        held = self.holds_members
+        busy = self.trainer.learned and held
+        if busy:
+            self.resume()
         busy = self.sampler.run_inference() or busy
         while self.trainer.has_batch:
             self.trainer.learn()
-            self._report()
-            busy = self._learned = True
-        if not held and (self._setup.config.mode == "serial" or time.monotonic() >= self._next_report):
-            self._report()  # in serial mode the next pack runs after it
+            self.send_report()
+            busy = True
+        if not held and time.monotonic() >= self._next_report:
+            self.send_report()
         return busy
+
+    @property
+    def holds_members(self) -> bool:
+        """True unless all slots are empty."""
+        return any(self.shared.pack.holders)
+
+    def resume(self) -> None:
+        """Answer the vector envs that waited for the end of a batch (on-policy)."""
+        if self.trainer.learned:  # a batch covers all vector envs or just one, so all can resume
+            self.sampler.resume_finished()
+            self.trainer.learned = False
 
     @property
     def between_batches(self) -> bool:
         """True if on-policy vector envs wait for actions after a batch."""
-        return self._learned or not self.sampler.begun
+        return self.trainer.learned or not self.sampler.begun
 
     def _listen(self) -> bool:
         """Handle all messages that have arrived. True if there were any."""
@@ -376,7 +401,7 @@ class Learner:
             with network_errors(), self.pack.streams.learning():
                 self.trainer.run(lambda: os.eventfd_write(ready_fd, 1))
         except Exception as error:  # noqa: BLE001 - the parent reports it and ends the run
-            self._send(_failure(error, self.pack.device))
+            self.send(_failure(error, self.pack.device))
             os._exit(1)
 
     # -- messages -------------------------------------------------------------------------------------------
@@ -412,18 +437,19 @@ class Learner:
                 members.evaluate(member, begins=begins)
             case Save(_, key, entry):
                 members.save(command)
-                self._send(Saved(key, entry))
+                self.send(Saved(key, entry))
             case SaveLearner(number):
                 vector_envs = self._setup.config.mode == "serial" and self.between_batches
-                self._send(LearnerSaved(number, self._continuation.save(vector_envs=vector_envs)))
+                self.send(LearnerSaved(number, self._continuation.save(vector_envs=vector_envs)))
             case _:
                 assert_never(command)
 
     def _acknowledge(self, ack: Acknowledgement | None, received: float) -> None:
         if ack is not None:
-            self._send(replace(ack, clock={"received": received} | ack.clock))
+            self.send(replace(ack, clock={"received": received} | ack.clock))
 
-    def _send(self, message: FromLearner | ChildFailed) -> None:
+    def send(self, message: FromLearner | ChildFailed) -> None:
+        """Send a message to the supervisor."""
         with self._send_lock:
             self._connection.send(message)
 
@@ -433,9 +459,14 @@ class Learner:
         for i in reached:
             del self._limits[i]
         if reached:
-            self._report()
+            self.send_report()
 
-    def _report(self) -> None:
+    def send_report(self) -> None:
+        """Send the report of this moment to the supervisor."""
+        self.send(self.report())
+
+    def report(self) -> LearnerReport:
+        """Return the statistics of the members, and the episodes that ended since the last report."""
         self._next_report = time.monotonic() + REPORT_SECONDS
         self._expect_frames()
         plan, sampling, learning = self._setup.plan, self.shared.sampling, self.shared.learning
@@ -466,7 +497,7 @@ class Learner:
             lag_max, discarded = learning.lag_max, learning.discarded
         stage_seconds = {k: v - self._reported.get(k, 0.0) for k, v in totals.items()}
         self._reported = totals
-        report = LearnerReport(
+        return LearnerReport(
             plan.device,
             members,
             episodes,
@@ -476,7 +507,6 @@ class Learner:
             games,
             self.acceleration.report(),
         )
-        self._send(report)
 
 
 def main() -> None:

@@ -265,8 +265,32 @@ class Sampler:
 
     def _act(self, vector_envs: list[SampledVectorEnv]) -> None:
         """Run one packed forward pass for these vector envs, then answer each."""
+        pack, envs, inputs = self._pack, self._envs, self._inputs(vector_envs)
+        version = self._shared.pack.weights_version.copy()
+        params_PBD, value_PB, state_PBS = pack.act(*inputs, self.between_policies)
+        self.between_policies()
+        action_PBA, log_prob_PB = self.distribution.sample(params_PBD, self.generator)
+
+        value, action, log_prob = native(value_PB), native(action_PBA), native(log_prob_PB)
+        on_host = action_PBA.cpu().numpy()
+        for i, vector_env in enumerate(vector_envs):
+            mine = slice(i * envs, (i + 1) * envs)
+            vector_env.rollout.by_policy["value"][vector_env.t] = value[:, mine]
+            if vector_env.t == self._steps:
+                self._end_rollout(vector_env)
+                if self._on_policy:
+                    continue
+                vector_env.rollout.by_policy["value"][0] = value[:, mine]
+            vector_env.rollout.by_policy["action"][vector_env.t] = action[:, mine]
+            vector_env.rollout.by_policy["log_prob"][vector_env.t] = log_prob[:, mine]
+            vector_env.rollout.weights_version[vector_env.t] = version
+            if pack.state_size:
+                vector_env.state.copy_(state_PBS[:, mine].flatten(0, 1))
+            self._answer(vector_env, on_host[:, mine])
+
+    def _inputs(self, vector_envs: list[SampledVectorEnv]) -> tuple[dict[str, Tensor], Tensor, Tensor]:
+        """Return the observations [P, B, ...], states and episode starts of these vector envs, side by side."""
         pack, envs = self._pack, self._envs
-        shape = (pack.num_policies, len(vector_envs) * envs)
 
         def packed(parts: list[Tensor]) -> Tensor:
             return torch.cat(parts, dim=1) if len(parts) > 1 else parts[0]
@@ -282,37 +306,21 @@ class Sampler:
         first = [u.rollout.first[u.t].reshape(-1, envs) for u in vector_envs]
         first_here = for_upload(torch.from_numpy(np.concatenate(first, 1)), pack.device)
         first_PB = first_here.to(pack.device, non_blocking=True)
-        state_PBS = torch.empty((*shape, 0), device=pack.device)
-        if pack.state_size:
-            state_PBS = packed([u.state.view(-1, envs, pack.state_size) for u in vector_envs])
-        version = self._shared.pack.weights_version.copy()
-        params_PBD, value_PB, state_PBS = pack.act(obs, state_PBS, first_PB, self.between_policies)
-        self.between_policies()
-        action_PBA, log_prob_PB = self.distribution.sample(params_PBD, self.generator)
+        if not pack.state_size:
+            return obs, torch.empty((*first_PB.shape, 0), device=pack.device), first_PB
+        return obs, packed([u.state.view(-1, envs, pack.state_size) for u in vector_envs]), first_PB
 
-        value, action, log_prob = native(value_PB), native(action_PBA), native(log_prob_PB)
-        on_host = action_PBA.cpu().numpy()
-        for i, vector_env in enumerate(vector_envs):
-            mine = slice(i * envs, (i + 1) * envs)
-            vector_env.rollout.by_policy["value"][vector_env.t] = value[:, mine]
-            if vector_env.t == self._steps:
-                vector_env.rollout.last_state.copy_(vector_env.state)
-                vector_env.rollout.ready = pack.streams.mark()
-                self._shared.full.append(vector_env.rollout)
-                vector_env.rollouts += 1
-                if self._on_policy:
-                    # Wait for `resume_finished`. The state stays the one before this observation.
-                    vector_env.t += 1
-                    self._resting.append(vector_env)
-                    continue
-                self._go_on_in(vector_env, self._next_rollout(vector_env))
-                vector_env.rollout.by_policy["value"][0] = value[:, mine]
-            vector_env.rollout.by_policy["action"][vector_env.t] = action[:, mine]
-            vector_env.rollout.by_policy["log_prob"][vector_env.t] = log_prob[:, mine]
-            vector_env.rollout.weights_version[vector_env.t] = version
-            if pack.state_size:
-                vector_env.state.copy_(state_PBS[:, mine].flatten(0, 1))
-            self._answer(vector_env, on_host[:, mine])
+    def _end_rollout(self, vector_env: SampledVectorEnv) -> None:
+        """Hand a full rollout to the trainer. Start the next one; on-policy, wait for `resume_finished`."""
+        vector_env.rollout.last_state.copy_(vector_env.state)
+        vector_env.rollout.ready = self._pack.streams.mark()
+        self._shared.full.append(vector_env.rollout)
+        vector_env.rollouts += 1
+        if self._on_policy:  # the state stays the one before this observation
+            vector_env.t += 1
+            self._resting.append(vector_env)
+        else:
+            self._go_on_in(vector_env, self._next_rollout(vector_env))
 
     def _answer(self, vector_env: SampledVectorEnv, action_PBA: NDArray[np.generic]) -> None:
         """Write actions into a mailbox and wake its actor."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -29,7 +29,7 @@ from pbt_rl.algos.batch import Batch, make_batch
 from pbt_rl.algos.pack import Pack
 from pbt_rl.algos.replay import Replay
 from pbt_rl.algos.rollout import Rollout
-from pbt_rl.algos.update import Stepping, Updater
+from pbt_rl.algos.update import GroupBatch, Stepping, Updater
 from pbt_rl.learner.gpu import Stopwatch
 from pbt_rl.learner.members import PackMembers
 from pbt_rl.learner.shared import AnyRollout, SharedState
@@ -70,6 +70,12 @@ class Trainer:
         """`stopping` ends the thread after the current optimiser step. While `paused`, only commands run."""
         self.learning = False
         """True during an update, perhaps in another thread."""
+        self.learned = False
+        """A batch was learned, and its on-policy vector envs have not been answered yet."""
+        self._rollouts: list[AnyRollout] = []
+        """Of the present batch."""
+        self._began = 0.0
+        """`time.thread_time()` at the start of the present batch."""
 
     # -- the loop -------------------------------------------------------------------------------------------
 
@@ -126,45 +132,66 @@ class Trainer:
                 self.commands.popleft()()
 
     def learn(self) -> None:
-        """Learn from the oldest rollouts, then free their buffers."""
+        """Learn from a batch of the oldest rollouts, and run commands between two optimiser steps."""
+        batch = self.take_batch()
+        for group in self.targets(batch):
+            for slots in self.updater.steps(group):
+                self.publish(slots)
+                self.run_commands()
+                if self.stopping:
+                    return
+        self.end_batch(batch)
+
+    def take_batch(self) -> Batch:
+        """Join the oldest full rollouts into a batch, with samples drawn from the replay memory if there is one."""
         self.learning = True
         self._beat(True)
         shared, updater = self._shared, self.updater
-        rollouts = [shared.full.popleft() for _ in range(self.vector_envs_per_batch)]
-        began = time.thread_time()
+        self._rollouts = [shared.full.popleft() for _ in range(self.vector_envs_per_batch)]
+        self._began = time.thread_time()
         self._stopwatch.start()
         with updater.changing:
-            usable_PK = self._usable(rollouts)
+            usable_PK = self._usable(self._rollouts)
             updater.current.begin_batch(np.any(usable_PK, axis=1))
             lineage_version = shared.pack.lineage_version.copy()
-        for rollout in rollouts:
+        for rollout in self._rollouts:
             self.pack.streams.after(rollout.ready)
-        batch = self.batch_of(rollouts, usable_PK)
+        batch = self.batch_of(self._rollouts, usable_PK)
         if self.replay is not None:
-            self.replay.add([r for r in rollouts if isinstance(r, Rollout)], lineage_version)
+            self.replay.add([r for r in self._rollouts if isinstance(r, Rollout)], lineage_version)
             batch = replace(batch, replayed=self.replay.draw(batch, self.generator))
-        for slots in updater.update(batch, generator=self.generator, learning_rate_factor=self._schedule()):
-            self._beat(True)
-            with updater.changing:
-                self.pack.publish(slots)
-                shared.pack.weights_version[list(slots)] += updater.current.host[list(slots)]
-            self.run_commands()
-            if self.stopping:
-                break
+        return batch
+
+    def targets(self, batch: Batch) -> Iterator[GroupBatch]:
+        """Compute the targets of one group of policies after another; see `Updater.targets`."""
+        factor = self._schedule()
+        return self.updater.targets(batch, generator=self.generator, learning_rate_factor=factor)
+
+    def publish(self, slots: tuple[int, ...]) -> None:
+        """Let the sampler act with the new weights of these slots."""
+        self._beat(True)
+        with self.updater.changing:
+            self.pack.publish(slots)
+            self._shared.pack.weights_version[list(slots)] += self.updater.current.host[list(slots)]
+
+    def end_batch(self, batch: Batch) -> None:
+        """Count the batch for its members, and free the buffers of its rollouts."""
         self._stopwatch.end()
         seconds = self._stopwatch.seconds()  # blocks; a copy from the device would spin on a core instead
-        with updater.changing:
+        with self.updater.changing:
             self._note_steps()
             self._count(batch.valid.sum((1, 2)).cpu().tolist())
-        shared.learning.learning_seconds += time.thread_time() - began
+        learning = self._shared.learning
+        learning.learning_seconds += time.thread_time() - self._began
         if seconds is not None:
-            shared.learning.gpu_seconds = (shared.learning.gpu_seconds or 0.0) + seconds
+            learning.gpu_seconds = (learning.gpu_seconds or 0.0) + seconds
         read = self.pack.streams.mark()
-        for rollout in rollouts:
+        for rollout in self._rollouts:
             rollout.ready = read
             if isinstance(rollout, Rollout):
-                shared.free.append(rollout)
-        self.learning = False
+                self._shared.free.append(rollout)
+        self._rollouts = []
+        self.learning, self.learned = False, True
         self._beat(False)
 
     def _count(self, steps_P: list[int]) -> None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from functools import cache, reduce
 from textwrap import dedent
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, get_origin, get_type_hints
+from types import MappingProxyType, UnionType
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, get_args, get_origin, get_type_hints
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -57,8 +57,6 @@ class Declared(TypedDict, total=False):
     """The option (or any option of the group) may change when a run is resumed."""
     leads_out: Callable[[str], bool]
     """Returns True for a value outside the installed package, which is used only if its author is trusted."""
-    single: str
-    """Hint in the error for several values."""
     positional: bool
     """Argument without a name."""
     repeated: bool
@@ -122,6 +120,12 @@ class Option:
     def field(self) -> str:
         """Dotted name in files and Python: `pbt.period_frames`."""
         return ".".join(self.path)
+
+    @property
+    def scalar(self) -> Any:
+        """Type of one value: without None, and of one number of a tuple."""
+        several = isinstance(self.hint, UnionType) or get_origin(self.hint) is tuple
+        return get_args(self.hint)[0] if several else self.hint
 
     @property
     def is_positional(self) -> bool:
@@ -194,10 +198,9 @@ def _table(kind: type, kinds: tuple[tuple[str, type], ...]) -> Mapping[str, Opti
     return MappingProxyType({option.name: option for option in found})
 
 
-def walk(options: Any) -> Iterator[tuple[str, Mapping[str, Any], Any]]:
-    """Yield the dotted name, metadata and value of each option of an object."""
-    for name, one in table(options).items():
-        yield name, one.metadata, one.of(options)
+def values_of(options: Any) -> dict[str, Any]:
+    """Return the value of each option of an object, by dotted name."""
+    return {name: one.of(options) for name, one in table(options).items()}
 
 
 @cache
@@ -266,8 +269,11 @@ def build(kind: type[D], values: Mapping[str, object], **groups: type) -> D:
 
 
 def changed(options: D, values: Mapping[str, object]) -> D:
-    """Replace options by dotted field: {"learner.rollout": 32, ...}."""
-    flat, nested = _nested(values)
+    """Replace options by dotted field: {"learner.rollout": 32, ...}. NAME=VALUE entries are merged by NAME."""
+    known = {one.field: one for one in table(options).values()}
+    pairs = {name: value for name, value in values.items() if known[name].holds_pairs}
+    entries = {name: merged(known[name].of(options), value) for name, value in pairs.items()}
+    flat, nested = _nested({**values, **entries})
     parts = {head: replace(getattr(options, head), **inner) for head, inner in nested.items()}
     return replace(options, **flat, **parts)
 
@@ -277,22 +283,10 @@ def as_base(kind: type[D], options: Any, **others: object) -> D:
     return kind(**{f.name: getattr(options, f.name) for f in fields(kind)} | others)
 
 
-def merged(entries: Sequence[str], stronger: Sequence[str]) -> tuple[str, ...]:
+def merged(entries: Sequence[str], stronger: Any) -> tuple[str, ...]:
     """Merge NAME=VALUE entries; `stronger` replaces entries with the same name."""
     names = {entry.partition("=")[0] for entry in stronger}
     return (*(entry for entry in entries if entry.partition("=")[0] not in names), *stronger)
-
-
-def over(default: Any, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge the NAME=VALUE entries of `default` into values by dotted field.
-
-    default: the object of options that the values change.
-    """
-    known = {one.field: one for one in table(default).values()}
-    return {
-        name: merged(known[name].of(default), value) if known[name].holds_pairs else value
-        for name, value in values.items()
-    }
 
 
 def _nested(values: Mapping[str, object]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:

@@ -19,8 +19,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import Path
-from types import SimpleNamespace, UnionType
-from typing import Any, Literal, get_args
+from types import SimpleNamespace
+from typing import Any, Literal
 
 import yaml
 
@@ -116,15 +116,13 @@ def written(config: Mapping[str, Any], form: Format) -> str:
 
 def _given(config: Mapping[str, Any]) -> dict[str, Any]:
     """Convert to plain types without None."""
-    plain = {
-        name: _given(value)
-        if isinstance(value, Mapping)
-        else list(value)
-        if isinstance(value, tuple)
-        else value
-        for name, value in config.items()
-    }
-    return {name: value for name, value in plain.items() if value is not None}
+    plain: dict[str, Any] = {}
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            plain[name] = _given(value)
+        elif value is not None:
+            plain[name] = list(value) if isinstance(value, tuple) else value
+    return plain
 
 
 def _toml(options: Mapping[str, Any]) -> list[str]:
@@ -240,11 +238,8 @@ def _plain(value: Any) -> Any:
 
 def _number(option: Option, value: Any) -> Any:
     """Convert a text to a number if the option is one, because YAML reads 1M as a text, and off as false."""
-    hint, metadata = option.hint, option.metadata
-    if isinstance(hint, UnionType):
-        hint = get_args(hint)[0]
+    metadata = option.metadata
     if "off" in metadata and (value is False or value == metadata["off"]):
         return metadata["at_most"]
-    if hint not in (int, float) or not isinstance(value, str):
-        return value
-    return reader(option.name, hint)(value)
+    is_text = option.scalar in (int, float) and isinstance(value, str)
+    return reader(option.name, option.scalar)(value) if is_text else value

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import MISSING
 from inspect import cleandoc
 from textwrap import wrap
-from types import UnionType
 from typing import Any, Literal, get_args, get_origin
 
 from pbt_rl.options.declare import Option
@@ -87,9 +86,7 @@ def _metavar(option: Option) -> str:
     if "choices" in option.metadata:
         names = ",".join(option.metadata["choices"]())
         return f"{{{names}}}" + (f"|{option.metadata['custom']}" if "custom" in option.metadata else "")
-    hint = option.hint
-    if isinstance(hint, UnionType) or get_origin(hint) is tuple:
-        hint = get_args(hint)[0]
+    hint = option.scalar
     if get_origin(hint) is Literal:
         return f"{{{','.join(get_args(hint))}}}"
     name = option.name.upper().removesuffix("S") if option.is_positional else hint.__name__.upper()

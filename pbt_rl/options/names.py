@@ -39,7 +39,11 @@ def unknown(name: str, known: Collection[str], *, sign: str = "--") -> str:
 def assigned(word: str, known: Collection[str]) -> str:
     """Format an error for NAME=VALUE without dashes (as in Hydra); "" if NAME is not an option."""
     name, equals, value = word.partition("=")
-    option = OTHER_NAMES.get(spelt(name).rpartition(".")[2], spelt(name))
+    last = spelt(name).rpartition(".")[2]
+    option = OTHER_NAMES.get(last, spelt(name))
+    same = [k for k in known if k.rpartition(".")[2] == last]
+    if option not in known and len(same) == 1:
+        (option,) = same
     return (
         f"{word!r} does not belong to an option: write --{option} {value}"
         if equals and option in known
@@ -83,6 +87,7 @@ OTHER_NAMES: dict[str, str] = {
         "model.core-size": "rnn-size lstm-size",
         "model.critic": "actor-critic-share-weights",
         "model.action-std": "adaptive-stddev",
+        "model.hidden": "fcnet-hiddens hidden-sizes net-arch encoder-mlp-layers hidden-dims",
         "model.initial-std": "initial-stddev init-noise-std init-std",
         "model.encoder": "encoder-conv-architecture policy",
         "name": "experiment exp-name run-name",

@@ -27,7 +27,7 @@ from types import UnionType
 from typing import Any, Literal, get_args, get_origin
 
 from pbt_rl.errors import ConfigError
-from pbt_rl.options.declare import Option, names_object, table, walk
+from pbt_rl.options.declare import Option, names_object, table, values_of
 from pbt_rl.options.names import meant
 
 MOST = 10**18
@@ -159,6 +159,8 @@ def local_path(given: str | os.PathLike[str]) -> Path:
 def as_type(hint: Any, value: Any) -> Any:
     """Convert a Python object to the type of an option: a list to a tuple, a text to a path, an int to a float.
 
+    A single number becomes a tuple of one where several are allowed.
+
     NumPy scalars, 0-d arrays, fractions and decimals are converted to Python numbers, and whole floats to ints.
 
     Raises ValueError, whose text describes the type, for other types.
@@ -177,6 +179,8 @@ def as_type(hint: Any, value: Any) -> Any:
         value = value.tolist() if hasattr(value, "tolist") else value  # numpy's
         if isinstance(value, set | frozenset):
             value = sorted(value, key=str)
+        if arguments[0] in (int, float) and isinstance(value, int | float):
+            value = (value,)
         if not isinstance(value, Iterable) or isinstance(value, str | bytes | Mapping):
             raise ValueError(
                 'several texts, such as ["a", "b"]' if arguments[0] is str else "several, such as [1.2, 0.8]"
@@ -219,9 +223,11 @@ _SHOWN = 200
 
 def validate(options: Any) -> None:
     """Check each option against its metadata. Raises ConfigError with the option, its value and the allowed values."""
-    for name, metadata, value in walk(options):
+    known = table(options)
+    for name, value in values_of(options).items():
+        metadata = known[name].metadata
         if not allows(metadata, value):
-            hint = _meant(name, metadata, value, table(options)) if "choices" in metadata else ""
+            hint = _meant(name, metadata, value, known) if "choices" in metadata else ""
             raise ConfigError(
                 f"--{name} {_text(value)} cannot be used: {hint}give {allowed(metadata, value)}"
             )
@@ -269,6 +275,8 @@ def displayed(metadata: Mapping[str, Any], value: object) -> str:
         return str(metadata["zero"])
     if isinstance(value, tuple):
         return " ".join(map(str, value)) or "none"
+    if isinstance(value, float):
+        return f"{value:g}"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 

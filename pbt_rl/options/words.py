@@ -16,14 +16,14 @@ import re
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import MISSING, dataclass, replace
-from types import NoneType, UnionType
+from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
 
 from pbt_rl.errors import ConfigError
 from pbt_rl.options.declare import Option, build, table
 from pbt_rl.options.help import draw
 from pbt_rl.options.names import assigned, meant, spelt, unknown
-from pbt_rl.options.values import allowed, number, reader
+from pbt_rl.options.values import allowed, number, reader, validate
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -126,7 +126,7 @@ def parse_part(kind: type[T], prog: str, arguments: Sequence[str]) -> tuple[T, L
     own = [entry for entry in line.entries if entry.name.removeprefix("no-") in options]
     values, free = _taken(options, own, prog)
     others = tuple(entry for entry in line.entries if entry not in own)
-    return _built(kind, prog, values), Line((*line.head, *(one.word for one in free)), others)
+    return _built(kind, prog, values), Line((*line.head, *(word for word, _ in free)), others)
 
 
 def _help(kind: type, prog: str, line: Line) -> None:
@@ -140,15 +140,13 @@ def _built(kind: type[T], prog: str, values: Mapping[str, Any]) -> T:
         if option.default is MISSING and option.field not in values:
             name = option.name.upper() if option.is_positional else f"--{option.name}"
             raise ConfigError(f"{name} is missing: {prog} {name}; {prog} --help")
-    return build(kind, values)
+    command = build(kind, values)
+    validate(command)
+    return command
 
 
-@dataclass(frozen=True)
-class _Free:
-    """Word after all values of an option. why: the error if it is not positional either."""
-
-    word: str
-    why: str = ""
+_Free = tuple[str, str]
+"""Word after all values of an option, and the error if it is not positional either."""
 
 
 def typed(options: Mapping[str, Option], line: Line, prog: str) -> dict[str, Any]:
@@ -158,7 +156,7 @@ def typed(options: Mapping[str, Option], line: Line, prog: str) -> dict[str, Any
     reports the first value without an option.
     """
     values, free = _taken(options, line.entries, prog)
-    free = [*(_Free(word, assigned(word, _named(options))) for word in line.head), *free]
+    free = [*((word, assigned(word, _named(options))) for word in line.head), *free]
     return values | _placed([option for option in options.values() if option.is_positional], free, prog)
 
 
@@ -196,9 +194,7 @@ def _take(entry: Entry, options: Mapping[str, Option], values: dict[str, Any], p
         whys[0] = f"{behind[0]!r} does not belong to an option: {once}"
     elif option.hint is bool and not given and behind:
         whys[0] = f"{entry.written} {behind[0]} cannot be used: give true or false"
-    elif behind and "single" in option.metadata:
-        whys[0] = f"{behind[0]!r} does not belong to an option: {option.metadata['single']}"
-    return [*map(_Free, behind, whys)]
+    return list(zip(behind, whys, strict=True))
 
 
 def _named(options: Mapping[str, Option]) -> dict[str, Option]:
@@ -217,13 +213,13 @@ def _placed(positional: Sequence[Option], free: Sequence[_Free], prog: str) -> d
     """Convert words to values of positional options. Raises ConfigError for the first excess word."""
     if any(option.is_list for option in positional):
         (option,) = positional
-        words = [one.word for one in free]
+        words = [word for word, _ in free]
         return {option.field: _read(option, option.name.upper(), words)} if words else {}
-    for one in free[len(positional) :]:
-        raise ConfigError(one.why or f"{one.word!r} does not belong to an option; {prog} --help")
+    for word, why in free[len(positional) :]:
+        raise ConfigError(why or f"{word!r} does not belong to an option; {prog} --help")
     return {
-        option.field: _read(option, option.name.upper(), [one.word])
-        for option, one in zip(positional, free, strict=False)
+        option.field: _read(option, option.name.upper(), [word])
+        for option, (word, _) in zip(positional, free, strict=False)
     }
 
 
@@ -271,22 +267,17 @@ def _read(option: Option, written: str, given: Sequence[str], key: str = "") -> 
 
 def _value(option: Option, text: str) -> Any:
     """Convert one text. Raises ValueError whose text is the remedy."""
-    hint = option.hint
-    if isinstance(hint, UnionType):
-        if text.lower() == "none":
-            return None
-        (hint,) = (part for part in get_args(hint) if part is not NoneType)
-    if get_origin(hint) is tuple:
-        hint = get_args(hint)[0]
-    if get_origin(hint) is Literal:
-        names = get_args(hint)
+    if isinstance(option.hint, UnionType) and text.lower() == "none":
+        return None
+    if get_origin(option.scalar) is Literal:
+        names = get_args(option.scalar)
         if text in names:
             return text
         guess = meant(option.name, text, names).strip("; ")
         raise ValueError(allowed({"choices": lambda: names}) + (f" ({guess})" if guess else ""))
     if text.lower() == option.metadata.get("off"):
         return option.metadata["at_most"]
-    return reader(option.name, hint)(text)
+    return reader(option.name, option.scalar)(text)
 
 
 # -- values in command-line syntax --------------------------------------------------------------------------

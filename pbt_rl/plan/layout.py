@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
 from pbt_rl.plan.machine import Machine
-from pbt_rl.plan.sizes import Sizing, plan_actors, share_actors
+from pbt_rl.plan.sizes import LEAST_VECTOR_ENV_ROWS, Sizing, plan_actors, share_actors
 
 
 @dataclass(frozen=True)
@@ -146,9 +146,20 @@ def make_plan(config: Config, machine: Machine, agents: int = 1, lay_out: LayOut
     if lay_out is not None:
         return lay_out(config, machine, devices, members, slots_of)
     sizing = sizing_of(config, max(slots_of), agents, on_gpu="cpu" not in devices)
-    wanted = config.actors or _wanted_actors(config, machine, devices)
-    sizing, actors = _actors(config, machine, sizing, wanted, [len(m) for m in members], slots_of)
-    sizes = sizing.sizes([n * config.vector_envs_per_actor for n in actors])
+    members_of = [len(m) for m in members]
+    if not config.actors:
+        wanted = _wanted_actors(config, machine, devices)
+        cores = wanted if config.mode == "serial" else machine.cpus
+        sizing, actors = plan_actors(
+            sizing, cores, wanted, config.vector_envs_per_actor, members_of, slots_of
+        )
+    elif config.actors >= len(devices):
+        actors = share_actors(config.actors, members_of)
+    else:
+        raise ConfigError(
+            f"--actors {config.actors} is too few: give one per device, at least {len(devices)}"
+        )
+    _, sizes = sizing.sizes([n * config.vector_envs_per_actor for n in actors], slots_of)
     packs = []
     for i, device in enumerate(devices):
         pack = PackPlan(
@@ -177,6 +188,7 @@ def sizing_of(config: Config, slots: int, agents: int, *, on_gpu: bool) -> Sizin
         minibatches=config.learner.minibatches,
         envs=config.envs_per_vector_env,
         on_policy=config.mode != "async",
+        least_rows=LEAST_VECTOR_ENV_ROWS if config.mode == "async" else LEAST_VECTOR_ENV_ROWS // 2,
         per_vector_env=config.algorithm.learns_per_vector_env,
         on_gpu=on_gpu,
     )
@@ -193,28 +205,6 @@ def _wanted_actors(config: Config, machine: Machine, devices: Sequence[str]) -> 
         return len(devices)
     wanted = machine.cpus // 2 if "cpu" in devices else machine.cpus - len(devices)
     return max(wanted, 2 * len(devices))
-
-
-def _actors(
-    config: Config,
-    machine: Machine,
-    sizing: Sizing,
-    wanted: int,
-    members: Sequence[int],
-    slots: Sequence[int],
-) -> tuple[Sizing, list[int]]:
-    """Return the sizing of vector envs and the number of actors per pack.
-
-    Raises ConfigError if the user gives fewer actors than devices.
-    """
-    if not config.actors:
-        cores = wanted if config.mode == "serial" else machine.cpus
-        return plan_actors(sizing, cores, wanted, config.vector_envs_per_actor, members, slots)
-    if config.actors < len(members):
-        raise ConfigError(
-            f"--actors {config.actors} is too few: give one per device, at least {len(members)}"
-        )
-    return sizing, share_actors(config.actors, members)
 
 
 def _threads(config: Config, machine: Machine, devices: Sequence[str], device: str) -> int:

@@ -16,10 +16,10 @@ Rows here are those of one policy: U vector envs, b of its rows in each, k rollo
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 MIN_VECTOR_ENV_ROWS = 32
 """Target rows of a vector env. With fewer rows its calls cost too much (on Atari 32 rows were 9 % faster than 16)."""
@@ -69,6 +69,28 @@ class Size:
         return self.envs * self.rollouts
 
 
+class Flaws(NamedTuple):
+    """Flaws of a division into vector envs and batches, most severe first. 0: none."""
+
+    old: bool
+    """Rollouts are older than the module's rule allows."""
+    undivided: bool
+    """The batch has fewer rollouts than minibatches, although the requested one has not."""
+    far: float
+    """Difference to the requested batch if it is large. With rollouts as long as a batch, each further vector env
+    increases it."""
+    uneven_batches: bool
+    uneven_rows: bool
+    """Policies have different numbers of environments."""
+    thin: bool
+    """Vector envs have fewer rows than the minimum."""
+
+
+def uneven(numbers: Sequence[float]) -> bool:
+    """Check whether members with these numbers train at different speeds."""
+    return max(numbers) > EVEN * min(numbers)
+
+
 @dataclass(frozen=True)
 class Sizing:
     """Inputs for the sizes of vector envs and batches."""
@@ -83,6 +105,8 @@ class Sizing:
     agents: int
     """Agents per environment. b is a multiple of it."""
     minibatches: int
+    least_rows: int
+    """Minimum rows of a vector env, even if cores are idle for it."""
     envs: int = 0
     """b if the user sets it. 0: planned."""
     on_policy: bool = False
@@ -91,8 +115,6 @@ class Sizing:
     """The algorithm learns from single rollouts, or from as few as keep rollouts young enough."""
     on_gpu: bool = False
     """All learners have a GPU."""
-    least_rows: int = LEAST_VECTOR_ENV_ROWS
-    """Minimum rows of a vector env, even if cores are idle for it."""
 
     @property
     def vector_envs_per_rollout(self) -> float:
@@ -118,19 +140,17 @@ class Sizing:
         full = max(vector_envs, 1) / rollouts
         return round(full * self.batch_steps), round((full + LAG_OF_QUEUE) * self.batch_steps)
 
-    def too_old(self, vector_envs: int, size: Size) -> bool:
-        """True if rollouts are older than the module's rule allows."""
-        return not self.on_policy and size.rollouts < self.least_rollouts(vector_envs)
-
     def batch_error(self, size: Size) -> float:
         """Return the relative difference between planned and requested batch."""
         return 0.0 if self.per_vector_env else abs(size.batch_rows / self.batch_rows - 1)
 
-    def sizes(self, vector_envs: Sequence[int]) -> list[Size]:
+    def sizes(self, vector_envs: Sequence[int], slots: Sequence[int]) -> tuple[Flaws, list[Size]]:
         """Choose b and k per pack, with equal rows for each policy. vector_envs: vector envs per pack."""
         if self.envs:
-            return [self._of(n, self.envs) for n in vector_envs]
-        return min(self._candidates(vector_envs), key=self._cost)
+            sizes = [self._of(n, self.envs) for n in vector_envs]
+            return self._flaws(vector_envs, slots, sizes), sizes
+        found = ((self._flaws(vector_envs, slots, sizes), sizes) for sizes in self._candidates(vector_envs))
+        return min(found, key=lambda one: (one[0], self._cost(one[1])))
 
     def _candidates(self, vector_envs: Sequence[int]) -> Iterator[list[Size]]:
         """Yield candidate sizes. In the pack with most vector envs, b ranges from k = U to the target."""
@@ -155,56 +175,40 @@ class Sizing:
         of_batch = max(1, round(self.batch_rows / envs))
         return Size(envs, min(vector_envs, of_batch if self.envs else max(young, of_batch)))
 
-    def _cost(self, sizes: Sequence[Size]) -> tuple[float, ...]:
-        """Return a candidate's sort key. An error of the batch counts twice as much as inefficient calls."""
-        batches, envs = [size.batch_rows for size in sizes], min(size.envs for size in sizes)
-        error = max(map(self.batch_error, sizes))
-        return (
-            min(batches) < self.minibatches <= self.batch_rows,
-            error > FAR_BATCH or self._uneven(batches),
-            self.least_rows > LEAST_VECTOR_ENV_ROWS and self.slots * envs < self.least_rows,
-            2 * error
-            + max(0.0, math.log(MIN_VECTOR_ENV_ROWS / (self.slots * envs)))
-            + abs(math.log(self.wanted_envs / envs)) / 4,
-        )
-
-    def _uneven(self, batches: Sequence[int]) -> bool:
-        return not self.per_vector_env and max(batches) > EVEN * min(batches)
+    def _cost(self, sizes: Sequence[Size]) -> float:
+        """Rate sizes without flaws. An error of the batch counts twice as much as inefficient calls."""
+        envs = min(size.envs for size in sizes)
+        small = max(0.0, math.log(MIN_VECTOR_ENV_ROWS / (self.slots * envs)))
+        return 2 * max(map(self.batch_error, sizes)) + small + abs(math.log(self.wanted_envs / envs)) / 4
 
     def _whole_environments(self, envs: float) -> int:
         """Round to whole environments of `agents` rows, at least one."""
         return max(1, round(envs / self.agents)) * self.agents
 
-    def flaws(self, vector_envs: Sequence[int], slots: Sequence[int]) -> tuple[float, ...]:
-        """Rate the flaws of a division into vector envs, most severe first. 0: no flaw.
-
-        vector_envs: vector envs per pack. A large difference to the requested batch counts by its size. With rollouts
-        as long as a batch, each further vector env increases it.
-        """
-        sizes = self.sizes(vector_envs)
+    def _flaws(self, vector_envs: Sequence[int], slots: Sequence[int], sizes: Sequence[Size]) -> Flaws:
+        """Rate the sizes of packs with these vector envs and slots."""
         rows = [size.envs * n for size, n in zip(sizes, vector_envs, strict=True)]
         batches = [size.batch_rows for size in sizes]
-        least = LEAST_VECTOR_ENV_ROWS // 2 if self.on_policy else self.least_rows
-        thin = min(size.envs * n for size, n in zip(sizes, slots, strict=True)) < least
         error = max(map(self.batch_error, sizes))
-        return (
-            any(self.too_old(n, size) for n, size in zip(vector_envs, sizes, strict=True)),
-            not self.envs and max(rows) > EVEN * min(rows),
-            self._uneven(batches),
-            error if error > FAR_BATCH else 0.0,
-            not self.envs and thin,
+        young = self.on_policy or all(
+            size.rollouts >= self.least_rollouts(n) for n, size in zip(vector_envs, sizes, strict=True)
+        )
+        return Flaws(
+            old=not young,
+            undivided=not self.envs and min(batches) < self.minibatches <= self.batch_rows,
+            far=error if error > FAR_BATCH else 0.0,
+            uneven_batches=not self.per_vector_env and uneven(batches),
+            uneven_rows=not self.envs and uneven(rows),
+            thin=not self.envs
+            and min(size.envs * n for size, n in zip(sizes, slots, strict=True)) < self.least_rows,
         )
 
 
 def share_actors(actors: int, members: Sequence[int]) -> list[int]:
     """Divide actors among packs in proportion to their members, at least one each. actors >= len(members)."""
     shares = [1] * len(members)
-    by_need = [(1 / own, i) for i, own in enumerate(members)]
-    heapq.heapify(by_need)
     for _ in range(actors - len(members)):
-        _, neediest = by_need[0]
-        shares[neediest] += 1
-        heapq.heapreplace(by_need, (shares[neediest] / members[neediest], neediest))
+        shares[min(range(len(members)), key=lambda pack: shares[pack] / members[pack])] += 1
     return shares
 
 
@@ -227,9 +231,8 @@ def plan_actors(
         for least, number in ((LEAST_GPU_ROWS, most), (LEAST_SPARE_ROWS, spare)):
             choice = replace(sizing, least_rows=least)
             actors = _most_actors(choice, number, vector_envs_per_actor, members, slots)
-            sizes = choice.sizes([n * vector_envs_per_actor for n in actors])
-            rows = min(size.envs * n for size, n in zip(sizes, slots, strict=True))
-            if rows >= least and sum(actors) >= ENOUGH_ACTORS * number:
+            flaws, _ = choice.sizes([n * vector_envs_per_actor for n in actors], slots)
+            if not (flaws.thin or flaws.far) and sum(actors) >= ENOUGH_ACTORS * number:
                 return choice, actors
     return sizing, _most_actors(sizing, wanted, vector_envs_per_actor, members, slots)
 
@@ -241,20 +244,13 @@ def _most_actors(
 
     There are fewer if rollouts would be too old or vector envs too small. There are more only to make packs even.
     """
-
-    def flaws(actors: Sequence[int]) -> tuple[float, ...]:
-        speeds = [n / m for n, m in zip(actors, members, strict=True)]
-        old, *others = sizing.flaws([n * vector_envs_per_actor for n in actors], slots)
-        return (old, max(speeds) > EVEN * min(speeds), *others)
-
     most = sum(members) if len(members) > 1 else wanted
-    best: list[int] = []
-    fewest_flaws: tuple[float, ...] | None = None
+    found: list[tuple[tuple[float, ...], list[int]]] = []
     for total in (*range(wanted, len(members) - 1, -1), *range(wanted + 1, most + 1)):
         actors = share_actors(total, members)
-        own = flaws(actors)
-        if not any(own):
+        flaws, _ = sizing.sizes([n * vector_envs_per_actor for n in actors], slots)
+        unequal = uneven([n / own for n, own in zip(actors, members, strict=True)])
+        if not any(flaws) and not unequal:
             return actors
-        if fewest_flaws is None or own < fewest_flaws:
-            best, fewest_flaws = actors, own
-    return best
+        found.append(((flaws.old, unequal, *flaws), actors))
+    return min(found, key=lambda one: one[0])[1]

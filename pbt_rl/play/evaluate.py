@@ -10,7 +10,6 @@ from pbt_rl.display.terminal import counted
 from pbt_rl.envs import lookup
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.envs.lookup import shown_name
-from pbt_rl.errors import ConfigError
 from pbt_rl.learner import build
 from pbt_rl.play.film import best_film
 from pbt_rl.play.member import (
@@ -25,7 +24,7 @@ from pbt_rl.play.member import (
     say,
     warn_of_mistakes,
 )
-from pbt_rl.record.saved import PLAY, Source, check_trust, find_saved, read_config
+from pbt_rl.record.saved import Source, saved_to_play
 
 
 def evaluate(
@@ -36,17 +35,10 @@ def evaluate(
     The environment family sets the evaluation options (Atari: whole games, unclipped scores). With tasks, `episodes` is
     per task. Reward shaping has its default values, so that members are comparable. trust: allows imports of modules
     that the run names. Raises ConfigError for a folder without a run or without trust, for an unsaved member or
-    checkpoint, for invalid arguments, and for a video that cannot be written.
+    checkpoint, and for a video that cannot be written.
     """
-    if episodes < 1:
-        raise ConfigError(f"--episodes {episodes} cannot be used: give 1 or more")
-    if seed < 0:
-        raise ConfigError(f"--seed {seed} cannot be used: give 0 or more")
     filmed = None if video is None else best_film(video)
-    run = source.run
-    config = read_config(run)
-    check_trust(config, PLAY, run, trust=trust)
-    saved = find_saved(source, say)
+    config, saved = saved_to_play(source, say, trust=trust)
     spec, options = evaluation_spec(config)
     how = "greedy" if greedy else "sampled"
     each = f" of each of {len(spec.tasks)} tasks" if spec.tasks else ""

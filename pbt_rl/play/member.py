@@ -119,8 +119,8 @@ def _check_size(config: Config, spec: EnvSpec, path: Path, tensors: Arrays) -> N
     built_in = [model.core_size] if model.core in ("gru", "lstm") else []
     fits = model.core_layers <= len(saved) or not built_in
     if ":" not in model.encoder:
-        fits = fits and model.layers <= len(saved)
-        built_in.append(model.hidden)
+        fits = fits and model.depth <= len(saved)
+        built_in += model.hidden
     fits = fits and max(built_in, default=0) <= sum(map(prod, saved.values()))
     if fits and not model.own_parts:
         with torch.device("meta"):  # shapes without memory

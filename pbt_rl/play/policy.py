@@ -25,7 +25,7 @@ from pbt_rl.errors import ConfigError, environment_code
 from pbt_rl.options.values import path_given
 from pbt_rl.play import member as play
 from pbt_rl.play.member import PolicyState, load_pack, say
-from pbt_rl.record.saved import BEST, PLAY, Source, check_trust, find_saved, read_config
+from pbt_rl.record.saved import BEST, Source, saved_to_play
 
 
 @dataclass(frozen=True)
@@ -165,9 +165,7 @@ def load_policy(
     checkpoint, and a run that names modules without trust.
     """
     folder = path_given("run", run)
-    config = read_config(folder)
-    check_trust(config, PLAY, folder, trust=trust)
-    saved = find_saved(Source(folder, at, str(member)), say)
+    config, saved = saved_to_play(Source(folder, at, str(member)), say, trust=trust)
     with environment_code(config.env):
         options = evaluation_options(config.env, config.env_options)
         spec = probe(config.env, options)

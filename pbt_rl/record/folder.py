@@ -185,6 +185,8 @@ def to_json(config: Config) -> dict[str, Any]:
     data = dataclasses.asdict(config)
     data["out"] = str(config.out)
     data["pbt"]["tune"] = list(config.pbt.tune)
+    if len(config.model.hidden) == 1:  # as earlier versions wrote it
+        (data["model"]["hidden"],) = config.model.hidden
     return data
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from msgspec import Meta, structs
 
@@ -39,6 +39,7 @@ from pbt_rl.options.renamed import present_config
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.journal import journal_events
 
+E = TypeVar("E", bound=Event)
 FRAMES = "frames"
 """Unit of training in column names and figure texts."""
 
@@ -55,31 +56,13 @@ class Point:
     episodes: int
     complete: bool = True
     """False while the window holds only the shortest episodes since the member's last change."""
+    early: float | None = None
+    """Mean of the episodes since that change, even if they do not count yet."""
 
     @property
     def drawn(self) -> float | None:
         """Objective for a curve: None while the window is incomplete, because the curve would drop at each change."""
         return self.objective if self.complete else None
-
-
-@dataclass(frozen=True)
-class Moment:
-    """The population at one moment.
-
-    nodes: of the members that were not stopped before the decisions of this moment. founders: number of initialised
-    weights from which the population's members descend, counted over members that are not stopped after the decisions.
-    """
-
-    seconds: float
-    frames: int
-    points: tuple[Point, ...]
-    nodes: tuple[Node, ...]
-    founders: int
-
-    @cached_property
-    def present(self) -> frozenset[int]:
-        """Members that were not stopped before the decisions of this moment."""
-        return frozenset(node.member for node in self.nodes)
 
 
 @dataclass(frozen=True)
@@ -92,6 +75,11 @@ class TakenDecision:
     change: Change
     """Effect of the decision on its member."""
     objective: float | None
+
+    @property
+    def donor(self) -> int | None:
+        """Member whose weights are copied; None for another decision."""
+        return getattr(self.decision, "donor", None)
 
 
 @dataclass(frozen=True)
@@ -170,47 +158,193 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class History:
-    """All data of a report.
+    """A run as tables of its events: see `history_of`.
 
-    config, versions: from the journal's first event; a resumed run has the config of its last resume. seconds: since
-    the start, without interruptions. ended: reason for the end; None if the run still trains or was killed.
+    The config is that of the last resume. Seconds are since the start, without interruptions.
     """
 
     name: str
-    config: Mapping[str, Any]
+    events: Sequence[Event]
     options: RunOptions
-    versions: Mapping[str, str]
-    git: str | None
-    began: float
-    seconds: float
-    ended: str | None
-    seed: int | None
-    lineage: Lineage
-    moments: Sequence[Moment]
-    decisions: Sequence[TakenDecision]
-    time_slices: Sequence[TimeSlice]
-    phases: Sequence[Phase]
-    actor_restarts: int
-    learners_lost: Sequence[float] = ()
-    """Seconds at which a learner was replaced because it died or hung."""
-    final: Final | None = None
-    """Final evaluation; None without one."""
-    evaluations: Sequence[Evaluation] = ()
-    """Evaluations during training."""
-    tasks: int = 0
-    """Number of tasks of the environment; 0 without tasks."""
-    entry_episodes: int = 1
-    """Episodes averaged into one window entry: more than 1 for a device simulator."""
     noise: Noise | None = None
     """Noise of the comparisons; None if the windows were not read."""
-    remarks: Sequence[str] = ()
-    """Warnings that were shown in the terminal."""
-    told: Progress | None = None
-    """Latest progress record; None without one."""
-    cpu_seconds: float = 0.0
-    """CPU seconds of all learner and actor processes; 0 if not recorded."""
-    gpu_seconds: float = 0.0
-    """Seconds of learning on GPUs, summed over GPUs; 0 without one."""
+    folder: RunFolder | None = None
+    """None for events that were not read from a run's folder."""
+
+    @property
+    def start(self) -> Start:
+        """Return the first event."""
+        start = self.events[0]
+        assert isinstance(start, Start)
+        return start
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Return the config of the last resume, with the present names of options."""
+        return present_config(self.start.config)
+
+    def of(self, kind: type[E]) -> list[E]:
+        """Return the events of one kind."""
+        return [event for event in self.events if isinstance(event, kind)]
+
+    def newest(self, kind: type[E]) -> E | None:
+        """Return the newest event of one kind; None without one."""
+        return next((event for event in reversed(self.events) if isinstance(event, kind)), None)
+
+    def since(self, event: Event) -> float:
+        """Return the seconds from the start to an event."""
+        return max(0.0, event.time - self.start.time)  # a clock may be set back
+
+    @cached_property
+    def seconds(self) -> float:
+        """Return the seconds to the last event."""
+        return self.since(self.events[-1])
+
+    @property
+    def ended(self) -> str | None:
+        """Reason for the end; None if the run still trains or was killed."""
+        end = self.newest(End)
+        return None if end is None else end.ended
+
+    @cached_property
+    def final(self) -> Final | None:
+        """Return the final evaluation; None without one."""
+        return self.newest(Final)
+
+    @cached_property
+    def told(self) -> Progress | None:
+        """Return the latest progress record; None without one."""
+        return self.newest(Progress)
+
+    @cached_property
+    def evaluations(self) -> list[Evaluation]:
+        """Return the evaluations during training."""
+        return [e for e in self.of(Evaluation) if math.isfinite(e.mean)]
+
+    @property
+    def remarks(self) -> list[str]:
+        """Warnings that were shown in the terminal."""
+        return list(dict.fromkeys(e.text for e in self.of(Remark)))
+
+    @property
+    def actor_restarts(self) -> int:
+        """Number of restarts of actors."""
+        return len(self.of(ActorRestart))
+
+    @property
+    def learners_lost(self) -> list[float]:
+        """Seconds at which a learner was replaced because it died or hung."""
+        return [self.since(e) for e in self.of(Other) if e.kind == "pack_lost"]
+
+    @property
+    def entry_episodes(self) -> int:
+        """Episodes averaged into one window entry: more than 1 for a device simulator."""
+        return max((e.count for e in self.of(Round)), default=1)
+
+    @property
+    def cpu_seconds(self) -> float:
+        """CPU seconds of all learner and actor processes; 0 if not recorded."""
+        return self._spent(lambda stage: stage not in (WAITING, GPU_LEARNING))
+
+    @property
+    def gpu_seconds(self) -> float:
+        """Seconds of learning on GPUs, summed over GPUs; 0 without one."""
+        return self._spent(lambda stage: stage == GPU_LEARNING)
+
+    def _spent(self, counts: Callable[[str], bool]) -> float:
+        """Integrate the busy threads of some stages over time.
+
+        Each progress record holds means over the preceding interval. The first records of a run have none, so the first
+        record with means covers the time since the start.
+        """
+        total, before, busy, known = 0.0, 0.0, 0.0, False
+        for event in self.of(Progress):
+            known = known or bool(event.busy_threads)
+            if not known:
+                continue
+            now = self.since(event)
+            threads = [x for stage, x in event.busy_threads.items() if counts(stage)]
+            busy = math.fsum(threads) if threads else busy
+            total += busy * max(0.0, now - before)
+            before = max(before, now)
+        return total
+
+    @cached_property
+    def lineage(self) -> Lineage:
+        """Return the lineage of all members."""
+        return self._walked[0]
+
+    @cached_property
+    def points(self) -> list[Point]:
+        """Return each member at each comparison and progress record, oldest first."""
+        return self._walked[1]
+
+    @cached_property
+    def decisions(self) -> list[TakenDecision]:
+        """Return all decisions, oldest first."""
+        return self._walked[2]
+
+    @cached_property
+    def _walked(self) -> tuple[Lineage, list[Point], list[TakenDecision]]:
+        """Follow the lineage through the events, because the other two tables depend on its state at each event."""
+        lineage, points, decisions = Lineage(), list[Point](), list[TakenDecision]()
+        for event in self.events:
+            generations = lineage.generations if isinstance(event, Round) else {}
+            lineage.take(event)
+            if not isinstance(event, Round | Progress):
+                continue
+            seconds = self.since(event)
+            now = [p for p in _points(event, seconds) if (p.member, 0) in lineage]
+            points += now
+            if isinstance(event, Round):
+                known = {p.member: p.objective for p in now}
+                made = zip(event.decisions, changes(event.decisions, generations), strict=True)
+                decisions += [
+                    TakenDecision(seconds, event.frames, d, change, known.get(d.member)) for d, change in made
+                ]
+        return lineage, points, decisions
+
+    @cached_property
+    def time_slices(self) -> list[TimeSlice]:
+        """Pair each slot entry with its exit. Without an exit the interval lasts to the end of the run."""
+        slots: dict[tuple[int, int], int] = {}
+        holders: dict[int, tuple[int, float]] = {}
+        time_slices = list[TimeSlice]()
+        for event in self.of(SlotChange):
+            if event.enters is not None and (event.enters, 0) not in self.lineage:
+                continue
+            slot = slots.setdefault((event.pack, event.slot), len(slots))
+            seconds = self.since(event)
+            if slot in holders:
+                member, since = holders.pop(slot)
+                time_slices.append(TimeSlice(slot, member, since, seconds))
+            if event.enters is not None:
+                holders[slot] = event.enters, seconds
+        return time_slices + [
+            TimeSlice(slot, *holder, self.seconds) for slot, holder in sorted(holders.items())
+        ]
+
+    @cached_property
+    def phases(self) -> list[Phase]:
+        """Return the phases of a search, numbered as in its decisions, in order of their end.
+
+        A member's first phase begins when it first enters a slot. A member that never held a slot has no phase.
+        """
+        entered: dict[int, float] = {}
+        for one in self.time_slices:
+            entered[one.member] = min(entered.get(one.member, math.inf), one.begin_seconds)
+        present: dict[int, tuple[int, float]] = {}
+        phases = list[Phase]()
+        for taken in self.decisions:
+            member, number = taken.decision.member, taken.change.phase
+            if member in present and (taken.change.stopped or number not in (None, present[member][0])):
+                past, since = present.pop(member)
+                outcome = "on" if number is not None else "completed" if taken.change.completed else "evicted"
+                phases.append(Phase(member, past, since, taken.seconds, taken.objective, outcome))
+            if number is not None and member not in present and (not self.time_slices or member in entered):
+                first = all(phase.member != member for phase in phases)
+                present[member] = number, entered.get(member, taken.seconds) if first else taken.seconds
+        return phases + [Phase(m, *begun, self.seconds, None, None) for m, begun in present.items()]
 
     @property
     def training_seconds(self) -> float:
@@ -225,7 +359,7 @@ class History:
 
     def standard_error(self, games: Evaluation) -> float:
         """Return the standard error of an evaluation's mean. With tasks, mean and std are over the tasks."""
-        return games.spread / math.sqrt(max(1, self.tasks or games.episodes))
+        return games.spread / math.sqrt(max(1, self.start.tasks or games.episodes))
 
     @cached_property
     def last(self) -> dict[int, Node]:
@@ -236,9 +370,8 @@ class History:
     def curves(self) -> dict[int, list[Point]]:
         """Return each member's points, oldest first."""
         curves: dict[int, list[Point]] = {m: [] for m in self.last}
-        for moment in self.moments:
-            for point in moment.points:
-                curves[point.member].append(point)
+        for point in self.points:
+            curves[point.member].append(point)
         return curves
 
     def objective(self, node: Node) -> float | None:
@@ -280,7 +413,12 @@ class History:
     @property
     def frames(self) -> int:
         """Return the least recorded frames of any member that trains."""
-        return self.moments[-1].frames if self.moments else 0
+        return next((e.frames for e in reversed(self.events) if isinstance(e, Round | Progress)), 0)
+
+    @property
+    def founders(self) -> int:
+        """Number of initialised weights from which the population's members descend, without stopped ones."""
+        return sum(member not in self.controls for member, _ in self.lineage.surviving_roots())
 
     @property
     def all_frames(self) -> int:
@@ -317,158 +455,40 @@ def read_run(folder: Path) -> History:
         if isinstance(event, Round):
             noise.note(event)
         events.append(light(event))
+    return history_of(folder.resolve().name, events, noise, RunFolder(folder))
+
+
+def history_of(
+    name: str, events: Sequence[Event], noise: Noise | None = None, folder: RunFolder | None = None
+) -> History:
+    """Return the history of a run, which may have ended, still be running, or have been killed.
+
+    noise: of the same run, or None if its windows were not read. Raises ConfigError if the events are not of a run.
+    """
     if not events or not isinstance(events[0], Start):
+        where = name if folder is None else folder.path
         raise ConfigError(
-            f"{folder} is not the folder of a run: {RunFolder(folder).journal} does not begin with the event `start`"
+            f"{where} is not the folder of a run: its journal does not begin with the event `start`"
         )
-    return history_of(folder.resolve().name, events, noise)
-
-
-def history_of(name: str, events: Sequence[Event], noise: Noise | None = None) -> History:
-    """Build the history from a run's events. The first event is `Start`. Raises ConfigError.
-
-    noise: of the same run, or None if its windows were not read.
-    """
     events = uninterrupted(events)
-    start = events[0]
-    assert isinstance(start, Start)
-    began = start.time
-    options = converted(start.config, RunOptions, "the config in the journal")
-    controls = options.controls
-    lineage = Lineage()
-    moments: list[Moment] = []
-    decisions: list[TakenDecision] = []
-    for event in events:
-        seconds = _since(began, event)
-        present = (
-            tuple(lineage.present(m) for m in lineage.members) if isinstance(event, Round | Progress) else ()
-        )
-        generations = lineage.generations if isinstance(event, Round) else {}
-        lineage.take(event)
-        if not isinstance(event, Round | Progress):
-            continue
-        points = tuple(p for p in _points(event, seconds) if (p.member, 0) in lineage)
-        founders = sum(member not in controls for member, _ in lineage.surviving_roots())
-        moments.append(Moment(seconds, event.frames, points, present, founders))
-        if isinstance(event, Round):
-            known = {p.member: p.objective for p in points}
-            made = zip(event.decisions, changes(event.decisions, generations), strict=True)
-            decisions += [
-                TakenDecision(seconds, event.frames, d, change, known.get(d.member)) for d, change in made
-            ]
-    total = _since(began, events[-1])
-    changed = (e for e in events if isinstance(e, SlotChange))
-    time_slices = _time_slices(
-        (e for e in changed if e.enters is None or (e.enters, 0) in lineage), began, total
-    )
-    return History(
-        name=name,
-        config=present_config(start.config),
-        options=options,
-        versions=start.versions,
-        git=start.git,
-        began=began,
-        seconds=total,
-        ended=next((e.ended for e in reversed(events) if isinstance(e, End)), None),
-        seed=start.seed,
-        lineage=lineage,
-        moments=moments,
-        decisions=decisions,
-        time_slices=time_slices,
-        phases=_phases(decisions, time_slices, total),
-        actor_restarts=sum(isinstance(e, ActorRestart) for e in events),
-        learners_lost=[_since(began, e) for e in events if isinstance(e, Other) and e.kind == "pack_lost"],
-        final=next((e for e in reversed(events) if isinstance(e, Final)), None),
-        evaluations=[e for e in events if isinstance(e, Evaluation) and math.isfinite(e.mean)],
-        tasks=start.tasks,
-        entry_episodes=max((e.count for e in events if isinstance(e, Round)), default=1),
-        noise=noise,
-        told=next((e for e in reversed(events) if isinstance(e, Progress)), None),
-        remarks=list(dict.fromkeys(e.text for e in events if isinstance(e, Remark))),
-        cpu_seconds=_spent(events, began, lambda stage: stage not in (WAITING, GPU_LEARNING)),
-        gpu_seconds=_spent(events, began, lambda stage: stage == GPU_LEARNING),
-    )
-
-
-def _spent(events: Sequence[Event], began: float, counts: Callable[[str], bool]) -> float:
-    """Integrate the busy threads of some stages over time.
-
-    Each progress record holds means over the preceding interval. The first records of a run have none, so the first
-    record with means covers the time since the start.
-    """
-    total, before, busy, known = 0.0, 0.0, 0.0, False
-    for event in events:
-        if not isinstance(event, Progress):
-            continue
-        known = known or bool(event.busy_threads)
-        if not known:
-            continue
-        now = _since(began, event)
-        threads = [x for stage, x in event.busy_threads.items() if counts(stage)]
-        busy = math.fsum(threads) if threads else busy
-        total += busy * max(0.0, now - before)
-        before = max(before, now)
-    return total
-
-
-def _since(began: float, event: Event) -> float:
-    return max(0.0, event.time - began)  # a clock may be set back
+    assert isinstance(events[0], Start)
+    options = converted(events[0].config, RunOptions, "the config in the journal")
+    return History(name, events, options, noise, folder)
 
 
 def _points(event: Round | Progress, seconds: float) -> list[Point]:
-    told: list[tuple[MemberProgress | MemberReport, float | None, bool]]
+    told: list[tuple[MemberProgress | MemberReport, float | None, bool, float | None]]
     if isinstance(event, Progress):
-        told = [(m, m.objective, m.complete) for m in event.members]
+        told = [(m, m.objective, m.complete, m.early) for m in event.members]
     else:
-        told = [(m, mean(m.objectives), m.member not in event.incomplete) for m in event.report.members]
+        of = event.report.members
+        told = [(m, mean(m.objectives), m.member not in event.incomplete, None) for m in of]
     return [
-        Point(seconds, m.member, m.generation, m.frames, finite(objective), m.episodes, complete)
-        for m, objective, complete in told
+        Point(
+            seconds, m.member, m.generation, m.frames, finite(objective), m.episodes, complete, finite(early)
+        )
+        for m, objective, complete, early in told
     ]
-
-
-def _time_slices(changes: Iterable[SlotChange], began: float, total: float) -> list[TimeSlice]:
-    """Pair each slot entry with its exit. Without an exit the interval lasts to the end of the run."""
-    slots: dict[tuple[int, int], int] = {}
-    holders: dict[int, tuple[int, float]] = {}
-    time_slices = []
-    for event in changes:
-        slot = slots.setdefault((event.pack, event.slot), len(slots))
-        seconds = _since(began, event)
-        if slot in holders:
-            member, since = holders.pop(slot)
-            time_slices.append(TimeSlice(slot, member, since, seconds))
-        if event.enters is not None:
-            holders[slot] = event.enters, seconds
-    time_slices += [
-        TimeSlice(slot, member, since, total) for slot, (member, since) in sorted(holders.items())
-    ]
-    return time_slices
-
-
-def _phases(
-    decisions: Iterable[TakenDecision], time_slices: Sequence[TimeSlice], total: float
-) -> list[Phase]:
-    """Return the phases of a search, numbered as in its decisions, in order of their end.
-
-    A member's first phase begins when it first enters a slot. A member that never held a slot has no phase.
-    """
-    entered: dict[int, float] = {}
-    for time_slice in time_slices:
-        entered[time_slice.member] = min(entered.get(time_slice.member, math.inf), time_slice.begin_seconds)
-    present: dict[int, tuple[int, float]] = {}
-    phases = []
-    for taken in decisions:
-        member, number = taken.decision.member, taken.change.phase
-        if member in present and (taken.change.stopped or number not in (None, present[member][0])):
-            past, since = present.pop(member)
-            outcome = "on" if number is not None else "completed" if taken.change.completed else "evicted"
-            phases.append(Phase(member, past, since, taken.seconds, taken.objective, outcome))
-        if number is not None and member not in present and (not time_slices or member in entered):
-            first = all(phase.member != member for phase in phases)
-            present[member] = number, entered.get(member, taken.seconds) if first else taken.seconds
-    phases += [Phase(m, number, since, total, None, None) for m, (number, since) in present.items()]
-    return phases
 
 
 def light(event: Event) -> Event:

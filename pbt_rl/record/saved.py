@@ -19,7 +19,7 @@ from typing import Any
 
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
-from pbt_rl.options.declare import table, walk
+from pbt_rl.options.declare import table, values_of
 from pbt_rl.record.checkpoints import Checkpoint, Checkpoints
 from pbt_rl.record.folder import RunFolder, config_from_json
 from pbt_rl.record.journal import read_object
@@ -86,7 +86,7 @@ def _say(line: str) -> None:
 
 def _foreign(config: Config, asked: Collection[str]) -> list[tuple[str, str]]:
     """Return (option, value) of the requested options that use code or paths outside this installation."""
-    options = {name: value for name, _, value in walk(config)}
+    options = values_of(config)
     found: list[tuple[str, str]] = []
     for name, option in table(config).items():
         values = options[name] if isinstance(options[name], tuple) else (options[name],)
@@ -98,7 +98,7 @@ def _foreign(config: Config, asked: Collection[str]) -> list[tuple[str, str]]:
         for entry, value in zip(config.env_option, keywords.values(), strict=True)
         if _holds_text(value)
     ]
-    usual = {name: value for name, _, value in walk(Config(env=config.env))}
+    usual = values_of(Config(env=config.env))
     found += [(name, str(options[name])) for name in _MACHINE if options[name] != usual[name]]
     return [(name, value) for name, value in found if name in asked]
 
@@ -159,6 +159,13 @@ def find_saved(source: Source, note: Callable[[str], None]) -> SavedPolicy:
             f"member {member} is not in {checkpoint.path}: {why}; choose one of {', '.join(map(str, saved))}"
         )
     return SavedPolicy(source.run, checkpoint, member)
+
+
+def saved_to_play(source: Source, note: Callable[[str], None], *, trust: bool) -> tuple[Config, SavedPolicy]:
+    """Return the config of a run and a saved member of it. Raises ConfigError as `check_trust` and `find_saved`."""
+    config = read_config(source.run)
+    check_trust(config, PLAY, source.run, trust=trust)
+    return config, find_saved(source, note)
 
 
 def _checkpoint(source: Source, note: Callable[[str], None]) -> Checkpoint:

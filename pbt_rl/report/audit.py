@@ -12,7 +12,7 @@ from msgspec import structs
 
 from pbt_rl.config import Config
 from pbt_rl.controllers.decide import Mismatch, audit_decisions
-from pbt_rl.controllers.decisions import Controller
+from pbt_rl.controllers.decisions import Controller, Replace
 from pbt_rl.controllers.events import Event, Initial, Lost, Resume, Round, Start
 from pbt_rl.controllers.hypers import HyperSpec
 from pbt_rl.errors import ConfigError
@@ -35,7 +35,7 @@ def audit(run: Path, trust: bool = False) -> int:
     recorded = Recorded.open(run, trust)
     config = recorded.config
     controller = build_controller(config, recorded.table(config), config.seed)
-    rounds = _Rounds(run, recorded.events)
+    rounds = Rounds(run, recorded.events)
     mismatches = audit_decisions(rounds, controller, recorded.resumed)
     made = f"{len(rounds.frames)} rounds with {rounds.decisions} decisions"
     counted = f"{made}, and the values of all members at the start"
@@ -89,12 +89,12 @@ class Recorded:
             ) from error
 
 
-class _Rounds:
+class Rounds:
     """Passes events on and counts their rounds. Keeps nothing else, because long journals have gigabytes."""
 
     def __init__(self, run: Path, events: Iterable[Event]) -> None:
         self._run, self._events = run, events
-        self.decisions = 0
+        self.decisions = self.replacements = 0
         self.frames: dict[int, int] = {}
         """Index of each round -> population clock (frames)."""
 
@@ -109,6 +109,7 @@ class _Rounds:
                 case Round(frames=frames, decisions=decisions):
                     self.frames[index] = frames
                     self.decisions += len(decisions)
+                    self.replacements += sum(isinstance(one, Replace) for one in decisions)
             yield event
 
 

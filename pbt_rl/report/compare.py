@@ -20,11 +20,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from pbt_rl.display.ranking import clock
 from pbt_rl.errors import ConfigError
 from pbt_rl.record.history import History, read_run
 from pbt_rl.report.exports import table_text
 from pbt_rl.report.figures import drawn_curves, top_mean
-from pbt_rl.report.page import document, duration, image, none, section, table, write_files
+from pbt_rl.report.page import document, image, none, section, table, write_files
 from pbt_rl.report.style import INK, STYLE, frames_axis, new_figure, plain, png, short
 
 NO_DIFFERENCE = frozenset(
@@ -83,7 +84,8 @@ def groups(runs: Sequence[History]) -> list[Group]:
     for numbers, one in zip(found.values(), first, strict=True):
         label = _named([runs[i].name for i in numbers])
         more = f" ({len(made) + 1})" * any(group.label == label for group in made)
-        text = ", ".join(f"{n} {_shown(one.get(n))}" for n in differing[:MOST_OPTIONS])
+        given = [n for n in differing if one.get(n) is not None]
+        text = ", ".join(f"{n} {_shown(one[n])}" for n in given[:MOST_OPTIONS])
         made.append(Group(label + more, text or "-", tuple(runs[i] for i in numbers)))
     return made
 
@@ -289,7 +291,7 @@ def _group_row(group: Group) -> dict[str, Any]:
         "best score": mean_and_std(scores),
         "mean objective of members": mean_and_std(means),
         "frames of each": short(fmean(run.frames for run in group.runs)),
-        "time": duration(fmean(run.training_seconds for run in group.runs)),
+        "time": clock(fmean(run.training_seconds for run in group.runs)),
     }
 
 
@@ -298,18 +300,14 @@ def _run_row(group: Group, run: History) -> dict[str, Any]:
     return {
         "run": run.name,
         "group": group.label,
-        "seed": run.seed,
+        "seed": run.start.seed,
         "members": len(run.last),
-        "best member": "-" if run.best is None else run.best,
-        "best score": _number(run.score(run.best)),
-        "mean objective of members": _number(mean_objective(run)),
+        "best member": run.best,
+        "best score": run.score(run.best),
+        "mean objective of members": mean_objective(run),
         "frames of each": short(run.frames),
-        "time": duration(run.training_seconds),
-        "CPU seconds": f"{run.cpu_seconds:.4g}" if run.cpu_seconds else "-",
+        "time": clock(run.training_seconds),
+        "CPU seconds": run.cpu_seconds or None,
         "replacements": changed,
         "ended": run.ended or "still running, or killed",
     }
-
-
-def _number(score: float | None) -> str:
-    return "-" if score is None else f"{score:.4g}"

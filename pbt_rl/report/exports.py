@@ -31,7 +31,7 @@ def files(history: History) -> dict[str, str]:
     tables = {
         "members.csv": members(history),
         "nodes.csv": nodes(history),
-        "objective.csv": [vars(point) for moment in history.moments for point in moment.points],
+        "objective.csv": [vars(point) for point in history.points],
         "evaluations.csv": [
             {"frames": e.at_frames} | {name: getattr(e, name) for name in OF_GAMES}
             for e in history.evaluations

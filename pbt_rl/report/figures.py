@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,52 +14,122 @@ from matplotlib.collections import LineCollection
 from matplotlib.colors import Normalize, to_hex
 from matplotlib.ticker import MaxNLocator
 
-from pbt_rl.display.lanes import Layout, ancestors
+from pbt_rl.display.tensorboard import read_scalars
+from pbt_rl.display.view import EXTRA
 from pbt_rl.record.history import History, Point
 from pbt_rl.report import style
+from pbt_rl.report.lanes import Layout, ancestors
 
 GRID_POINTS = 400
 NO_PHASES = "This run is not a search: its members are not trained phase by phase."
 NO_EVALUATIONS = "There were no evaluations during training (--evaluate-every-frames)."
-NAME_WIDTH, NAME_HEIGHT = 0.012, 0.045
-"""Size of a member's number beside its curve, as shares of the axes."""
+NO_STATISTICS = "The environment has no episode_extra_stats."
+SPEED, LOSSES = "throughput/frames_per_second", ("_loss", "/entropy", "/kl", "/grad_norm")
+"""Tags that are shown besides the objective; the second: endings of learning statistics."""
+MOST_PANELS = 24
+NAME_WIDTH, NAME_HEIGHT = 0.06, 0.045
+"""Distance, as shares of the axes, within which the ends of curves share one text with their members' numbers."""
 MOST_NAMED = 12
 """Up to this many curves are labelled with the member's number; more labels would overlap."""
 
 
 def objective(history: History) -> style.Drawn:
-    """Draw each member's objective (faint) and the best fifth's mean at each number of frames (thick)."""
-    curves = drawn_curves(history, controls=True)
-    if not curves:
-        counted = any(p.objective is not None for points in history.curves.values() for p in points)
-        return "No window of episodes is complete yet." if counted else "No episode counts yet."
+    """Draw each member's objective (faint) and the best fifth's mean at each number of frames (thick).
+
+    Dotted: means of members without an objective so far, over the episodes that have ended.
+    """
+    known = drawn_curves(history, controls=True)
+    controls = {m: points for m, points in known.items() if m in history.controls}
+    curves = {m: points for m, points in known.items() if m not in controls} or known
+    ends: dict[int, list[tuple[float, float]]] = {
+        m: [(p.frames, p.objective or 0.0) for p in points] for m, points in curves.items()
+    }
+    early = {m: line for m, points in history.curves.items() if (line := _early(points))}
+    if not (known or early):
+        return "No episode has ended yet."
     figure = style.new_figure(3.6)
     axes = figure.subplots()
-    controls = {m: points for m, points in curves.items() if m in history.controls}
-    curves = {m: points for m, points in curves.items() if m not in controls} or curves
     _control_band(axes, list(controls.values()))
-    for points in curves.values():
-        marker = "o" if len(points) == 1 else None
-        axes.plot(
-            [p.frames for p in points],
-            np.array([p.objective for p in points], dtype=float),
-            color=style.FAINT,
-            alpha=0.75 if len(curves) <= 12 else 0.45,
-            linewidth=0.9,
-            marker=marker,
-            markersize=3,
-        )
-    population = history.population
-    count = max(1, math.ceil(population / 5))
-    grid, top = top_mean(list(curves.values()), count)
-    name = "the best member" if count == 1 else f"mean of the best {count} of {population}"
-    axes.plot(grid, top, color=style.TOP, linewidth=2.4, label=f"{name} at each point")
-    axes.plot([], [], color=style.FAINT, linewidth=0.9, label="members")
+    for lines, dots in ((ends, "-"), (early, ":")):
+        for line in lines.values():
+            axes.plot(
+                *zip(*line, strict=True),
+                color=style.FAINT if known else style.TOP,
+                alpha=0.75 if len(curves) <= 12 else 0.45,
+                linewidth=0.9 if dots == "-" else 1.3,
+                linestyle=dots,
+                marker="o" if len(line) == 1 else None,
+                markersize=3,
+            )
+    if known:
+        population = history.population
+        count = max(1, math.ceil(population / 5))
+        grid, top = top_mean(list(curves.values()), count)
+        name = "the best member" if count == 1 else f"mean of the best {count} of {population}"
+        axes.plot(grid, top, color=style.TOP, linewidth=2.4, label=f"{name} at each point")
+        axes.plot([], [], color=style.FAINT, linewidth=0.9, label="members")
+    if early:
+        colour, label = style.FAINT if known else style.TOP, "before every environment has ended an episode"
+        axes.plot([], [], color=colour, linewidth=1.3, linestyle=":", label=label)
     axes.set_ylabel("objective")
     style.frames_axis(axes)
-    if len(curves) <= MOST_NAMED:
-        name_ends(axes, {m: (points[-1].frames, points[-1].objective or 0.0) for m, points in curves.items()})
+    if len(ends | early) <= MOST_NAMED:
+        name_ends(axes, {m: line[-1] for m, line in (early | ends).items()})
     axes.legend(loc="upper left", bbox_to_anchor=(0, 1.1), ncols=3, borderaxespad=0)
+    return figure
+
+
+def _early(points: Sequence[Point]) -> list[tuple[float, float]]:
+    """Return the means of the episodes that have ended, up to a member's first objective for a curve."""
+    line: list[tuple[float, float]] = []
+    for point in points:
+        mean = point.early if point.objective is None else point.objective
+        if mean is not None and (point.drawn is None or line):
+            line.append((point.frames, mean))
+        if point.drawn is not None:
+            break
+    return line
+
+
+def statistics(history: History) -> style.Drawn:
+    """Draw the environment's own statistics of episodes, such as its reward terms, and metrics of callbacks."""
+    return _scalars(history, lambda tag: tag.startswith(EXTRA), NO_STATISTICS)
+
+
+def learning(history: History) -> style.Drawn:
+    """Draw speed and losses of all members."""
+    return _scalars(
+        history,
+        lambda tag: tag == SPEED or (tag.startswith("learning/") and tag.endswith(LOSSES)),
+        "No TensorBoard file of the run has losses.",
+    )
+
+
+def _scalars(history: History, shows: Callable[[str], bool], nothing: str) -> style.Drawn:
+    """Draw some of the tags in a run's TensorBoard files: a line per member, the best one thick."""
+    folder, lines = history.folder, dict[str, dict[int | None, list[tuple[int, float]]]]()
+    if folder is not None:
+        folders: dict[int | None, Path] = {m: folder.member_events(m) for m in history.last}
+        folders[None] = folder.population_events
+        for member, events in folders.items():
+            for tag, line in read_scalars(events).items():
+                if shows(tag):
+                    lines.setdefault(tag, {})[member] = line
+    if not lines:
+        return nothing
+    tags = sorted(lines)[:MOST_PANELS]
+    figure, all_axes = style.panels(len(tags))
+    for tag, axes in zip(tags, all_axes, strict=True):
+        for member in sorted(lines[tag], key=lambda m: m == history.best):  # the best member last, on top
+            best = member == history.best or member is None
+            colour, width = (
+                (style.BEST if member is not None else style.TOP, 1.8) if best else ("#5b7083", 0.8)
+            )
+            axes.plot(*zip(*lines[tag][member], strict=True), color=colour, linewidth=width)
+        axes.set_title(style.plain(tag.partition("/")[2].replace("_", " ")))
+        style.frames_axis(axes, "frames of all members" if None in lines[tag] else "")
+    left_out = f"; {len(lines) - MOST_PANELS} more are in TensorBoard" if len(lines) > MOST_PANELS else ""
+    figure.supxlabel(f"frames of the member{left_out}", fontsize=8.5)
     return figure
 
 
@@ -78,21 +149,24 @@ def _control_band(axes: Axes, curves: Sequence[Sequence[Point]]) -> None:
 
 
 def name_ends(axes: Axes, ends: Mapping[int, tuple[float, float]]) -> None:
-    """Write each member's number at the end of its curve, moved down where numbers would overlap."""
+    """Write each member's number at the end of its curve; the numbers of curves that end together in one text."""
     (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
-    placed: list[tuple[float, float]] = []
+    groups: list[list[tuple[float, float, int]]] = []
     for member, (frames, objective) in sorted(ends.items(), key=lambda end: (-end[1][1], end[1][0])):
         x, y = (frames - left) / (right - left), (objective - low) / (high - low)
-        for other_x, other_y in placed:
-            if abs(other_x - x) < NAME_WIDTH and other_y - y < NAME_HEIGHT:
-                y = other_y - NAME_HEIGHT
-        placed.append((x, y))
-        _write_number(axes, member, (x, y), (3, 0), xycoords="axes fraction", va="center", fontsize=7)
+        near = (g for g in groups if abs(g[0][0] - x) < NAME_WIDTH and abs(g[0][1] - y) < NAME_HEIGHT)
+        group = next(near, None)
+        if group is None:
+            groups.append(group := [])
+        group.append((x, y, member))
+    for group in groups:
+        text, at = ", ".join(f"{member}" for *_, member in group), (max(x for x, *_ in group), group[0][1])
+        _write(axes, text, at, (3, 0), xycoords="axes fraction", va="center", fontsize=7)
 
 
-def _write_number(axes: Axes, member: int, at: tuple[float, float], by: tuple[int, int], **how: Any) -> None:
-    """Write a member's number at an offset from a position. by: offset in points."""
-    axes.annotate(f"{member}", at, xytext=by, textcoords="offset points", **how)
+def _write(axes: Axes, text: str, at: tuple[float, float], by: tuple[int, int], **how: Any) -> None:
+    """Write a text at an offset from a position. by: offset in points."""
+    axes.annotate(text, at, xytext=by, textcoords="offset points", **how)
 
 
 def evaluations(history: History) -> style.Drawn:
@@ -109,7 +183,7 @@ def evaluations(history: History) -> style.Drawn:
     for event, before in zip(games, [None, *games], strict=False):
         if before is None or event.member != before.member:
             at = (event.at_frames, event.mean)
-            _write_number(axes, event.member, at, (0, 5), ha="center", fontsize=7)
+            _write(axes, f"{event.member}", at, (0, 5), ha="center", fontsize=7)
     axes.set_ylabel("objective in evaluation episodes")
     style.frames_axis(axes, "frames of each member")
     return figure
@@ -233,7 +307,7 @@ def _label_members(axes: Axes, history: History, layout: Layout) -> None:
         colour, weight = style.CONTROL if member in history.controls else style.INK, "normal"
         if member == history.best:
             colour, weight = style.BEST, "bold"
-        _write_number(axes, member, at, (3, 0), va="center", fontsize=size, fontweight=weight, color=colour)
+        _write(axes, f"{member}", at, (3, 0), va="center", fontsize=size, fontweight=weight, color=colour)
 
 
 def phases(history: History) -> style.Drawn:

@@ -1,34 +1,33 @@
-"""Child process that draws the population's figures for TensorBoard during training."""
+"""Child process that draws the population's figures beside training."""
 
 from __future__ import annotations
 
 import os
 import pickle
+from collections.abc import Sequence
 from pathlib import Path
 
 from pbt_rl.processes.child import begin_child
 
-NAMES = ("objective", "evaluations", "forest", "schedules")
 DPI = 100
 
 
-def images(run: Path) -> dict[str, bytes]:
-    """Return name -> PNG file for each figure that can be drawn."""
+def images(run: Path, names: Sequence[str]) -> dict[str, bytes | str]:
+    """Return name -> PNG file, or the reason why it is missing, of each named figure."""
     # Imported here, at the priority set by the parent, because the import takes as long as the drawing.
     from pbt_rl.record.history import read_run  # noqa: PLC0415
     from pbt_rl.report.pictures import PICTURES, draw  # noqa: PLC0415
 
     history = read_run(run)
-    drawn = {p.name: draw(p, history, DPI) for p in PICTURES if p.name in NAMES}
-    return {name: image for name, image in drawn.items() if isinstance(image, bytes)}
+    return {p.name: draw(p, history, DPI) for p in PICTURES if p.name in names}
 
 
 def main() -> None:
     """Draw the figures of the run into the file. The parent passes both."""
-    _, (run, descriptor, niceness) = begin_child()
+    _, (run, names, descriptor, niceness) = begin_child()
     os.nice(niceness)
     with os.fdopen(descriptor, "wb") as file:
-        pickle.dump(images(run), file)
+        pickle.dump(images(run, names), file)
 
 
 if __name__ == "__main__":

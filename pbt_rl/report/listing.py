@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from pbt_rl.controllers.events import End, Event, Progress, Start, decode_event
 from pbt_rl.controllers.objectives import by_score
 from pbt_rl.controllers.records import NOT_JSON, Whole, finite
 from pbt_rl.record.folder import RunFolder
+from pbt_rl.record.journal import check_file
 from pbt_rl.record.run_lock import is_held
 
 T = TypeVar("T")
@@ -202,22 +202,17 @@ def _json(path: Path, kind: type[T], lack: str) -> T:
 def _read(path: Path, limit: int, *, from_start: bool = False) -> tuple[bytes, bool]:
     """Return the last (or first) `limit` bytes, and True if that is the whole file. Raises _Broken."""
     try:
-        # Non-blocking, because the file may be a pipe, which is rejected below.
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        check_file(path)
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(0 if from_start else max(0, size - limit))
+            return file.read(limit), size <= limit
     except FileNotFoundError:
         raise _Broken(f"{path.name} is missing") from None
     except OSError as error:
         raise _Broken(f"{path.name}: {error.strerror}") from error
-    try:
-        status = os.fstat(file)
-        if not stat.S_ISREG(status.st_mode):
-            raise _Broken(f"{path.name} is not a file")
-        rest = max(0, status.st_size - limit)
-        return os.pread(file, limit, 0 if from_start else rest), rest == 0
-    except OSError as error:
-        raise _Broken(f"{path.name}: {error.strerror}") from error
-    finally:
-        os.close(file)
+    except ValueError as error:
+        raise _Broken(str(error)) from error
 
 
 def _changed(path: Path) -> float:

@@ -1,4 +1,7 @@
-"""Report page: one self-contained HTML file that needs no network and no JavaScript."""
+"""Page of a run: one HTML document without JavaScript.
+
+`live` serves the same page with a script that follows the run.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +10,31 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
+from importlib import resources
+from itertools import zip_longest
 from pathlib import Path
+from string import Template
 
 from pbt_rl.controllers.changes import DecisionName
 from pbt_rl.controllers.records import finite
-from pbt_rl.display.ranking import shown_values, value
+from pbt_rl.display.ranking import clock, shown_values, value
 from pbt_rl.display.terminal import counted, in_words
 from pbt_rl.errors import ConfigError
 from pbt_rl.record.history import History, read_run
 from pbt_rl.report.exports import files, members, value_column
 from pbt_rl.report.pictures import NOT_MEANT, PICTURES, Picture, draw
 from pbt_rl.report.style import short
-from pbt_rl.report.verdict import control_box, notes
+from pbt_rl.report.verdict import control_facts, notes
 
 LAST_DECISIONS = 200
+LONG = 24
+"""Length from which a text is broken into lines."""
+NUMERIC = frozenset("~-+.0123456789")
+"""First characters of numbers."""
+QUIET_SECONDS = 120.0
+"""Age of the last record of a running run from which the page shows it."""
 KINDS: Mapping[DecisionName, tuple[str, str]] = {
     "replace": ("replacement", "replacements"),
     "mutate": ("mutation", "mutations"),
@@ -30,76 +42,66 @@ KINDS: Mapping[DecisionName, tuple[str, str]] = {
     "stop": ("stopped", "stopped"),
 }
 MEMBERS_CAPTION = (
-    "Last known state of each member, best first, with the values that differ between members or changed. Objective: "
+    "Last known state of each member, best first, with the values that differ between members or changed (start → "
+    "now). Objective: "
     "mean over the last episodes since the member's last change. ~: not every environment has ended an episode since. "
     "Environments: those that have. Return: mean over the last episodes, without shaped rewards. Final: mean of the "
     "final evaluation."
 )
-CSS = """
-body { font: 15px/1.5 system-ui, sans-serif; color: #1f2937; background: #fff; max-width: 72rem; margin: 2rem auto;
-  padding: 0 1rem; }
-h1 { font-size: 1.6rem; margin-bottom: 0; } h2 { font-size: 1.15rem; margin: 2rem 0 .3rem; }
-.sub, .caption, .none { color: #5b6675; } .caption { font-size: .87rem; margin: .1rem 0 .6rem; max-width: 50rem; }
-.lead { font-size: 1.2rem; margin: .8rem 0 1.2rem; max-width: 56rem; }
-.none { background: #f6f7f9; border-radius: .4rem; padding: .6rem .9rem; }
-.head { display: flex; flex-wrap: wrap; align-items: baseline; gap: 0 .6rem; } .head details[open] { flex-basis: 100%; }
-.head summary { list-style: none; border: 1px solid #94a3b8; border-radius: 50%; width: 1.2em; height: 1.2em;
-  font-size: .8rem; line-height: 1.2em; text-align: center; }
-img { max-width: 100%; height: auto; display: block; }
-@media (max-width: 40rem) { img { max-width: none; width: 44rem; } body { margin: 1rem auto; }
-  }
-ul.none { padding-left: 2rem; }
-dl { display: grid; grid-template-columns: repeat(auto-fill, minmax(9.5rem, 1fr)); gap: .8rem; margin: 1.2rem 0; }
-dl div { background: #f6f7f9; border-radius: .4rem; padding: .5rem .8rem; } dt { font-size: .78rem; color: #5b6675; }
-dd { margin: 0; font-size: 1.12rem; font-weight: 600; }
-.wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .83rem; font-variant-numeric: tabular-nums; }
-th { text-align: left; color: #5b6675; font-weight: 600; vertical-align: bottom; }
-th, td { padding: .22rem .45rem .22rem 0; border-bottom: 1px solid #e5e9f0; white-space: nowrap; }
-td.number, table.numbers th { text-align: right; } td.text { white-space: normal; min-width: 13rem; }
-table.numbers th.left { text-align: left; }
-table.numbers td:first-child, table.numbers th:first-child { position: sticky; left: 0; background: #fff; }
-.box { border: 2px solid #1d4ed8; border-radius: .4rem; padding: .2rem 1rem; margin: 1rem 0; }
-.box h2 { margin: .4rem 0; }
-table.numbers tr.control td { background: #f3e8ff; } .box td { white-space: normal; }
-tr.best td { color: #c2410c; font-weight: 600; }
-summary { cursor: pointer; color: #1d4ed8; margin: .4rem 0; } .more > summary { font-size: 1.15rem; margin-top: 2rem; }
-pre { font-size: .78rem; background: #f6f7f9; padding: 1rem; border-radius: .4rem; overflow-x: auto; }
-"""
+CONTROLS_CAPTION = (
+    "One run shows the result for one seed. It cannot show whether the method helps on this task: for that, the "
+    "difference must hold over several seeds (pbt-rl prove). The best of too few controls is estimated too low. If the "
+    "same episodes select a member and score it, the best of each group is biased upwards."
+)
+TEMPLATE = Template(resources.files(__package__).joinpath("page.html").read_text(encoding="utf-8"))
 
 
 def document(title: str, body: str) -> str:
     """Return a self-contained HTML page. title: plain text."""
-    return f"""<!doctype html>
-<html lang="en">
-<head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{escape(title)}</title><style>{CSS}</style></head>
-<body>
-<h1>{escape(title)}</h1>
-{body}
-</body>
-</html>
-"""
+    return TEMPLATE.substitute(title=escape(title), body=body)
 
 
-def section(title: str, caption: str, body: str) -> str:
-    """Return a section of a page. caption: text behind the question mark, may be empty. body: HTML."""
+def section(title: str, caption: str, body: str, name: str = "") -> str:
+    """Return a section of a page, empty without a body.
+
+    caption: text behind the question mark, may be empty. body: HTML. name: by which a live page finds the section.
+    """
     note = (
         f'<details><summary>?</summary><p class="caption">{escape(caption)}</p></details>' if caption else ""
     )
-    return f'<div class="head"><h2>{escape(title)}</h2>{note}</div>\n{body}\n'
+    head = f'<div class="head"><h2>{escape(title)}</h2>{note}</div>\n' if title and body else ""
+    return f'<section id="{name or title.lower().replace(" ", "-")}">{head}{body}</section>\n'
 
 
 def image(data: bytes, alt: str) -> str:
     """Return a PNG file as an HTML image."""
-    text = base64.b64encode(data).decode()
-    return f'<div class="wide"><img alt="{escape(alt)}" src="data:image/png;base64,{text}"></div>'
+    return picture(f"data:image/png;base64,{base64.b64encode(data).decode()}", alt)
 
 
-def table(rows: Sequence[Mapping[str, object]]) -> str:
-    """Return rows with the same columns as an HTML table."""
-    head = "".join(f"<th>{escape(name)}</th>" for name in rows[0])
-    body = "".join(f"<tr>{''.join(f'<td>{escape(str(x))}</td>' for x in row.values())}</tr>" for row in rows)
-    return f'<div class="wide"><table><tr>{head}</tr>{body}</table></div>'
+def picture(source: str, alt: str) -> str:
+    """Return an HTML image. source: its URL."""
+    return f'<div class="wide"><img alt="{escape(alt)}" src="{escape(source)}"></div>'
+
+
+def table(rows: Sequence[Mapping[str, object]], kinds: Sequence[str] = ()) -> str:
+    """Return rows with the same columns as an HTML table. kinds: the class of each row."""
+    head = "".join(f"<th{_side([row[name] for row in rows])}>{escape(name)}</th>" for name in rows[0])
+    body = "".join(
+        f"<tr{f' class={kind}' if kind else ''}>{''.join(map(_cell, row.values()))}</tr>"
+        for row, kind in zip_longest(rows, kinds, fillvalue="")
+        if isinstance(row, Mapping)
+    )
+    return f'<div class="wide"><table>{"<tr>" + head + "</tr>" if any(rows[0]) else ""}{body}</table></div>'
+
+
+def _cell(cell: object) -> str:
+    return f"<td{_side([cell])}>{escape(_text(cell))}</td>"
+
+
+def _side(cells: Sequence[object]) -> str:
+    """Return the class of a cell or column: numbers (also those with a unit) are at the right."""
+    texts = [cell for cell in cells if isinstance(cell, str) and cell[:1] not in NUMERIC]
+    return " class=text" if any(len(text) > LONG for text in texts) else "" if texts else " class=number"
 
 
 def none(text: str) -> str:
@@ -107,40 +109,96 @@ def none(text: str) -> str:
     return f'<p class="none">{escape(text)}</p>'
 
 
-def page(history: History, pictures: Sequence[tuple[Picture, bytes | str]]) -> str:
-    """Return the HTML of a report. pictures: each with its PNG file, or the reason why it is missing."""
-    title = f"{history.name}: {history.options.env}" if history.options.api is None else history.name
-    unit = history.options.unit
+def items(lines: Sequence[str]) -> str:
+    """Return lines of text as an HTML list; nothing without any."""
+    shown = "".join(f"<li>{escape(line)}</li>" for line in lines)
+    return f'<ul class="none">{shown}</ul>' if shown else ""
+
+
+def page(
+    history: History,
+    pictures: Sequence[tuple[Picture, bytes | str]],
+    *,
+    running: bool | None = None,
+    age: float = 0.0,
+    show: Callable[[Picture, bytes], str] | None = None,
+) -> str:
+    """Return the HTML of a report. pictures: each with its PNG file, or the reason why it is missing.
+
+    running: whether a process trains it; None if unknown. age: seconds since the last record of a running run.
+    show: makes the HTML of a picture; by default it is inlined.
+    """
     shown: dict[bool, list[str]] = {False: [], True: []}
-    missing: dict[bool, list[str]] = {False: [], True: []}
-    for picture, drawn in pictures:
+    missing: dict[bool, dict[str, list[str]]] = {False: {}, True: {}}
+    for one, drawn in pictures:
+        body = ""
         if isinstance(drawn, bytes):
-            body = image(drawn, picture.title)
-            shown[picture.more].append(section(picture.title, picture.caption.replace("frames", unit), body))
+            body = image(drawn, one.title) if show is None else show(one, drawn)
         elif drawn not in NOT_MEANT:
-            missing[picture.more].append(f"{picture.title}: {drawn}")
+            missing[one.more].setdefault(drawn, []).append(one.title)
+        caption = one.caption.replace("frames", history.options.unit)
+        shown[one.more].append(section(one.title, caption, body, one.name))
     first, others = "".join(shown[False][:1]), "".join(shown[False][1:])
-    not_drawn, nor_these = (none(" ".join(lines)) if lines else "" for lines in missing.values())
-    caption = MEMBERS_CAPTION if unit != "steps" else MEMBERS_CAPTION.replace("episodes", "evaluations")
+    not_drawn, nor_these = (
+        section("", "", items([f"{', '.join(titles)}: {why}" for why, titles in found.items()]), name)
+        for found, name in zip(missing.values(), ("missing", "missing-more"), strict=True)
+    )
+    counted_in = "evaluations" if history.options.api else "episodes"
     cards = "".join(f"<div><dt>{escape(k)}</dt><dd>{escape(v)}</dd></div>" for k, v in facts(history))
+    controls = [{"": name, " ": found} for name, found in control_facts(history)]
+    box = f'<div class="box">{table(controls)}</div>' if controls else ""
     return document(
-        title,
-        f"""<p class="lead">{escape(sentence(history))}</p>
-<p class="sub">{escape(_summary(history))}</p>
-{control_box(history)}
-{_notes(history)}
+        f"{history.name}: {history.options.env}" if history.options.api is None else history.name,
+        f"""<section id="lead"><p class="lead">{escape(sentence(history))}</p></section>
+<section id="status">{status(history, running, age)}</section>
+{section("Population and control group", CONTROLS_CAPTION, box, "controls")}
+{section("", "", items([*notes(history), *_typed(history), *history.remarks]), "notes")}
 {first}
-{section("Members", caption, _members(history))}
+{section("Members", MEMBERS_CAPTION.replace("episodes", counted_in), _members(history))}
 {others}
 {not_drawn}
 {section("Decisions", "", _decisions(history))}
-<details class="more"><summary>More: key figures, importance, config</summary>
-<dl>{cards}</dl>
+<details class="more"><summary>More: key figures, losses and speed, importance, config</summary>
+{section("", "", f"<dl>{cards}</dl>", "facts")}
 {"".join(shown[True])}
 {nor_these}
 {section("Config", "", _config(history))}
 </details>""",
     )
+
+
+def status(history: History, running: bool | None, age: float = 0.0) -> str:
+    """Return state, time, frames and speed as HTML. The times are those of the last record, plus its age."""
+    options, told = history.options, history.told
+    left = None if told is None or not running else told.seconds_left
+    passed = history.training_seconds + min(age, age if left is None else left)
+    parts = [f"{clock(passed)} of training"]
+    if left is not None:
+        parts.append(f"{clock(left - age)} left")
+    budget = None if options.train_for_seconds else options.train_for_frames
+    of_budget = f" of {short(budget)}" if budget and history.ended is None else ""
+    parts.append(f"{short(history.frames)}{of_budget} {options.unit} of each member")
+    if running and told is not None and (told.stalled or told.frames_per_second is not None):
+        parts.append(
+            told.stalled or f"{short(told.frames_per_second or 0)} {options.unit}/s over all members"
+        )
+    began = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(history.start.time))
+    parts += [f"controller {options.controller}, seed {history.start.seed}", f"started {began}"]
+    kind, badge = "", f"ended: {history.ended}"
+    if running:
+        kind, badge = "good", "running" + f", last record {clock(age)} ago" * (age > QUIET_SECONDS)
+    elif history.ended is None:
+        unknown = "no end is recorded: the run is still training, or was killed"
+        kind, badge = ("", unknown) if running is None else ("bad", "not running: killed or interrupted")
+    share = (
+        passed / max(1.0, passed + left - age)
+        if left is not None
+        else history.frames / budget
+        if budget
+        else 0.0
+    )
+    bar = f'<progress value="{min(1.0, share):.3f}"></progress>' if running else ""
+    return f'<p class="sub"><span class="badge {kind}">{escape(badge)}</span> {escape(" · ".join(parts))}{bar}</p>'
 
 
 def sentence(history: History) -> str:
@@ -187,10 +245,7 @@ def _moved(history: History) -> str:
     if not name:
         return ""
     options = history.options
-    before, after = (
-        text if isinstance(text := options.shown(name, one[name]), str) else value(text)
-        for one in (then, now)
-    )
+    before, after = (_meant(history, name, one[name]) for one in (then, now))
     who = options.controller.upper() if options.controller == "pbt" else options.controller
     return f"{who} moved the {name.replace('_', ' ')} from {before} to {after}"
 
@@ -203,20 +258,13 @@ def facts(history: History) -> list[tuple[str, str]]:
         shown.append(("an entry of a window", f"mean of {history.entry_episodes} episodes"))
     if told is not None and told.lag_mean is not None:
         shown.append(("age of rollouts, in optimiser steps", f"{told.lag_mean:.0f}, at most {told.lag_max}"))
-    if not history.is_search and history.moments:
-        shown.append(("surviving founders", f"{history.moments[-1].founders} of {history.population}"))
+    if not history.is_search and history.points:
+        shown.append(("surviving founders", f"{history.founders} of {history.population}"))
     if history.learners_lost:
         shown.append(("learners replaced", f"{len(history.learners_lost)}"))
     if history.actor_restarts:
         shown.append(("actor restarts", f"{history.actor_restarts}"))
     return shown
-
-
-def _notes(history: History) -> str:
-    lines = "".join(
-        f"<li>{escape(note)}</li>" for note in [*notes(history), *_typed(history), *history.remarks]
-    )
-    return f'<ul class="none">{lines}</ul>' if lines else ""
 
 
 def _typed(history: History) -> list[str]:
@@ -229,104 +277,80 @@ def _typed(history: History) -> list[str]:
     ]
 
 
-def _summary(history: History) -> str:
-    began = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(history.began))
-    trained = (
-        f"{short(history.frames)} {history.options.unit} of each in {duration(history.training_seconds)}"
-    )
-    end = (
-        f"ended: {history.ended}"
-        if history.ended
-        else "no end is recorded: the run is still training, or was killed"
-    )
-    return f"{trained}. Controller {history.options.controller}, seed {history.seed}; started {began}; {end}."
-
-
-def duration(seconds: float) -> str:
-    """Format a duration in its two largest units."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
-
-
 def _members(history: History) -> str:
-    states = {state["member"]: state | _young(history, state["member"]) for state in members(history)}
+    """Return the table of the members, best first, with the columns in which anything is known."""
+    states = {}
+    for state in members(history):
+        now = history.now.get(state["member"])
+        if now is not None and not now.complete and now.environments:  # the objective does not count yet
+            so_far = finite(now.early if now.objective is None else now.objective)
+            state["objective"] = None if so_far is None else f"~{so_far:.4g}"
+            state["environments"] = f"{now.ended} of {now.environments}"
+        states[state["member"]] = state
     for taken in history.decisions:
         if taken.change.stopped:
             states[taken.decision.member]["stopped"] = in_words(taken.decision.reason, taken.change)
     columns = ["member", "group", "final", "objective", "environments", "return", "length", "episodes"]
     columns += ["generation", "frames", "stopped", "founder", *map(value_column, history.varied)]
     known = {name for state in states.values() for name, cell in state.items() if cell not in (None, "")}
-    names = [name for name in columns if name in known or name == "objective"]
     heads = {"frames": history.options.unit, "episodes": "evaluations" if history.options.api else "episodes"}
-    head = "".join(
-        f"<th{' class=left' * (name in ('group', 'stopped'))}>{escape(heads.get(name, name))}</th>"
-        for name in names
-    )
-    body = [
-        f'<tr class="{_kind(history, m)}">'
-        + "".join(_cell(name, states[m].get(name)) for name in names)
-        + "</tr>"
+    rows = [
+        {
+            heads.get(name, name): short(cell) if name in heads and isinstance(cell, int) else cell
+            for name in columns
+            if name in known | {"objective"}
+            for cell in [moved.get(name, states[m].get(name))]
+        }
         for m in history.everyone
+        for moved in [_moves(history, m)]
     ]
-    return f'<div class="wide"><table class="numbers"><tr>{head}</tr>{"".join(body)}</table></div>'
+    kinds = ["control" if m in history.controls else "best" * (m == history.best) for m in history.everyone]
+    return table(rows, kinds) if rows else none("No member has started.")
 
 
-def _young(history: History, member: int) -> dict[str, str]:
-    """Return mean so far and ended environments while the objective does not count yet."""
-    now = history.now.get(member)
-    if now is None or now.complete or not now.environments:
-        return {"environments": ""}
-    so_far = finite(now.early if now.objective is None else now.objective)
-    marked = {} if so_far is None else {"objective": f"~{so_far:.4g}"}
-    return {"environments": f"{now.ended} of {now.environments}", **marked}
+def _moves(history: History, member: int) -> dict[str, str]:
+    """Return column -> `start → now` of a member's changed values."""
+    path = history.lineage.path(member)
+    pairs = ((n, path[0].values[n], path[-1].values[n]) for n in history.varied)
+    return {value_column(n): " → ".join(_meant(history, n, x) for x in (a, b)) for n, a, b in pairs if a != b}
 
 
-def _kind(history: History, member: int) -> str:
-    return "control" if member in history.controls else "best" if member == history.best else ""
+def _meant(history: History, name: str, number: float) -> str:
+    """Format a value, or return its meaning if it is a choice."""
+    shown = history.options.shown(name, number)
+    return shown if isinstance(shown, str) else value(shown)
 
 
-def _cell(name: str, shown: object) -> str:
-    if isinstance(shown, str) and name in ("group", "objective", "environments"):
-        return f'<td class="{"" if name == "group" else "number"}">{shown or "-"}</td>'
-    if isinstance(shown, str):
-        return f'<td class="text">{escape(shown)}</td>'
-    if shown is None:
-        return '<td class="number">-</td>'
-    assert isinstance(shown, int | float)
-    text = short(shown) if name in ("frames", "episodes") else f"{shown:.4g}"
-    return f'<td class="number">{text}</td>'
+def _text(cell: object) -> str:
+    return "-" if cell is None else f"{cell:.4g}" if isinstance(cell, float) else str(cell)
 
 
 def _decisions(history: History) -> str:
     changes = [t for t in history.decisions if t.change.decision not in ("continue", "evaluate")]
     if not changes:
         return none("No member was changed or stopped.")
-    lines = []
-    for taken in changes[-LAST_DECISIONS:][::-1]:
-        decision = taken.decision
-        donor = getattr(decision, "donor", None)
-        kind = taken.change.decision + (f" by {donor}" if donor is not None else "")
-        objective = "-" if taken.objective is None else f"{taken.objective:.4g}"
-        cells = (duration(taken.seconds), short(taken.frames), f"{decision.member}", kind, objective)
-        shown = "".join(f"<td>{escape(c)}</td>" for c in cells)
-        reason = escape(in_words(decision.reason, taken.change))
-        lines.append(f"<tr>{shown}<td class=text>{reason}</td></tr>")
+    rows = [
+        {
+            "time": clock(taken.seconds),
+            history.options.unit: short(taken.frames),
+            "member": taken.decision.member,
+            "decision": taken.change.decision
+            + (f" by {donor}" if (donor := taken.donor) is not None else ""),
+            "objective": taken.objective,
+            "reason": in_words(taken.decision.reason, taken.change),
+        }
+        for taken in changes[: -LAST_DECISIONS - 1 : -1]
+    ]
     counts = Counter("stopped" if t.change.stopped else "changed" for t in changes)
     title = " and ".join(f"{counted(n, 'time')} a member was {kind}" for kind, n in sorted(counts.items()))
-    left_out = len(changes) > LAST_DECISIONS
-    more = f"; the last {LAST_DECISIONS} are shown, all are in decisions.csv" if left_out else ""
-    head = f"<tr><th>time</th><th>{history.options.unit}</th>"
-    head += "<th>member</th><th>decision</th><th>objective</th><th>reason</th></tr>"
-    return (
-        f"<details><summary>{title}{more}</summary>"
-        f'<div class="wide"><table>{head}{"".join(lines)}</table></div></details>'
-    )
+    left_out = f"; the last {LAST_DECISIONS} are shown, all are in decisions.csv"
+    more = left_out if len(changes) > LAST_DECISIONS else ""
+    return f"<details><summary>{title}{more}</summary>{table(rows)}</details>"
 
 
 def _config(history: History) -> str:
-    versions = ", ".join(f"{name} {version}" for name, version in history.versions.items())
-    source = f"; source {history.git}" if history.git else ""
+    versions = ", ".join(f"{name} {version}" for name, version in history.start.versions.items())
+    source = f"; source {history.start.git}" if history.start.git else ""
     return (
         f'<p class="caption">{escape(versions + source)}</p><details><summary>config.json</summary>'
         f"<pre>{escape(json.dumps(history.config, indent=2))}</pre></details>"

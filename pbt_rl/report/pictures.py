@@ -32,8 +32,16 @@ PICTURES = (
         "Thin: objective of each member over its own frames, labelled with the member's number. Thick: the best member "
         "at each number of frames; for more than five members, the mean of the best fifth. The objective is the mean "
         "over the last episodes (the window) since the member's last change. It is drawn once every environment has "
-        "ended an episode. Violet: mean and range of the control group, if there is one.",
+        "ended an episode. Dotted: mean of the episodes that have ended until then. Violet: mean and range of the "
+        "control group, if there is one.",
         figures.objective,
+    ),
+    Picture(
+        "statistics",
+        "Reward terms and other statistics",
+        "The environment's own statistics of its episodes (episode_extra_stats) and metrics of callbacks, as in "
+        "TensorBoard: a line for each member, the best one in red.",
+        figures.statistics,
     ),
     Picture(
         "evaluations",
@@ -65,6 +73,14 @@ PICTURES = (
         figures.phases,
     ),
     Picture(
+        "learning",
+        "Losses and speed",
+        "Losses, entropy, KL divergence and gradient norm of each member, the best one in red; frames per second of "
+        "all members. TensorBoard has all other statistics.",
+        figures.learning,
+        more=True,
+    ),
+    Picture(
         "importance",
         "Importance of each value",
         "Impurity importances of a random forest: of many with random settings, the one that best predicts held-out "
@@ -77,7 +93,7 @@ PICTURES = (
 )
 
 
-NOT_MEANT = frozenset({figures.NO_EVALUATIONS, figures.NO_PHASES})
+NOT_MEANT = frozenset({figures.NO_EVALUATIONS, figures.NO_PHASES, figures.NO_STATISTICS})
 """Reasons for a missing figure that only reflect the kind of the run; they are not reported."""
 
 

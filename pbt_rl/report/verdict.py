@@ -1,11 +1,10 @@
-"""First box of a report (population versus control group), and notes about the run's comparisons."""
+"""Facts of a report: population against control group, and the noise of the run's comparisons."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from html import escape
 from math import comb
 from statistics import fmean
 
@@ -19,59 +18,36 @@ ENOUGH_REPLACEMENTS = 4
 """With fewer replacements, the share within the noise is meaningless."""
 
 
-def control_box(history: History) -> str:
-    """Return the HTML that compares population and controls; empty for a run without controls."""
+def control_facts(history: History) -> list[tuple[str, object]]:
+    """Return (name, value) pairs that compare population and controls; empty for a run without controls."""
     if not history.controls:
-        return ""
+        return []
     own, others = scores(history)
     if not own or not others:
-        text = "Not every group has a score yet, so they cannot be compared."
-        return f'<div class="box"><h2>Population and control group</h2><p>{text}</p></div>'
-    starts = history.population
+        return [("scores", "not known yet for both groups")]
     halves = _halves(history, own.keys() | others.keys())
-    best = _picked([own, own] if halves is None else [{m: h[m] for m in own} for h in halves], len(own))
-    left_alone = _picked(
-        [others, others] if halves is None else [{m: h[m] for m in others} for h in halves], starts
+    both = [own | others] * 2 if halves is None else halves
+    starts = history.population
+    best, alone = (
+        _picked([{m: half[m] for m in group} for half in both], number)
+        for group, number in ((own, len(own)), (others, starts))
     )
-    fewer = starts > len(others)
-    low = (
-        f" (too low: {counted(len(others), 'control')} cannot show the best of {starts} samples)"
-        if fewer
-        else ""
-    )
-    how = (
-        "one half of them selects a member, the other half scores it"
-        if halves is not None
-        else "the same episodes select a member and score it, so the best of each group is biased upwards"
-    )
-    judged = (
-        f"final evaluation, {max(history.final.episodes.values())} evaluation episodes of each member; {how}"
-        if history.final is not None
-        else "windows of training episodes, as there was no final evaluation: the best of them is biased upwards"
-    )
-    rows = [
-        ("best of the population", f"{best:.4g}"),
-        (f"best of {counted(starts, 'control')}, expected{low}", f"{left_alone:.4g}"),
-        ("mean of the population's members", f"{fmean(own.values()):.4g}"),
-        ("mean of the controls", f"{fmean(others.values()):.4g}"),
+    judged = "windows of training episodes: the best of them is biased upwards"
+    if history.final is not None:
+        split = "one half selects a member, the other scores it"
+        how = "the same select a member and score it" if halves is None else split
+        judged = f"{max(history.final.episodes.values())} evaluation episodes of each member; {how}"
+    low = " (too low)" if len(others) < starts else ""
+    return [
+        ("best of the population", best),
+        (f"best of {counted(starts, 'control')}, expected{low}", alone),
+        ("difference", f"{best - alone:+.4g}"),
+        ("mean of the population's members", fmean(own.values())),
+        ("mean of the controls", fmean(others.values())),
         ("frames of each member of the population, mean", short(_frames(history, control=False))),
         ("frames of each control, mean", short(_frames(history, control=True))),
+        ("scores", judged),
     ]
-    body = "".join(f"<tr><td>{escape(k)}</td><td class=number>{escape(v)}</td></tr>" for k, v in rows)
-    gap = best - left_alone
-    said = "as much as" if gap == 0 else f"{abs(gap):.4g} {'more' if gap > 0 else 'less'} than"
-    alone = (
-        f"{starts} untuned members, which {counted(len(others), 'control')} estimate too low"
-        if fewer
-        else "the same number of untuned members"
-    )
-    return (
-        '<div class="box"><h2>Population and control group</h2>'
-        f"<p>The best of the population scored {said} the best of {alone}.</p>"
-        f'<table>{body}</table><p class="caption">Scores: {escape(judged)}. One run shows the result for one seed. '
-        "It cannot show whether the method helps on this task: for that, the gap must hold over several seeds. "
-        "<code>pbt-rl prove</code> trains several seeds and tests the gap.</p></div>"
-    )
 
 
 def expected_best(scores: Sequence[float], k: int, picks: Sequence[float] | None = None) -> float:
@@ -128,22 +104,22 @@ def _frames(history: History, *, control: bool) -> float:
 
 
 def notes(history: History) -> list[str]:
-    """Return advice on the options of a PBT run, from the noise of its comparisons; empty if there is none."""
-    noise = history.noise
+    """Return the noise of a PBT run's comparisons, with the options to change; empty without a comparison."""
+    noise, options = history.noise, history.options
     if noise is None or history.is_search or not noise.comparisons:
         return []
-    in_python = history.options.api is not None
-    unit = "seconds" if history.options.pbt.ready == "timed" else "frames"
-    period = "period=" if in_python else f"--pbt.period-{unit}"
-    shorter = period if in_python else f"{period}, --pbt.start-{unit}"
-    said = [said_of_luck(noise, period, in_python=in_python)] if noise.replacements else []
-    why = ""
+    unit = "seconds" if options.pbt.ready == "timed" else "frames"
+    period = "period=" if options.api is not None else f"--pbt.period-{unit}"
+    start = "" if options.api is not None else f", --pbt.start-{unit}"
+    lines = [said_of_luck(noise, period, in_python=options.api is not None)] if noise.replacements else []
+    made = counted(noise.comparisons, "comparison")
     if noise.comparisons < FEW_COMPARISONS:
-        why = f"too few for a schedule to form: shorter periods ({shorter}) make 20 to 50"
+        lines.append(
+            f"{made}: too few for a schedule to form. Shorter periods ({period}{start}) make 20 to 50."
+        )
     elif noise.comparisons > MANY_COMPARISONS and 2 * noise.within > noise.replacements > 0:
-        why = f"many, and most replacements were within the noise: longer periods ({period}) compare more reliably"
-    held = counted(noise.comparisons, "comparison was", "comparisons were")
-    return [*said, f"{held} made, {why}."] if why else said
+        lines.append(f"{made}: longer periods ({period}) compare more reliably.")
+    return lines
 
 
 def mostly_luck(noise: Noise) -> bool:
@@ -156,19 +132,11 @@ def said_of_luck(noise: Noise, period: str, *, in_python: bool) -> str:
 
     period: name of the option. in_python: for a `tune.run` run, whose options are arguments.
     """
-    if not noise.within:
-        beyond = f"beyond the noise of their windows (Welch's test, p < {LEVEL:g})"
-        return f"All replacements ({noise.replacements}) were {beyond}."
-    said = (
-        f"{noise.within} of {counted(noise.replacements, 'replacement')} {'was' if noise.within == 1 else 'were'} "
-        f"within the noise of their windows (Welch's test, p >= {LEVEL:g})"
+    made = counted(noise.replacements, "replacement")
+    found = f"{made}, {noise.within} of them within the noise of the windows (Welch's test, p >= {LEVEL:g})."
+    if not mostly_luck(noise):
+        return found
+    rules = (
+        ", --pbt.exploit t-test or --pbt.replace-gap-absolute (a share of scores near 0 is too small a gap)"
     )
-    if mostly_luck(noise):
-        fewer = (
-            f"Longer periods ({period}) make"
-            if in_python
-            else f"Longer periods ({period}), --pbt.exploit t-test or a gap in the objective's unit "
-            "(--pbt.replace-gap-absolute; a share of scores near 0 is too small a gap) make"
-        )
-        said += f": most of them may be due to chance. {fewer} fewer"
-    return said + "."
+    return f"{found} Most of them may be due to chance: longer periods ({period}){rules * (not in_python)} make fewer."

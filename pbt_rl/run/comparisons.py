@@ -94,7 +94,7 @@ class Comparisons:
         self.replacement_times = deque[float](maxlen=REPLACEMENT_TIMES)
         """Milliseconds of each recent replacement at its learner."""
         self._reported: list[int] = []
-        """Packs of the reports since the last look."""
+        """Packs of the reports since the last comparison."""
         self._next_look = 0.0
 
     def note_first_slots(self, packs: Collection[int]) -> None:
@@ -138,17 +138,31 @@ class Comparisons:
         assert self._fleet is not None
         self._fleet.send(pack, message)
 
-    def observe(self) -> bool:
-        """Report the population to the controller and start its decisions. Return True if there were any."""
+    def compare(self, pack: int | None = None) -> Sequence[Decision]:
+        """Report the population to the controller; record and return its decisions. None while some are not applied.
+
+        pack: learner that has just reported.
+        """
+        self._reported += [] if pack is None else [pack]
+        if self.dispatch.busy:
+            self._reported = []
+            return ()
         report = self._population.report(self._seconds())
         decisions = self._controller.observe(report)
         if decisions:
             self._recorder.decided(report, decisions)
+        return decisions
+
+    def exchange(self, decisions: Sequence[Decision]) -> None:
+        """Send decisions to the learners, then reassign slots."""
+        if decisions:
             self.enact(decisions)
             if self.matchups is not None:
                 self.matchups.due = True
         self.change_slots()
-        return bool(decisions)
+        reported, self._reported = self._reported, []
+        for pack in reported:
+            self.slots.note_report(pack)
 
     def enact(self, decisions: Sequence[Decision]) -> None:
         """Start to apply recorded decisions."""
@@ -171,21 +185,17 @@ class Comparisons:
         self.look()
 
     def look(self) -> None:
-        """Compare after the reports since the last look, if it is due and no decision is pending.
+        """Compare after the reports since the last comparison, if it is due and no decision is pending.
 
         Looks are limited because each one reads all members: with 1,000 members one per report is too slow.
         """
         if not self._reported or time.monotonic() < self._next_look:
             return
-        reported, self._reported = self._reported, []
-        if self.dispatch.busy:
-            return
         began = time.thread_time()
-        decided = self.observe()
-        for pack in reported:
-            self.slots.note_report(pack)
+        decisions = self.compare()
+        self.exchange(decisions)
         took = time.thread_time() - began
-        if took > LONG_LOOK_SECONDS and not (decided or self._at_once):
+        if took > LONG_LOOK_SECONDS and not (decisions or self._at_once):
             self._next_look = time.monotonic() + min(LOOK_GAP * took, MOST_LOOK_GAP_SECONDS)
 
     def note_applied(self, ack: Acknowledgement) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pbt_rl.controllers.hypers import SHAPING, Values, with_shaping
+from pbt_rl.display.terminal import age
 from pbt_rl.errors import ConfigError
 from pbt_rl.learner.continuation import vector_env_rows
 from pbt_rl.plan import Plan
@@ -68,16 +69,9 @@ class Continued:
 
     def found(self) -> str:
         """Describe the checkpoint."""
-        members, age = self.checkpoint.members(), time.time() - self.checkpoint.manifest.time
+        members, seconds = self.checkpoint.members(), time.time() - self.checkpoint.manifest.time
         generations = [m.generation for m in members]
         return (
             f"resuming {self.checkpoint.path}: {len(members)} members with at least {self.checkpoint.frames:,} frames, "
-            f"generations {min(generations)} to {max(generations)}, saved {_ago(age)} ago"
+            f"generations {min(generations)} to {max(generations)}, saved {age(seconds)} ago"
         )
-
-
-def _ago(seconds: float) -> str:
-    for unit, size in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{max(seconds, 0):.0f} s"

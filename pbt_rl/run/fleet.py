@@ -1,6 +1,6 @@
 """Fleet: all processes of a run, and the anonymous memory between them.
 
-It starts processes, detects their end, replaces them, and forwards messages. In serial mode `run.inline` runs the same
+It starts processes, detects their end, replaces them, and forwards messages. In serial mode `run.serial` runs the same
 setups in the supervisor's process.
 """
 

@@ -1,15 +1,63 @@
-"""Checks of the machine's limits: open files and memory."""
+"""Limits of the machine: open files, and the estimated memory of a run on host and devices.
+
+The estimate is computed from the shapes of arrays. The large parts are exact: rollouts, copies of weights, mailboxes.
+Constants for interpreters and emulators are measured. Custom environments are counted as small.
+"""
 
 from __future__ import annotations
 
+import math
 import resource
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import torch
+
+from pbt_rl.algos.encoders import compute_by_products
+from pbt_rl.algos.models import PolicyNet
+from pbt_rl.algos.rollout import FIELDS
+from pbt_rl.config import Config
+from pbt_rl.envs.base import EnvSpec, step_array_specs
 from pbt_rl.errors import ConfigError
-from pbt_rl.plan import Plan
-from pbt_rl.run.memory_check import check_memory
+from pbt_rl.learner.build import blank_inputs, build_net, compute_dtype, obs_layouts, one_thread, packings_of
+from pbt_rl.plan import PackPlan, Plan
+from pbt_rl.plan.machine import CGROUPS, OWN_CGROUPS, cgroups_around, number_in
 from pbt_rl.run.resolved import ResolvedRun
 
+MEMORY_INFO = Path("/proc/meminfo")
+MIB, GIB = 2**20, 2**30
+LEARNER_BYTES = 330 * MIB
+"""Learner with an empty pack: interpreter, torch, compiled kernels (proportional set size)."""
+SUPERVISOR_BYTES = 240 * MIB
+EVALUATION_BYTES = 360 * MIB
+"""Evaluation process with a few small environments."""
+CUDA_BYTES = 700 * MIB
+"""Device memory of the CUDA context and the library workspaces of three threads."""
+REMEDY = (
+    "use fewer environments (--envs-per-vector-env), time slices (--slots), a smaller --learner.batch, or fewer "
+    "--num-policies"
+)
+ACTOR_BYTES = 45 * 2**20
+"""Actor without environments."""
+ENVIRONMENT_BYTES: Mapping[str, int] = {"atari": 840 * 1024}
+"""Per environment of a family. Measured; large families only."""
+OPTIMIZER_VECTORS = 3
+"""Temporary vectors of parameter length in an optimiser step on a device that is not one fused kernel (algos/optim.py).
+Counted on the tests' device."""
+ROUND_BYTES = 32
+"""Per row: three sums, temporaries, stages."""
+GIVEN_BYTES = 10
+"""Per row: reward, objective, two end flags."""
+SMALL_ENVIRONMENT_BYTES = 4096
+"""Per environment of any other family: the size of CartPole. Large custom environments are underestimated."""
+NEARLY_ALL = 0.9
+"""Share of the available memory above which a run gets a warning."""
+MANY_ROWS = 4096
+"""Rows of each member from which the memory of a row is computed."""
 COMFORTABLE = 1 << 16
 """Upper limit of open files, because some programs loop over all numbers up to the limit."""
 RESERVE = 64
@@ -20,6 +68,14 @@ SEGMENTS = 16
 """Maximum segments of the state pool, each twice as large as the one before."""
 PER_CHILD = 3
 """Descriptors per process: socket, connection to the keeper, pidfd."""
+HOST = "host"
+"""Place of all memory that is not on a GPU."""
+
+
+def check_start(resolved: ResolvedRun) -> None:
+    """Raise the limit of open files, and check memory. Raises ConfigError if this machine is too small."""
+    allow_open_files(descriptors_needed(resolved.plan, resolved.config.members, resolved.spec.agents))
+    check_memory(resolved)
 
 
 def descriptors_needed(plan: Plan, members: int, agents: int) -> int:
@@ -48,7 +104,267 @@ def allow_open_files(needed: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
 
 
-def check_start(resolved: ResolvedRun) -> None:
-    """Raise the limit of open files, and check memory. Raises ConfigError if this machine is too small."""
-    allow_open_files(descriptors_needed(resolved.plan, resolved.config.members, resolved.spec.agents))
-    check_memory(resolved)
+@dataclass(frozen=True)
+class Estimate:
+    """Memory of a run in bytes, per place: HOST or the name of a GPU."""
+
+    packs: tuple[PackBytes, ...]
+    needed: Mapping[str, int]
+    certain: Mapping[str, int]
+    """Part of it that is always allocated."""
+
+
+def memory_notes(resolved: ResolvedRun) -> list[str]:
+    """Return warnings, with remedies, if a run is estimated to exceed the available memory."""
+    found, notes = estimate(resolved), []
+    for place, size in found.needed.items():
+        on_host = place == HOST
+        there = host_memory().available if on_host else _device_bytes(place)
+        if size > NEARLY_ALL * there:
+            where = (
+                f"memory, and {_gib(there)} are available"
+                if on_host
+                else f"memory on {place}, which has {_gib(there)}"
+            )
+            notes.append(f"warning: this run needs about {_gib(size)} of {where} ({_parts(found)}): {REMEDY}")
+    return notes
+
+
+def check_memory(resolved: ResolvedRun) -> None:
+    """Raise ConfigError if the certain allocations exceed the memory of the machine or a GPU."""
+    found = estimate(resolved)
+    for place, size in found.certain.items():
+        there = host_memory().total if place == HOST else _device_bytes(place)
+        if size > there:
+            where = "into memory" if place == HOST else f"on {place}"
+            needs = f"it needs at least {_gib(size)} of {_gib(there)}"
+            raise ConfigError(f"this run cannot fit {where}: {needs} ({_parts(found)}): {REMEDY}")
+
+
+def describe_rows(resolved: ResolvedRun) -> list[str]:
+    """Describe the memory of a row of a device simulator, and the rows that fit; nothing for other environments."""
+    if not resolved.spec.resident:
+        return []
+    plan = resolved.plan.packs[0]
+    # With many rows, because small updates of several policies are computed together.
+    few, many = (replace(plan, envs_per_policy=n * MANY_ROWS) for n in (1, 2))
+    size, size_of_many = (pack_bytes(resolved.config, resolved.spec, one).total for one in (few, many))
+    of_row = (size_of_many - size) / few.rows
+    there = host_memory().available if plan.device == "cpu" else _device_bytes(plan.device)
+    fits = (NEARLY_ALL * there - (size - of_row * few.rows)) / of_row / plan.slots
+    number = (
+        f"; at most about {fits:,.0f} rows of each member fit into {_gib(there)}"
+        if 0 < fits < math.inf
+        else ""
+    )
+    steps = resolved.config.learner.rollout
+    taken = f"a row takes at least {of_row / 1024:,.1f} KiB for {steps} steps and their update"
+    return [f"{taken}, besides the simulator's own state{number}"]
+
+
+def _device_bytes(device: str) -> float:
+    """Return the bytes of a GPU; infinite if the plan is for another machine."""
+    if not torch.cuda.is_available():
+        return math.inf
+    return float(torch.cuda.get_device_properties(torch.device(device)).total_memory)
+
+
+def _gib(size: float) -> str:
+    return f"{size / GIB:,.1f} GiB"
+
+
+def _parts(needed: Estimate) -> str:
+    """Format the parts, largest first."""
+    parts = {
+        "rollouts": sum(p.rollouts for p in needed.packs),
+        "replay": sum(p.replay for p in needed.packs),
+        "weights and moments": sum(p.weights + p.parked for p in needed.packs),
+        "updates": sum(p.update for p in needed.packs),
+        "actors and their environments": sum(p.actors + p.environments + p.mailboxes for p in needed.packs),
+    }
+    return ", ".join(
+        f"{name} {_gib(size)}" for name, size in sorted(parts.items(), key=lambda part: -part[1]) if size
+    )
+
+
+def estimate(resolved: ResolvedRun) -> Estimate:
+    """Estimate the memory of a run."""
+    plans = resolved.plan.packs
+    packs = tuple(pack_bytes(resolved.config, resolved.spec, plan) for plan in plans)
+    plays = bool(resolved.config.evaluate_every_frames)
+    needed, certain = Counter({HOST: SUPERVISOR_BYTES + EVALUATION_BYTES * plays}), Counter({HOST: 0})
+    for plan, pack in zip(plans, packs, strict=True):
+        place = HOST if plan.device == "cpu" else plan.device
+        shared, kept = pack.parked + pack.mailboxes, pack.rollouts + pack.replay + pack.weights
+        certain[HOST] += shared
+        certain[place] += kept
+        needed[HOST] += LEARNER_BYTES + shared + pack.actors + pack.environments
+        needed[place] += kept + pack.update + CUDA_BYTES * (place != HOST)
+    return Estimate(packs, needed, certain)
+
+
+@dataclass(frozen=True)
+class HostMemory:
+    """Memory of the host, or of the cgroup that limits this process, in bytes."""
+
+    total: int
+    available: int
+    """Free, or used by caches that the kernel can drop."""
+
+
+def host_memory(info: Path = MEMORY_INFO, own: Path = OWN_CGROUPS, cgroups: Path = CGROUPS) -> HostMemory:
+    """Return the memory of the machine, limited by all enclosing cgroups (v2 and v1)."""
+    fields = dict(line.split(":", 1) for line in info.read_text().splitlines())
+    total, available = (int(fields[name].split()[0]) * 1024 for name in ("MemTotal", "MemAvailable"))
+    for folder in cgroups_around("memory", own, cgroups):
+        for limit_file, usage_file, cache in (
+            ("memory.max", "memory.current", "inactive_file"),
+            ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+        ):
+            limit, usage = number_in(folder / limit_file), number_in(folder / usage_file)
+            if limit >= 0 and usage >= 0:
+                total = min(total, limit)
+                available = min(available, limit - usage + _cached(folder / "memory.stat", cache))
+    return HostMemory(total, max(0, available))
+
+
+def _cached(stat: Path, name: str) -> int:
+    try:
+        return int(dict(line.split() for line in stat.read_text().splitlines()).get(name, 0))
+    except OSError:
+        return 0
+
+
+@dataclass(frozen=True)
+class PackBytes:
+    """Memory of one learner and its actors, in bytes."""
+
+    rollouts: int
+    replay: int
+    """0 for an algorithm without one."""
+    weights: int
+    """All copies, gradients and moments of the policies in slots."""
+    update: int
+    """Temporary memory of one optimiser step: its samples and the activations for the backward pass."""
+    parked: int
+    """States of members without a slot at the start."""
+    mailboxes: int
+    environments: int
+    """Estimate from ENVIRONMENT_BYTES and SMALL_ENVIRONMENT_BYTES."""
+    actors: int
+    """Actors without their environments."""
+
+    @property
+    def total(self) -> int:
+        """Sum of the parts."""
+        return sum(getattr(self, part.name) for part in fields(self))
+
+
+@one_thread()
+def pack_bytes(config: Config, spec: EnvSpec, plan: PackPlan) -> PackBytes:
+    """Compute the allocations of the learner and actors of a pack."""
+    net = build_net(spec, config.model, config.algorithm)
+    dtype = compute_dtype(config.learner.precision, torch.device(plan.device), spec)
+    numbers = sum(p.numel() for p in net.parameters())
+    state = 4 * numbers * (1 + len(config.algorithm.optimizer.moments))
+    # Besides the state: weights for inference and, in a smaller dtype, working weights; gradients in both dtypes.
+    smaller = dtype.itemsize * numbers if dtype != torch.float32 else 0
+    copies = 4 * numbers if not smaller else 2 * smaller
+    on_device = plan.device != "cpu"
+    if on_device and config.mode == "async":  # published weights in flight to inference (algos/weights.py)
+        copies += 2 * dtype.itemsize * numbers
+    ways = packings_of(config, spec, plan)
+    together = 1 if ways == ("loop",) else plan.slots
+    if "bmm" in ways:
+        compute_by_products(net)
+    layouts, components, auxiliary = obs_layouts(spec), spec.action.components, config.algorithm.auxiliary
+    replay = (
+        0
+        if auxiliary is None
+        else auxiliary.replay.device_bytes(
+            layouts, plan.vector_envs, plan.slots, plan.envs_per_policy, components
+        )
+    )
+    steps = [(np.dtype(array.dtype), array.shape) for array in step_array_specs(spec).values()]
+    # Inference batches captured as CUDA graphs use one more rollout, which belongs to no vector env.
+    rollouts = rollouts_of(config, plan) + (on_device and not spec.resident)
+    family = config.env.partition("/")[0]
+    return PackBytes(
+        rollouts=rollouts * _rollout_bytes(spec, config.learner.rollout, plan.rows, net.state_size)
+        + spec.resident * plan.rows * _episode_bytes(spec, config.learner.rollout, net.state_size, on_device)
+        + plan.vector_envs
+        * plan.rows
+        * _size(layout.stored for layout in layouts.values() if layout.stack > 1),
+        replay=replay,
+        weights=plan.slots * (state + copies) + together * (4 * numbers + smaller),
+        update=together * _update_bytes(config, spec, plan, net, dtype)
+        + on_device * OPTIMIZER_VECTORS * together * 4 * numbers,
+        parked=(len(plan.members) - plan.slots) * state,
+        mailboxes=plan.vector_envs * plan.rows * (_size(steps) + 4 * components),
+        environments=plan.environments
+        // spec.agents
+        * ENVIRONMENT_BYTES.get(family, SMALL_ENVIRONMENT_BYTES),
+        actors=plan.actors * ACTOR_BYTES,
+    )
+
+
+def rollouts_of(config: Config, plan: PackPlan) -> int:
+    """Return the number of rollout buffers of a learner."""
+    return max(plan.vector_envs, 1) + (2 * plan.vector_envs_per_batch if config.mode == "async" else 0)
+
+
+def _rollout_bytes(spec: EnvSpec, steps: int, rows: int, state_size: int) -> int:
+    sizes = {"action": spec.action.components, "state": state_size}
+    total = rows * sum(
+        (layout.history + steps + 1) * layout.kept[0].itemsize * math.prod(layout.kept[1])
+        for layout in obs_layouts(spec).values()
+    )
+    for field in FIELDS.values():
+        width = 1 if field.dtype == "bool" else 4
+        total += width * math.prod(field.shape(steps, rows, sizes))
+    last_state = 0 if spec.resident else 4 * rows * state_size
+    return total + last_state
+
+
+def _episode_bytes(spec: EnvSpec, steps: int, state_size: int, recorded: bool) -> int:
+    """Return the bytes of a row of a device simulator besides its rollout.
+
+    These are the values after time limits, the last observation and state before one, and the sums of the episode.
+    recorded: inference batches are captured as CUDA graphs, which need static inputs.
+    """
+    last = _size(layout.kept for layout in obs_layouts(spec).values())
+    given = recorded * (2 * last + GIVEN_BYTES)
+    return 4 * steps + last + 4 * state_size + 8 + ROUND_BYTES + given
+
+
+def _size(arrays: Iterable[tuple[torch.dtype | np.dtype[Any], tuple[int, ...]]]) -> int:
+    """Return the bytes of arrays of these dtypes and shapes."""
+    return sum(dtype.itemsize * math.prod(shape) for dtype, shape in arrays)
+
+
+def _update_bytes(config: Config, spec: EnvSpec, plan: PackPlan, net: PolicyNet, dtype: torch.dtype) -> int:
+    """Return the bytes of one optimiser step of a policy: observations of batch and minibatch, activations."""
+    batch = plan.batch_rows * config.learner.rollout
+    parts = 1 if config.algorithm.learns_per_vector_env else config.learner.minibatches
+    stored = _size(layout.stored for layout in obs_layouts(spec).values())
+    kept = _kept_for_backward(spec, net, dtype)
+    copies = 2 if parts > 1 else 1
+    auxiliary = config.algorithm.auxiliary
+    replayed = 0 if auxiliary is None else auxiliary.replay.drawn_steps(batch)
+    return batch * (stored * copies + (stored + kept) // parts) + replayed * (stored + kept)
+
+
+def _kept_for_backward(spec: EnvSpec, net: PolicyNet, dtype: torch.dtype) -> int:
+    """Measure the bytes per sample that autograd keeps in a forward pass."""
+    weights = {p.data_ptr() for p in net.parameters()}
+    kept: dict[int, int] = {}
+
+    def keep(x: torch.Tensor) -> torch.Tensor:
+        if x.data_ptr() not in weights:
+            kept[x.data_ptr()] = x.numel() * (dtype.itemsize if x.is_floating_point() else x.element_size())
+        return x
+
+    samples = 2
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+        net(*blank_inputs(spec, net.state_size, samples))
+    return sum(kept.values()) // samples

@@ -21,7 +21,7 @@ from pbt_rl.display.terminal import Terminal, evaluation_text, next_commands, pr
 from pbt_rl.display.trackers import outlets
 from pbt_rl.display.view import Evaluation, Remarks, RunView
 from pbt_rl.errors import ConfigError
-from pbt_rl.options.declare import walk
+from pbt_rl.options.declare import table
 from pbt_rl.options.values import displayed
 from pbt_rl.play.games.run import recorded_late
 from pbt_rl.population.population import Population
@@ -34,7 +34,7 @@ from pbt_rl.run.callbacks import Callbacks
 from pbt_rl.run.continued import Continued
 from pbt_rl.run.fleet import ActorFailed, LearnerLost
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.run.shown import compares, describe_plan, tuned_table
+from pbt_rl.run.shown import compares, describe_plan
 from pbt_rl.run.views import WaitingComparison, verdict
 from pbt_rl.run.warm_start import WarmStart
 
@@ -120,28 +120,33 @@ class Recorder:
         for line in self._terminal.heading:
             if line.startswith("warning:"):
                 self._keep(line)
-        if continued is None and first is not None:
+        if continued is not None:
+            self._note_resume(continued)
+        elif first is not None:
             self.write("init", **first.record())
             for line in first.described():
                 self.note(line)
-        if continued is not None:
-            anew = not continued.vector_envs(self._resolved.plan)
-            self.note(f"{continued.found()}{'; environments start new episodes' if anew else ''}")
-            given, tuned = continued.given(self._resolved.spec.shaping), tuned_table(self._resolved)
-            self.write(
-                "resume", config=to_json(config), changed=continued.changed, new_episodes=anew, values=given
-            )
-            declared = {name: metadata for name, metadata, _ in walk(config)}
-            for option, (before, now) in continued.changed.items():
-                if option != "shaping":
-                    was = "not given" if before is None else displayed(declared[option], before)
-                    self.note(f"--{option} is now {displayed(declared[option], now)} (before: {was})")
-            for name, value in given.items():
-                goes_on = tuned[name].tuned and compares(config)
-                more = "; PBT tunes it from there (--pbt.tune)" * goes_on
-                self.note(f"{name} is now {value:g} for each member{more}")
         for evaluation in late:
             self.evaluated(evaluation, again=True)
+
+    def _note_resume(self, continued: Continued) -> None:
+        """Record the resume, with the options and values that it changes."""
+        config, given = self._resolved.config, continued.given(self._resolved.spec.shaping)
+        anew = not continued.vector_envs(self._resolved.plan)
+        self.note(f"{continued.found()}{'; environments start new episodes' if anew else ''}")
+        self.write(
+            "resume", config=to_json(config), changed=continued.changed, new_episodes=anew, values=given
+        )
+        known = table(config)
+        for option, (before, now) in continued.changed.items():
+            if option != "shaping":
+                metadata = known[option].metadata
+                was = "not given" if before is None else displayed(metadata, before)
+                self.note(f"--{option} is now {displayed(metadata, now)} (before: {was})")
+        for name, value in given.items():
+            goes_on = self._resolved.tuned[name].tuned and compares(config)
+            more = "; PBT tunes it from there (--pbt.tune)" * goes_on
+            self.note(f"{name} is now {value:g} for each member{more}")
 
     def positions(self) -> dict[str, Any]:
         """Return the state of the record as JSON types, for a continued run.
@@ -342,27 +347,27 @@ class Recorder:
         self.write("end", ended=ended)
         self._journal.close()
         self._open = False
-        over = replace(view, seconds_left=None, comparison_in_seconds=None)
-        if view.frames or ended != "failed":
-            print_leaderboard(over, plain=self._terminal.plain)
-        said, uncompared = "", ""
-        if view.frames:
-            with suppress(ConfigError):  # a full disk may have truncated the journal
-                said, uncompared = verdict(self._resolved, over, self._folder.path)
-            self.note(said)
-        commands = next_commands(
-            self._folder.path, self._resolved.config, ended, trained=view.frames > 0, saved=self._saved
-        )
-        for line in commands:
-            self.note(line)
-        if uncompared:
-            self.note(uncompared)
+        self._print_result(replace(view, seconds_left=None, comparison_in_seconds=None), ended)
         self._trackers.update(view)
         self._tensorboard.update(view)
         self._tensorboard.close(patient=patient)
         self._trackers.finish(
             ended, patient=patient()
         )  # last, because a tracker may read TensorBoard's files
+
+    def _print_result(self, view: RunView, ended: str) -> None:
+        """Print the leaderboard, the result in a sentence, and the next commands."""
+        if view.frames or ended != "failed":
+            print_leaderboard(view, plain=self._terminal.plain)
+        said, uncompared = "", ""
+        if view.frames:
+            with suppress(ConfigError):  # a full disk may have truncated the journal
+                said, uncompared = verdict(self._resolved, view, self._folder.path)
+        commands = next_commands(
+            self._folder.path, self._resolved.config, ended, trained=view.frames > 0, saved=self._saved
+        )
+        for line in filter(None, (said, *commands, uncompared)):
+            self.note(line)
 
 
 def fields_of(ack: Acknowledgement) -> dict[str, Any]:

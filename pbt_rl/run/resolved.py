@@ -118,6 +118,11 @@ class ResolvedRun:
         check_network(config, spec, [pack.device for pack in plan.packs])
         return cls(config, options, spec, plan, value_table(config, spec.shaping))
 
+    @property
+    def tuned(self) -> dict[str, HyperSpec]:
+        """The table with the values that --pbt.tune and --pbt.prior select. Raises ConfigError."""
+        return chosen(self.table, self.config.pbt.tune, self.config.pbt.prior)
+
     def controller(self) -> Controller:
         """Build the controller of this run, unused."""
         return build_controller(self.config, self.table, self.config.seed)

@@ -25,7 +25,8 @@ from pbt_rl.controllers.decisions import Controller
 from pbt_rl.controllers.records import Whole, converted
 from pbt_rl.controllers.state import decoded, encoded, restore_state, save_state
 from pbt_rl.errors import ConfigError
-from pbt_rl.options.declare import walk
+from pbt_rl.options.declare import table, values_of
+from pbt_rl.options.values import displayed
 from pbt_rl.population.population import Population
 from pbt_rl.record.checkpoints import PARTIAL, STATE, Checkpoints
 from pbt_rl.record.folder import RunFolder, config_from_json
@@ -111,11 +112,11 @@ def fitting_state(folder: RunFolder) -> Iterator[None]:
 def changes_of(before: Config, now: Config, folder: RunFolder) -> Changed:
     """Return the changed options. Raises ConfigError if one of them may not change."""
     differing = _differing(before, now)
-    metadata = {name: declared for name, declared, _ in walk(now)}
+    known = table(now)
     fixed = [
-        f"--{name}: {_text(old)} there, {_text(new)} now"
+        f"--{name}: {displayed(known[name].metadata, old)} there, {displayed(known[name].metadata, new)} now"
         for name, (old, new) in differing.items()
-        if "may_change" not in metadata[name]
+        if "may_change" not in known[name].metadata
     ]
     if fixed:
         raise ConfigError(
@@ -127,13 +128,12 @@ def changes_of(before: Config, now: Config, folder: RunFolder) -> Changed:
 
 
 def _differing(before: Config, now: Config) -> Changed:
-    there = {name: value for name, _, value in walk(before)}
-    changes = {name: (there.get(name), new) for name, _, new in walk(now) if name not in OF_THE_COMMAND}
-    return {name: (old, new) for name, (old, new) in changes.items() if old != new}
-
-
-def _text(value: Any) -> str:
-    return (" ".join(map(str, value)) or "none") if isinstance(value, tuple) else str(value)
+    there, here = values_of(before), values_of(now)
+    return {
+        name: (there.get(name), new)
+        for name, new in here.items()
+        if name not in OF_THE_COMMAND and there.get(name) != new
+    }
 
 
 # -- the state of a run --------------------------------------------------------------------------------------

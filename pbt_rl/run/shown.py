@@ -12,10 +12,10 @@ from typing import Any
 
 from pbt_rl.algos.encoders import CNNS, is_grid, is_image, is_text
 from pbt_rl.config import Config, LearnerConfig
-from pbt_rl.config.budget import in_frames
+from pbt_rl.config.budget import FOLLOW_HOURS, in_frames
 from pbt_rl.controllers.hypers import OFF, HyperSpec, Values
 from pbt_rl.controllers.lookup import controller_entry
-from pbt_rl.controllers.tuning import chosen
+from pbt_rl.display.ranking import in_time
 from pbt_rl.display.terminal import counted
 from pbt_rl.envs.base import ACTION_MASK, LAST, EnvSpec
 from pbt_rl.envs.lookup import FAMILIES, SHORT_NAMES, backend_of
@@ -26,22 +26,25 @@ from pbt_rl.plan import PackPlan
 from pbt_rl.population.matchups import run_matchups as matchups
 from pbt_rl.registry import CONTROLLERS, READY_RULES, RULES
 from pbt_rl.run import control
-from pbt_rl.run.memory_check import memory_notes
+from pbt_rl.run.limits import describe_rows, memory_notes
 from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.warm_start import WarmStart
 
 
 def page(resolved: ResolvedRun, first: Values) -> Iterator[str]:
     """Yield the lines that `--show` prints after the plan. first: initial values of member 0."""
-    yield from describe_rollout_age(resolved)
+    config, (least, most) = resolved.config, resolved.plan.rollout_age
+    if most:
+        steps = config.optimizer_steps_of_batch
+        yield f"age of rollouts: {least} to {most} optimiser steps, {steps} per batch (docs/lab/rollout-age.md)"
+    yield from describe_rows(resolved)
     yield from describe_values(resolved, first)
     yield "options that differ from the defaults (set by a recipe or by you; --format toml prints all):"
-    config = resolved.config
     unread = ENVIRONMENT_GROUPS - read_groups(config.env, resolved.spec.agents)
     for one in table(config).values():
         group, value = one.path[0], one.of(config)
         shown = group not in unread and (group != "hypers" or one.path[-1] in resolved.table)
-        if shown and value != one.default:
+        if shown and value != one.default and value != FOLLOW_HOURS.get(one.field):
             yield from (f"  {line}" for line in as_words(one, value))
     if config.init_from:
         start = WarmStart.find(resolved, print)
@@ -50,6 +53,8 @@ def page(resolved: ResolvedRun, first: Values) -> Iterator[str]:
 
 SLOW_CORE = 1_000
 """Frames/s that one core is expected to reach at least."""
+USUAL_STEPS = 1_000
+"""Assumed steps of an episode without a known limit."""
 
 
 def compares(config: Config) -> bool:
@@ -95,7 +100,7 @@ def describe_comparisons(resolved: ResolvedRun) -> list[str]:
     episodes = each * rounds * spec.time_limit * spec.frame_skip
     when = f"at {first:,} frames each and then every {pbt.period_frames:,}"
     if by_time:
-        when = f"after {first:g} s of training and then every {pbt.period_seconds:g} s"
+        when = f"after {in_time(first)} of training and then every {in_time(pbt.period_seconds)}"
     rules = f"--pbt.ready {pbt.ready}, --pbt.exploit {pbt.exploit}, --pbt.explore {pbt.explore}"
     number = _comparisons_within(
         seconds if by_time else frames, first, pbt.period_seconds if by_time else pbt.period_frames
@@ -105,14 +110,16 @@ def describe_comparisons(resolved: ResolvedRun) -> list[str]:
     if spec.agents == 1:
         limit = f": up to {episodes:,} frames" if episodes else ""
         lines.append(f"a comparison needs one episode in each of a member's {each} environments{limit}")
+    if by_time and spec.agents == 1 and not spec.resident:
+        noted += _slow_episodes(resolved, rounds)
     late, needed = "", first * config.num_policies
     if by_time:
         if 0 < seconds <= first:
-            late = f"after {first:g} s, but this run ends after {seconds:g} s"
+            late = f"after {in_time(first)}, but this run ends after {in_time(seconds)}"
     elif first >= frames:
         late = f"at {first:,} frames each, but this run ends at {frames:,}"
     elif seconds and needed > SLOW_CORE * plan.cpus * seconds:
-        late = f"at {first:,} frames each, which needs {needed / seconds:,.0f} frames/s in a run of {seconds:g} s"
+        late = f"at {first:,} frames each, which needs {needed / seconds:,.0f} frames/s in a run of {in_time(seconds)}"
     if late:
         unit = "seconds" if by_time else "frames"
         lower = f"lower --pbt.start-{unit} and --pbt.period-{unit}"
@@ -129,25 +136,33 @@ def describe_comparisons(resolved: ResolvedRun) -> list[str]:
     return [*lines, *noted, f"{'note' if derived else 'warning'}: {short}"]
 
 
+def _slow_episodes(resolved: ResolvedRun, rounds: int) -> list[str]:
+    """Warn if comparisons by time probably wait for episodes. rounds: episodes of each environment for one."""
+    spec, plan, period = resolved.spec, resolved.plan, resolved.config.pbt.period_seconds
+    steps, speed = spec.time_limit or USUAL_STEPS, SLOW_CORE * plan.cpus
+    seconds = rounds * steps * spec.frame_skip * plan.environments / speed
+    if seconds <= period:
+        return []
+    fewer = ", or give --envs-per-vector-env 1" * (plan.packs[0].envs_per_policy > 1)
+    how = f"{steps:,} steps, at {speed:,} frames/s on {counted(plan.cpus, 'core')}"
+    due = f"Comparisons are due every {in_time(period)}, and wait for it: train longer{fewer}"
+    return [f"note: one episode in each environment may take {in_time(seconds)} ({how}). {due}"]
+
+
 def _comparisons_within(budget: float, first: float, period: float) -> int:
     """Count the comparisons before the end of a budget, in frames per member or in seconds."""
     return max(0, math.ceil((budget - first) / period))
 
 
-def tuned_table(resolved: ResolvedRun) -> dict[str, HyperSpec]:
-    """Apply --pbt.tune and --pbt.prior to the hyper table. Raises ConfigError."""
-    return chosen(resolved.table, resolved.config.pbt.tune, resolved.config.pbt.prior)
-
-
 def tuned_names(resolved: ResolvedRun) -> frozenset[str]:
     """Return the names of the tuned values; none for a single member."""
     several = resolved.config.num_policies > 1
-    return frozenset(name for name, spec in tuned_table(resolved).items() if spec.tuned and several)
+    return frozenset(name for name, spec in resolved.tuned.items() if spec.tuned and several)
 
 
 def describe_values(resolved: ResolvedRun, first: Values) -> list[str]:
     """Format a table of the tuned values, and one line of the constant ones. first: initial values of member 0."""
-    config, table = resolved.config, tuned_table(resolved)
+    config, table = resolved.config, resolved.tuned
     compared = config.pbt.enabled and config.num_policies > 1 and config.controller != "schedule"
     changes = config.searches or compared
     tuned = [spec for spec in table.values() if spec.tuned and changes]
@@ -223,8 +238,9 @@ def describe_plan(resolved: ResolvedRun) -> list[str]:
     lines += describe_comparisons(resolved)
     lines += control.notes(config)
     if config.hours is not None:
-        times = f", compared every {config.pbt.period_seconds:.3g} s" if config.pbt.ready == "timed" else ""
-        lines.append(f"--hours {config.hours:g}: {config.train_for_seconds:,.0f} s of training{times}")
+        seconds = config.train_for_seconds
+        given = "" if seconds == 3600 * config.hours else f", from --train-for-seconds {seconds:g}"
+        lines.append(f"--hours {config.hours:g}: {in_time(seconds)} of training{given}")
     if spec.agents > 1:
         lines.append(matchups.note(config, plan.packs))
     if not resolved.spread:  # otherwise other machines provide the memory
@@ -249,17 +265,6 @@ def _other_batch(resolved: ResolvedRun, pack: PackPlan) -> str:
     if pack.groups:
         return f" (one rollout of each environment, not {who} {asked})"
     return f" ({who} {asked}, rounded to whole vector envs)"
-
-
-def describe_rollout_age(resolved: ResolvedRun) -> list[str]:
-    """Format the age of rollouts when they are learned from; nothing if they are always of the current policy."""
-    least, most = resolved.plan.rollout_age
-    steps = resolved.config.optimizer_steps_of_batch
-    if not most:
-        return []
-    return [
-        f"age of rollouts: {least} to {most} optimiser steps, {steps} per batch (docs/lab/rollout-age.md)",
-    ]
 
 
 def _ids(members: tuple[int, ...]) -> str:
@@ -350,38 +355,35 @@ def _of_learning(resolved: ResolvedRun) -> Iterator[tuple[str, str]]:
             how = f" with {'V-trace' if config.uses_vtrace else 'GAE'}" * (config.algo == "appo")
             yield one.field, f"--algo {config.algo} does not use it{how}"
     model, learner = config.model, config.learner
-    if getattr(config.hypers, "unroll", 0) > learner.rollout:
-        yield (
-            "hypers.unroll",
-            f"it is limited by --learner.rollout, {learner.rollout} steps",
-        )
-    if learner.lr_schedule != "kl-adaptive":
-        yield "learner.lr_schedule_kl", "it belongs to --learner.lr-schedule kl-adaptive"
-    if learner.epochs * learner.minibatches == 1:
-        yield (
+    longer = getattr(config.hypers, "unroll", 0) > learner.rollout
+    one_step = learner.epochs * learner.minibatches == 1
+    per_vector_env = f"--algo {config.algo} takes one optimiser step per rollout"
+    current = f"with --mode {config.mode} rollouts are always of the current policy"
+    opponents = "multi-agent runs have no final evaluation, because scores depend on the opponents"
+    tasks = "runs with tasks have no final evaluation, because an episode per task takes too long"
+    rules = (
+        (longer, "hypers.unroll", f"it is limited by --learner.rollout, {learner.rollout} steps"),
+        (
+            learner.lr_schedule != "kl-adaptive",
+            "learner.lr_schedule_kl",
+            "it belongs to --learner.lr-schedule kl-adaptive",
+        ),
+        (
+            one_step,
             "learner.target_kl",
             "each batch takes one optimiser step (--learner.epochs, --learner.minibatches)",
-        )
-    if model.core == "none":
-        yield "model.core_size", "the network has no memory (--model.core)"
-    if config.algorithm.learns_per_vector_env:
-        once = f"--algo {config.algo} takes one optimiser step per rollout"
-        yield from ((name, once) for name in ("learner.epochs", "learner.minibatches"))
-    if config.mode != "async":
-        fresh = f"with --mode {config.mode} rollouts are always of the current policy"
-        yield from ((name, fresh) for name in ("learner.max_policy_lag", "learner.proximal"))
-    if not config.slots:
-        yield "slot_frames", "all members train at the same time (--slots)"
-    if spec.agents > 1:
-        yield (
-            "final_episodes",
-            "multi-agent runs have no final evaluation, because scores depend on the opponents",
-        )
-    elif spec.tasks:
-        yield (
-            "final_episodes",
-            "runs with tasks have no final evaluation, because an episode per task takes too long",
-        )
+        ),
+        (len(model.hidden) > 1, "model.layers", "--model.hidden has a width for each layer"),
+        (model.core == "none", "model.core_size", "the network has no memory (--model.core)"),
+        (config.algorithm.learns_per_vector_env, "learner.epochs", per_vector_env),
+        (config.algorithm.learns_per_vector_env, "learner.minibatches", per_vector_env),
+        (config.mode != "async", "learner.max_policy_lag", current),
+        (config.mode != "async", "learner.proximal", current),
+        (not config.slots, "slot_frames", "all members train at the same time (--slots)"),
+        (bool(spec.tasks), "final_episodes", tasks),
+        (spec.agents > 1, "final_episodes", opponents),
+    )
+    yield from ((name, reason) for unused, name, reason in rules if unused)
 
 
 # -- what the network sees ----------------------------------------------------------------------------------

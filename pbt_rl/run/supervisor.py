@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from types import FrameType
@@ -40,6 +41,7 @@ from pbt_rl.actors.messages import (
     Saved,
 )
 from pbt_rl.actors.store import StatePool
+from pbt_rl.controllers.decisions import Decision
 from pbt_rl.display.ranking import best_member
 from pbt_rl.display.view import RunView
 from pbt_rl.errors import ConfigError, EnvSetupError, RunFailed
@@ -63,12 +65,12 @@ from pbt_rl.run.fleet import (
     Received,
     StartsFleet,
 )
-from pbt_rl.run.inline import InlineFleet
 from pbt_rl.run.lost import ActorRestarts, LostLearners
 from pbt_rl.run.memory import Start, make_store
 from pbt_rl.run.recorder import Recorder
 from pbt_rl.run.resolved import ResolvedRun, resumed_controller
 from pbt_rl.run.resuming import controller_state, fitting_state, restore_run_state, run_state
+from pbt_rl.run.serial import SerialFleet, SerialPack
 from pbt_rl.run.throughput import Throughput
 from pbt_rl.run.views import LEAST_PROGRESS_SECONDS, VIEW_SECONDS, progress_gap, run_view, view_gap
 from pbt_rl.run.warm_start import WarmStart
@@ -101,7 +103,8 @@ class Supervisor:
         fleet: StartsFleet | None = None,
     ) -> None:
         self._first = first
-        self._starts_fleet = fleet or (InlineFleet if resolved.config.mode == "serial" else ProcessFleet)
+        serial = resolved.config.mode == "serial"
+        self._starts_fleet = fleet or (partial(SerialFleet, supervisor=self) if serial else ProcessFleet)
         self._resolved, self._config, self._continued = resolved, resolved.config, continued
         self._locked, folder = locked, locked.folder
         state = None if continued is None else continued.state["run"]
@@ -298,10 +301,7 @@ class Supervisor:
     def _receive(self, fleet: Fleet, pack: int, message: FromLearner) -> None:
         match message:
             case LearnerReport():
-                self._locked.started()
-                self._population.take(str(pack), message)
-                self._lost.note_report(pack, message)
-                self._throughput.note(self._population.frames, message.stage_seconds)
+                self._note_report(pack, message)
                 if not self._closing:
                     self._comparisons.note_report(pack)
             case Acknowledgement():
@@ -314,6 +314,21 @@ class Supervisor:
                 self._note_ready(fleet, pack, note)
             case _:
                 assert_never(message)
+
+    def _note_report(self, pack: int, report: LearnerReport) -> None:
+        self._locked.started()
+        self._population.take(str(pack), report)
+        self._lost.note_report(pack, report)
+        self._throughput.note(self._population.frames, report.stage_seconds)
+
+    def compare(self, pack: SerialPack, report: LearnerReport) -> Sequence[Decision]:
+        """Report all members to the controller; return its decisions. Called by the loop of serial mode."""
+        self._note_report(pack.number, report)
+        return self._comparisons.compare(pack.number)
+
+    def exchange(self, decisions: Sequence[Decision]) -> None:
+        """Send decisions to the learners. Called by the loop of serial mode."""
+        self._comparisons.exchange(decisions)
 
     def _note_ready(self, fleet: Fleet, pack: int, note: str) -> None:
         """Note that a learner has started."""
@@ -330,7 +345,9 @@ class Supervisor:
         """Start training once all learners are ready, before the first frame."""
         self._begun = True
         if self._continued is None:
-            self._comparisons.observe()  # a search sets the first budgets of its members
+            self._comparisons.exchange(
+                self._comparisons.compare()
+            )  # a search sets the first budgets of its members
         else:
             self._comparisons.go_on(self._given)  # the state was saved after a comparison
         self._checkpoints.start()
@@ -353,7 +370,14 @@ class Supervisor:
             actors_restarted=self._restarts.count,
             learners_replaced=self._lost.count,
             begun=self._begun,
+            stepping=self._stepping(fleet),
         )
+
+    def _stepping(self, fleet: Fleet | None) -> int:
+        """Return the number of actors with a first step. Counted only before the first frames."""
+        if fleet is None or self._throughput.trains:
+            return 0
+        return sum(fleet.actions_given(actor) > 0 for actor in range(self._resolved.plan.actors))
 
     # -- the end ----------------------------------------------------------------------------------------------
 

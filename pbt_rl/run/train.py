@@ -1,4 +1,8 @@
-"""Start or resume of a run in its folder."""
+"""Start or resume of a run in its folder.
+
+The composition root has two halves: `train_on` claims the folder and chooses the fleet, `Supervisor.__init__` builds
+the parts of the run.
+"""
 
 from __future__ import annotations
 

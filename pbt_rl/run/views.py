@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +12,7 @@ from pbt_rl.controllers.decisions import Controller
 from pbt_rl.controllers.events import Round
 from pbt_rl.controllers.lineage import Lineage, Noise
 from pbt_rl.controllers.lookup import controller_entry
-from pbt_rl.display.ranking import best, best_member, number, replacements
+from pbt_rl.display.ranking import best, best_member, in_time, number, replacements
 from pbt_rl.display.terminal import counted
 from pbt_rl.display.view import RunView
 from pbt_rl.envs.lookup import backend_of
@@ -71,10 +70,12 @@ def run_view(
     actors_restarted: int,
     learners_replaced: int,
     begun: bool,
+    stepping: int,
 ) -> RunView:
     """Build a view of the current state. environment_seconds: CPU-seconds of environments since the last view.
 
-    learns: True if a learner has a batch. begun: True once all learners were ready.
+    learns: True if a learner has a batch. begun: True once all learners were ready. stepping:
+    number of actors with a first step.
     """
     config, rate, members = resolved.config, throughput.steady_rate(), population.views()
     controls = [replace(m, control=True) for m in members[config.num_policies :]]
@@ -90,7 +91,7 @@ def run_view(
         stalled_seconds=throughput.stalled_seconds,
         learns=learns,
         tuned=tuned_names(resolved),
-        waits_for="" if throughput.trains else _waits_for(resolved, begun=begun),
+        waits_for="" if throughput.trains else _waits_for(resolved, begun=begun, stepping=stepping),
         seconds_left_at_most=config.searches,
         comparison_in_seconds=seconds_to_comparison(
             controller, population, rate, throughput.training_seconds
@@ -139,11 +140,13 @@ def seconds_to_comparison(
     return controller.frames_left(report) * training / rate
 
 
-def _waits_for(resolved: ResolvedRun, *, begun: bool) -> str:
+def _waits_for(resolved: ResolvedRun, *, begun: bool, stepping: int) -> str:
     if resolved.spec.resident:
         return rows_of_simulators.waits_for(resolved.plan.packs, begun=begun)
     if begun:
-        return backend_of(resolved.config.env, resolved.options)[0].begins
+        begins = backend_of(resolved.config.env, resolved.options)[0].begins
+        ready = f" ({stepping} of {counted(resolved.plan.actors, 'actor')} ready)"
+        return begins if resolved.spread else begins + ready  # nodes do not report it
     learners = "learners load" if len(resolved.plan.packs) > 1 else "the learner loads"
     return f"{learners} torch and the network"
 
@@ -224,8 +227,8 @@ def _uncompared(resolved: ResolvedRun, view: RunView) -> str:
     unit = "s" if by_time else "frames each"
     said = f"{UNCOMPARED}: the first comparison is due at {first:,.0f} {unit}, "
     if reached < first:
-        longer = math.ceil(1.5 * first * (1 if by_time else trained / max(reached, 1)))
-        budget = f"give --train-for-seconds {longer}"
+        longer = float(f"{1.5 * first * (1 if by_time else trained / max(reached, 1)):.2g}")
+        budget = f"give --train-for-seconds {longer:.0f}" + f" ({in_time(longer)})" * (longer >= 120)
         if not config.train_for_seconds:
             budget = f"give --train-for-frames {2 * first}"
         if longer < config.train_for_seconds or (

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from difflib import get_close_matches
 from inspect import signature
 from pathlib import Path
 from typing import Any, Never, TypeGuard
 
-from pbt_rl.controllers.controllers import PbtController
 from pbt_rl.controllers.decide import Mismatch, audit_decisions
 from pbt_rl.controllers.decisions import Controller
 from pbt_rl.controllers.events import Event, Start
@@ -103,24 +103,12 @@ def run(
     """
     for name in others:
         raise ConfigError(_unknown(name))
-    remedy = "give a space or a controller, for example from pbt_rl.controllers"
-    needs(isinstance(controller, Mapping) or hasattr(controller, "observe"), "controller", controller, remedy)
-    assert controller is not None
     steps = whole("steps", steps, 1)
     evaluate_every = whole("evaluate_every", evaluate_every, 1)
     window, workers = whole("window", window, 1), whole("workers", workers, 0)
     slots, seed = whole("slots", slots, 0), whole("seed", seed, 0)
-    folder = None if folder is None else path_given("folder", folder)
-    needs(folder is None or journal is None, "journal", str(journal), "leave it out: the folder has one")
-    path = None if journal is None else path_given("journal", journal)
-    written = path is not None and path.exists() and path.stat().st_size > 0
-    remedy = "the file exists, and a run cannot resume from it: remove it, or give folder= to resume runs"
-    needs(not written, "journal", str(journal), remedy)
-    needs(isinstance(factors, Sequence), "factors", factors, "give positive numbers, such as (1.2, 0.8)")
-    rules = Rules(period, quantile, tuple(factors), explore)
-    is_space = isinstance(controller, Mapping)
-    remedy = "period, quantile, factors and explore need a space: set them in the controller instead"
-    needs(is_space or rules == Rules(), "controller", controller, remedy)
+    folder, path = _places(folder, journal)
+    rules = Rules(period, quantile, factors, explore)
     make, count = _factory(members, num_members, workers)
     needs(0 <= slots <= count, "slots", slots, f"give 0 (all) to {count}")
     options: dict[str, Any] = {
@@ -136,59 +124,79 @@ def run(
         needs(table is None, "table", "given", "leave it out, because the space defines it")
         table = table_of(controller)
         options |= {"period": rules.period, "quantile": rules.quantile, "factors": list(rules.factors)}
-    with alone(folder):
-        saved_options = {**options, "seed": seed, "space": _summary(table)}
-        state = None if folder is None else RunState(folder, saved_options)
+    else:
+        remedy = "give a space or a controller, for example from pbt_rl.controllers"
+        needs(hasattr(controller, "observe"), "controller", controller, remedy)
+        remedy = "period, quantile, factors and explore need a space: set them in the controller instead"
+        needs(rules == Rules(), "controller", controller, remedy)
+    with alone(folder), ExitStack() as opened:
+        state = None
+        if folder is not None:
+            state = RunState(folder, {**options, "seed": seed, "space": _summary(table)})
         saved = None if state is None else state.load()
         if isinstance(controller, Mapping):
             assert table is not None
-            begun = steps if saved is None else saved.options["steps"]
-            controller = space_controller(table, begun, seed, rules)
-        top: int = getattr(controller, "highest_rung_frames", 0)
-        highest = f"the end of the highest rung of {type(controller).__name__}"
-        needs(steps >= top, "steps", steps, f"give {top} or more, {highest}")
-        before = controller.evaluation if isinstance(controller, PbtController) else None
-        evaluated: int = getattr(before, "episodes", 0)
-        needs(window >= evaluated, "window", window, f"give {evaluated} or more, as its evaluation has")
-        if folder is not None:
-            try:  # fail now instead of at the first save, because a custom controller may not support it
-                save_state(controller)
-            except TypeError as error:
-                raise ConfigError(f"folder cannot be used with this controller: {error}") from error
-            path = folder / JOURNAL
-            if saved is None:
-                _clear(path)
+            controller = space_controller(table, saved.options["steps"] if saved else steps, seed, rules)
+        assert controller is not None
+        _check_controller(controller, steps, window, saved=folder is not None)
+        if folder is not None and path is not None and saved is None:
+            _clear(path)
         pool = ProcessPool(make, min(workers, count)) if workers > 1 else LocalPool(make)
+        opened.callback(pool.close)
+        if saved is not None and path is not None:
+            restore(pool, saved.parts, path.parent)
+            cut_journal(path, saved.position)
+        recorded = {"api": API, **options, "choices": choices_of(table)}
         record = None
-        try:
-            if saved is not None and path is not None:
-                restore(pool, saved.parts, path.parent)
-                cut_journal(path, saved.position)
-            recorded = {"api": API, **options, "choices": choices_of(table)}
-            if path is not None:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                record = Journal(path)
-                if saved is None:
-                    record.start(recorded, seed, {"table": dict(table or {})})
-            first = controller.initial(count) if saved is None else [m.values for m in saved.parts["members"]]
-            training = Training(
-                pool,
-                controller,
-                [MemberRecord(i, v, ObjectiveWindow(tasks=1, window=window)) for i, v in enumerate(first)],
-                SlotAssigner(range(slots or count), slot_steps),
-                record,
-                table,
-                steps,
-                evaluate_every,
-                given=not callable(members),
-                watch=_watcher(on_progress, Screen() if progress else None),
-                state=state,
-            )
-            return training.run() if saved is None else training.go_on(saved.parts, recorded)
-        finally:
-            pool.close()
-            if record is not None:
-                record.close()
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            record = Journal(path)
+            opened.callback(record.close)
+            if saved is None:
+                record.start(recorded, seed, {"table": dict(table or {})})
+        first = controller.initial(count) if saved is None else [m.values for m in saved.parts["members"]]
+        training = Training(
+            pool,
+            controller,
+            [MemberRecord(i, v, ObjectiveWindow(tasks=1, window=window)) for i, v in enumerate(first)],
+            SlotAssigner(range(slots or count), slot_steps),
+            record,
+            table,
+            steps,
+            evaluate_every,
+            given=not callable(members),
+            watch=_watcher(on_progress, Screen() if progress else None),
+            state=state,
+        )
+        return training.run() if saved is None else training.go_on(saved.parts, recorded)
+
+
+def _places(folder: Path | str | None, journal: Path | str | None) -> tuple[Path | None, Path | None]:
+    """Return the folder and the journal. Raises ConfigError for both, and for a journal that exists."""
+    if folder is not None:
+        needs(journal is None, "journal", str(journal), "leave it out: the folder has one")
+        place = path_given("folder", folder)
+        return place, place / JOURNAL
+    if journal is None:
+        return None, None
+    path = path_given("journal", journal)
+    remedy = "the file exists, and a run cannot resume from it: remove it, or give folder= to resume runs"
+    needs(not path.exists() or path.stat().st_size == 0, "journal", str(journal), remedy)
+    return None, path
+
+
+def _check_controller(controller: Controller, steps: int, window: int, *, saved: bool) -> None:
+    """Raise ConfigError for a controller that needs more steps or evaluations, or that cannot be saved."""
+    top: int = getattr(controller, "highest_rung_frames", 0)
+    highest = f"the end of the highest rung of {type(controller).__name__}"
+    needs(steps >= top, "steps", steps, f"give {top} or more, {highest}")
+    evaluated: int = getattr(getattr(controller, "evaluation", None), "episodes", 0)
+    needs(window >= evaluated, "window", window, f"give {evaluated} or more, as its evaluation has")
+    if saved:
+        try:  # fail now instead of at the first save
+            save_state(controller)
+        except TypeError as error:
+            raise ConfigError(f"folder cannot be used with this controller: {error}") from error
 
 
 RAY_NAMES = {
@@ -248,7 +256,7 @@ def audit(
         raise ConfigError(f"{folder} is not the folder of a run of tune.run")
     if isinstance(controller, Mapping):
         options = converted(start.config, _Options, "the first line of the journal")
-        rules = Rules(options.period, options.quantile, tuple(options.factors), explore)
+        rules = Rules(options.period, options.quantile, options.factors, explore)
         controller = space_controller(table_of(controller), options.steps, start.seed or 0, rules)
     return audit_decisions(events, controller)
 

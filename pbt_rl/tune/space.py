@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from inspect import signature
 from numbers import Real
@@ -64,7 +64,7 @@ class Rules:
 
     period: int | None = None
     quantile: float = FRACTION
-    factors: tuple[float, ...] = (1.2, 0.8)
+    factors: Sequence[float] = (1.2, 0.8)
     explore: Callable[..., Mapping[str, Any]] | None = None
 
     def __post_init__(self) -> None:
@@ -72,14 +72,17 @@ class Rules:
             whole("period", self.period, 1)
         shares = is_number(self.quantile) and 0 <= self.quantile <= 0.5
         needs(shares, "quantile", self.quantile, "give 0 to 0.5")
-        good = len(self.factors) > 0 and all(is_number(factor) and factor > 0 for factor in self.factors)
+        good = isinstance(self.factors, Sequence) and len(self.factors) > 0
+        good = good and all(is_number(factor) and factor > 0 for factor in self.factors)
         needs(good, "factors", self.factors, "give positive numbers, such as (1.2, 0.8)")
         needs(self.explore is None or callable(self.explore), "explore", self.explore, "give a function")
 
 
 def space_controller(table: Mapping[str, HyperSpec], steps: int, seed: int, rules: Rules) -> PbtController:
     """Create the PBT controller. Default: ten comparisons, the worst quarter copies the best, factors 1.2 and 0.8."""
-    explore: Explore = PerturbFactors({n: spec for n, spec in table.items() if spec.tuned}, rules.factors)
+    explore: Explore = PerturbFactors(
+        {n: spec for n, spec in table.items() if spec.tuned}, tuple(rules.factors)
+    )
     if rules.explore is not None:
         explore = CustomExplore(_of_meanings(rules.explore, table), table, explore)
     return PbtController(
@@ -138,7 +141,13 @@ def _of_meanings(
 
 def _number(who: str, spec: HyperSpec, value: Any) -> float:
     if not spec.choices:
-        return value  # type: ignore[no-any-return]  # CustomExplore checks numbers
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            number = math.nan
+        if math.isnan(number):
+            raise ConfigError(f"{who} returned {spec.name}={value!r:.80}: give a number")
+        return number
     for i, one in enumerate(spec.choices):
         if one is value or (type(one), one) == (type(value), value):
             return float(i)

@@ -7,7 +7,6 @@ import pickle
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -207,13 +206,11 @@ class Training:
         results = self._pool.carry_out(tasks)
         for task, result in zip(tasks, results, strict=True):
             if isinstance(result, Failure):
-                if result.lacks or result.refused:
-                    raise ConfigError(result.refused or self._lacks(result.lacks))
-                if result.unpicklable and not self._pickled:
-                    raise ConfigError(result.what)
-                self._cause = result.traceback
+                if result.refused or (result.unpicklable and not self._pickled):
+                    raise ConfigError(result.refused or result.what)
+                self._cause = result.cause
                 self._members[task.member].note_broken()
-                self._write("member_broken", member=task.member, cause=result.traceback)
+                self._write("member_broken", member=task.member, cause=result.cause)
                 self._show(task.member, result)
             elif isinstance(task, Save):
                 self._pickled = True
@@ -224,15 +221,12 @@ class Training:
         if member in self._shown:
             return
         lines = f"tune.run: {failure.what}; it takes no steps until it copies another member"
-        print(lines if self._shown else f"{lines}\n{failure.traceback}", file=sys.stderr, flush=True)
+        print(
+            lines if self._shown else f"{lines}\n{failure.traceback}".rstrip("\n"),
+            file=sys.stderr,
+            flush=True,
+        )
         self._shown.add(member)
-
-    def _lacks(self, name: str) -> str:
-        """Return the error message for a value that the space lacks."""
-        known = list(self._hypers(self._members[0]))
-        close = get_close_matches(name, known, n=1)
-        hint = f"did you mean {close[0]!r}? " if close else ""
-        return f"`step` reads hypers[{name!r}], which is not in the space: {hint}it has {', '.join(map(repr, known))}"
 
     # -- decisions ------------------------------------------------------------------------------------------
 

@@ -21,7 +21,13 @@ def main() -> None:
     connection, setup = begin_child()
     assert isinstance(setup, WorkerSetup)
     _import_main(setup.main)
-    worker = Worker(pickle.loads(setup.factory))
+    try:
+        worker = Worker(pickle.loads(setup.factory))
+    except AttributeError as error:
+        error.add_note(
+            "Define the factory of members at the top level of its module: workers import it from there"
+        )
+        raise
     connection.send(WorkerReady())
     while not isinstance(task := connection.recv(), End):
         connection.send(worker.carry_out(task))

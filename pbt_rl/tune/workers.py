@@ -20,17 +20,20 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from inspect import iscoroutinefunction, isgeneratorfunction
 from multiprocessing import connection, spawn
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
-from pbt_rl.envs.values import number_of
+from pbt_rl.envs.first_trial import OURS
+from pbt_rl.envs.values import briefly, number_of
 from pbt_rl.errors import ConfigError, RunFailed
 from pbt_rl.processes.child import Child
 
 WORKER = "pbt_rl.tune.worker"
 END_SECONDS = 5.0
+PICKLE = "pickle.dumps"
 
 
 class Member(Protocol):
@@ -113,33 +116,36 @@ class Failure:
     """Result of a task in which the member's code raised."""
 
     traceback: str
+    """Empty if it has no line of the member's code."""
     what: str = ""
     """One line: the method, the member, the exception and its place."""
-    lacks: str = ""
-    """Value that the member read and the space lacks."""
     refused: str = ""
     """Mistake that ends the run, whatever the other members do."""
     unpicklable: bool = False
     """Its state cannot be pickled."""
 
-
-class NotInSpace(KeyError):  # noqa: N818 - the name states the condition
-    """Access to a value that the space lacks."""
-
-
-class Shared(Exception):  # noqa: N818 - reads as what happened
-    """Two members are one object."""
+    @property
+    def cause(self) -> str:
+        """The traceback, or the line that replaces it."""
+        return self.traceback or self.what
 
 
-class Unpicklable(Exception):  # noqa: N818 - reads as what happened
-    """A state cannot be pickled."""
+class Refused(KeyError):  # noqa: N818 - reads as what happened
+    """Mistake that ends the run. A KeyError, because a member may read a value that the space lacks, and catch that."""
+
+
+class Unusable(Exception):  # noqa: N818 - reads as what happened
+    """A method of a member, or its factory, returned an unusable object."""
 
 
 class Hypers(dict[str, Any]):
-    """Argument of `step`: a dictionary that raises NotInSpace for a missing value."""
+    """Argument of `step`: a dictionary that raises Refused for a missing value."""
 
     def __missing__(self, name: str) -> NoReturn:
-        raise NotInSpace(name)
+        close = get_close_matches(name, self, n=1)
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        known = ", ".join(map(repr, self))
+        raise Refused(f"`step` reads hypers[{name!r}], which is not in the space: {hint}it has {known}")
 
 
 class Worker:
@@ -149,22 +155,22 @@ class Worker:
         self._make = make
         self._members: dict[int, Member] = {}
         self._method = ""
-        """The method of a member that runs."""
+        """The method of a member that runs, or PICKLE."""
 
     def carry_out(self, task: Task) -> Any:
         """Carry out a task. Return its result, or a Failure if the member's code raises."""
         try:
             return self._carry_out(task)
-        except NotInSpace as error:
-            return Failure(traceback.format_exc(), lacks=str(error.args[0]))
-        except Shared as error:
-            return Failure(traceback.format_exc(), refused=str(error))
-        except Unpicklable as error:
-            what = f"state() of member {task.member} cannot be pickled: {error}"
-            return Failure(traceback.format_exc(), what, unpicklable=True)
+        except Refused as error:
+            return Failure(traceback.format_exc(), refused=str(error.args[0]))
+        except Unusable as error:
+            return Failure("", f"{self._method} of member {task.member} returned {error}")
         except Exception as error:  # noqa: BLE001 - the member is broken, the others are not
+            if self._method == PICKLE:
+                what = f"state() of member {task.member} cannot be pickled: {error}"
+                return Failure(traceback.format_exc(), what, unpicklable=True)
             text = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-            what = f"{self._method} of member {task.member} raised {text} ({_place(error)})"
+            what = f"{self._method} of member {task.member} raised {text}{_place(error)}"
             return Failure(traceback.format_exc(), what)
 
     def _carry_out(self, task: Task) -> Any:
@@ -174,7 +180,7 @@ class Worker:
                 made = _whole(self._make(index))
                 others = (other for other, its in self._members.items() if its is made and other != member)
                 if (other := next(others, None)) is not None:
-                    raise Shared(
+                    raise Refused(
                         f"members {other} and {member} are one object: make a new one for each index"
                     )
                 self._members[member] = made
@@ -183,14 +189,16 @@ class Worker:
                 for _ in range(steps):
                     self._members[member].step(hypers)
                 self._method = "evaluate()"
-                return number_of(self._members[member].evaluate())
+                value = self._members[member].evaluate()
+                try:
+                    return number_of(value)
+                except (TypeError, ValueError):
+                    raise Unusable(f"{briefly(value)}: it must be one number") from None
             case Save(member):
                 self._method = "state()"
                 state = self._members[member].state()
-                try:
-                    return pickle.dumps(state, pickle.HIGHEST_PROTOCOL)
-                except Exception as error:
-                    raise Unpicklable(str(error)) from error
+                self._method = PICKLE
+                return pickle.dumps(state, pickle.HIGHEST_PROTOCOL)
             case Load(member, pickled):
                 self._method = "load()"
                 self._members[member].load(pickle.loads(pickled))
@@ -198,25 +206,25 @@ class Worker:
 
 
 def _place(error: BaseException) -> str:
-    """Return where an exception was raised: file and line."""
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{Path(frame.filename).name}, line {frame.lineno}"
+    """Return the user's file and line in which an exception was raised, in brackets; "" if there is none."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(OURS)]
+    return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
 
 
 def _whole(made: Any) -> Member:
-    """Check that a factory's result has the methods of a member, and return it. Raises TypeError."""
+    """Check that a factory's result has the methods of a member, and return it. Raises Unusable."""
     methods = ("step", "evaluate", "state", "load")
     lacks = [name for name in methods if not callable(getattr(made, name, None))]
     if lacks:
-        raise TypeError(
-            f"a member is a {type(made).__name__}, which lacks {', '.join(lacks)}: return an object with "
-            f"{', '.join(methods)} from the factory (docs/reference/tune-run.md)"
+        raise Unusable(
+            f"a {type(made).__name__}, which lacks {', '.join(lacks)}: return an object with "
+            f"{', '.join(methods)} (docs/reference/tune-run.md)"
         )
     for name in methods:
         method = getattr(made, name)
         if iscoroutinefunction(method) or isgeneratorfunction(method):
-            raise TypeError(
-                f"{name} of a {type(made).__name__} is a coroutine or a generator, which would never run"
+            raise Unusable(
+                f"a {type(made).__name__}, whose {name} is a coroutine or a generator, which would never run"
             )
     member: Member = made
     return member

@@ -48,6 +48,8 @@ CASES = {
     "impala": (SMALL, {"encoder": "impala"}),
     "a3c": (SMALL, {"encoder": "a3c"}),
     "mlp": (VECTOR, {"layers": 3}),
+    "mlp of two widths": (VECTOR, {"hidden": (24, 16)}),
+    "mixed of two widths": (MIXED, {"hidden": (24, 16)}),
     "mlp on pixels": (SMALL, {"encoder": "mlp"}),
     "mixed": (MIXED, {}),
     "gru": (VECTOR, {"core": "gru"}),
@@ -126,6 +128,27 @@ def test_vmap_over_stacked_parameters_equals_each_alone(case):
         for name, parameter in net.named_parameters():
             expected = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
             torch.testing.assert_close(grads[name][p], expected, rtol=1e-3, atol=1e-4, msg=name)
+
+
+@pytest.mark.parametrize(
+    ("options", "sizes"),
+    [
+        ({"hidden": 7}, [7, 7]),
+        ({"hidden": 7, "layers": 3}, [7, 7, 7]),
+        ({"hidden": (9, 7, 5), "layers": 3}, [9, 7, 5]),
+        ({"hidden": (9, 7), "layers": 5}, [9, 7]),
+    ],
+)
+def test_one_width_is_of_each_layer_and_several_are_the_layers(options, sizes):
+    encoder = make(VECTOR, **options).body.encoder
+    assert [len(layer.weight) for layer in encoder.parts[0].layers] == sizes
+    assert (encoder.size, encoder.mix) == (sizes[-1], None)
+
+
+@pytest.mark.parametrize("shapes", [SMALL, {"instr": TEXT["instr"]}])
+def test_several_widths_without_an_mlp_are_an_error(shapes):
+    with pytest.raises(ValueError, match=r"--model\.hidden.* one width"):
+        make(shapes, hidden=(9, 7))
 
 
 @pytest.mark.parametrize("layers", [1, 3])

@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 import torch
 
-from pbt_rl.algos.encoders import Conv, ImageLinear, compute_by_products
+from pbt_rl.algos.encoders import Conv, compute_by_products
 from tests.helpers.nets import made_net
 from tests.helpers.packs import HYPERS, pack_of
 
@@ -80,20 +80,3 @@ def test_one_convolution_of_any_stride_and_padding(layout, stride, padding):
     assert conv(image).shape == expected.shape
     assert distance(conv(image), expected) < 1e-6
     assert distance(torch.autograd.grad(conv(image).square().sum(), image)[0], wanted) < 1e-5
-
-
-@pytest.mark.parametrize("rows", [1, 15, 16, 32, 64])
-def test_a_transposed_product_is_the_product(rows, monkeypatch):
-    """To one bit of bf16: whether all bits are equal is the libraries' matter, on other processors."""
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
-    layer = ImageLinear(96, 40).bfloat16()
-    x = torch.randn(rows, 96).bfloat16()
-    learning = layer(x)
-    with torch.no_grad():
-        acting = layer(x)
-        stacked = torch.func.vmap(lambda w: torch.func.functional_call(layer, {"weight": w}, (x,)))(
-            layer.weight.expand(2, -1, -1)
-        )
-    assert acting.is_contiguous()
-    for found in (acting, *stacked):
-        torch.testing.assert_close(found, learning.detach(), rtol=2**-7, atol=2**-9)

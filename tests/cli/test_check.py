@@ -1,5 +1,7 @@
 """`pbt-rl envs check`: every mistake is found in an environment that makes it, and in no other."""
 
+import copy
+import pickle
 import random
 import re
 import sys
@@ -12,6 +14,8 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 
 from pbt_rl.cli.check import check
 from pbt_rl.envs import lookup
+from pbt_rl.envs.base import private_step_arrays
+from pbt_rl.envs.gym import GymVectorEnv
 from pbt_rl.envs.lookup import EnvOptions
 from pbt_rl.errors import EnvSetupError
 from tests.helpers.runs import start, train
@@ -207,7 +211,7 @@ class ZeroDefault(Right):
         return {"cost": 0.0}
 
 
-class Wrong(NewDefaults):
+class Wrong(Right):
     """What shows in its steps alone."""
 
     metadata = {"action_mask": True}  # noqa: RUF012 - as Gymnasium has it
@@ -216,7 +220,6 @@ class Wrong(NewDefaults):
         return super().see() * (self.steps < 8)
 
     def reset(self, **kwargs):
-        time.sleep(0.025)
         return super().reset(**kwargs)[0], {"action_mask": np.zeros(2, np.int8)}
 
     def step(self, action):
@@ -375,19 +378,50 @@ def test_the_command_and_its_exit_codes(tmp_path):
 
 
 @pytest.mark.parametrize("mode", ["serial", "async"])
-def test_training_says_what_the_checker_calls_a_mistake(found, tmp_path, mode):
+def test_training_warns_of_mistakes_that_cost_learning(found, tmp_path, mode):
     begins = [
         "missing final observation",
         'info["true_objective"] is given, but with no last step',
         "the action mask never allows anything",
-        "slow reset",
-        "shaping: get_default_reward_shaping returns other values",
     ]
     mistakes = found(Wrong).mistakes
-    assert len(mistakes) == len(begins)
     typed = ("--num-policies=1", "--envs-per-vector-env=2", "--shaping.cost=1", "--train-for-frames=400")
     run = train(tmp_path, f"{__name__}:Wrong", *typed, f"--mode={mode}")
     assert run.wait(110) == 0, run.err
     for text in begins:
         assert any(mistake.startswith(text) for mistake in mistakes), text
         assert any(text in warning for warning in run.summary["warnings"]), text
+    named = [f"Run `pbt-rl envs check {__name__}:Wrong`" in warning for warning in run.summary["warnings"]]
+    assert sum(named) == 1
+
+
+@pytest.mark.parametrize("kind", [DrawnInsteadOfLast, ResetsButShowsTheLast, Right])
+def test_training_notices_a_reset_inside_the_step(kind):
+    told = []
+    vector_env = GymVectorEnv("m:f", kind, 2, 0, Telling(told.append))
+    out = private_step_arrays(vector_env.spec, 2)
+    vector_env.reset(out)
+    for _ in range(40):
+        vector_env.step(np.zeros((2, 1), np.int32), out)
+    assert [text.partition(":")[0] for text in told] == ["missing final observation"] * (
+        kind is DrawnInsteadOfLast
+    )
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])
+def test_a_copy_of_a_watched_environment_resets_itself(copied):
+    env = Right()
+    GymVectorEnv("m:f", iter([env]).__next__, 1, 0, Telling(lambda _text: None))
+    env.reset(seed=1)
+    env.step(1)
+    copied(env).reset(seed=1)
+    assert env.steps == 1
+    assert "reset" in vars(env)
+
+
+class Telling:
+    def __init__(self, tell):
+        self.remark = tell
+
+    def __call__(self, _row):
+        return 0, {"cost": 0.5}

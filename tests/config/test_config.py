@@ -9,7 +9,7 @@ import pytest
 
 from pbt_rl.config import Config, LearnerConfig
 from pbt_rl.errors import ConfigError, EnvSetupError
-from pbt_rl.options.declare import changed, option, table, walk
+from pbt_rl.options.declare import changed, option, table
 from pbt_rl.options.values import allowed, allows, displayed, validate
 from pbt_rl.record.folder import config_from_json, to_json
 
@@ -33,6 +33,7 @@ NAMES = {
     "schedule.member": (["best", "0", "12"], ["", "x", "-1"]),
     "model.encoder": (["auto", "nature", "impala", "mlp", "my_net:small"], ["resnet", "", "my_net:"]),
     "model.core": (["none", "gru", "lstm", "my_net:core"], ["rnn", "", "my_net:"]),
+    "model.hidden": ([(1,), (256, 128)], [(), (256, 0)]),
     "pbt.perturb_max": ([1.1, 1.5], [0.5, math.nan]),
     "model.policy_head": (["linear", "my_net:head"], ["mlp", ""]),
     "model.value_head": (["linear", "my_net:head"], ["mlp", ""]),
@@ -48,7 +49,7 @@ def config(**values):
     return changed(Config(env="toy/identity"), values)
 
 
-KNOWN = {name.replace("-", "_"): (metadata, value) for name, metadata, value in walk(config())}
+KNOWN = {one.field: (one.metadata, one.of(config())) for one in table(config()).values()}
 
 
 def bounds(name):

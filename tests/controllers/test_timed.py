@@ -80,12 +80,3 @@ def test_the_journal_keeps_the_times_and_the_audit_decides_by_them(run, capsys):
     assert all(b - a >= 0.05 for a, b in pairwise(times))
     assert audit(run) == 0
     assert "agree bit for bit" in capsys.readouterr().out
-
-
-def test_what_if_knows_a_shorter_period_by_its_time(run, capsys):
-    from pbt_rl.report.what_if import what_if
-
-    assert what_if(run, ["pbt.period-seconds=0.1"]) == 0
-    assert "all agree bit for bit" in capsys.readouterr().out
-    assert what_if(run, ["pbt.period-seconds=0.05"]) == 0
-    assert "at 0.05 s of training" in capsys.readouterr().out

@@ -81,7 +81,7 @@ class FakeChild:
         if FakeChild.broken is None:
             raise OSError(24, "Too many open files")
         if not FakeChild.broken:
-            with os.fdopen(os.dup(setup[1]), "wb") as file:
+            with os.fdopen(os.dup(setup[2]), "wb") as file:
                 pickle.dump({"forest": b"\x89PNG" + bytes(20)}, file)
 
     def exit_code(self):
@@ -101,7 +101,7 @@ def test_a_drawing_that_failed_is_tried_again_ever_more_rarely(tmp_path, monkeyp
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
     FakeChild.broken, FakeChild.begun = broken, 0
-    drawing = Drawing(tmp_path, warnings.append)
+    drawing = Drawing(tmp_path, ("objective",), warnings.append)
 
     def draw(seconds):
         images = {}
@@ -144,8 +144,8 @@ def test_the_last_drawing_begins_anew_if_it_had_no_core(tmp_path, monkeypatch):
     class Starved(FakeChild):
         def __init__(self, module, name, setup, fds):
             super().__init__(module, name, setup, fds)
-            self._priority = setup[2]
-            begun.append(setup[2])
+            self._priority = setup[3]
+            begun.append(setup[3])
 
         def exit_code(self):
             return None if self._priority else super().exit_code()
@@ -153,7 +153,7 @@ def test_the_last_drawing_begins_anew_if_it_had_no_core(tmp_path, monkeypatch):
     monkeypatch.setattr("pbt_rl.display.drawing.Child", Starved)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
     FakeChild.broken, warnings = False, []
-    drawing = Drawing(tmp_path, warnings.append)
+    drawing = Drawing(tmp_path, ("objective",), warnings.append)
     drawing.request()
     assert drawing.poll() == {}
     assert list(drawing.finish()) == ["forest"]

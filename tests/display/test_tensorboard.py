@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from pbt_rl.display.tensorboard import TensorBoard
+from pbt_rl.display.tensorboard import TensorBoard, read_scalars
 from pbt_rl.record.folder import RunFolder
 from tests.helpers.views import INITIAL, STATS, member, view
 
@@ -20,7 +20,9 @@ def fail(text):
 def written(run_dir: Path, folder: str) -> dict[str, list[tuple[int, float]]]:
     events = EventAccumulator(str(run_dir / folder))
     events.Reload()
-    return {tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+    found = {tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+    assert read_scalars(run_dir / folder) == found, "as the report reads them"
+    return found
 
 
 def write(run_dir, *views, config_json="{}", warn=fail):

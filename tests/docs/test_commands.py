@@ -292,7 +292,7 @@ def test_a_command_that_trains_is_planned(line, own_files, monkeypatch, capsys):
     name, arguments = split(words(line))
     if name == "train" and not {"--env", "--recipe"} & {word.partition("=")[0] for word in arguments}:
         arguments = ["--env", "toy/shaped", *arguments]
-    dry = [] if {"--show", "--help", "--help-all"} & set(arguments) else ["--show"]
+    dry = [] if {"--show", "--help", "--help-all"} & set(arguments) else ["--show", "--no-probe"]
     try:
         code = function(name)([*arguments, *dry])
     except SystemExit as ended:  # --help

@@ -7,7 +7,7 @@ import pytest
 from pbt_rl.config.command import parse_train
 from pbt_rl.envs.lookup import probe
 from pbt_rl.plan import Machine, make_plan
-from pbt_rl.run.memory_check import pack_bytes
+from pbt_rl.run.limits import pack_bytes
 from tests.helpers.runs import ROOT
 
 PAGE = (ROOT / "docs/reference/gpus.md").read_text()

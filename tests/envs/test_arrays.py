@@ -139,8 +139,8 @@ def test_the_recipe_reads_grids_by_an_mlp_that_normalises_and_asks_for_bounds_of
     assert "model.encoder" not in recipe(unbounded)
     shapes = {name: (spec.shape, spec.dtype) for name, spec in unbounded.obs.items()}
     with pytest.raises(ValueError, match="no pixel bounds"):
-        ObsEncoder(shapes, "auto", 8, 1)
-    ObsEncoder(shapes, "mlp", 8, 1)
+        ObsEncoder(shapes, "auto", (8,))
+    ObsEncoder(shapes, "mlp", (8,))
 
 
 def test_frames_of_a_stack_lie_in_their_order_with_their_colours():

@@ -29,14 +29,14 @@ import json, torch
 from pbt_rl.envs import lookup
 from pbt_rl.envs.lookup import DEFAULTS, EnvOptions
 options = EnvOptions(keywords={"objective": "near"})
-env = registry.make_resident("isaaclab/Isaac-Point-v0", 4, 3, "cpu", options)
+env = lookup.make_resident("isaaclab/Isaac-Point-v0", 4, 3, "cpu", options)
 env.attach(torch.tensor([[2.0, -0.1], [4.0, 0.0]]))
 at = env.reset()["obs"][:, 0].clone()
 step = env.step(torch.ones(4, 1))
 from isaaclab.app import started
 spec = env.spec
 print(json.dumps({
-    "names": registry.FAMILIES["isaaclab"].load().names(), "started": started, "shaping": spec.shaping,
+    "names": lookup.FAMILIES["isaaclab"].load().names(), "started": started, "shaping": spec.shaping,
     "critic": spec.critic, "obs": {name: one.shape for name, one in spec.obs.items()}, "at": at.tolist(),
     "reward": step.reward.tolist(), "objective": step.objective.tolist()}))
 """)
@@ -56,7 +56,7 @@ import json
 from pbt_rl.envs import lookup
 from pbt_rl.errors import EnvSetupError
 try:
-    registry.make_resident("isaaclab/Isaac-Nothing-v0", 4, 3, "cpu", registry.DEFAULTS)
+    lookup.make_resident("isaaclab/Isaac-Nothing-v0", 4, 3, "cpu", lookup.DEFAULTS)
 except EnvSetupError as error:
     print(json.dumps(str(error)))
 """)

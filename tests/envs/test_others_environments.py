@@ -143,7 +143,6 @@ SHAPED = {"get_default_reward_shaping": getter, "set_reward_shaping": setter}
         (SHAPED, {"cost": 1.0}, "no info"),
         (SHAPED | {"info": {"true_objective": 1.0}}, {"cost": 1.0}, None),
         ({"info": {"action_mask": np.ones(2, np.int8)}}, {}, "given but not used"),
-        ({"observation_space": spaces.Box(0, 1, (2,), np.float64)}, {}, "dtype float32"),
     ],
 )
 def test_what_a_user_may_not_have_meant_is_remarked_once(attributes, values, said):
@@ -275,15 +274,15 @@ def test_a_wrapper_that_cannot_flatten_a_space_is_named_with_what_to_do(monkeypa
     assert "\n" not in str(caught.value)
 
 
-def test_actions_are_in_the_vector_env_of_finite_bounds():
+def test_actions_are_in_the_unit_of_finite_bounds():
     from pbt_rl.envs.actions import action_spec
 
     spec = action_spec(
         spaces.Box(np.array([5, -1, -np.inf, 0, -3e38, 7]), np.array([35, 1, np.inf, np.inf, 3e38, np.inf])),
         "x",
     )
-    assert spec.vector_envs == ((20, 0, 0, 0, 0, 7), (15, 1, 1, 1, 1, 1))
-    assert ActionSpec(low=(-2.0,), high=(2.0,)).vector_envs == ((0.0,), (2.0,))
+    assert spec.units == ((20, 0, 0, 0, 0, 7), (15, 1, 1, 1, 1, 1))
+    assert ActionSpec(low=(-2.0,), high=(2.0,)).units == ((0.0,), (2.0,))
 
 
 MASK = {"action_mask": np.array([0, 1], np.int8)}
@@ -340,6 +339,27 @@ def test_masks_in_infos_of_agents_are_obeyed_if_declared_and_remarked_if_not(dec
         assert "action_mask" not in out.obs
         assert len(source.told) == 1
         assert "given but not used" in source.told[0]
+
+
+class Misnamed(Game):
+    """Pays agents by other names than it has."""
+
+    def step(self, actions):
+        seen, _, *others = super().step(actions)
+        return seen, {"agent_0": 1.0, "agent_1": 1.0}, *others
+
+
+def test_rewards_of_nobody_are_refused():
+    from pbt_rl.envs.agents.multi_agent import MultiAgentVectorEnv
+    from pbt_rl.envs.agents.tables import table_of
+
+    vector_env = MultiAgentVectorEnv(lambda: table_of("m:f", Misnamed()), 2, 0, Source())
+    out = private_step_arrays(vector_env.spec, 2)
+    vector_env.reset(out)
+    with pytest.raises(
+        EnvSetupError, match=r"m:f breaks its contract: rewards must be of the agents a, b, got .*agent_0"
+    ):
+        vector_env.step(np.zeros((2, 1), np.int32), out)
 
 
 class Old:

@@ -238,7 +238,7 @@ def test_a_period_shorter_than_an_episode_is_named_with_what_to_set(compared, te
     assert bool(text) == bool(said)
 
 
-@pytest.mark.parametrize(("away", "text"), [(0.0, "4 of 4 replacements were within the noise"), (9.0, "")])
+@pytest.mark.parametrize(("away", "text"), [(0.0, "4 replacements, 4 of them within the noise"), (9.0, "")])
 def test_replacements_by_luck_are_named_with_what_makes_fewer(away, text, monkeypatch):
     windows = (0.0, 1.0, 0.0, 1.0), (away, away + 1.0, away, away)
     members = tuple(MemberReport(i, 0, window, 4, 0) for i, window in enumerate(windows))

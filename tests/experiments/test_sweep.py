@@ -104,14 +104,13 @@ def test_combinations_are_compared_by_one_measure(final, means, capsys):
     assert shown == [[f"algo={p.name}", mean, "(1", "runs)"] for p, mean in zip(found, means, strict=True)]
 
 
-def test_one_that_fails_does_not_end_the_rest(tmp_path):
-    said = []
+def test_one_that_fails_does_not_end_the_rest(tmp_path, capsys):
     words = {"seed0": ["nonsense"], "seed1": ["--version"], "seed2": ["--version"]}
-    sweep = Sweep(tmp_path, lambda point, _devices: words[point.name], [HERE, HERE], said.append)
+    sweep = Sweep(tmp_path, lambda point, _devices: words[point.name], [HERE, HERE])
     ended = sweep.run(points({}, [0, 1, 2]))
     assert sorted((e.point.name, e.code) for e in ended) == [("seed0", 2), ("seed1", 0), ("seed2", 0)]
     assert isinstance(ended[0], Ended)
-    (failed,) = [line for line in said if "FAILED" in line]
+    (failed,) = [line for line in capsys.readouterr().out.splitlines() if "FAILED" in line]
     assert "'nonsense' is not a command" in failed
     assert (tmp_path / "logs" / "seed1.txt").read_text().startswith("pbt-rl ")
     assert os.sched_getaffinity(0) == EVERYTHING
@@ -126,11 +125,11 @@ def test_a_run_plans_for_its_part_of_a_quota(tmp_path, monkeypatch):
 
     monkeypatch.setattr(subprocess, "Popen", noted)
     share = replace(HERE, cores=3)
-    Sweep(tmp_path, lambda _point, _devices: ["--version"], [share], lambda _: None).run(points({}, [0]))
+    Sweep(tmp_path, lambda _point, _devices: ["--version"], [share]).run(points({}, [0]))
     assert given == ["3"]
 
 
-def test_a_signal_that_comes_while_a_run_is_being_made_reaches_it(tmp_path, monkeypatch):
+def test_a_signal_that_comes_while_a_run_is_being_made_reaches_it(tmp_path, monkeypatch, capsys):
     popen = subprocess.Popen
 
     def interrupted(*words, **options):
@@ -140,11 +139,10 @@ def test_a_signal_that_comes_while_a_run_is_being_made_reaches_it(tmp_path, monk
 
     monkeypatch.setattr(subprocess, "Popen", interrupted)
     words = ["train", *SMALL.split(), f"--out={tmp_path}", "--name=seed0", "--train-for-frames=2000"]
-    said = []
-    sweep = Sweep(tmp_path, lambda _point, _devices: words, [HERE], said.append)
+    sweep = Sweep(tmp_path, lambda _point, _devices: words, [HERE])
     (ended,) = sweep.run(points({}, [0, 1]))
     assert ended.code in {128 + signal.SIGTERM, -signal.SIGTERM}
-    assert "FAILED" not in said[-1]
+    assert "FAILED" not in capsys.readouterr().out
 
 
 SMALL = (

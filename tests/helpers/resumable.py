@@ -252,7 +252,7 @@ class Run:
         self.matchups = [rows.tolist() for rows in self.comparisons.first_matchups()]
         self.comparisons.send_to(self.fleet)
         if state is None:
-            self.comparisons.observe()
+            self.comparisons.exchange(self.comparisons.compare())
             self._answer()
         else:
             self.comparisons.go_on({})

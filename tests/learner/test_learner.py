@@ -11,9 +11,9 @@ from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
 from pbt_rl.learner.build import packings
 from pbt_rl.learner.learner import TrainingClock
 from pbt_rl.plan import Machine
-from pbt_rl.run.inline import InlineFleet
 from pbt_rl.run.memory import Start
 from pbt_rl.run.resolved import ResolvedRun
+from pbt_rl.run.serial import SerialFleet
 
 
 def make_fleet(algo, **more):
@@ -34,7 +34,7 @@ def make_fleet(algo, **more):
     config = parse_train([f"--{name}={value}" for name, value in options.items()])
     facts = ResolvedRun.resolve(config, Machine(2, 0))
     values = [{name: spec.default for name, spec in facts.table.items()}] * 2
-    return InlineFleet(facts, Start.fresh(facts.plan, values))
+    return SerialFleet(facts, Start.fresh(facts.plan, values))
 
 
 @pytest.fixture(params=["appo", "a3c"])
@@ -104,10 +104,10 @@ def test_a_budget_of_seconds_limits_the_frames_that_a_curriculum_expects():
         learner, table = fleet.packs[0].learner, fleet.packs[0].learner._table
         whole = table.budget_frames.tolist()
         table.frames[:] = 0, 300
-        learner._report()
+        learner.send_report()
         assert table.budget_frames.tolist() == whole, "no time has passed"
         learner.clock.seconds = 25.0
-        learner._report()
+        learner.send_report()
         assert table.budget_frames.tolist() == [1, 1200]
 
 
@@ -148,7 +148,7 @@ def test_in_serial_mode_a_message_of_any_size_passes():
     observations = {"units": ["x" * 4_000_000]}  # of eight rows of Atari
     with contextlib.closing(make_fleet("appo", mode="serial")) as fleet:
         list(fleet.events(0.0))
-        fleet.packs[0].learner._send(LearnerSaved(1, observations))
+        fleet.packs[0].learner.send(LearnerSaved(1, observations))
         (event,) = fleet.events(0.0)
         assert event.message.learner == observations
         assert event.message.learner is not observations

@@ -17,7 +17,7 @@ from pbt_rl.errors import ConfigError
 from pbt_rl.options.declare import table
 from pbt_rl.options.files import checked, read_file, written
 from pbt_rl.options.values import duration
-from pbt_rl.record.folder import to_json
+from pbt_rl.record.folder import config_from_json, to_json
 
 ODD = {
     "env": "toy/identity",
@@ -83,6 +83,19 @@ def test_a_file_lies_over_the_recipes_and_the_command_line_over_it(tmp_path, nam
     assert (config.learner.epochs, config.learner.minibatches) == (7, 4)  # the user's, the recipe's
     other = parse_train([f"--config={path}", "--env=toy/identity", "--learner.batch=64"])
     assert (other.env, other.learner.batch, other.learner.minibatches) == ("toy/identity", 64, 2)
+
+
+@pytest.mark.parametrize(("written_", "widths"), [("64", (64,)), ("[64]", (64,)), ("[64, 32]", (64, 32))])
+def test_widths_of_a_network_are_a_number_or_a_list(tmp_path, written_, widths):
+    path = file(tmp_path, "a.toml", f'env = "toy/identity"\n[model]\nhidden = {written_}\n')
+    config = parse_train([f"--config={path}"])
+    assert config.model.hidden == widths
+    saved = json.loads(json.dumps(to_json(config)))
+    assert saved["model"]["hidden"] == (64 if widths == (64,) else [64, 32])
+    assert config_from_json(saved) == config
+    typed = parse_train(["--env=toy/identity", "--model.hidden", *map(str, widths)])
+    assert typed.model == config.model
+    assert make_config(env="toy/identity", model={"hidden": 64}).model.hidden == (64,)
 
 
 def test_what_is_typed_wins_over_repeated_options_too(tmp_path):

@@ -48,7 +48,11 @@ def played(policy, game):
 @pytest.mark.parametrize("greedy", [False, True])
 @pytest.mark.parametrize(
     ("env", "model"),
-    [("gym/CartPole-v1", MLP), ("toy/memory?delay=9", ModelConfig("mlp", 8, 1, core="gru", core_size=8))],
+    [
+        ("gym/CartPole-v1", MLP),
+        ("gym/CartPole-v1", ModelConfig("mlp", (8, 6), 9)),
+        ("toy/memory?delay=9", ModelConfig("mlp", 8, 1, core="gru", core_size=8)),
+    ],
 )
 def test_plays_the_game_of_an_evaluation(tmp_path, capsys, env, model, greedy):
     run = saved_run(tmp_path / "run", Config(env=env, num_policies=1, model=model))

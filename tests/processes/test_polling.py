@@ -8,7 +8,7 @@ import pytest
 
 from pbt_rl.processes import polling as listen
 from pbt_rl.processes.polling import AdaptivePoller, mail_check
-from pbt_rl.run.inline import Line
+from pbt_rl.run.serial import Line
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ import pytest
 from pbt_rl.controllers.objectives import by_score
 from pbt_rl.display.ranking import best_member
 from pbt_rl.display.view import FinalGames
-from pbt_rl.display.watch.reader import Reader
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.history import read_run
 from pbt_rl.report.compare import comparison_page, groups
 from pbt_rl.report.listing import list_runs
+from pbt_rl.report.live import Live
 from pbt_rl.report.page import page
 from tests.helpers.journals import PBT, run_of, write
 from tests.helpers.views import member
@@ -55,10 +55,14 @@ def test_all_that_show_a_run_agree(tmp_path, final_scores):
     history, best = read_run(run), 1 if final_scores else 2
     judged = {m: FinalGames(mean, 0.0, 20) for m, mean in final_scores.items()}
     views = [replace(member(m, objectives[m]), control=m > 3, final=judged.get(m)) for m in range(6)]
-    assert history.best == best_member(views) == Reader(run).latest()["best"] == best
+    assert history.best == best_member(views) == best
     assert f"best member {best}: {final_scores.get(best, objectives[best]):g} " in page(history, [])
+    assert f"best member {best}: {final_scores.get(best, objectives[best]):g} " in Live(run).page
     compared = comparison_page(groups([history]), None)
-    assert f"<td>{best}</td><td>{final_scores.get(best, objectives[best]):g}</td>" in compared
+    assert (
+        f"<td class=number>{best}</td><td class=number>{final_scores.get(best, objectives[best]):g}</td>"
+        in compared
+    )
     assert history.everyone[0] == 4, "a control may be above all"
     ends = [{"id": m, "objective": objectives[m]} for m in range(6)]
     for m, mean in final_scores.items():

@@ -4,6 +4,7 @@ import csv
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from pbt_rl.record.history import read_run
 from pbt_rl.report import compare
@@ -22,6 +23,12 @@ def folders(tmp_path_factory):
     return made
 
 
+def with_config(run, **changes):
+    """The run with other options in its journal."""
+    start, *others = run.events
+    return replace(run, events=[structs.replace(start, config=start.config | changes), *others])
+
+
 def test_seeds_form_a_group_that_is_named_by_what_differs(folders):
     found = groups([read_run(folder) for folder in folders])
     assert [(g.label, g.options, [r.name for r in g.runs]) for g in found] == [
@@ -35,7 +42,7 @@ def test_seeds_form_a_group_that_is_named_by_what_differs(folders):
 def test_runs_of_different_environments_have_axes_of_their_own(folders):
     runs = [read_run(folder) for folder in folders]
     options = replace(runs[2].options, env="x/y")
-    other = replace(runs[2], config={**runs[2].config, "env": "x/y"}, options=options)
+    other = replace(with_config(runs[2], env="x/y"), options=options)
     for seen, titles in ((runs, ["toy/simulated"]), ([*runs[:2], other], ["toy/simulated", "x/y"])):
         assert [axes.get_title() for axes in compare.curves(groups(seen)).axes] == titles
 
@@ -44,12 +51,17 @@ def test_draws_of_a_seed_make_no_group_of_their_own_but_given_starts_do(folders)
     runs = [read_run(folder) for folder in folders[:2]]
 
     def starting(run, value):
-        config = {**run.config, "pbt": {**run.config["pbt"], "start_values": [f"learning_rate={value}"]}}
-        return replace(run, config=config)
+        return with_config(run, pbt={**run.start.config["pbt"], "start_values": [f"learning_rate={value}"]})
 
     drawn = [starting(runs[0], 1e-3), starting(runs[1], 1e-4)]
     assert len(groups(drawn)) == 1
     assert len(groups([*drawn, starting(runs[0], 1e-2)])) == 3
+
+
+def test_an_option_that_a_group_does_not_give_is_not_named(folders):
+    run, *_ = (read_run(folder) for folder in folders)
+    found = groups([with_config(run, hours=None), with_config(run, hours=2.0)])
+    assert [group.options for group in found] == ["-", "hours 2.0"]
 
 
 def test_the_page_and_the_tables(folders, tmp_path):

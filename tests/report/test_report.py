@@ -10,9 +10,11 @@ import pytest
 
 from pbt_rl import cli
 from pbt_rl.controllers.options import PbtConfig, SearchConfig
+from pbt_rl.display.tensorboard import EventFile
 from pbt_rl.errors import ConfigError
-from pbt_rl.record.history import history_of
-from pbt_rl.report import exports
+from pbt_rl.record.folder import RunFolder
+from pbt_rl.record.history import history_of, read_run
+from pbt_rl.report import exports, figures
 from pbt_rl.report import importance as importances
 from pbt_rl.report.importance import Importance, importance
 from pbt_rl.report.page import page as report_page
@@ -87,9 +89,9 @@ def test_a_resumed_run_reads_as_if_it_had_not_been_interrupted(search, resumed):
     assert again.seconds == pytest.approx(whole.seconds)
     phases = [[(p.member, p.number, p.outcome) for p in history.phases] for history in (again, whole)]
     assert phases[0] == phases[1]
-    assert [m.seconds for m in again.moments] == pytest.approx([m.seconds for m in whole.moments])
+    assert [p.seconds for p in again.points] == pytest.approx([p.seconds for p in whole.points])
     assert [d.decision for d in again.decisions] == [d.decision for d in whole.decisions]
-    assert (again.ended, again.config["train_for_frames"]) == (whole.ended, 7)
+    assert (again.ended, again.start.config["train_for_frames"]) == (whole.ended, 7)
     tables, others = exports.files(again), exports.files(whole)
     assert all(tables[name] == others[name] for name in ("nodes.csv", "members.csv"))
     assert read_history("x", resumed[: len(search) // 2 + 2]).ended is None, "it goes on"
@@ -229,9 +231,10 @@ def test_a_folder_that_is_no_run_is_one_clear_line(pbt_rl, small, tmp_path):
     assert (code, "cannot be written" in err) == (cli.EXIT_USER_ERROR, True)
 
 
-def test_without_the_extra_the_report_names_what_to_install(pbt_rl, small, tmp_path, monkeypatch):
+@pytest.mark.parametrize("command", ["report", "watch"])
+def test_without_the_extra_a_report_names_what_to_install(pbt_rl, small, tmp_path, monkeypatch, command):
     monkeypatch.setattr("pbt_rl.cli.report.find_spec", lambda name: None)
-    code, _, err = pbt_rl("report", write(tmp_path, small))
+    code, _, err = pbt_rl(command, write(tmp_path, small))
     assert code == cli.EXIT_USER_ERROR
     assert 'pip install "pbt-rl[report]"' in err
 
@@ -288,13 +291,13 @@ def test_final_games_are_shown_unless_the_run_went_on(small):
     history = read_history("x", [*small, final])
     assert [m.get("final") for m in exports.members(history)] == [None, 7.5, 6.0, None]
     page = report_page(history, [])
-    assert "<th>final</th>" in page
+    assert "<th class=number>final</th>" in page
     assert "best member 1: 7.5 over 20 evaluation episodes" in page
     assert (history.best, history.everyone[:2]) == (1, [1, 2])
     resume = {"event": "resume", "time": when + 5, "frames": 1, "config": small[0]["config"], "changed": {}}
     again = read_history("x", [*small, final, resume])
     assert again.final is None
-    assert "<th>final</th>" not in report_page(again, [])
+    assert "<th class=number>final</th>" not in report_page(again, [])
 
 
 def test_values_that_were_typed_at_a_resume_are_no_merit_of_pbt():
@@ -346,3 +349,64 @@ def test_a_picture_that_is_not_drawn_any_more_is_removed(pbt_rl, small, tmp_path
     write(tmp_path, small[:2])
     assert pbt_rl("report", run)[0] == 0
     assert not [p.name for p in (tmp_path / "report").glob("*.png")]
+
+
+def test_before_a_member_has_an_objective_the_episodes_that_have_ended_are_drawn():
+    """27 episodes had ended, and the report drew nothing."""
+    start, initial, *_ = run_of(2, pbt=PBT, limit=20_000)
+    records = [
+        {
+            "event": "progress",
+            "time": start["time"] + n,
+            "frames": 100 * n,
+            "members": [
+                {
+                    "member": m,
+                    "generation": 0,
+                    "frames": 100 * n,
+                    "objective": None,
+                    "episodes": n,
+                    "complete": False,
+                }
+                | {"early": float(m + n), "ended": n, "environments": 8}
+                for m in (0, 1)
+            ],
+        }
+        for n in (1, 2, 3)
+    ]
+    history = read_history("x", [start, initial, *records])
+    (axes,) = figures.objective(history).axes
+    dotted = [
+        line.get_xydata().tolist()
+        for line in axes.lines
+        if line.get_linestyle() == ":" and len(line.get_xdata())
+    ]
+    assert dotted == [[[100 * n, m + n] for n in (1, 2, 3)] for m in (0, 1)]
+    assert "best so far member 1: ~4, 3 of 8 environments" in report_page(history, [])
+
+
+def test_reward_terms_losses_and_speed_are_those_of_tensorboard(small, tmp_path):
+    run = RunFolder(write(tmp_path, small))
+    history = read_run(run.path)
+    assert figures.statistics(history) == figures.NO_STATISTICS
+    assert figures.learning(history).startswith("No TensorBoard file")
+    for member in (0, 1):
+        file = EventFile(run.member_events(member))
+        for step in (10, 20):
+            file.scalars({"stats/energy": step + member, "learning/value_loss": 1.0, "hypers/x": 1.0}, step)
+    population = EventFile(run.population_events)
+    population.scalars({"throughput/frames_per_second": 500.0}, 30)
+    (terms,) = figures.statistics(history).axes
+    assert terms.get_title() == "energy"
+    assert [line.get_xydata().tolist() for line in terms.lines] == [
+        [[10, 10 + m], [20, 20 + m]] for m in sorted((0, 1), key=lambda m: m == history.best)
+    ]
+    assert [axes.get_title() for axes in figures.learning(history).axes] == [
+        "value loss",
+        "frames per second",
+    ]
+    for name in ("statistics", "learning"):
+        picture = next(p for p in PICTURES if p.name == name)
+        shown = report_page(history, [(picture, draw(picture, history, dpi=40))])
+        folded = shown.index("<img") > shown.index("<summary>More")
+        assert folded == (name == "learning")

@@ -1,8 +1,9 @@
 """`pbt-rl audit RUN --what-if`: the recorded scores, decided under other rules."""
 
-from dataclasses import replace
+import dataclasses
 
 import pytest
+from msgspec.structs import replace
 
 from pbt_rl.config import Config
 from pbt_rl.config.command import parse_train
@@ -12,9 +13,9 @@ from pbt_rl.errors import ConfigError
 from pbt_rl.plan import Machine
 from pbt_rl.record.journal import journal_events
 from pbt_rl.report.audit import Recorded
-from pbt_rl.report.what_if import _without_reason, decide_again, what_if, with_rules
+from pbt_rl.report.what_if import decide_again, described, what_if
 from pbt_rl.run import resolved
-from pbt_rl.run.resolved import ResolvedRun, build_controller, value_table
+from pbt_rl.run.resolved import ResolvedRun
 from pbt_rl.run.train import train
 
 TRAIN = (
@@ -33,7 +34,6 @@ def runs(tmp_path_factory):
         "gap": "--pbt.replace-gap 0.25 --train-for-frames 2500",
         "t-test": "--pbt.exploit t-test --train-for-frames 2500",
         "share": "--pbt.replace-fraction 0.1 --train-for-frames 2500",
-        "period": "--pbt.period-frames 1000 --pbt.start-frames 500 --train-for-frames 2500",
     }
     for name, more in others.items():
         assert train(parse_train(f"{TRAIN} --out {folder} --name {name} {more}".split())) == 0
@@ -41,10 +41,7 @@ def runs(tmp_path_factory):
 
 
 def found(run, words):
-    recorded = Recorded.open(run)
-    configs = (recorded.config, with_rules(recorded.config, words, run))
-    controllers = (build_controller(c, value_table(c, recorded.start.shaping), c.seed) for c in configs)
-    return decide_again(recorded.events, *controllers, (recorded.resumed, recorded.resumed))
+    return decide_again(Recorded.open(run), words)
 
 
 def rounds(run):
@@ -55,16 +52,14 @@ def test_under_its_own_rule_a_run_comes_out_bit_for_bit(runs, capsys):
     assert what_if(runs / "own", ["pbt.exploit=truncation"]) == 0
     assert "all agree bit for bit" in capsys.readouterr().out
     same = found(runs / "own", ["pbt.exploit=truncation"])
-    recorded = rounds(runs / "own")
-    assert same.exact_rounds == same.rounds == len(recorded) > 5
-    assert same.replacements == same.noise.replacements > 0
+    assert same.exact_rounds == len(same.rounds.frames) == len(rounds(runs / "own")) > 5
+    assert same.replacements == same.rounds.replacements > 0
 
 
 OTHERS = {
     "gap": ["pbt.replace-gap=0.25"],
     "t-test": ["pbt.exploit=t-test"],
     "share": ["pbt.replace-fraction=0.1"],
-    "period": ["pbt.period-frames=1000", "pbt.start-frames=500"],
 }
 
 
@@ -72,31 +67,14 @@ OTHERS = {
 def test_under_another_it_equals_a_fresh_run_up_to_the_first_difference(runs, name):
     told = found(runs / "own", OTHERS[name])
     own, fresh = rounds(runs / "own"), rounds(runs / name)
-    at = {r.frames: r for r in fresh}
-    done = {frames: [*map(_without_reason, r.decisions)] for frames, r in at.items()}
-    equal = next(i for i, r in enumerate(own) if done.get(r.frames) != [*map(_without_reason, r.decisions)])
+    bare = [[[replace(d, reason="") for d in r.decisions] for r in made] for made in (own, fresh)]
+    equal = next(i for i, (a, b) in enumerate(zip(*bare, strict=False)) if a != b)
     assert told.exact_rounds == equal
-    assert told.first == f"at {own[equal].frames:,} frames"
-    exact = [o for o in told.others if o.exact]
-    assert exact
-    assert {o.frames for o in exact} == {own[equal].frames}
-    theirs = at.get(own[equal].frames)
-    if theirs is None:  # it goes on, and is compared later
-        assert {o.decided for o in exact} == {"not compared"}
-    else:  # the same scores, of which it decides there as the fresh run does
-        assert own[equal].report == theirs.report
-        kinds = {d.member: type(d).__name__ for d in theirs.decisions}
-        words_of = {"Continue": "continues", "Mutate": "mutates"}
-        assert all(o.decided.startswith(words_of.get(kinds[o.member], "copies member")) for o in exact)
-    assert all(not o.exact for o in told.others if o.frames > own[equal].frames)
-
-
-def test_a_rule_that_compares_earlier_is_exact_only_until_then(runs, capsys):
-    what_if(runs / "own", ["pbt.start-frames=200", "pbt.period-frames=200"])
-    text = capsys.readouterr().out
-    assert "exact for the first 0 rounds" in text
-    assert "at 200 frames" in text
-    assert "exact, at" not in text
+    first = told.differing[0]
+    assert told.rounds.frames[first.index] == own[equal].frames
+    assert own[equal].report == fresh[equal].report, "the same scores"
+    assert first.decided == bare[1][equal], "decided as by a fresh run"
+    assert described(first)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +86,8 @@ def test_a_rule_that_compares_earlier_is_exact_only_until_then(runs, capsys):
         ("pbt.exploit=tea", "top-middle-bottom"),
         ("controller=asha", "controller asha"),
         ("pbt.frequencies=1,2", "--controller mf-pbt"),
-        ("pbt.ready=timed", "--pbt.ready synchronous"),
+        ("pbt.ready=timed", "train again with --pbt.ready timed"),
+        ("pbt.period-frames=200", "train again with --pbt.period-frames 200"),
     ],
 )
 def test_what_cannot_be_asked_is_refused(runs, words, remedy):
@@ -118,7 +97,7 @@ def test_what_cannot_be_asked_is_refused(runs, words, remedy):
 
 def test_controls_are_refused_where_members_play_each_other(monkeypatch):
     config = Config(env="toy/identity", control=1)
-    spec = replace(probe(config.env, config.env_options), agents=2)
+    spec = dataclasses.replace(probe(config.env, config.env_options), agents=2)
     monkeypatch.setattr(resolved, "probe", lambda *_: spec)
     with pytest.raises(ConfigError, match="play each other"):
         ResolvedRun.resolve(config, Machine.here())

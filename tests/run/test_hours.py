@@ -5,10 +5,11 @@ import pytest
 from pbt_rl.cli.resume import parse_resume
 from pbt_rl.config.command import parse_train
 from pbt_rl.controllers.events import Round
+from pbt_rl.display.ranking import in_time
 from pbt_rl.errors import ConfigError
 from pbt_rl.record.journal import journal_events
 from pbt_rl.report.audit import audit
-from pbt_rl.run.shown import describe_plan
+from pbt_rl.run.shown import describe_plan, page
 from pbt_rl.run.train import resolve, train
 
 
@@ -21,7 +22,7 @@ def test_thirty_comparisons_follow_from_a_time_and_what_is_given_stays():
     assert (config.train_for_seconds, config.pbt.ready) == (1800, "timed")
     assert 30 * config.pbt.period_seconds < 1800 < 31.5 * config.pbt.period_seconds
     assert config.train_for_frames > 10**12
-    assert "--hours 0.5: 1,800 s of training" in "\n".join(describe_plan(resolve(config)))
+    assert "--hours 0.5: 30 min of training" in "\n".join(describe_plan(resolve(config)))
     config = planned("--hours 0.5 --train-for-frames 5000 --pbt.ready synchronous --pbt.period-frames 700")
     assert (config.train_for_frames, config.pbt.ready, config.pbt.period_frames) == (5000, "synchronous", 700)
     assert planned("--hours 0.5 --pbt.period-seconds 7").pbt.period_seconds == 7
@@ -56,6 +57,40 @@ def test_a_run_that_is_resumed_with_more_frames_keeps_its_times(tmp_path):
     assert train(planned(words)) == 0
     more = parse_resume(tmp_path / "x", ["--train-for-frames", "5000"])
     assert (more.train_for_frames, more.pbt.start_frames, more.pbt.period_frames) == (5000, 125, 100)
+
+
+def test_a_period_shorter_than_an_episode_of_each_environment_is_told_before_the_start():
+    def notes(words):
+        return [
+            line for line in describe_plan(resolve(planned(words, "atari/pong"))) if "Comparisons are" in line
+        ]
+
+    (note,) = notes("--hours 0.05")
+    assert "--envs-per-vector-env 1" in note
+    assert "every 5.81 s" in note
+    (note,) = notes("--hours 0.005 --envs-per-vector-env 1")
+    assert "--envs-per-vector-env" not in note
+    assert not notes("--hours 50")
+    assert not notes("--train-for-frames 1M")
+
+
+def test_the_plan_of_a_time_names_no_frames():
+    config = planned("--hours 0.05 --train-for-seconds 600")
+    resolved = resolve(config)
+    told = "\n".join([*describe_plan(resolved), *page(resolved, resolved.controller().initial(4)[0])])
+    assert "--hours 0.05: 10 min of training, from --train-for-seconds 600" in told
+    assert "000000" not in told
+    assert "--train-for-frames 5000" in "\n".join(
+        page(resolve(planned("--hours 0.5 --train-for-frames 5000")), resolved.controller().initial(4)[0])
+    )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(5.806, "5.81 s"), (60, "1 min"), (150, "2 min 30 s"), (3600, "1 h"), (86400 * 2 + 7300, "2 days 2 h")],
+)
+def test_durations_are_in_their_largest_vector_envs(seconds, text):
+    assert in_time(seconds) == text
 
 
 @pytest.mark.parametrize("words", ["--controller asha", "--pbt.no-enabled"])

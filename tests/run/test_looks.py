@@ -21,15 +21,17 @@ def looks(monkeypatch):
     def of(took, times, *, config=None, busy=(), decided=False):
         now, seen = [0.0], []
 
-        def observe():
+        def observe(_report):
             seen.append(round(now[0], 3))
             now[0] += took
-            return decided
+            return [Evaluate(0, 1, "")] if decided else []
 
         run = Run(config or small_config())
         clock = SimpleNamespace(monotonic=lambda: now[0], thread_time=lambda: now[0])
         monkeypatch.setattr("pbt_rl.run.comparisons.time", clock)
-        run.comparisons.observe = observe
+        run.comparisons._controller = SimpleNamespace(observe=observe)
+        run.comparisons._recorder = SimpleNamespace(decided=lambda *_: None)
+        run.comparisons.exchange = lambda _: run.comparisons._reported.clear()
         for at in times:
             now[0] = max(now[0], at)
             monkeypatch.setattr(Dispatch, "busy", at in busy)

@@ -1,25 +1,28 @@
 """Memory of a run, known before it starts."""
 
+import re
+
 import pytest
 
 from pbt_rl.envs.base import ArraySpec
 from pbt_rl.errors import ConfigError
 from pbt_rl.learner.learner import Learner
 from pbt_rl.plan import Machine
-from pbt_rl.run.memory import Memory
-from pbt_rl.run.memory_check import (
+from pbt_rl.run.limits import (
     GIB,
     HOST,
     MIB,
     SUPERVISOR_BYTES,
     HostMemory,
     check_memory,
+    describe_rows,
     estimate,
     host_memory,
     memory_notes,
     pack_bytes,
     rollouts_of,
 )
+from pbt_rl.run.memory import Memory
 from tests.helpers.driven import DrivenLearner
 from tests.helpers.plans import fresh, resolved
 from tests.helpers.pretend import DEVICE, PretendRecorder, pretend_device
@@ -88,8 +91,8 @@ def there(monkeypatch):
 
     def have(total, available, gpu=0):
         host = HostMemory(total * GIB, available * GIB)
-        monkeypatch.setattr("pbt_rl.run.memory_check.host_memory", lambda: host)
-        monkeypatch.setattr("pbt_rl.run.memory_check._device_bytes", lambda _device: gpu * GIB)
+        monkeypatch.setattr("pbt_rl.run.limits.host_memory", lambda: host)
+        monkeypatch.setattr("pbt_rl.run.limits._device_bytes", lambda _device: gpu * GIB)
 
     return have
 
@@ -97,7 +100,9 @@ def there(monkeypatch):
 def test_more_than_fits_is_refused_with_what_fits(there):
     there(23, 22)
     run = resolved("atari/pong", "--num-policies=500")
-    with pytest.raises(ConfigError, match=r"cannot fit into memory: it needs [0-9.]+ GiB of 23.0 GiB"):
+    with pytest.raises(
+        ConfigError, match=r"cannot fit into memory: it needs at least [0-9.]+ GiB of 23.0 GiB"
+    ):
         check_memory(run)
     check_memory(resolved("atari/pong", "--num-policies=500", "--slots=8"))
     run = resolved("atari/pong", "--num-policies=4", "--envs-per-vector-env=100000")
@@ -191,3 +196,23 @@ def test_the_estimate_is_what_a_learner_takes_and_it_takes_it_at_its_start(kind,
             estimated = needed.rollouts + needed.replay + needed.weights + needed.update
             assert estimated == pytest.approx(device.memory.most, rel=0.2)
             assert device.memory.most <= 1.02 * at_start, "nothing later takes more than the start"
+
+
+def test_the_memory_of_a_simulators_row_and_the_rows_that_fit(monkeypatch):
+    def told(*words):
+        (line,) = describe_rows(resolved("tensors/pendulum", "--num-policies=4", *words))
+        found = re.match(
+            r"a row takes at least ([\d.]+) KiB for (\d+) steps .* about ([\d,]+) rows of each", line
+        )
+        return float(found[1]), int(found[2]), int(found[3].replace(",", ""))
+
+    monkeypatch.setattr("pbt_rl.run.limits.host_memory", lambda: HostMemory(8 * GIB, 8 * GIB))
+    small, steps, fit = told("--rows=256")
+    assert steps == 24
+    assert told("--rows=1024")[0] == pytest.approx(small, rel=0.01), "a row costs the same among more rows"
+    wide, _, fewer = told("--rows=256", "--model.hidden=512")
+    assert wide > 1.5 * small
+    assert fewer < fit / 1.5
+    plan = resolved("tensors/pendulum", "--num-policies=4", f"--rows={fit // 256 * 256}")
+    assert 0.8 * 8 * GIB < estimate(plan).needed[HOST] < 1.1 * 8 * GIB
+    assert describe_rows(resolved("gym/CartPole-v1")) == []

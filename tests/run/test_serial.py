@@ -15,7 +15,7 @@ from pbt_rl.controllers.decisions import Stop
 from pbt_rl.envs.toy import Identity
 from pbt_rl.record.checkpoints import Checkpoints
 from pbt_rl.record.saved import Source
-from pbt_rl.run.inline import InlineFleet, InlinePack
+from pbt_rl.run.serial import SerialPack
 from tests.helpers.serial import record, run, weights
 
 SHAPED = {"env": "toy/shaped", "mode": "serial", "num-policies": 4, "actors": 2, "envs-per-vector-env": 2}
@@ -122,15 +122,11 @@ MODES = [
 
 @pytest.mark.parametrize("mode", MODES)
 def test_modes_and_defaults_of_torch_of_an_environment_are_not_the_learners(mode):
-    class Learner:
-        def turn(self):
-            x = torch.ones(2, 2, requires_grad=True)
-            (x @ x).sum().backward()
-            assert x.grad.dtype == (x @ x).dtype == torch.float32
-            assert x.device.type == "cpu"
-
-    with mode():
-        InlineFleet._learn(InlinePack(None, Learner(), []))
+    with mode(), SerialPack.torch(None):
+        x = torch.ones(2, 2, requires_grad=True)
+        (x @ x).sum().backward()
+        assert x.grad.dtype == (x @ x).dtype == torch.float32
+        assert x.device.type == "cpu"
 
 
 class Elsewhere(Identity):

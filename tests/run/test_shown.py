@@ -16,7 +16,7 @@ def test_a_run_whose_time_or_frames_do_not_reach_the_first_comparison_is_told():
     late = ("--pbt.start-frames=0", "--pbt.period-frames=20000", "--train-for-frames=1000")
     assert "is due at 20,000 frames" in notes(*late)
     text = notes(*timed, "--pbt.start-seconds=100", "--train-for-seconds=60")
-    assert "is due after 100 s, but this run ends after 60 s" in text
+    assert "is due after 1 min 40 s, but this run ends after 1 min" in text
     given = ("--num-policies=4", "--train-for-seconds=10")
     assert "10,000 frames/s in a run of 10 s" in notes(*given, "--pbt.start-frames=25000")
     assert "first comparison is due" not in notes(*given, "--pbt.start-frames=0", "--pbt.period-frames=5000")

@@ -1,16 +1,21 @@
 """The time until the end and until the next comparison, as the terminal shows them."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 import pbt_rl
 from pbt_rl.config import Config
+from pbt_rl.config.command import make_config
 from pbt_rl.controllers.options import PbtConfig, SearchConfig
 from pbt_rl.display.ranking import title_lines
 from pbt_rl.population.population import Population
 from pbt_rl.run.resolved import build_controller, value_table
-from pbt_rl.run.views import WaitingComparison, seconds_to_comparison, seconds_to_end
+from pbt_rl.run.supervisor import Supervisor
+from pbt_rl.run.throughput import Throughput
+from pbt_rl.run.train import resolve
+from pbt_rl.run.views import WaitingComparison, _waits_for, seconds_to_comparison, seconds_to_end
 from tests.helpers.views import member, view
 
 
@@ -41,6 +46,21 @@ def config(search=None, **options):
 )
 def test_the_end_is_known_of_searches_too(options, seconds):
     assert seconds_to_end(config(**options), population(200, 300), 10.0, 40.0) == seconds
+
+
+def test_the_start_counts_the_actors_that_are_ready():
+    resolved = resolve(make_config(env="atari/pong", mode="serial", actors=3, num_policies=1))
+    supervisor = object.__new__(Supervisor)
+    supervisor._resolved, supervisor._throughput = resolved, Throughput()
+    fleet = SimpleNamespace(actions_given=lambda actor: 8 * (actor == 1))
+    stepping = supervisor._stepping(fleet)
+    assert _waits_for(resolved, begun=True, stepping=stepping) == (
+        "creating the first emulators (1 of 3 actors ready)"
+    )
+    elsewhere = replace(resolved, spread=True)
+    assert _waits_for(elsewhere, begun=True, stepping=0) == "creating the first emulators"
+    supervisor._throughput.note(64, {})
+    assert supervisor._stepping(fleet) == 0
 
 
 def test_the_next_comparison():

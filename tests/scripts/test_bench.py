@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterator
 
+import gymnasium
 import psutil
 import pytest
 import torch
@@ -33,6 +34,39 @@ def test_inference_is_measured_with_a_vector_env_of_every_actor():
             "two of four vector envs; also as rollouts end"
         )
         assert [vector_env.taken for vector_env in stand.sampler.vector_envs] == [2, 0, 2, 0]
+
+
+@pytest.mark.parametrize(
+    ("env", "raw"),
+    [
+        ("gym/CartPole-v1", "built-in"),
+        ("gym/Pendulum-v1", "built-in"),
+        ("gym/CartPole-v1", f"{__name__}:make_raw"),
+        ("gym/CartPole-v1", f"{__name__}:make_vector"),
+        ("atari/pong", "built-in"),
+    ],
+)
+def test_a_vector_env_is_measured_beside_its_raw_engine(env, raw, capsys):
+    figures = bench.beside_raw(env, raw, 2, 0.03, 3)
+    assert capsys.readouterr().out.startswith(f"{env}, 2 rows: raw ")
+    ratio = figures["cpu_over_raw"]
+    assert 0.1 < ratio["least"] <= ratio["median"] <= ratio["most"] < 30
+    for side in ("raw", "vector env"):
+        assert figures[side]["frames_per_second"] > 10
+        assert figures[side]["cpu_microseconds_per_step"] > 0.1
+
+
+def make_raw():
+    return gymnasium.make("CartPole-v1")
+
+
+def make_vector():
+    return gymnasium.make_vec("CartPole-v1", 2)
+
+
+def test_an_environment_without_a_raw_engine_needs_one():
+    with pytest.raises(SystemExit, match="--raw module:factory"):
+        bench.beside_raw("tensors/pendulum", "built-in", 2, 0.03, 1)
 
 
 def rounds(*drifts: float) -> Iterator[dict[str, float]]:

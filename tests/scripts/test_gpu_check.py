@@ -102,9 +102,9 @@ def test_a_profile_is_counted_and_says_what_took_longest():
 
     events = [event("gemm", 2.0), event("relu", 3.0), event("gemm", 2.0), event("Memcpy HtoD", 0.5)]
     events += [event("Context Sync", 9.0), event("cudaStreamSynchronize", device="CPU")]
-    stages = importlib.import_module("gpu_stages")
-    assert stages.counted(events) == {"kernels": 3, "copies": 1, "syncs": 1, "device ms": 7.5}
-    assert stages.longest(events)[:2] == ["4.000 ms in 2: gemm", "3.000 ms in 1: relu"]
+    timing = importlib.import_module("gpu_timing")
+    assert timing.counted(events) == {"kernels": 3, "copies": 1, "syncs": 1, "device ms": 7.5}
+    assert timing.longest(events)[:2] == ["4.000 ms in 2: gemm", "3.000 ms in 1: relu"]
 
 
 def check():

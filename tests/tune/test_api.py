@@ -222,6 +222,46 @@ def test_the_first_failure_of_a_member_is_shown(capsys):
     assert shown.count("Traceback") == 1
 
 
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("-0.5", "'-0.5'"),
+        (None, "None"),
+        ({"loss": 1.0}, "a dict with the keys 'loss'"),
+        ((1.0, 2), "a tuple of 2"),
+    ],
+)
+def test_an_objective_that_is_no_number_is_named_as_what_it_is(value, said, capsys):
+    class Odd(Walker):
+        def evaluate(self):
+            return value
+
+    with pytest.raises(RunFailed):
+        run(Odd, pbt(), steps=4, num_members=2, progress=False)
+    shown = capsys.readouterr().err.splitlines()[0]
+    assert f"evaluate() of member 0 returned {said}: it must be one number; it takes" in shown
+
+
+def test_the_place_of_a_failure_is_in_the_users_code(capsys):
+    class NoIndex(Walker):
+        def __init__(self):
+            super().__init__(0)
+
+    with pytest.raises(RunFailed):
+        run(NoIndex, pbt(), steps=4, num_members=2, progress=False)
+    shown = capsys.readouterr().err.splitlines()[0]
+    assert "the factory of member 0 raised TypeError" in shown
+    assert "workers.py" not in shown
+
+
+@pytest.mark.parametrize("value", ["x", None, math.nan])
+def test_an_explore_function_that_returns_no_number_is_named_as_the_argument(value):
+    with pytest.raises(ConfigError, match=r"^explore=<lambda> returned rate=.*: give a number"):
+        run(
+            Walker, {"rate": (0.1, 1.0)}, steps=40, num_members=4, period=2, explore=lambda _: {"rate": value}
+        )
+
+
 class Locked(Walker):
     def state(self):
         return threading.Lock()
@@ -303,6 +343,17 @@ def test_a_script_without_a_guard_is_told_of_it(tmp_path):
     done = script_of(tmp_path, "run(Walker, {'rate': (0.1, 1.0)}, steps=2, num_members=2, workers=2)\n")
     assert done.returncode == 1
     assert 'below `if __name__ == "__main__":`' in done.stderr
+
+
+def test_a_factory_that_workers_cannot_import_is_told_of(tmp_path):
+    call = "run(Mine, Script([1.0, 2.0]), steps=3, num_members=2, workers=2)"
+    done = script_of(
+        tmp_path, f"if __name__ == '__main__':\n    class Mine(Walker):\n        pass\n    {call}\n"
+    )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith(
+        "Define the factory of members at the top level of its module"
+    )
 
 
 def test_a_factory_of_a_script_is_found_in_the_workers(tmp_path):

@@ -320,7 +320,10 @@ class Wrong(Chosen):
 
 @pytest.mark.parametrize(
     ("factory", "said"),
-    [(Wrong, "TypeError: float"), (lambda _index: (yield), "TypeError: a member is a generator")],
+    [
+        (Wrong, r"evaluate\(\) of member \d returned a dict with the keys 'score': it must be one number"),
+        (lambda _index: (yield), r"the factory of member \d returned a generator, which lacks step"),
+    ],
 )
 def test_members_that_never_work_are_an_error_however_often_they_begin_anew(factory, said):
     with pytest.raises(RunFailed, match=f"every member is broken; the last one:(.|\n)*{said}"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from pbt_rl.controllers.decisions import Controller
@@ -15,59 +16,65 @@ from pbt_rl.controllers.search.hypertrick import HyperTrick, SuccessiveHalving
 from pbt_rl.errors import require
 
 
-def _entry(
-    kind: type[Search],
-    phases: Callable[[SearchConfig], int],
-    own: Callable[[SearchConfig, ControllerContext], dict[str, Any]],
-    *,
-    once: bool = False,
-    full: Callable[[SearchConfig, int, int], int] = lambda _search, _budget, frames: frames,
-    **more: Any,
-) -> ControllerEntry:
-    """Build the registry entry of a search.
+@dataclass(frozen=True)
+class _Kind:
+    """Search, and the times of its members.
 
     phases: of a member that is never stopped. own: extra settings of this kind. once: such a member is judged only at
-    its end. full: (options, budget, frames of such a member) -> the most frames that a member trains.
+    its end. most: (options, budget, frames of such a member) -> the most frames that a member trains.
     """
 
-    def whole(search: SearchConfig, budget: int) -> int:
-        return search.phase_frames * phases(search) or budget
+    search: type[Search]
+    phases: Callable[[SearchConfig], int]
+    own: Callable[[SearchConfig, ControllerContext], dict[str, Any]]
+    once: bool = False
+    most: Callable[[SearchConfig, int, int], int] = lambda _search, _budget, frames: frames
+    note: Callable[[OptionGroups, int, int], str] = lambda *_: ""
 
-    def phase(search: SearchConfig, budget: int) -> int:
-        return whole(search, budget) if once else search.phase_frames or budget // phases(search)
+    @property
+    def entry(self) -> ControllerEntry:
+        """Registry entry."""
+        return ControllerEntry(
+            self.build,
+            ("search", "pbt.min_episodes"),
+            "searches over configurations, which stop bad ones early (--search).",
+            searches=True,
+            note=self.note,
+            patience_frames=self.patience_frames,
+            full_frames=self.full_frames,
+        )
 
-    def build(given: ControllerContext) -> Controller:
+    def build(self, given: ControllerContext) -> Controller:
+        """Build the controller. Raises ConfigError."""
         search, budget = given.options.group(SearchConfig), given.budget_frames
-        frames = phase(search, budget)
-        remedy = f"give at least {phases(search)}, one frame per phase, or set --search.phase-frames"
+        frames = self._phase(search, budget)
+        remedy = f"give at least {self.phases(search)}, one frame per phase, or set --search.phase-frames"
         require(frames > 0, "train-for-frames", budget, remedy)
-        return kind(
+        return self.search(
             given.table,
             given.seed,
             phase_frames=frames,
             min_episodes=given.pbt.min_episodes,
             sampling=draw_grid if search.sampling == "grid" else draw_random,
-            **own(search, given),
+            **self.own(search, given),
         )
 
-    def patience_frames(options: OptionGroups, budget: int) -> int:
+    def patience_frames(self, options: OptionGroups, budget: int) -> int:
         """Return the episode timeout in frames: two phases, because a member may need one extra phase."""
-        search = options.group(SearchConfig)
-        return max(1, phase(search, budget)) * (1 if once else 2)
+        return max(1, self._phase(options.group(SearchConfig), budget)) * (1 if self.once else 2)
 
-    def full_frames(options: OptionGroups, budget: int) -> int:
+    def full_frames(self, options: OptionGroups, budget: int) -> int:
+        """Return the most frames that a member trains."""
         search = options.group(SearchConfig)
-        return full(search, budget, whole(search, budget))
+        return self.most(search, budget, self._whole(search, budget))
 
-    return ControllerEntry(
-        build,
-        ("search", "pbt.min_episodes"),
-        "searches over configurations, which stop bad ones early (--search).",
-        searches=True,
-        patience_frames=patience_frames,
-        full_frames=full_frames,
-        **more,
-    )
+    def _whole(self, search: SearchConfig, budget: int) -> int:
+        return search.phase_frames * self.phases(search) or budget
+
+    def _phase(self, search: SearchConfig, budget: int) -> int:
+        return (
+            self._whole(search, budget) if self.once else search.phase_frames or budget // self.phases(search)
+        )
 
 
 def _asha_note(options: OptionGroups, members: int, _budget_frames: int) -> str:
@@ -75,19 +82,17 @@ def _asha_note(options: OptionGroups, members: int, _budget_frames: int) -> str:
     search = options.group(SearchConfig)
     rungs = Asha({}, 0, phase_frames=1, eta=search.eta, resource=search.resource).rungs
     least = search.eta ** (len(rungs) - 1)
-    reached = next(
-        i for i, _ in enumerate(rungs) if members // search.eta ** (i + 1) == 0 or i + 1 == len(rungs)
-    )
+    if members >= least:
+        return ""
+    reached = next(i for i in range(len(rungs)) if members < search.eta ** (i + 1))
     return (
-        ""
-        if members >= least
-        else f"note: asha promotes one of {search.eta} members from each rung, so with {members} members none trains "
-        f"beyond {rungs[reached]} of {search.resource} units: give --num-policies {least} or more, or a smaller "
+        f"note: asha promotes one of {search.eta} members from each rung, so with {members} members none trains beyond "
+        f"{rungs[reached]} of {search.resource} units: give --num-policies {least} or more, or a smaller "
         f"--search.resource, such as {search.eta**reached}"
     )
 
 
-HYPERTRICK = _entry(
+HYPERTRICK = _Kind(
     HyperTrick,
     lambda search: search.phases,
     lambda search, given: {
@@ -96,9 +101,9 @@ HYPERTRICK = _entry(
         "phase_episodes": search.phase_episodes,
         "most_frames": given.budget_frames,
     },
-    full=lambda search, budget, frames: budget if search.phase_episodes else frames,
-)
-SUCCESSIVE_HALVING = _entry(
+    most=lambda search, budget, frames: budget if search.phase_episodes else frames,
+).entry
+SUCCESSIVE_HALVING = _Kind(
     SuccessiveHalving,
     lambda search: search.phases,
     lambda search, given: {
@@ -106,18 +111,18 @@ SUCCESSIVE_HALVING = _entry(
         "eviction_rate": search.eviction_rate,
         "slots": given.slots if search.allocation == "static" else None,
     },
-)
-HYPERBAND = _entry(
+).entry
+HYPERBAND = _Kind(
     Hyperband,
     lambda search: search.resource,
     lambda search, _: {"eta": search.eta, "resource": search.resource, "restart": search.restart},
     # The sum over rungs that restart, each eta times as long as the one before.
-    full=lambda search, _, frames: frames * search.eta // (search.eta - 1) if search.restart else frames,
-)
-ASHA = _entry(
+    most=lambda search, _, frames: frames * search.eta // (search.eta - 1) if search.restart else frames,
+).entry
+ASHA = _Kind(
     Asha,
     lambda search: search.resource,
     lambda search, given: {"eta": search.eta, "resource": search.resource, "slots": given.slots},
     note=_asha_note,
-)
-RANDOM = _entry(RandomSearch, lambda search: search.phases, lambda *_: {}, once=True)
+).entry
+RANDOM = _Kind(RandomSearch, lambda search: search.phases, lambda *_: {}, once=True).entry

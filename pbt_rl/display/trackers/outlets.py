@@ -1,9 +1,9 @@
 """Passes views to the trackers of a run, each in a separate thread.
 
 A tracker is a class with `show(view)` and `close(ended)`. It is created before TensorBoard's files exist, with a
-TrackedRun if its constructor takes an argument. Its attribute `where` (a text), if present, is shown at the start.
-Training never waits for trackers: views are dropped if a tracker is too slow. If a tracker raises, one warning is
-shown.
+TrackedRun if its constructor takes an argument. Its attribute `where` (a text), if present, is shown at the start and
+at the end. Training never waits for trackers: views are dropped if a tracker is too slow. If a tracker raises, one
+warning is shown.
 """
 
 from __future__ import annotations
@@ -75,10 +75,13 @@ class Outlet(Thread):
         self._failed, self._late, self._over = "", False, False
         self._log, self._warn = log, warn
         self._tracker = self._caught(lambda: make(run) if _takes_one(make) else make())
+        self._show_where()
+        self.start()
+
+    def _show_where(self) -> None:
         where = getattr(self._tracker, "where", None)
         if isinstance(where, str):
-            warn(f"{self.name}: {where}")
-        self.start()
+            self._warn(f"{self.name}: {where}")
 
     def run(self) -> None:
         """Pass messages on, up to the reason for the end of the run."""
@@ -124,6 +127,8 @@ class Outlet(Thread):
             self.send("")
         elif self.is_alive():
             self._warn(f"{self.name} did not end in time: its last numbers may be missing")
+        else:
+            self._show_where()
 
 
 def _takes_one(make: Callable[..., Any]) -> bool:

@@ -122,7 +122,7 @@ class Task:
     def read(cls, common: Sequence[str]) -> Task:
         """Parse the common options. Raises ConfigError or EnvSetupError for invalid or missing ones."""
         layers = Layers.read(split(common))
-        if "hours" in layers.given:  # before `config` measures speed for this option
+        if "hours" in layers.given:  # before `config` derives other options from it
             check_names(["hours"], "with pbt-rl prove")
         config = layers.config()
         if "train_for_frames" not in layers.given:
@@ -157,15 +157,8 @@ class Task:
         replaced = {name for name in arm.names if name in OPTIONS and OPTIONS[name].is_list}
         words = ["train", *split(self.common).without(replaced).words, *arm.options]
         if arm.name == "defaults":
-            return [
-                *words,
-                "--num-policies",
-                "1",
-                "--train-for-frames",
-                str(members * frames),
-                "--seed",
-                str(seed),
-            ]
+            budget = ["--train-for-frames", str(members * frames)]
+            return [*words, "--num-policies", "1", *budget, "--seed", str(seed)]
         layers = Layers.read(split(words[1:]))
         period = max(1, frames // COMPARISONS)
         if "pbt.period_frames" in layers.given:

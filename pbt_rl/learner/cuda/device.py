@@ -41,7 +41,7 @@ class Acceleration:
         values: of each slot. connection: to the parent, kept if this process must restart.
         """
         try:
-            return fastest_packing(setup.config, setup.spec, setup.plan, values, setup.without)
+            return fastest_packing(setup, values)
         except BrokenTrialError as error:
             print(f"{error}: the learner restarts without it")
             begin_again(replace(setup, without=(*setup.without, error.packing)), connection.fileno())

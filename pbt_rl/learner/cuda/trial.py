@@ -21,7 +21,6 @@ from torch import Tensor
 
 from pbt_rl.algos.observations import ObsLayout
 from pbt_rl.algos.pack import Pack, Packing
-from pbt_rl.config import Config
 from pbt_rl.controllers.hypers import Values
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.learner.build import (
@@ -36,7 +35,6 @@ from pbt_rl.learner.build import (
 from pbt_rl.learner.cuda.recorded_sampler import MOST_VECTOR_ENVS
 from pbt_rl.learner.cuda.recording import RUNS, NotRecordedError, Recording, broken, recorder_of
 from pbt_rl.learner.cuda.streams import streams_of
-from pbt_rl.plan import PackPlan
 
 TRIES = 10
 SECONDS = 0.5
@@ -53,19 +51,13 @@ class BrokenTrialError(Exception):
         self.packing = packing
 
 
-def fastest_packing(
-    config: Config,
-    spec: EnvSpec,
-    plan: PackPlan,
-    values: Sequence[Values],
-    without: Sequence[Packing] = (),
-) -> tuple[Packing, str]:
+def fastest_packing(setup: LearnerSetup, values: Sequence[Values]) -> tuple[Packing, str]:
     """Return the fastest packing for a plan and a log line.
 
     The line is empty for a single candidate.
-    values: as for `build_pack`. without: packings to skip, because their capture failed. Raises BrokenTrialError if
-    another capture fails.
+    values: as for `build_pack`. Raises BrokenTrialError if a capture fails that `setup.without` does not list.
     """
+    config, spec, plan, without = setup.config, setup.spec, setup.plan, setup.without
     candidates = packings_of(config, spec, plan)
     if len(candidates) == 1:
         return candidates[0], ""
@@ -80,7 +72,7 @@ def fastest_packing(
         pack.streams.wait_for_work()
         try:
             with pack.streams.learning():
-                taken[packing] = _seconds_of_batch(pack, config, spec, plan)
+                taken[packing] = _seconds_of_batch(pack, setup)
             figures.append(f"{packing} {taken[packing] * 1e3:.1f} ms")
         except RuntimeError as error:  # out of memory, or no library kernel for these shapes
             figures.append(f"{packing} failed: {str(error).splitlines()[0]}")
@@ -94,12 +86,13 @@ def fastest_packing(
     return best, f"policies are computed by {best} (time per batch: {', '.join(figures)})"
 
 
-def _seconds_of_batch(pack: Pack, config: Config, spec: EnvSpec, plan: PackPlan) -> float:
+def _seconds_of_batch(pack: Pack, setup: LearnerSetup) -> float:
     """Time all optimiser steps and inference batches that one training batch takes."""
+    config, plan = setup.config, setup.plan
     epochs, minibatches = passes(config)
-    step = _seconds(_minibatch_of(pack, config, spec, plan), pack.device)
+    step = _seconds(_minibatch_of(pack, setup), pack.device)
     vector_envs = min(MOST_VECTOR_ENVS, max(1, plan.vector_envs // READY_AT_ONCE))
-    batch_seconds = _seconds(_batch_of(pack, spec, vector_envs * plan.envs_per_policy), pack.device)
+    batch_seconds = _seconds(_batch_of(pack, setup.spec, vector_envs * plan.envs_per_policy), pack.device)
     batches = plan.vector_envs_per_batch * config.learner.rollout / vector_envs
     return epochs * minibatches * step + batches * batch_seconds
 
@@ -118,10 +111,11 @@ def _batch_of(pack: Pack, spec: EnvSpec, rows: int) -> Callable[[], Tensor]:
     return compute
 
 
-def _minibatch_of(pack: Pack, config: Config, spec: EnvSpec, plan: PackPlan) -> Callable[[], Tensor]:
+def _minibatch_of(pack: Pack, setup: LearnerSetup) -> Callable[[], Tensor]:
     """Build a forward and backward pass of a synthetic minibatch. Its result depends on all gradients."""
+    config, spec = setup.config, setup.spec
     steps = config.learner.rollout if pack.state_size else 1
-    rows = max(1, minibatch_steps(config, plan) // steps)
+    rows = max(1, minibatch_steps(config, setup.plan) // steps)
     shape = (pack.num_policies, steps, rows)
     obs = {name: _made_up(layout, shape, pack.device) for name, layout in obs_layouts(spec).items()}
     first = torch.zeros(shape, dtype=torch.bool, device=pack.device)

@@ -25,14 +25,13 @@ from pbt_rl.actors.messages import Episode
 from pbt_rl.actors.tables import ShapingTable
 from pbt_rl.algos.distributions import Distribution
 from pbt_rl.algos.pack import Pack
-from pbt_rl.config import Config
 from pbt_rl.controllers.hypers import SHAPING
-from pbt_rl.envs.base import MOST_STATS, EnvSpec
+from pbt_rl.envs.base import MOST_STATS
 from pbt_rl.envs.first_trial import environment_traceback
 from pbt_rl.envs.lookup import make_resident
 from pbt_rl.envs.resident import Checks, ResidentEnv, ResidentStep
 from pbt_rl.errors import ConfigError, EnvSetupError, RunFailed, environment_code
-from pbt_rl.learner.build import rollout_shape
+from pbt_rl.learner.build import LearnerSetup, rollout_shape
 from pbt_rl.learner.cuda.recording import Replays, recorder_of
 from pbt_rl.learner.sampler import Sampler
 from pbt_rl.learner.shared import SharedState
@@ -40,7 +39,6 @@ from pbt_rl.learner.simulators.final_observations import FinalObservations
 from pbt_rl.learner.simulators.in_place import InPlaceRollout
 from pbt_rl.learner.simulators.inference import Inference
 from pbt_rl.learner.simulators.rounds import Rounds
-from pbt_rl.plan import PackPlan
 
 FIRST_STEP = 30
 """Timeout as a multiple of --learner-timeout-seconds, for construction and again for the first step, which may
@@ -92,15 +90,13 @@ class ResidentSampler:
         self,
         pack: Pack,
         shared: SharedState,
-        config: Config,
-        spec: EnvSpec,
-        plan: PackPlan,
+        setup: LearnerSetup,
         shaping: DeviceShaping,
         distribution: Distribution,
-        seed: int,
         beat: Callable[[], None],
         give_up: Callable[[str], object] = lambda _: None,
     ) -> None:
+        config, spec, plan, seed = setup.config, setup.spec, setup.plan, setup.seed + 1
         self._give_up = give_up
         self._pack, self._shared, self._spec, self._beat = pack, shared, spec, beat
         self._config, self._plan = config, plan

@@ -13,7 +13,7 @@ from pbt_rl.play.export.net import exported_policy
 from pbt_rl.play.export.rsl_rl import write_rsl_rl
 from pbt_rl.play.member import Policy, evaluation_spec, load_pack, play_episodes, say, warn_of_mistakes
 from pbt_rl.record.journal import journal_events
-from pbt_rl.record.saved import PLAY, SavedPolicy, Source, check_trust, find_saved, read_config
+from pbt_rl.record.saved import SavedPolicy, Source, saved_to_play
 
 CARD = "README.md"
 
@@ -33,9 +33,7 @@ def export_member(
     score on the card, as of `pbt-rl eval`. 0: no score. trust: allows imports of modules that the run names. Raises
     ConfigError for an unsaved member, missing packages, a folder that cannot be written, and an unsupported network.
     """
-    config = read_config(source.run)
-    check_trust(config, PLAY, source.run, trust=trust)
-    saved = find_saved(source, say)
+    config, saved = saved_to_play(source, say, trust=trust)
     spec, options = evaluation_spec(config)
     warn_of_mistakes(spec)
     pack = load_pack(config, spec, saved, seed)

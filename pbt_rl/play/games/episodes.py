@@ -48,7 +48,7 @@ class FinalSetup:
 
 @dataclass(frozen=True)
 class FinalRound:
-    """True objectives of one episode of every row. The first message is empty: the process is ready."""
+    """True objectives of one episode of every row."""
 
     objectives: tuple[float, ...]
 
@@ -72,7 +72,7 @@ def rounds(vector_env: VectorEnv, player: play.Acts) -> Iterator[FinalRound]:
 
 
 def final_rounds(setup: FinalSetup) -> Iterator[FinalRound]:
-    """Play the episodes of the setup. Yield an empty round first, then each round once it has finished."""
+    """Play the episodes of the setup. Yield each round once it has finished."""
     config, seed = setup.config, setup.config.seed
     spec, options = play.evaluation_spec(config)
     number = config.members
@@ -86,7 +86,6 @@ def final_rounds(setup: FinalSetup) -> Iterator[FinalRound]:
     options = replace(options, first_row=OUTSIDE * (1 + number))
     vector_env = make_vector_env(spec.env_id, rows, seed, options, default_shaping_source(spec))
     with closing(vector_env):
-        yield FinalRound(())
         yield from islice(rounds(vector_env, player), setup.episodes // rows)
 
 

@@ -18,8 +18,8 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import IO
@@ -89,18 +89,8 @@ def recorded_late(journal: Path, position: int, frames: int) -> list[Evaluation]
             except ValueError:  # damaged, or incomplete because the process was killed while it wrote
                 continue
             if isinstance(event, Recorded) and event.at_frames <= frames:
-                found.append(
-                    Evaluation(
-                        event.at_frames,
-                        event.all_frames,
-                        event.member,
-                        event.generation,
-                        event.mean,
-                        event.spread,
-                        event.episodes,
-                        event.seconds,
-                    )
-                )
+                facts = {one.name: getattr(event, one.name) for one in fields(Evaluation)[1:]}
+                found.append(Evaluation(event.at_frames, **facts))
     return found
 
 
@@ -218,9 +208,11 @@ class Evaluations:
         config, logs = self._config, self._logs
         number = config.final_episodes or EPISODES
         chance = _final_child("random policy", FinalSetup(config, checkpoint, None, number), logs)
+        deadline = time.monotonic() + seconds
         try:
             played = play_final_games(config, checkpoint, members, seconds, logs, stop, self._note)
-            wait([chance.sentinel], RANDOM_SECONDS if played and not stop() else 0.0)
+            left = min(RANDOM_SECONDS, deadline - time.monotonic())
+            wait([chance.sentinel], max(0.0, left) if played and not stop() else 0.0)
             drawn = [score for message in chance.messages() for score in message.objectives]
         finally:
             chance.end(0.0)
@@ -247,10 +239,11 @@ EPISODES = 20
 """Default number of episodes per member."""
 SHARE = 0.1
 """Default time limit as a fraction of the training time."""
-MOST_SECONDS = 60.0
-"""Maximum of the default time limit. Also the minimum wait for the processes to start and for the first rounds."""
-LEAST_SECONDS = 6.0
-"""With a lower time limit there is no final evaluation, because the run is too short."""
+LEAST_SECONDS, MOST_SECONDS = 30.0, 60.0
+"""Minimum and maximum of the default time limit. The start of the processes counts, and takes most of the minimum on a
+busy machine."""
+LEAST_TRAINED_SECONDS = 60.0
+"""A shorter run has no final evaluation."""
 ASKED_SECONDS = 600.0
 """Time limit if the user asks for a final evaluation."""
 RANDOM_SECONDS = 3.0
@@ -274,8 +267,9 @@ def final_seconds(config: Config, spec: EnvSpec, trained_seconds: float) -> floa
         return ASKED_SECONDS
     if config.mode == "serial":
         return 0.0
-    seconds = min(MOST_SECONDS, SHARE * trained_seconds)
-    return seconds if seconds >= LEAST_SECONDS else 0.0
+    if trained_seconds < LEAST_TRAINED_SECONDS:
+        return 0.0
+    return min(MOST_SECONDS, max(LEAST_SECONDS, SHARE * trained_seconds))
 
 
 def candidates(members: Sequence[MemberView], checkpoint: Checkpoint, config: Config) -> list[int]:
@@ -312,15 +306,12 @@ def play_final_games(
     episodes = config.final_episodes or EPISODES
     names = ", ".join(map(str, members))
     note(f"final evaluation: {episodes} episodes of each of the members {names} (limit {seconds:.0f} s)")
-    began, ready = time.monotonic(), False
+    deadline = time.monotonic() + seconds
     children: dict[int, FinalChild] = {}
     scores: dict[int, list[float]] = {member: [] for member in members}
     waiting = deque(members)
     try:
-        while (waiting or children) and not stop():
-            limit = seconds if ready and all(scores.values()) else max(seconds, MOST_SECONDS)
-            if time.monotonic() - began > limit:
-                break
+        while (waiting or children) and not stop() and time.monotonic() < deadline:
             while waiting and len(children) < CANDIDATES:
                 member = waiting.popleft()
                 setup = FinalSetup(config, checkpoint, member, episodes)
@@ -332,7 +323,6 @@ def play_final_games(
             for member, child in list(children.items()):
                 ended = child.exit_code() is not None  # before the messages are read, so that none is missed
                 for message in child.messages():
-                    began, ready = (began, True) if ready else (time.monotonic(), True)
                     scores[member] += message.objectives
                 if ended:
                     if child.exit_code():
@@ -347,11 +337,15 @@ def play_final_games(
             "objective in training"
         )
         return {}
-    if config.controls:  # equal numbers, because the maximum of several means is higher with fewer episodes
+    return _results(scores, controls=bool(config.controls))
+
+
+def _results(scores: Mapping[int, list[float]], *, controls: bool) -> dict[int, FinalGames]:
+    if controls:  # equal numbers, because the maximum of several means is higher with fewer episodes
         least = min(map(len, scores.values()))
         scores = {member: own[:least] for member, own in scores.items()}
     return {
-        member: FinalGames(mean(own), spread(own), len(own), _halves(own) if config.controls else None)
+        member: FinalGames(mean(own), spread(own), len(own), _halves(own) if controls else None)
         for member, own in scores.items()
     }
 

@@ -32,7 +32,7 @@ from pbt_rl.envs.time_limits import closing
 from pbt_rl.errors import ConfigError, environment_code
 from pbt_rl.learner.build import one_thread
 from pbt_rl.play.member import Acts, Player, Policy, RandomPlayer, load_pack, say, shares
-from pbt_rl.record.saved import PLAY, Source, check_trust, find_saved, read_config
+from pbt_rl.record.saved import Source, saved_to_play
 
 MAX_GAMES = 16
 """Number of simultaneous games."""
@@ -99,14 +99,7 @@ def evaluate_against(
     trust: import user code that the runs name.
     Raises ConfigError if any of these is missing, and for an environment of one agent.
     """
-    if games < 1:
-        raise ConfigError(f"--episodes {games} cannot be used: give 1 or more")
-    if seed < 0:
-        raise ConfigError(f"--seed {seed} cannot be used: give 0 or more")
-    run = source.run
-    config = read_config(run)
-    check_trust(config, PLAY, run, trust=trust)
-    saved = find_saved(source, say)
+    config, saved = saved_to_play(source, say, trust=trust)
     with environment_code(config.env):
         spec = probe(config.env, config.env_options)
     if spec.agents == 1:
@@ -197,15 +190,13 @@ def find_opponent(
         return RandomPlayer(spec, seed), "random actions"
     source = Source.of(against)
     if source is not None:
-        config = read_config(source.run)
-        check_trust(config, PLAY, source.run, trust=trust)
+        config, saved = saved_to_play(source, say, trust=trust)
         with environment_code(config.env):
             theirs = probe(config.env, config.env_options)
         if (theirs.obs, theirs.action, theirs.agents) != (spec.obs, spec.action, spec.agents):
             raise ConfigError(
                 f"--against {against} cannot be used: {config.env} has other observations, actions or agents"
             )
-        saved = find_saved(source, say)
         pack = load_pack(config, theirs, saved, seed)
         return Player(Policy(pack, theirs, config.model, seed, greedy=greedy)), str(saved)
     if ":" in against:

@@ -7,7 +7,7 @@
 One request per node worker is in flight. It provides ordering, back pressure and the heartbeat. A lost request or
 answer is repeated under its number. A node worker that is unreachable for UNREACHABLE_SECONDS counts as dead.
 
-In serial mode one request in total is in flight, in the order of `run.inline`. So both give the same bits per seed.
+In serial mode one request in total is in flight, in the order of `run.serial`. So both give the same bits per seed.
 """
 
 from __future__ import annotations

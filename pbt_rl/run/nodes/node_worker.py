@@ -10,7 +10,6 @@ from dataclasses import replace
 from pbt_rl.actors.messages import Acknowledgement, LearnerReady, Load, Save, Saved, SetValues, ToLearner
 from pbt_rl.actors.store import StatePool
 from pbt_rl.run.fleet import ActorFailed, Event, LearnerLost, ProcessFleet, Received
-from pbt_rl.run.inline import InlineFleet
 from pbt_rl.run.limits import check_start
 from pbt_rl.run.nodes.backend import (
     Answer,
@@ -23,8 +22,9 @@ from pbt_rl.run.nodes.backend import (
     State,
     WorkerSetup,
 )
+from pbt_rl.run.serial import SerialFleet
 
-OwnFleet = ProcessFleet | InlineFleet
+OwnFleet = ProcessFleet | SerialFleet
 
 
 class NodeWorker:
@@ -144,5 +144,5 @@ def start_fleet(setup: WorkerSetup, pool: StatePool) -> OwnFleet:
     # The run's folder is on the supervisor's machine, so children log to memory; the log's end goes into the event.
     resolved = replace(setup.resolved, config=replace(setup.resolved.config, name=None))
     check_start(resolved)
-    own = InlineFleet if resolved.config.mode == "serial" else ProcessFleet
+    own = SerialFleet if resolved.config.mode == "serial" else ProcessFleet
     return own(resolved, setup.start, setup.matchups, pool)

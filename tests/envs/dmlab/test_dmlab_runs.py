@@ -4,11 +4,10 @@ import re
 
 import pytest
 
+from pbt_rl.cli.envs import run_dmlab_cache
 from pbt_rl.config.command import parse_train
 from pbt_rl.envs.dmlab.levels import LEVELS
-from pbt_rl.envs.dmlab.maps import build_maps
-from pbt_rl.envs.dmlab.options import DmlabOptions
-from pbt_rl.errors import EnvSetupError
+from pbt_rl.errors import ConfigError, EnvSetupError
 from pbt_rl.play.member import MAX_ROWS
 from tests.helpers.dmlab_module import REAL, calls, lab, standin_only  # noqa: F401 - lab is a fixture
 from tests.helpers.runs import start, train
@@ -95,19 +94,19 @@ def test_maps_are_built_beforehand(here, lab, monkeypatch):  # noqa: F811
 
 
 @pytest.mark.parametrize(
-    ("levels", "options", "jobs", "words"),
+    ("words", "message"),
     [
-        (["nowhere"], {}, 1, "dmlab/nowhere cannot be used"),
-        ([], {}, 1, "--levels .none. cannot be used"),
-        (["lt_chasm"], {"level_seeds": 0}, 1, "--level-seeds 0 cannot be used: give 1 or more"),
-        (["lt_chasm"], {}, -1, "--jobs -1 cannot be used"),
-        (["lt_chasm"], {"level_cache": "/proc/x"}, 1, "--level-cache /proc/x cannot be written"),
-        (["lt_chasm"], {"level_cache": "none"}, 1, "--level-cache none cannot be used"),
+        ("--levels nowhere", "dmlab/nowhere cannot be used"),
+        ("--levels", "--levels .none. cannot be used: give one or more"),
+        ("--levels lt_chasm --level-seeds 0", "--level-seeds 0 cannot be used: give 1 or more"),
+        ("--levels lt_chasm --jobs -1", "--jobs -1 cannot be used"),
+        ("--levels lt_chasm --level-cache /proc/x", "--level-cache /proc/x cannot be written"),
+        ("--levels lt_chasm --level-cache none", "--level-cache none cannot be used"),
     ],
 )
-def test_what_cannot_be_built_is_one_clear_error(lab, levels, options, jobs, words):  # noqa: F811
-    with pytest.raises(EnvSetupError, match=words):
-        build_maps(levels, DmlabOptions(**{"level_seeds": 1, **options}), 0, jobs)
+def test_what_cannot_be_built_is_one_clear_error(lab, words, message):  # noqa: F811
+    with pytest.raises((ConfigError, EnvSetupError), match=message):
+        run_dmlab_cache(words.split())
 
 
 def test_the_recipe_of_the_published_command_line(lab):  # noqa: F811

@@ -87,7 +87,7 @@ def test_a_learner_says_what_is_replayed_and_why_the_rest_is_not(kind, device, m
     monkeypatch.setitem(recording.RECORDERS, "pretend", lambda _: recorder)
     with DrivenLearner(device="pretend:0", packing="vmap") as driven:
         driven.batches(2)
-        driven.learner._report()
+        driven.learner.send_report()
         ready, report = messages(driven)
     assert isinstance(ready, LearnerReady)
     assert isinstance(report, LearnerReport)
@@ -109,7 +109,7 @@ def test_a_learner_says_what_is_replayed_and_why_the_rest_is_not(kind, device, m
 def test_a_cpu_replays_nothing_and_says_nothing():
     with DrivenLearner(packing="vmap") as driven:
         driven.batches(1)
-        driven.learner._report()
+        driven.learner.send_report()
         ready, report = messages(driven)
     assert ready.note == ""
     assert report.accelerated == {}

@@ -64,7 +64,7 @@ def live(driven, order, turns=8):
             actor.advance()
         order.late = batch % 4 != 0
         learner.sampler.run_inference()
-        learner._report()
+        learner.send_report()
     assert batches >= 2
 
 

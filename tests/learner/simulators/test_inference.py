@@ -11,9 +11,9 @@ from pbt_rl.learner.cuda import recording
 from pbt_rl.learner.learner import Learner
 from pbt_rl.learner.simulators import sampler as sampling
 from pbt_rl.plan import Machine
-from pbt_rl.run.inline import Line
 from pbt_rl.run.memory import Memory, Start
 from pbt_rl.run.resolved import ResolvedRun
+from pbt_rl.run.serial import Line
 
 POLICIES, ROWS, STEPS = 2, 8, 6
 OPTIONS = [

@@ -22,9 +22,9 @@ from pbt_rl.learner.learner import Learner
 from pbt_rl.learner.simulators import final_observations, rounds
 from pbt_rl.learner.simulators import sampler as sampling
 from pbt_rl.plan import Machine, make_plan
-from pbt_rl.run.inline import Line
 from pbt_rl.run.memory import Memory, Start
 from pbt_rl.run.resolved import ResolvedRun
+from pbt_rl.run.serial import Line
 from tests.helpers.packs import same_bits
 
 POLICIES, ROWS, STEPS = 2, 8, 6
@@ -393,7 +393,7 @@ def test_a_simulator_that_hangs_at_its_start_is_not_waited_for_for_ever(monkeypa
 
 
 def test_the_estimate_of_memory_knows_all_that_a_row_has():
-    from pbt_rl.run.memory_check import pack_bytes
+    from pbt_rl.run.limits import pack_bytes
 
     with Stand([*OPTIONS, "--rows=512", "--model.core=gru"]) as stand:
         stand.batch()

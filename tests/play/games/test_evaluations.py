@@ -17,7 +17,6 @@ from PIL import Image
 
 import pbt_rl
 from pbt_rl.config import Config
-from pbt_rl.display.watch.reader import Reader
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
 from pbt_rl.errors import ConfigError
 from pbt_rl.plan import Machine
@@ -66,7 +65,7 @@ def test_a_run_records_them_and_goes_on_with_them_when_it_is_resumed(run):
 
 
 @pytest.mark.long
-def test_they_are_a_curve_in_tensorboard_report_and_watch(run):
+def test_they_are_a_curve_in_tensorboard_and_report(run):
     made = evaluations_of(run)
     curve = written(run.folder, "population")["evaluation/objective"]
     assert curve == [(e["all_frames"], pytest.approx(e["mean"])) for e in made]
@@ -76,8 +75,6 @@ def test_they_are_a_curve_in_tensorboard_report_and_watch(run):
     drawn = draw(picture, history, 40)
     assert isinstance(drawn, bytes)
     assert picture.title in page(history, [(picture, drawn)])
-    shown = Reader(run.folder).latest()["evaluations"]
-    assert [one[:2] for one in shown] == [[e["at_frames"], e["mean"]] for e in made]
 
 
 def test_their_seeds_are_those_of_no_actor_and_of_no_final_game():

@@ -30,7 +30,8 @@ SPEC = EnvSpec("toy/x", {"obs": ArraySpec((1,), "float32")}, ActionSpec(nvec=(2,
 @pytest.mark.parametrize(
     ("asked", "changes", "trained", "seconds"),
     [
-        (None, {}, 150, 15),
+        (None, {}, 150, 30),
+        (None, {}, 450, 45),
         (None, {}, 7200, 60),
         (None, {}, 59, 0),
         (0, {}, 7200, 0),
@@ -140,36 +141,42 @@ def test_without_time_nobody_is_judged_and_nothing_is_left(run):
 
 
 class Plays:
-    """A process that needs an hour to start, and then plays a round in ten seconds, for ever."""
+    """A process that is ready after a while, and then plays a round in ten seconds, forever."""
 
     connection = sentinel = None
+    first = 1
 
     def __init__(self, *_):
-        self.rounds = 0
+        self.polls = 0
 
     def exit_code(self):
         return None
 
     def messages(self):
-        self.rounds += 1
-        return [FinalRound(() if self.rounds == 1 else (1.0,))]
+        self.polls += 1
+        return [FinalRound((1.0,))] if self.polls >= self.first else []
 
     def end(self, _patience_seconds):
         pass
 
 
-def test_the_start_of_a_player_is_not_counted_and_its_first_game_is_waited_for(monkeypatch):
-    times = iter([0.0, *(t for s in range(0, 100, 10) for t in (50.0 + s, 50.0 + s))])
+@pytest.mark.parametrize(("first", "played"), [(1, 3), (3, 1), (4, None)])
+def test_the_final_evaluation_keeps_to_the_limit_that_it_names(monkeypatch, first, played):
+    """It was waited for a minute for the first episodes: `limit 12 s` took 70 s, and had no result."""
+    seconds, notes = [0.0], []
     monkeypatch.setattr(games, "Child", Plays)
-    monkeypatch.setattr(games, "wait", lambda *_: [])
-    monkeypatch.setattr(games.time, "monotonic", lambda: next(times))
-    played = play_final_games(Config(env="toy/identity"), None, [0], 6.0, None, lambda: False, print)
-    assert played[0].episodes > 0
+    monkeypatch.setattr(Plays, "first", first)
+    monkeypatch.setattr(games, "wait", lambda *_: seconds.append(seconds[-1] + 10.0))
+    monkeypatch.setattr(games.time, "monotonic", lambda: seconds[-1])
+    finals = play_final_games(Config(env="toy/identity"), None, [0], 30.0, None, lambda: False, notes.append)
+    assert seconds[-1] == 30.0
+    assert "(limit 30 s)" in notes[0]
+    assert (finals[0].episodes if finals else None) == played
 
 
 def test_rows_of_tensors_play_all_their_episodes_at_once(tmp_path):
     model = ModelConfig(encoder="mlp", hidden=8, layers=1)
     config = Config(env="tensors/pendulum", env_option=("limit=5",), num_policies=1, model=model)
     checkpoint = Checkpoints(saved_run(tmp_path / "run", config) / "checkpoints").all()[-1]
-    _ready, played = final_rounds(FinalSetup(config, checkpoint, 0, 11))
+    (played,) = final_rounds(FinalSetup(config, checkpoint, 0, 11))
     assert len(set(played.objectives)) == 11

@@ -148,7 +148,7 @@ def test_a_run_itself_and_the_newest_first(tmp_path):
         ("config.json", None, "config.json is missing"),
         ("config.json", b"[" * 100_000, "config.json is not a JSON object"),
         ("config.json", b'{"env": "x", "num_policies": -2}', "config.json has no environment"),
-        ("config.json", "pipe", "config.json is not a file"),
+        ("config.json", "pipe", "config.json is not a regular file"),
         ("journal.jsonl", None, "journal.jsonl is missing"),
         ("journal.jsonl", b"\x00" * 3000, "journal.jsonl has no event"),
         ("summary.json", b"{", "summary.json is not a JSON object"),

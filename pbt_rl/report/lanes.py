@@ -1,4 +1,4 @@
-"""Layout of the lineage forest. Does not use matplotlib, because the watch page needs it too."""
+"""Layout of the lineage forest."""
 
 from __future__ import annotations
 

@@ -1,39 +1,34 @@
-"""Read-only HTTP server of the watch page: three files and one JSON object.
+"""Read-only HTTP server of the watch page and its pictures.
 
 The page needs no other file and no network. There is no authentication: anyone who reaches the interface can read it.
 """
 
 from __future__ import annotations
 
-import json
 import socket
-from collections.abc import Callable
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib.resources import files
 from typing import Any
 from urllib.parse import urlsplit
 
-from pbt_rl.errors import ConfigError
-from pbt_rl.record.folder import finite_only
+from pbt_rl.report.live import Live
 
 REQUEST_SECONDS = 10.0
-PAGES = {
-    "/": ("page.html", "text/html"),
-    "/page.js": ("page.js", "text/javascript"),
-    "/page.css": ("page.css", "text/css"),
-}
+UNWATCHED_SECONDS = 10.0
+"""Time without a request after which the page is not renewed, because no browser shows it."""
 
 
 class Server(ThreadingHTTPServer):
-    """HTTP server for one run. state: returns the content of the page; raises ConfigError if the run is unreadable."""
+    """HTTP server for one run. The thread of `serve_forever` renews the page."""
 
     daemon_threads = True
 
-    def __init__(self, host: str, port: int, state: Callable[[], dict[str, Any]]) -> None:
+    def __init__(self, host: str, port: int, live: Live) -> None:
         """Port 0: any free port. Raises OSError."""
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self.state = state
-        self.host = host
+        self.live, self.host = live, host
+        self.asked = time.monotonic()
+        """Time of the last request."""
         super().__init__((host, port), Handler)
 
     def server_bind(self) -> None:
@@ -50,6 +45,11 @@ class Server(ThreadingHTTPServer):
         name = socket.gethostname() if anywhere else self.host
         return f"http://{f'[{name}]' if ':' in name else name}:{self.server_port}/"
 
+    def service_actions(self) -> None:
+        """Renew the page while a browser shows it."""
+        if time.monotonic() - self.asked < UNWATCHED_SECONDS:
+            self.live.step()
+
     def handle_error(self, *_: Any) -> None:
         """Ignore browsers that disconnect."""
 
@@ -63,24 +63,22 @@ class Handler(BaseHTTPRequestHandler):
     server_version, sys_version = "pbt_rl", ""
 
     def do_GET(self) -> None:
-        """Respond with a file of the page or with the state."""
-        path = urlsplit(self.path).path
-        if path in PAGES:
-            name, kind = PAGES[path]
-            self._answer(200, files("pbt_rl.display.watch").joinpath(name).read_text(encoding="utf-8"), kind)
-        elif path == "/state.json":
-            try:
-                code, text = 200, json.dumps(finite_only(self.server.state()), allow_nan=False)
-            except ConfigError as error:
-                code, text = 503, json.dumps({"error": str(error)})
-            self._answer(code, text, "application/json")
+        """Respond with the page or a picture."""
+        self.server.asked = time.monotonic()
+        path, page = urlsplit(self.path).path, self.server.live.page
+        drawn = self.server.live.pictures.get(path.removeprefix("/").removesuffix(".png"))
+        if path == "/" and isinstance(page, str):
+            self._answer(200, page.encode(), "text/html; charset=utf-8")
+        elif path == "/":
+            self._answer(503, str(page).encode(), "text/plain; charset=utf-8")
+        elif isinstance(drawn, bytes) and path.endswith(".png"):
+            self._answer(200, drawn, "image/png")
         else:
-            self._answer(404, "not found", "text/plain")
+            self._answer(404, b"not found", "text/plain; charset=utf-8")
 
-    def _answer(self, code: int, text: str, kind: str) -> None:
-        content = text.encode()
+    def _answer(self, code: int, content: bytes, kind: str) -> None:
         self.send_response(code)
-        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(content)))
         self.send_header("Cache-Control", "no-store")
         self.end_headers()

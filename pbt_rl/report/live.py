@@ -1,0 +1,88 @@
+"""`pbt-rl watch`: the page of a report for a run that trains, from its files alone.
+
+    journal.jsonl -> Live -> page, and pictures drawn by a child process -> server -> browser, which replaces parts
+
+Writes nothing and does not contact the run's processes. A finished run is shown in the same way.
+"""
+
+from __future__ import annotations
+
+import time
+import zlib
+from importlib import resources
+from pathlib import Path
+
+from pbt_rl.display.drawing import Drawing
+from pbt_rl.errors import ConfigError
+from pbt_rl.record.folder import RunFolder
+from pbt_rl.record.history import read_run
+from pbt_rl.record.run_lock import is_held
+from pbt_rl.report.page import page, picture
+from pbt_rl.report.pictures import PICTURES, Picture
+
+MIN_GAP_SECONDS, MIN_DRAWING_SECONDS = 1.0, 10.0
+"""Minimum pause between two pages, and between two drawings of the pictures."""
+GAP_FACTOR = 10.0
+"""The pause between two pages is at least this multiple of the last one's duration (seconds for a long journal)."""
+DRAWING_PRIORITY = 5
+"""Niceness of a drawing, because training has priority."""
+BEING_DRAWN = "being drawn"
+SCRIPT = f"<script>{resources.files(__package__).joinpath('live.js').read_text(encoding='utf-8')}</script>"
+
+
+class Live:
+    """Page and pictures of one run. `step` renews them; call it from one thread."""
+
+    def __init__(self, run: Path) -> None:
+        """Raises ConfigError if `run` is not a run."""
+        self.page: str | ConfigError = ""
+        self.pictures: dict[str, bytes | str] = {p.name: BEING_DRAWN for p in PICTURES if not p.more}
+        """Name of a picture -> PNG file, or the reason why it is missing."""
+        self._folder = RunFolder(run)
+        self._history, self._read = read_run(run), 0
+        """The newest history, and the time at which its journal was written last, in nanoseconds."""
+        self._next = 0.0
+        self._drawing = Drawing(
+            run, list(self.pictures), self._not_drawn, MIN_DRAWING_SECONDS, DRAWING_PRIORITY
+        )
+        self._build()
+
+    def step(self) -> None:
+        """Read what is new, and renew page and pictures if that is due."""
+        if time.monotonic() < self._next:
+            return
+        began = time.monotonic()
+        self.pictures |= self._drawing.poll()
+        try:
+            self._build()
+        except ConfigError as error:
+            self.page = error
+        self._next = time.monotonic() + max(MIN_GAP_SECONDS, GAP_FACTOR * (time.monotonic() - began))
+
+    def close(self) -> None:
+        """End a drawing in progress."""
+        self._drawing.finish(lambda: False)
+
+    def _not_drawn(self, why: str) -> None:
+        self.pictures |= dict.fromkeys((n for n, one in self.pictures.items() if one == BEING_DRAWN), why)
+
+    def _build(self) -> None:
+        try:
+            written = self._folder.journal.stat().st_mtime_ns
+        except OSError as error:
+            raise ConfigError(self._folder.lacks(self._folder.journal.name)) from error
+        if written != self._read:
+            self._history, self._read = read_run(self._folder.path), written
+            self._drawing.request()
+        history, running = self._history, is_held(self._folder.path) is True
+        told = history.events[-1] if history.told is None else history.told
+        age = (
+            max(0.0, time.time() - written / 1e9) + history.seconds - history.since(told) if running else 0.0
+        )
+        pictures = [(p, self.pictures[p.name]) for p in PICTURES if p.name in self.pictures]
+        self.page = page(history, pictures, running=running, age=age, show=_url) + SCRIPT
+
+
+def _url(one: Picture, data: bytes) -> str:
+    """Return a picture as HTML. Its URL changes with its content."""
+    return picture(f"{one.name}.png?{zlib.crc32(data):x}", one.title)

@@ -1,0 +1,78 @@
+"""Estimate of a run's duration, from a trial: the same run for some seconds, in a temporary folder."""
+
+from __future__ import annotations
+
+import io
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from pbt_rl.config import Config
+from pbt_rl.config.budget import ENDLESS_FRAMES
+from pbt_rl.controllers.lookup import controller_entry
+from pbt_rl.display.ranking import count, in_time
+from pbt_rl.display.terminal import counted
+from pbt_rl.display.view import RunView
+from pbt_rl.errors import ConfigError, EnvSetupError, RunFailed
+from pbt_rl.run.callbacks import Callbacks, Stop
+from pbt_rl.run.train import train
+
+PROBE_SECONDS, MOST_PROBE_SECONDS = 5.0, 30.0
+"""Seconds of training in a trial, and their maximum where updates are slow."""
+UPDATES = 3
+"""Number of times that the frames must have risen."""
+
+
+def describe_duration(config: Config) -> str:
+    """Estimate how long a run takes, or how many frames it makes in its time. Raises KeyboardInterrupt."""
+    steps: list[tuple[float, int]] = []
+
+    def note(view: RunView) -> Stop | None:
+        if not steps or view.frames > steps[-1][1]:
+            steps.append((view.training_seconds, view.frames))
+        enough = view.training_seconds >= PROBE_SECONDS and len(steps) > UPDATES
+        return Stop("the trial is over") if enough else None
+
+    try:
+        with TemporaryDirectory(prefix="pbt-rl-") as folder:
+            trial = replace(
+                config,
+                out=Path(folder),
+                name="trial",
+                hours=None,
+                train_for_frames=ENDLESS_FRAMES,
+                train_for_seconds=MOST_PROBE_SECONDS,
+                stop_at_objective=None,
+                final_episodes=0,
+                evaluate_every_frames=0,
+                save_every_seconds=0.0,
+                save_every_frames=0,
+                figures=False,
+                track=(),
+                init_from=(),
+            )
+            with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+                code = train(trial, Callbacks(on_report=note))
+    except (ConfigError, EnvSetupError, RunFailed, OSError) as error:
+        return f"no estimate of the duration, because the trial failed: {error}"
+    if code:
+        raise KeyboardInterrupt
+    (began, before), (ended, frames) = steps[0], steps[-1]
+    if frames == before:
+        return f"no estimate of the duration: no batch was learned in {in_time(MOST_PROBE_SECONDS)}"
+    return _in_words(config, (frames - before) / (ended - began), ended)
+
+
+def _in_words(config: Config, rate: float, probed: float) -> str:
+    """Format the estimate. rate: frames/s of all members. probed: seconds of the trial."""
+    each = controller_entry(config.controller).full_frames(config, config.train_for_frames)
+    of_all = f"of each of {counted(config.members, 'member')}"
+    seconds, most = each * config.members / rate, "at most " * config.searches
+    if 0 < config.train_for_seconds < seconds:
+        seconds, each = config.train_for_seconds, round(config.train_for_seconds * rate / config.members)
+        told = f"about {count(each)} frames {of_all} in {in_time(seconds)}"
+    else:
+        told = f"{most}about {in_time(seconds)} for {count(each)} frames {of_all}"
+    how = f"estimated from {probed:.0f} s of training on this machine as it is now"
+    return f"{told}, at {rate:,.0f} frames/s in all ({how})"

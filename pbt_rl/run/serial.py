@@ -1,0 +1,310 @@
+"""Serial mode: its loop, and its fleet, whose actors and learners are in the supervisor's process.
+
+    a message for a pack  -> that pack handles it, without training     (the first such pack, then the next)
+    no messages           -> the loop goes on: one pack learns from a batch, then the next one
+
+All packs are therefore between two batches at each decision, and equal seeds give equal bits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pickle
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any, Protocol, cast
+
+from pbt_rl.actors.actor import Actor
+from pbt_rl.actors.messages import FromLearner, LearnerReport, PauseTraining, ToLearner
+from pbt_rl.actors.store import StatePool
+from pbt_rl.controllers.decisions import Decision
+from pbt_rl.envs.first_trial import environment_traceback
+from pbt_rl.envs.time_limits import close_in_time
+from pbt_rl.errors import EnvSetupError, RunFailed, environment_code
+from pbt_rl.learner.build import network_errors, own_torch
+from pbt_rl.learner.learner import Learner
+from pbt_rl.processes.child import ChildFailed, StackDumps
+from pbt_rl.record.journal import as_json_types
+from pbt_rl.run.awake import Every
+from pbt_rl.run.fleet import Event, LocalFleet, Notice, Received
+from pbt_rl.run.memory import Matchups, Start
+from pbt_rl.run.resolved import ResolvedRun
+
+PAUSE_SECONDS = 0.1
+"""Time after which a loop that collects lets the supervisor look after the run."""
+
+
+def train_serially(packs: Sequence[SerialPack], supervisor: Compares) -> Iterator[bool]:
+    """Train all packs in one thread: the loop of `--mode serial`.
+
+    At each yield the supervisor delivers messages, updates displays and saves the run, or ends it by not going on. It
+    yields True after an iteration, where a saved run resumes bit for bit.
+    """
+    pause = Every(PAUSE_SECONDS)
+    while True:
+        for pack in packs:
+            learner = pack.learner
+            sampler, trainer, updater = learner.sampler, learner.trainer, learner.trainer.updater
+
+            # Collect: environments step, and policies act on their observations, until rollouts fill a batch.
+            with pack.torch():
+                learner.resume()
+            while learner.holds_members and not trainer.has_batch:
+                pack.step_environments()
+                with pack.torch():
+                    sampler.run_inference()
+                if pause.due():
+                    yield False
+
+            reports = []
+            with pack.torch():
+                while trainer.has_batch:
+                    batch = trainer.take_batch()
+                    # Targets: the advantages of each group of policies (one policy, or all that share a step).
+                    for group in trainer.targets(batch):
+                        # Update: epochs of minibatches. Policies act with their new weights after each step.
+                        for slots in updater.steps(group):
+                            trainer.publish(slots)
+                    trainer.end_batch(batch)
+                    reports.append(learner.report())
+
+            for report in reports or [learner.report()]:
+                # Compare: the controller receives all members, and decides who continues from whom, with which values.
+                decisions = supervisor.compare(pack, report)
+                # Exchange: learners get messages to save, load and change members, and apply them before they go on.
+                supervisor.exchange(decisions)
+            yield pack is packs[-1]
+
+
+class Compares(Protocol):
+    """Supervisor as seen by the loop."""
+
+    def compare(self, pack: SerialPack, report: LearnerReport) -> Sequence[Decision]:
+        """Report the population to the controller; return its decisions."""
+
+    def exchange(self, decisions: Sequence[Decision]) -> None:
+        """Send decisions to the learners."""
+
+
+class Forward:
+    """Sends reports to a supervisor in another process (`--nodes`), which compares members there."""
+
+    def compare(self, pack: SerialPack, report: LearnerReport) -> Sequence[Decision]:
+        pack.learner.send(report)
+        return ()
+
+    def exchange(self, decisions: Sequence[Decision]) -> None:
+        """Do nothing."""
+
+
+class Line:
+    """One end of a connection within a thread; not a pipe, because a full pipe would deadlock the thread."""
+
+    def __init__(self, there: deque[bytes], back: deque[bytes]) -> None:
+        self._there, self._back = there, back
+
+    def send(self, message: object) -> None:
+        """Send a copy of a message."""
+        self._there.append(pickle.dumps(message))
+
+    def recv(self) -> Any:
+        """Return the oldest message. Raises IndexError if there is none."""
+        return pickle.loads(self._back.popleft())
+
+    def poll(self) -> bool:
+        """Check whether a message is available."""
+        return bool(self._back)
+
+    @property
+    def unheard(self) -> bool:
+        """True while the other end has unread messages."""
+        return bool(self._there)
+
+
+@dataclass(frozen=True)
+class SerialPack:
+    """Learner and its actors. folder: working directory of the environments."""
+
+    number: int
+    line: Line
+    learner: Learner
+    actors: list[Actor]
+    folder: EnvironmentFolder
+    env_id: str
+
+    def step_environments(self) -> None:
+        """Take one step of each environment whose action is ready. Raises RunFailed if one fails."""
+        for actor in self.actors:
+            try:
+                with self.folder.entered():
+                    actor.iterate()
+            except EnvSetupError:
+                raise
+            except (Exception, SystemExit) as error:
+                raise RunFailed(
+                    f"{self.env_id} raised an error, which ends a run in serial mode (other modes restart the "
+                    f"actor).\n{environment_traceback(error)}"
+                ) from error
+        self.learner.clock.tick(trains=self.learner.sampler.begun)
+
+    @contextlib.contextmanager
+    def torch(self) -> Iterator[None]:
+        """Isolate the learner from torch modes and defaults that an environment has set; convert network errors."""
+        with own_torch(), network_errors():
+            yield
+
+
+class EnvironmentFolder:
+    """Working directory of the environments, kept separate because some change it."""
+
+    def __init__(self) -> None:
+        self._theirs = _working_directory()
+
+    @contextlib.contextmanager
+    def entered(self) -> Iterator[None]:
+        """Switch to this directory, and remember where the environments went from it."""
+        ours = _working_directory()
+        os.fchdir(self._theirs)
+        try:
+            yield
+        finally:
+            os.close(self._theirs)
+            self._theirs = _working_directory()
+            os.fchdir(ours)
+            os.close(ours)
+
+    def close(self) -> None:
+        """Close its descriptor."""
+        os.close(self._theirs)
+
+
+class SerialFleet(LocalFleet):
+    """Actors and learners in this process, one after another; equal seeds give equal bits.
+
+    supervisor: compares members. The default forwards reports.
+    """
+
+    def __init__(
+        self,
+        resolved: ResolvedRun,
+        start: Start,
+        matchups: Matchups = (),
+        pool: StatePool | None = None,
+        supervisor: Compares | None = None,
+    ) -> None:
+        super().__init__(resolved, start, matchups, pool)
+        self._env_id = resolved.config.env
+        self._folder = EnvironmentFolder()
+        self._notices: list[Notice] = []
+        """Notices to yield."""
+        self.packs = [self._start_pack(number) for number in range(len(resolved.plan.packs))]
+        self._training = train_serially(self.packs, supervisor or Forward())
+        self.settled = True
+        """True if all packs have made equal progress, because a resumed run starts with the first one."""
+        self._paused = False
+        self._said_unsaved = False
+        self._stacks = StackDumps(list)
+
+    def _start_pack(self, number: int) -> SerialPack:
+        there, back = deque[bytes](), deque[bytes]()
+        theirs = cast("Connection[FromLearner | ChildFailed, ToLearner]", Line(back, there))
+        with own_torch():  # environments of another pack may be there
+            learner = Learner(self.memory.learners[number], theirs)
+        with environment_code(self._env_id), self._folder.entered():
+            setups = (record.setup for record in self.memory.actors if record.pack == number)
+            actors = [
+                Actor(setup, lambda text: self._notices.append(Notice(f"warning: {text}")))
+                for setup in setups
+            ]
+        return SerialPack(number, Line(there, back), learner, actors, self._folder, self._env_id)
+
+    def events(self, patience_seconds: float) -> Iterator[Event]:
+        """Deliver messages; if there are none, train until the loop yields. Without patience, only deliver."""
+        while self._notices:
+            yield self._notices.pop(0)
+        if not any(pack.line.poll() for pack in self.packs):
+            self._go_on(patience_seconds)
+        for number, pack in enumerate(self.packs):
+            while pack.line.poll():
+                yield Received(number, pack.line.recv())
+
+    def _go_on(self, patience_seconds: float) -> None:
+        asked = next((pack for pack in self.packs if pack.line.unheard), None)
+        if asked is not None:
+            with asked.torch():
+                asked.learner.iterate()
+        elif self._paused:
+            time.sleep(patience_seconds)
+        elif patience_seconds > 0:
+            self.settled = next(self._training)
+
+    def send(self, pack: int, message: ToLearner) -> None:
+        self._paused = self._paused or isinstance(message, PauseTraining)
+        self.packs[pack].line.send(message)
+
+    def restart_actor(self, actor: int) -> None:
+        """Fail, because an error of an environment ends a serial run."""
+        raise AssertionError(actor)
+
+    def kill(self, pack: int) -> None:
+        """Fail, because learners run in this process."""
+        raise AssertionError(pack)
+
+    def replace_learner(self, pack: int, _start: Start) -> None:
+        raise AssertionError(pack)
+
+    def heartbeat_age_seconds(self, _pack: int) -> float:
+        """Return 0, because learners run in this process."""
+        return 0.0
+
+    def learns(self) -> bool:
+        """Return False, because views are not updated during learning."""
+        return False
+
+    def save_vector_envs(self) -> list[Any]:
+        """Return the states; an empty list if an environment's `save_state` raises or does not return JSON types."""
+        try:
+            with self._folder.entered():
+                vector_envs = [actor.save() for pack in self.packs for actor in pack.actors]
+            _check_json(as_json_types(vector_envs))
+        except Exception as error:  # noqa: BLE001 - user code: save the run without it
+            if not self._said_unsaved:
+                self._said_unsaved = True
+                self._notices.append(
+                    Notice(
+                        f"the state of {self._env_id} cannot be saved, so a resumed run starts new episodes: its "
+                        f"save_state() must return a dict of JSON types ({type(error).__name__}: {error})"
+                    )
+                )
+            return []
+        return [] if any(state is None for states in vector_envs for state in states) else vector_envs
+
+    def close(self, *, at_once: bool = False) -> None:  # noqa: ARG002 - the time is limited anyway
+        """Close everything; leave an environment that does not close in time."""
+        with self._folder.entered(), contextlib.ExitStack() as actors:
+            for actor in (actor for pack in self.packs for actor in pack.actors):
+                actors.callback(actor.close)
+            if text := close_in_time(actors):
+                print(f"pbt-rl: {text}", file=sys.stderr)
+        self._folder.close()
+        self._stacks.close()
+        for pack in self.packs:
+            pack.learner.close()
+        self.memory.close()
+
+
+def _working_directory() -> int:
+    """Open a descriptor of the working directory, valid also after its deletion."""
+    return os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def _check_json(states: Any) -> None:
+    """Raise TypeError or ValueError if a JSON round trip changes the states, such as non-string keys."""
+    if json.loads(json.dumps(states, allow_nan=False)) != states:
+        raise TypeError("a key of a dict is not a string")
