@@ -245,14 +245,12 @@ def test_an_environment_without_mistakes_has_none(found, kind):
     assert facts["observation"] == "obs 2 float32"
     assert facts["action"] == "discrete, 2"
     assert facts["shaping"] == "cost 0.5"
-    assert re.match(r"[\d,]+ steps/s on one core, 2 rows, 200 steps; resets take \d+% of", facts["speed"])
-    assert facts["episodes"].startswith(
-        "22 with random actions: 0 terminated, 22 truncated; 8..8, mean 8 steps"
-    )
+    assert re.match(r"[\d,]+ steps/s .*\b2 rows, 200 steps; .*\d+%", facts["speed"])
+    assert re.match(r"22 .*\b0 terminated, 22 truncated; 8\.\.8, mean 8 ", facts["episodes"])
     assert facts["objective"].startswith('info["true_objective"] -')
-    assert facts["seeds"] == "same seed, same 100 steps; another seed, others"
-    assert facts["round trip"] == "other rewards when changed: cost"
-    assert report.lines()[-1] == "no mistakes found"
+    assert re.search(r"\b100 steps", facts["seeds"])
+    assert facts["round trip"].endswith(": cost")
+    assert "no mistakes" in report.lines()[-1]
 
 
 @pytest.mark.parametrize(
@@ -311,9 +309,8 @@ def test_possibly_intended_findings_are_notes(found, kind, said):
 
 
 def test_a_step_that_hangs_is_a_mistake(found):
-    assert found(Hangs, timeout=1.5).mistakes == [
-        "at step 7: it hangs: a step took more than 1.5 s (--timeout-seconds)"
-    ]
+    (mistake,) = found(Hangs, timeout=1.5).mistakes
+    assert re.match(r"at step 7: .*\b1\.5 s .*--timeout-seconds", mistake)
 
 
 class ResetHangs(Right):
@@ -327,9 +324,7 @@ class ResetRaises(Right):
 
 
 def test_what_cannot_be_made_or_reset_cannot_be_used(found):
-    with pytest.raises(
-        EnvSetupError, match=r"hangs: making and resetting it took more than 0.2 s \(--timeout-seconds\)"
-    ):
+    with pytest.raises(EnvSetupError, match=r"resetting .*\b0\.2 s .*--timeout-seconds"):
         found(ResetHangs, timeout=0.2)
     with pytest.raises(RuntimeError, match="no level"):
         found(ResetRaises)
@@ -342,9 +337,7 @@ def vector(num_envs):
 def test_a_mask_is_described_and_obeyed():
     report = check("toy/masked", EnvOptions(), 400)
     assert report.mistakes == report.notes == []
-    assert re.fullmatch(
-        r"forbids 5\d% of the choices; allows none in 2\d% of the steps", dict(report.facts)["action mask"]
-    )
+    assert re.search(r"\b5\d% .*\b2\d% ", dict(report.facts)["action mask"])
 
 
 def test_vectors_and_engines_are_checked_through_their_vector_envs():
@@ -371,7 +364,7 @@ def test_the_command_and_its_exit_codes(tmp_path):
     assert bad.wait() == 1
     worst = start(tmp_path, "envs", "check", "mine:worst")
     assert worst.wait() == 2
-    assert worst.err.startswith("pbt-rl: mine:worst cannot be used: it raised RuntimeError")
+    assert re.match("pbt-rl: mine:worst .*RuntimeError", worst.err)
 
 
 @pytest.mark.parametrize("mode", ["serial", "async"])
