@@ -52,7 +52,7 @@ KNOWN = {name.replace("-", "_"): (metadata, value) for name, metadata, value in 
 
 
 def bounds(name):
-    """Values at the bounds of a number as its help (frozen in cli_options.txt) has them: accepted, rejected."""
+    """Values at the bounds of a number as its help (frozen in options.txt) has them: accepted, rejected."""
     metadata, value = KNOWN[name]
     step = 1 if isinstance(value, int) else 1e-9 * max(1, *(abs(metadata.get(bound, 0)) for bound in LIMITS))
     found = [(metadata[bound], steps) for bound, steps in LIMITS.items() if bound in metadata]

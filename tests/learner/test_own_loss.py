@@ -30,7 +30,7 @@ def branch(_, loss, stats):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (branch, r"'own' raised RuntimeError \(test_loss.py, line \d+\) under torch.func.vmap .*no `if`"),
+        (branch, r"'own' raised RuntimeError \(test_own_loss.py, line \d+\) under torch.func.vmap .*no `if`"),
         (lambda _, loss, stats: (loss * loss.item(), stats), r"under torch.func.vmap \(no \.item\(\)"),
         (lambda s, loss, stats: (loss, stats | {"kl": s.value}), r"statistic 'kl' has the shape \[16\]"),
         (lambda _, loss, stats: (loss, stats | {"kl": 0.5}), "'kl' .*float"),

@@ -18,7 +18,7 @@ from pbt_rl.controllers.options import PbtConfig
 from pbt_rl.options.declare import field_docs, table
 from tests.helpers.runs import ROOT, python, start
 
-OPTIONS = Path(__file__).parent / "cli_options.txt"
+OPTIONS = Path(__file__).parent / "options.txt"
 
 
 def options(text):
@@ -42,7 +42,7 @@ def test_the_options_are_frozen(pbt_rl, pytestconfig):
     assert (code, err) == (0, "")
     if pytestconfig.getoption("--rewrite-golden"):
         OPTIONS.write_text(options(out))
-    assert options(out) == OPTIONS.read_text(), "if this is meant: pytest tests/test_cli.py --rewrite-golden"
+    assert options(out) == OPTIONS.read_text(), f"if this is meant: pytest {__file__} --rewrite-golden"
 
 
 def test_plain_help_shows_the_usual_options_and_how_to_see_more(pbt_rl):
