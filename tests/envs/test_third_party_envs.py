@@ -275,15 +275,15 @@ def test_a_wrapper_that_cannot_flatten_a_space_is_named_with_what_to_do(monkeypa
     assert "\n" not in str(caught.value)
 
 
-def test_actions_are_in_the_vector_env_of_finite_bounds():
+def test_actions_are_in_units_of_finite_bounds():
     from pbt_rl.envs.actions import action_spec
 
     spec = action_spec(
         spaces.Box(np.array([5, -1, -np.inf, 0, -3e38, 7]), np.array([35, 1, np.inf, np.inf, 3e38, np.inf])),
         "x",
     )
-    assert spec.vector_envs == ((20, 0, 0, 0, 0, 7), (15, 1, 1, 1, 1, 1))
-    assert ActionSpec(low=(-2.0,), high=(2.0,)).vector_envs == ((0.0,), (2.0,))
+    assert spec.units == ((20, 0, 0, 0, 0, 7), (15, 1, 1, 1, 1, 1))
+    assert ActionSpec(low=(-2.0,), high=(2.0,)).units == ((0.0,), (2.0,))
 
 
 MASK = {"action_mask": np.array([0, 1], np.int8)}
