@@ -23,7 +23,7 @@ def pytest_addoption(parser):
     parser.addoption(
         "--rewrite-golden",
         action="store_true",
-        help="write tests/cli_options.txt and tests/cli/mistakes.txt anew, where their tests run",
+        help="write tests/cli/options.txt and tests/cli/mistakes.txt anew, where their tests run",
     )
 
 

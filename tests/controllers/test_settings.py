@@ -51,15 +51,15 @@ def test_settings_reach_the_rules_of_a_pipeline():
 @pytest.mark.parametrize(
     ("build", "rule", "entry", "remedy"),
     [
-        (exploit, "sigma-gap", "sigmas", "give NAME=VALUE"),
-        (exploit, "sigma-gap", "sigmas=NaN", "give a finite number"),
-        (exploit, "backtrack", "rules.2.pool=0.5", "give NAME=VALUE"),
-        (explore, "factors", "factors=2", "give several, such as"),
+        (exploit, "sigma-gap", "sigmas", "NAME=VALUE"),
+        (exploit, "sigma-gap", "sigmas=NaN", "finite"),
+        (exploit, "backtrack", "rules.2.pool=0.5", "NAME=VALUE"),
+        (explore, "factors", "factors=2", "several"),
         (explore, "pb2", "tuned=3", "window, candidates"),
     ],
 )
 def test_what_is_no_setting_is_refused(build, rule, entry, remedy):
-    with pytest.raises(ConfigError, match=rf"--pbt.explo[a-z]+-option .* cannot be used: .*{remedy}"):
+    with pytest.raises(ConfigError, match=rf"--pbt.explo[a-z]+-option {entry}.*{remedy}"):
         build(rule, entry)
 
 
@@ -109,9 +109,7 @@ def test_a_rule_of_another_package(monkeypatch):
     for name, path in (("halves", "pbt_rl.controllers.exploit:TRUNCATION"), ("gone", "math:NOPE")):
         monkeypatch.setitem(EXPLOIT_RULES._others, name, EntryPoint(name, path, EXPLOIT_RULES.group))
     assert isinstance(build_exploit(PbtConfig(exploit="halves")), Truncation)
-    with pytest.raises(
-        ConfigError, match=r"--pbt\.exploit gone cannot be used: the entry point gone = math:NOPE"
-    ):
+    with pytest.raises(ConfigError, match=r"--pbt\.exploit gone .*gone = math:NOPE"):
         build_exploit(PbtConfig(exploit="gone"))
 
 

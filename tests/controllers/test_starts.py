@@ -41,14 +41,14 @@ def test_its_state_is_the_controllers():
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
-        (("", "", ""), "of 3 members cannot be used: give at most 2"),
-        (("learning_rat=1",), "did you mean learning_rate"),
-        (("nowhere.csv,x=1",), "give NAME=VALUE"),
-        (("learning_rate=fast",), "give a number"),
-        (("learning_rate=nan",), "give a number"),
-        (("learning_rate=0.5",), r"give 1e-06 to 0.01; --pbt.tune sets other bounds"),
-        (("gamma=1.1",), "give 0 to 1$"),
-        (("unroll=2.5",), r"give 2 to 1024 \(a whole number\)"),
+        (("", "", ""), r"\b3 members .*\b2\b"),
+        (("learning_rat=1",), "learning_rate"),
+        (("nowhere.csv,x=1",), "NAME=VALUE"),
+        (("learning_rate=fast",), "number"),
+        (("learning_rate=nan",), "number"),
+        (("learning_rate=0.5",), "1e-06 to 0.01; --pbt.tune"),
+        (("gamma=1.1",), "0 to 1$"),
+        (("unroll=2.5",), "2 to 1024"),
     ],
 )
 def test_rows_that_cannot_be_used(rows, said):

@@ -189,7 +189,7 @@ class Everything:
 
     def restored(self):
         if self.frames < 0:
-            raise ValueError("it has negative frames")
+            raise ValueError("negative frames")
 
 
 def everything(*, full, size=3, **settings):
@@ -238,16 +238,16 @@ def test_all_kinds_of_fields_come_back_as_they_were():
     ("change", "match"),
     [
         ({"frames": 1.5}, r"Everything.frames: .* 1.5 .*: Expected `int`"),
-        ({"frames": -1}, "it has negative frames"),
+        ({"frames": -1}, "negative frames"),
         ({"kind": "c"}, r"Everything.kind: .* 'c' .*: Invalid enum value"),
         ({"newest": [1.0, "one"]}, r"newest: .* 'one' .*: Expected `float`"),
         ({"newest": [10**400]}, r"newest: .* 1000"),
-        ({"parts": [{"class": "Inner", "_seen": []}]}, r"parts: 1 entries were saved, .* 2"),
-        ({"parts": None}, r"Everything.parts: .* None is not a list"),
-        ({"_best": {"member": 1}}, r"Everything._best: .* is not a valid Elite"),
-        ({"_by_pair": {"a": 1.0}}, r"Everything._by_pair: .* is not a dictionary"),
-        ({"_rng": [3, [1, 2], None]}, "not that of a random generator"),
-        ({"more": 1}, r"Everything: the saved state has an unknown 'more'"),
+        ({"parts": [{"class": "Inner", "_seen": []}]}, "parts: 1 .* 2"),
+        ({"parts": None}, "Everything.parts: .* None"),
+        ({"_best": {"member": 1}}, "Everything._best: .* Elite"),
+        ({"_by_pair": {"a": 1.0}}, "Everything._by_pair: "),
+        ({"_rng": [3, [1, 2], None]}, "random"),
+        ({"more": 1}, "Everything: .*'more'"),
     ],
 )
 def test_what_does_not_fit_is_one_clear_error(change, match):
@@ -258,9 +258,9 @@ def test_what_does_not_fit_is_one_clear_error(change, match):
 def test_a_missing_part_and_a_state_that_is_none_are_refused():
     state = save_state(everything(full=True))
     del state["frames"]
-    with pytest.raises(ValueError, match="Everything: the saved state lacks 'frames'"):
+    with pytest.raises(ValueError, match=r"Everything: .*'frames'"):
         restore_state(everything(full=True), state)
-    with pytest.raises(ValueError, match=r"x.y: .* \[\] is not a state"):
+    with pytest.raises(ValueError, match=r"x.y: .* \[\]"):
         restore_state(everything(full=True), [], "x.y")
 
 
@@ -284,10 +284,7 @@ def test_a_rule_that_noted_nothing_may_give_way_to_another():
 def test_the_state_of_another_rule_is_refused():
     state = save_state(everything(full=True))
     state["inner"]["class"] = "Outer"
-    with pytest.raises(
-        ValueError,
-        match=r"Everything\.inner: .*Outer.* Inner: use the options of the run",
-    ):
+    with pytest.raises(ValueError, match=r"Everything\.inner: .*Outer.* Inner"):
         restore_state(everything(full=False), state)
 
 

@@ -37,7 +37,7 @@ def test_only_named_values_are_tuned_in_the_tables_order():
 
 def test_a_shaping_that_begins_at_0_is_tuned_only_within_a_range_of_the_users_own():
     assert not chosen(TABLE, ())["shaping.zero"].tuned
-    with pytest.raises(ConfigError, match=r"shaping\.zero cannot be used: .*give a range"):
+    with pytest.raises(ConfigError, match=r"--pbt.tune shaping\.zero "):
         chosen(TABLE, ("shaping.zero",))
     spec = chosen(TABLE, ("shaping.zero=0:1",))["shaping.zero"]
     assert (spec.low, spec.high, spec.tuned, spec.default) == (0, 1, True, 0)
@@ -115,7 +115,7 @@ def test_what_is_switched_off_is_not_tuned_unless_it_is_named(hypers, name):
 )
 def test_scales_of_ranges(entry, scale):
     if scale is None:
-        with pytest.raises(ConfigError, match="upper end must be below 1"):
+        with pytest.raises(ConfigError, match=r"clip_value=0.1:2:one-minus .*below 1"):
             chosen(TABLE, (entry,))
         return
     name = entry.partition("=")[0]
@@ -137,19 +137,19 @@ def test_scales_of_ranges(entry, scale):
         ("learning_rate=5e-4:1e-4", "learning_rate=0.0001:0.0005"),
         ("learning_rate=nan:1e-3", "LOW:HIGH"),
         ("learning_rate=1e-5:1e-3:log:x", "LOW:HIGH"),
-        ("learning_rate=-1:1e-3", r"give a range within 0\.\.1"),
-        ("gamma=0.9:1.1", r"give a range within 0\.\.1"),
+        ("learning_rate=-1:1e-3", r"0\.\.1"),
+        ("gamma=0.9:1.1", r"0\.\.1"),
     ],
 )
 def test_entries_that_cannot_be_used(entry, said):
-    with pytest.raises(ConfigError, match=f"--pbt.tune {entry} cannot be used: .*{said}"):
+    with pytest.raises(ConfigError, match=f"--pbt.tune {entry} .*{said}"):
         chosen(TABLE, (entry,))
 
 
 @pytest.mark.parametrize(
     ("tune", "prior", "said"),
     [
-        ((), "gamma=0.9:0.99", "gamma cannot be used: gamma is not tuned"),
+        ((), "gamma=0.9:0.99", "gamma .*not tuned"),
         (("gamma",), "gamma", "LOW:HIGH, LOW:HIGH:SCALE or A,B,C"),
         (("gamma",), "gamma=0.9,1.1", "within 0..1"),
         (("gamma",), "gamma=0.9,x", "A,B,C"),
@@ -163,7 +163,7 @@ def test_priors_that_cannot_be_used(tune, prior, said):
 
 def test_the_unroll_never_exceeds_the_rollout():
     config = changed(Config(env="toy/identity"), {"learner.rollout": 16})
-    with pytest.raises(ConfigError, match=r"unroll=5:50 cannot be used: .*1\.\.16"):
+    with pytest.raises(ConfigError, match=r"unroll=5:50 .*1\.\.16"):
         chosen(value_table(config, {}), ("unroll=5:50",))
 
 

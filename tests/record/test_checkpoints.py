@@ -91,7 +91,7 @@ def test_what_is_not_there_or_of_another_network_is_one_error(folder):
     found, _ = newest(folder)
     with pytest.raises(ConfigError, match=r"policy_07.* 0, 1"):
         found.load(7, NAMES)
-    with pytest.raises(ConfigError, match=r"net.heads.policy.bias: has \(4,\) float32, wanted \(3,\)"):
+    with pytest.raises(ConfigError, match=r"net.heads.policy.bias: .*\(4,\) float32.* \(3,\)"):
         found.load(0, ANOTHER)
 
 
@@ -146,7 +146,7 @@ def test_folders_without_manifest_partial_ones_and_others_are_not_worth_a_note(f
 def test_what_changes_after_the_check_is_noticed_when_it_is_loaded(folder):
     found, _ = newest(folder)
     flip(found.path / "policy_00.safetensors")
-    with pytest.raises(CheckpointBroken, match=r"policy_00.safetensors is damaged: its checksum"):
+    with pytest.raises(CheckpointBroken, match=r"policy_00.safetensors .*checksum"):
         found.load(0, NAMES)
 
 

@@ -25,7 +25,7 @@ def test_a_config_of_another_version_is_one_clear_error():
     data = json.loads(json.dumps(to_json(CONFIG)))
     assert config_from_json(data) == CONFIG
     data["pbt"]["volatility"] = 1
-    with pytest.raises(ConfigError, match=r"pbt.volatility.*another version"):
+    with pytest.raises(ConfigError, match=r"pbt.volatility"):
         config_from_json(data)
 
 
@@ -43,10 +43,10 @@ def test_an_option_of_another_version_at_its_default_is_left_out(tmp_path):
     folder.config.write_text(json.dumps(data))
     assert read_config(tmp_path) == config
     (tmp_path / ".changed").write_text('["num_policies", "other.x"]')
-    with pytest.raises(ConfigError, match=r"unknown fields: other; was"):
+    with pytest.raises(ConfigError, match=": other; "):
         read_config(tmp_path)
     (tmp_path / ".changed").unlink()  # a run of before
-    with pytest.raises(ConfigError, match=r"unknown fields: atari.colour_averaging, other; was"):
+    with pytest.raises(ConfigError, match=r": atari.colour_averaging, other; "):
         read_config(tmp_path)
 
 
@@ -90,7 +90,7 @@ def test_a_file_is_never_written_through_a_link(tmp_path):
 
 
 def test_a_run_of_something_else_than_agents_is_told_apart_from_no_run(tmp_path):
-    with pytest.raises(ConfigError, match=r"it has no config\.json"):
+    with pytest.raises(ConfigError, match=r"no config\.json$"):
         read_config(tmp_path)
     RunFolder(tmp_path).journal.touch()
     with pytest.raises(ConfigError, match=r"no config\.json, .*Python"):

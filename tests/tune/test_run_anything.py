@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
 from itertools import pairwise
 
@@ -107,7 +108,7 @@ def test_a_callback_sees_every_round_and_may_end_the_run():
     assert result.ended == "enough"
     assert [m.steps for m in result.members] == [3, 3, 3]
     assert seen[-1][1] == max(result.objectives)
-    with pytest.raises(TypeError, match=r"return None or pbt_rl\.Stop"):
+    with pytest.raises(TypeError, match=r"pbt_rl\.Stop"):
         run(Chosen, SPACE, steps=10, on_progress=lambda _: True)
 
 
@@ -202,7 +203,7 @@ def test_a_folder_is_left_as_it_is_if_its_members_cannot_be_restored(broken, ste
     options = {"num_members": 3, "folder": tmp_path / "x", "progress": False}
     before = run(Walker, SPACE, steps=12, **options)
     files = {file.name: file.read_bytes() for file in (tmp_path / "x").iterdir()}
-    with pytest.raises(RunFailed, match="cannot go on, and was left as it is"):
+    with pytest.raises(RunFailed, match=str(tmp_path / "x")):
         run(broken, SPACE, steps=steps, **options)
     assert {file.name: file.read_bytes() for file in (tmp_path / "x").iterdir()} == files
     assert run(Walker, SPACE, steps=12, **options).objectives == before.objectives
@@ -211,7 +212,7 @@ def test_a_folder_is_left_as_it_is_if_its_members_cannot_be_restored(broken, ste
 def test_a_state_is_never_replaced_by_one_without_members(tmp_path):
     options = {"num_members": 3, "folder": tmp_path / "x", "progress": False, "steps": 12}
     before = run(Walker, SPACE, **options)
-    with pytest.raises(RunFailed, match="every member is broken"):
+    with pytest.raises(RunFailed, match=r"KeyError.*position"):
         run(Stateless, SPACE, **options)
     assert run(Walker, SPACE, **options).objectives == before.objectives
 
@@ -231,7 +232,7 @@ def test_a_run_that_is_interrupted_goes_on_from_its_last_round(tmp_path, capsys)
     options = {"num_members": 2, "steps": 12, "folder": tmp_path / "x"}
     with pytest.raises(KeyboardInterrupt):
         run(Interrupted, SPACE, **options)
-    assert re.search(r"interrupted; .*x: saved at step [1-6] of 12", capsys.readouterr().err)
+    assert re.search(r"x: .*step [1-6] of 12", capsys.readouterr().err)
     result = run(Walker, SPACE, **options)
     assert result.objectives == run(Walker, SPACE, num_members=2, steps=12).objectives
     assert audit(tmp_path / "x", SPACE) == []
@@ -247,7 +248,7 @@ def test_arguments_of_others_are_answered(name, said):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_space_that_lacks_what_members_read_is_one_clear_error(workers):
-    with pytest.raises(ConfigError, match=r"reads hypers\['rate'\], .* did you mean 'rates'"):
+    with pytest.raises(ConfigError, match=r"hypers\['rate'\].* 'rates'"):
         run(Walker, {"rates": (0.1, 1.0)}, steps=3, num_members=2, workers=workers)
 
 
@@ -273,7 +274,7 @@ def test_a_folder_in_use_is_left_to_the_run_that_has_it(tmp_path):
     refused = []
 
     def second(_now):
-        with pytest.raises(ConfigError, match=r"is in use by process \d+") as error:
+        with pytest.raises(ConfigError, match=rf"\b{os.getpid()}\b") as error:
             run(Chosen, SPACE, steps=2, num_members=2, folder=tmp_path)
         refused.append(error)
 
@@ -286,9 +287,9 @@ def test_a_folder_in_use_is_left_to_the_run_that_has_it(tmp_path):
 def test_a_folder_that_cannot_be_used(tmp_path):
     few = {"steps": 2, "num_members": 2, "folder": tmp_path / "x"}
     run(Chosen, SPACE, **few)
-    with pytest.raises(ConfigError, match="num_members is 3 and was 2"):
+    with pytest.raises(ConfigError, match=r"num_members .*3 .*2"):
         run(Chosen, SPACE, **few | {"num_members": 3})
-    with pytest.raises(ConfigError, match=r"space is .*1e-06\.\.1.* and was .*0\.01\.\.10"):
+    with pytest.raises(ConfigError, match=r"space .*1e-06\.\.1.* .*0\.01\.\.10"):
         run(Chosen, SPACE | {"rate": (1e-6, 1.0)}, **few)
     with pytest.raises(ConfigError, match="journal="):
         run(Chosen, SPACE, **few, journal=tmp_path / "j")
@@ -296,9 +297,9 @@ def test_a_folder_that_cannot_be_used(tmp_path):
     with pytest.raises(ConfigError, match=r"state\.pickle"):
         run(Chosen, SPACE, **few)
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match="cannot be written"):
+    with pytest.raises(ConfigError, match=str(tmp_path / "file")):
         run(Chosen, SPACE, **few | {"folder": tmp_path / "file" / "x"})
-    with pytest.raises(ConfigError, match="is not the folder of a run"):
+    with pytest.raises(ConfigError, match=str(tmp_path / "file")):
         audit(tmp_path / "file", SPACE)
 
 
@@ -326,7 +327,7 @@ class Wrong(Chosen):
     ],
 )
 def test_members_that_never_work_are_an_error_however_often_they_begin_anew(factory, said):
-    with pytest.raises(RunFailed, match=f"every member is broken; the last one:(.|\n)*{said}"):
+    with pytest.raises(RunFailed, match=said):
         run(factory, SPACE, steps=3, num_members=2)  # compared after every step
 
 
@@ -376,4 +377,4 @@ def test_an_error_of_a_callback_loses_nothing(tmp_path, capsys):
 
     with pytest.raises(OSError, match="for a plot"):
         run(Walker, SPACE, num_members=2, steps=12, folder=tmp_path / "x", on_progress=fails)
-    assert "saved at step 5 of 12" in capsys.readouterr().err
+    assert "step 5 of 12" in capsys.readouterr().err

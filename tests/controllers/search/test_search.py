@@ -242,7 +242,7 @@ def test_static_allocation_takes_the_places_of_the_run():
 
 
 def test_a_budget_shorter_than_its_phases_is_refused():
-    with pytest.raises(ConfigError, match="--train-for-frames 9 cannot be used: give at least 10"):
+    with pytest.raises(ConfigError, match=r"--train-for-frames 9 .*\b10\b"):
         build_controller(config(controller="hypertrick", train_for_frames=9), TABLE, 0)
 
 
@@ -415,4 +415,5 @@ def test_a_member_with_few_episodes_gets_a_little_more_and_is_judged_in_the_end(
     assert given_frames == [unit // 10] * 10
     assert frames == first.until_frames + unit
     (decision,) = controller.observe(report(frames, [member(0, (), frames=frames, episodes=0)]))
-    assert decision == Stop(0, "evicted: no finite objective")
+    assert (type(decision), decision.member) == (Stop, 0)
+    assert "objective" in decision.reason

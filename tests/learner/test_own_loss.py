@@ -30,17 +30,17 @@ def branch(_, loss, stats):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (branch, r"'own' raised RuntimeError \(test_loss.py, line \d+\) under torch.func.vmap .*no `if`"),
+        (branch, r"'own' raised RuntimeError \(test_own_loss.py, line \d+\) under torch.func.vmap .*no `if`"),
         (lambda _, loss, stats: (loss * loss.item(), stats), r"under torch.func.vmap \(no \.item\(\)"),
         (lambda s, loss, stats: (loss, stats | {"kl": s.value}), r"statistic 'kl' has the shape \[16\]"),
-        (lambda _, loss, stats: (loss, stats | {"kl": 0.5}), "statistic 'kl' is a float"),
+        (lambda _, loss, stats: (loss, stats | {"kl": 0.5}), "'kl' .*float"),
         (lambda s, _, stats: (s.value.square(), stats), r"the loss has the shape \[16\]"),
         (
             lambda s, loss, stats: (loss + s.value.mean(), stats),
-            "not valid .* reach the loss or its gradient",
+            "not valid",
         ),
         (lambda _, loss, stats: (loss.detach(), stats), "no gradient"),
-        (lambda _, loss, stats: (loss, stats | {"more": loss}), "they must be the same"),
+        (lambda _, loss, stats: (loss, stats | {"more": loss}), "the same"),
         (lambda _, loss, stats: loss, r"returned Tensor: it must return \(loss, statistics\)"),
     ],
 )

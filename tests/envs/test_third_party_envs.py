@@ -274,7 +274,7 @@ def test_a_wrapper_that_cannot_flatten_a_space_is_named_with_what_to_do(monkeypa
     assert "\n" not in str(caught.value)
 
 
-def test_actions_are_in_the_unit_of_finite_bounds():
+def test_actions_are_in_units_of_finite_bounds():
     from pbt_rl.envs.actions import action_spec
 
     spec = action_spec(

@@ -131,7 +131,7 @@ def test_nothing_that_a_config_names_is_imported(run, evil, option, value, follo
     if option == "algo":
         configure(run, "learner.lr_schedule", "kl-adaptive")  # an option that asks the algorithm
     dashed = option.replace("_", "-")
-    with pytest.raises(ConfigError, match=rf"config.json names --{dashed} .*add --trust .*trust=True"):
+    with pytest.raises(ConfigError, match=rf"config.json .*--{dashed} .*--trust .*trust=True"):
         follow(run)
     assert not evil.exists()
 
@@ -170,7 +170,7 @@ def test_a_file_of_somebody_else_makes_a_run_his(run, name):
 
 def test_an_opponents_run_is_no_more_trusted(run, evil):
     configure(run, "env", "evil:make")
-    with pytest.raises(ConfigError, match=r"config.json names --env evil:make"):
+    with pytest.raises(ConfigError, match=r"config.json .*--env evil:make"):
         find_opponent(str(run), probe(ENV, EnvOptions()), 0, greedy=False)
     assert not evil.exists()
 
@@ -188,7 +188,7 @@ def test_what_the_user_trusts_is_imported(run, evil, capsys):
     configure(run, "env", "evil:make")
     configure(run, "env_option", ["length=5"])
     evaluate(Source(run), 1, None, 0, greedy=False, trust=True)
-    assert "1 episode of evil:make" in capsys.readouterr().out
+    assert "evil:make" in capsys.readouterr().out
     assert evil.exists()
     assert load_policy(run, trust=True).spec.env_id == "evil:make"
 
@@ -217,7 +217,7 @@ def test_weights_that_are_not_finite_are_refused(run, broken):
 def test_a_network_is_built_only_if_it_is_the_saved_one(run, option, value):
     configure(run, f"model.{option}", value)
     configure(run, "model.core", "gru" if option == "core_size" else "none")
-    with pytest.raises(ConfigError, match=r"does not fit the network of the run's config\.json"):
+    with pytest.raises(ConfigError, match=r"network .*config\.json"):
         load_policy(run)
 
 
@@ -356,5 +356,5 @@ def test_numbers_from_which_nothing_can_be_decided_are_one_clear_error(run, erro
 def test_options_of_a_rule_that_are_nested_without_end_are_texts():
     assert keywords(["x=" + "[" * 100_000]) == {"x": "[" * 100_000}
     for name in ("x", "level"):
-        with pytest.raises(ConfigError, match="cannot be used"):
+        with pytest.raises(ConfigError, match=f"--pbt.exploit-option {name}="):
             with_settings(TTest(0.05), [f"{name}=" + "[" * 100_000], "pbt.exploit-option")

@@ -18,7 +18,7 @@ from pbt_rl.controllers.options import PbtConfig
 from pbt_rl.options.declare import field_docs, table
 from tests.helpers.runs import ROOT, python, start
 
-OPTIONS = Path(__file__).parent / "cli_options.txt"
+OPTIONS = Path(__file__).parent / "options.txt"
 
 
 def options(text):
@@ -42,7 +42,7 @@ def test_the_options_are_frozen(pbt_rl, pytestconfig):
     assert (code, err) == (0, "")
     if pytestconfig.getoption("--rewrite-golden"):
         OPTIONS.write_text(options(out))
-    assert options(out) == OPTIONS.read_text(), "if this is meant: pytest tests/test_cli.py --rewrite-golden"
+    assert options(out) == OPTIONS.read_text(), f"if this is meant: pytest {__file__} --rewrite-golden"
 
 
 def test_plain_help_shows_the_usual_options_and_how_to_see_more(pbt_rl):
@@ -52,8 +52,8 @@ def test_plain_help_shows_the_usual_options_and_how_to_see_more(pbt_rl):
     assert not {name for name in names(out) if name.startswith(("--atari.", "--dmlab.", "--search."))}
     assert out.splitlines()[-1].strip().startswith("--help-all")
     shown = options(out.partition("These are")[0])
-    assert "learning-rate FLOAT (0 to 1; tuned: prior and bounds 1e-06 to 0.01, log; " in shown
-    assert "gamma FLOAT (0 to 1; if tuned: prior and bounds 0.8 to 0.9999, one-minus; " in shown
+    assert re.search(r"learning-rate FLOAT \(0 to 1; tuned: .*1e-06 to 0\.01, log; ", shown)
+    assert re.search(r"gamma FLOAT \(0 to 1; if tuned: .*0\.8 to 0\.9999, one-minus; ", shown)
 
 
 def test_plain_help_shows_what_the_readme_names(pbt_rl):
@@ -103,12 +103,12 @@ def test_help_of_a_rule_or_controller_adds_its_options(pbt_rl, arguments, added)
 def test_help_shows_the_values_of_the_recipe_as_defaults(pbt_rl):
     for words, epochs in ((["--env", "gym/CartPole-v1"], 4), ([], 1)):
         shown = " ".join(pbt_rl("train", *words, "-h")[1].split())
-        assert f"Passes over a batch (appo). (1 or more; default: {epochs})" in shown
+        assert re.search(rf"--learner\.epochs INT [^-]*default: {epochs}\)", shown)
 
 
 def test_every_option_of_the_config_has_help_and_can_be_set():
     docs = {name: text for kind in (Config, PbtConfig) for name, text in field_docs(kind).items()}
-    assert docs["period_frames"].startswith("PBT interval: emulator frames")
+    assert "frames" in docs["period_frames"]
     groups = (type(group) for group in Config("toy/x").groups())
     for kind in (Config, PbtConfig, *groups, Hypers, ModelConfig, LearnerConfig):
         for f in dataclasses.fields(kind):
@@ -150,12 +150,8 @@ def test_show_prints_plan_values_and_what_differs_and_starts_nothing(pbt_rl, tmp
     code, out, err = pbt_rl("train", *given, "--show", "--no-probe")
     assert (code, err) == (0, "")
     plan, _, options = out.partition("options that differ from the defaults")
-    assert (
-        "learner 0 on cpu: members 0, 1, 2, 3; 48 environments of each (3 actors x 2 vector envs of 8)"
-        in plan
-    )
-    compared = "members are compared at 5,000 frames each and then every 4,000, at most 24 times"
-    assert f"\n{compared}: --controller pbt" in plan
+    assert re.search("learner 0 .*cpu: members 0, 1, 2, 3; 48 .*3 actors x 2 vector envs of 8", plan)
+    assert re.search(r"\n.*\b5,000\b.*\b4,000\b.*\b24\b.*: --controller pbt", plan)
     assert re.search(r"\nlearning_rate +0\.002 +1e-06:0\.01:log +1e-06\.\.0\.01 +0\.\.1\n", plan)
     assert re.search(r"\nnot tuned: gamma 0.99, gae_lambda 0.95, .*, unroll 16\n", plan)
     assert "rmsprop_alpha" not in out, "appo does not use it"
@@ -221,21 +217,18 @@ def test_an_adapted_learning_rate_is_not_tuned(pbt_rl):
     shown = "--env toy/identity --devices cpu --mode sync --learner.lr-schedule kl-adaptive --show --no-probe"
     code, out, _ = pbt_rl("train", *shown.split())
     assert code == 0
-    assert "not tuned: learning_rate 0.002, gamma" in out
+    assert "not tuned: learning_rate 0.002, " in out
 
 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("--controller pbt --train-for-frames 40000", "due at 40,000 frames each"),
+        ("--controller pbt --train-for-frames 40000", "40,000 frames"),
         ("--controller pbt --train-for-frames 40001", ""),
-        ("--train-for-frames 40001", "after 1 comparison. "),
-        (
-            "--train-for-frames 220000",
-            "after 9 comparisons. mf-pbt never compares the groups of --pbt.frequencies 10",
-        ),
+        ("--train-for-frames 40001", "after 1 comparison"),
+        ("--train-for-frames 220000", "after 9 comparisons"),
         ("--train-for-frames 220001", ""),
-        ("--train-for-frames 220001 --pbt.period-growth 1.1", "after 7 comparisons. "),
+        ("--train-for-frames 220001 --pbt.period-growth 1.1", "after 7 comparisons"),
         ("--train-for-frames 220001 --pbt.frequencies 1 10 11", "--pbt.frequencies 11"),
         ("--train-for-frames 220000 --pbt.frequencies 1 10 11", "--pbt.frequencies 10 and 11"),
     ],
@@ -276,7 +269,7 @@ def test_envs_lists_what_is_here_without_torch(tmp_path):
         "except SystemExit as end: print('torch' in sys.modules, end.code)\n"
     )
     out = python(code, tmp_path)
-    assert "toy/  toys with known solutions" in out
+    assert "toy/  " in out
     assert "CartPole-v1" in out
     assert out.endswith("False 0\n")
 
@@ -288,9 +281,9 @@ def test_overwrite_replaces_a_run(pbt_rl, tmp_path):
     (tmp_path / "runs" / "x" / "old").touch()
     code, _, err = pbt_rl("train", *arguments, "--resume", "no")
     assert code == EXIT_USER_ERROR
-    assert "already exists, and --resume is no: choose another --name, or --overwrite" in err
+    assert re.search("--resume .*--name.*--overwrite", err)
     code, out, _ = pbt_rl("train", *arguments)
-    assert (code, "--train-for-frames 100 is a total" in out) == (0, True)
+    assert (code, "--train-for-frames 100 " in out) == (0, True)
     assert pbt_rl("train", *arguments, "--overwrite")[0] == 0
     assert not (tmp_path / "runs" / "x" / "old").exists()
 
