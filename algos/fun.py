@@ -442,7 +442,7 @@ def of_the_paper(env_recipe: Mapping[str, object]) -> Mapping[str, object]:
     return {
         **short_rollouts(env_recipe),
         "model.encoder": "mlp" if env_recipe.get("model.encoder") == "mlp" else "a3c",
-        "model.hidden": 256,
+        "model.hidden": (256,),
         "model.critic": "shared",
         "model.core": "none",
         "model.core_size": 256,

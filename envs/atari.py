@@ -67,7 +67,7 @@ def recipe() -> dict[str, object]:
     """
     return {
         "model.encoder": "nature",
-        "model.hidden": 512,
+        "model.hidden": (512,),
         "learner.rollout": 32,
         "learner.batch": 1024,
         "learner.minibatches": 4,

@@ -26,7 +26,7 @@ RESIDENT: dict[str, object] = {"mode": "sync"}
 RSL_RL: dict[str, object] = RESIDENT | {
     "model.encoder": "mlp",
     "model.critic": "separate",
-    "model.hidden": 256,
+    "model.hidden": (256,),
     "model.layers": 3,
     "model.activation": "elu",
     "learner.rollout": 24,
@@ -47,7 +47,7 @@ RSL_RL: dict[str, object] = RESIDENT | {
     "hypers.max_grad_norm": 1.0,
 }
 ROBOTS: dict[str, object] = RSL_RL | {
-    "model.hidden": 128,
+    "model.hidden": (128,),
     "learner.lr_schedule": "constant",
     "learner.normalize_observations": True,
     "learner.normalize_returns": True,
@@ -82,7 +82,7 @@ DMLAB_RECIPES = {
             "algo": "appo",
             "train_for_frames": 10_000_000_000,
             "model.encoder": "impala",
-            "model.hidden": 512,
+            "model.hidden": (512,),
             "model.core": "lstm",
             "model.core_size": 512,
             "learner.rollout": 32,

@@ -75,7 +75,7 @@ def recipe(spec: EnvSpec) -> dict[str, object]:
 
 _DISCRETE: dict[str, object] = {
     "model.encoder": "mlp",
-    "model.hidden": 64,
+    "model.hidden": (64,),
     "model.layers": 2,
     "learner.rollout": 32,
     "learner.batch": 1024,
@@ -96,7 +96,7 @@ _DISCRETE: dict[str, object] = {
 
 _CONTINUOUS: dict[str, object] = {
     "model.encoder": "mlp",
-    "model.hidden": 64,
+    "model.hidden": (64,),
     "model.layers": 2,
     "model.critic": "separate",  # with a shared trunk Hopper and Walker2d learn slowly (docs/lab/games.md)
     # Hopper needs the first, HalfCheetah the second (docs/lab/games.md)
@@ -116,7 +116,7 @@ _CONTINUOUS: dict[str, object] = {
 }
 
 _GRIDS: dict[str, object] = {
-    "model.hidden": 128,
+    "model.hidden": (128,),
     "learner.normalize_observations": True,
     "learner.normalize_advantage": False,
     "train_for_frames": 2_000_000,

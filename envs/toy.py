@@ -416,7 +416,7 @@ def recipe(name: str) -> dict[str, object]:
     maker(name)
     return {
         "model.encoder": TOYS[name.partition("?")[0]].encoder,
-        "model.hidden": 64,
+        "model.hidden": (64,),
         "model.layers": 1,
         "model.core_size": 64,
         "learner.rollout": 16,

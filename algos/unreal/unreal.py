@@ -181,7 +181,7 @@ def of_the_paper(env_recipe: Mapping[str, object]) -> Mapping[str, object]:
     network = {
         # If the recipe selects an MLP, there is no image, and `unreal_network` raises the error.
         "model.encoder": "mlp" if env_recipe.get("model.encoder") == "mlp" else "a3c",
-        "model.hidden": 256,
+        "model.hidden": (256,),
         "model.critic": "shared",
         "model.core": "lstm",
         "model.core_size": 256,

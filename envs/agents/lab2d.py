@@ -139,7 +139,7 @@ def recipe(spec: EnvSpec) -> dict[str, object]:
     small = spec.obs["obs"].shape[1] < LEAST_HEIGHT
     return {
         "model.encoder": "mlp" if small else "nature",
-        "model.hidden": 256,
+        "model.hidden": (256,),
         "model.layers": 2 if small else 1,
         "learner.rollout": 32,
         "learner.batch": 1024,

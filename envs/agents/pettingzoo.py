@@ -109,7 +109,7 @@ def recipe(spec: EnvSpec) -> dict[str, object]:
 
 _BOARDS: dict[str, object] = {
     "model.encoder": "mlp",
-    "model.hidden": 128,
+    "model.hidden": (128,),
     "model.layers": 2,
     "learner.rollout": 32,
     "learner.batch": 2048,

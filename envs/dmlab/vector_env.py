@@ -218,7 +218,7 @@ def recipe(name: str) -> dict[str, object]:
     """Return default options: IMPALA's network and returns, with PPO's clipped loss."""
     return {
         "model.encoder": "impala",
-        "model.hidden": 256,
+        "model.hidden": (256,),
         "model.core": "lstm",
         "model.core_size": 256,
         "learner.rollout": 32,

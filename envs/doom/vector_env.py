@@ -64,7 +64,7 @@ def recipe(name: str) -> dict[str, object]:
     return {
         **(duel if scenario.agents > 1 else {}),
         "model.encoder": "nature",
-        "model.hidden": 256,
+        "model.hidden": (256,),
         "model.layers": 1,
         "model.core": scenario.core,
         "learner.rollout": 32,

@@ -33,7 +33,7 @@ SPECS = {
 }
 RECIPE: dict[str, object] = RESIDENT | {
     "model.encoder": "mlp",
-    "model.hidden": 64,
+    "model.hidden": (64,),
     "model.layers": 2,
     "model.critic": "separate",
     "learner.rollout": 24,

@@ -24,13 +24,13 @@ def test_a_grid_is_normalised_as_numbers_by_its_own_statistics():
 
 
 def test_pixels_that_an_mlp_reads_are_divided_by_255_unless_they_were_normalised():
-    encoder = ObsEncoder({"grid": (GRID, "uint8")}, "mlp", 8, 1)
+    encoder = ObsEncoder({"grid": (GRID, "uint8")}, "mlp", (8,))
     grid = torch.randint(0, 256, (5, *GRID), dtype=torch.uint8)
     assert torch.allclose(encoder({"grid": grid}), encoder({"grid": grid / 255}), atol=1e-6)
     assert not torch.allclose(encoder({"grid": grid}), encoder({"grid": grid.float()}))
 
 
 def test_a_picture_that_is_called_as_the_last_action_is_a_picture():
-    encoder = ObsEncoder({"last_action_reward": ((3, 40, 40), "uint8"), "x": ((2,), "float32")}, "auto", 8, 1)
+    encoder = ObsEncoder({"last_action_reward": ((3, 40, 40), "uint8"), "x": ((2,), "float32")}, "auto", (8,))
     assert encoder.names == ("last_action_reward", "x")
     assert encoder.size == 8

@@ -37,7 +37,7 @@ def test_its_derivative_is_that_of_tanh(together):
 def test_other_numbers_and_exports_have_torchs():
     half = RANGE[::1000].bfloat16()
     assert torch.equal(tanh(half), torch.tanh(half))
-    net, x = Mlp(3, 8, 2).eval(), torch.zeros(2, 3)
+    net, x = Mlp(3, (8, 8)).eval(), torch.zeros(2, 3)
     with torch.no_grad():
         called = [str(node.target) for node in torch.export.export(net, (x,)).graph.nodes]
     assert called.count("aten.tanh.default") == 2

@@ -128,7 +128,7 @@ def test_lists_may_be_of_other_libraries(names):
         ({"num_policies": "four"}, "num_policies='four' "),
         ({"hypers": {"gamma": None}}, "hypers.gamma=None "),
         ({"learner": 3}, "learner=3 "),
-        ({"pbt": {"factors": 1.2}}, "pbt.factors=1.2 "),
+        ({"pbt": {"factors": {"a": 1.2}}}, "pbt.factors="),
         ({"pbt": {"tune": "gamma"}}, "pbt.tune='gamma' "),
         ({"hypers": {"lr": 1}}, "hypers.lr. Write hypers.learning_rate"),
         ({"env_option": {"seed": object}}, "<class 'object'>"),

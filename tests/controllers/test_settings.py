@@ -54,7 +54,7 @@ def test_settings_reach_the_rules_of_a_pipeline():
         (exploit, "sigma-gap", "sigmas", "NAME=VALUE"),
         (exploit, "sigma-gap", "sigmas=NaN", "finite"),
         (exploit, "backtrack", "rules.2.pool=0.5", "NAME=VALUE"),
-        (explore, "factors", "factors=2", "several"),
+        (explore, "factors", "factors=x", "several"),
         (explore, "pb2", "tuned=3", "window, candidates"),
     ],
 )

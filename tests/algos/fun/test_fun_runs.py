@@ -20,7 +20,7 @@ def test_the_recipe_is_the_papers():
     config = parse_train(["--recipe", "fun-atari", "--devices=cpu"])
     assert (config.env, config.algo, config.pbt.objective_episodes) == ("atari/ms_pacman", "fun", 10)
     assert (config.learner.rollout, config.hypers.unroll, config.model.core_size) == (400, 400, 256)
-    assert (config.model.encoder, config.model.hidden, config.model.core) == ("a3c", 256, "none")
+    assert (config.model.encoder, config.model.hidden, config.model.core) == ("a3c", (256,), "none")
     assert (config.hypers.gamma, config.hypers.worker_gamma) == (0.99, 0.95)
     assert [name.partition("=")[0] for name in config.pbt.tune] == [
         "learning_rate",

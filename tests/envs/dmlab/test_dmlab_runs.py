@@ -114,7 +114,7 @@ def test_the_recipe_of_the_published_command_line(lab):  # noqa: F811
     assert (config.env, config.num_policies, config.algo) == ("dmlab30", 4, "appo")
     assert (config.dmlab.actions, config.dmlab.renderer) == ("extended", "software")
     assert (config.dmlab.reward_unit, config.dmlab.last_action_reward) == (5.0, True)
-    assert (config.model.encoder, config.model.hidden, config.model.core) == ("impala", 512, "lstm")
+    assert (config.model.encoder, config.model.hidden, config.model.core) == ("impala", (512,), "lstm")
     assert (config.learner.rollout, config.learner.batch, config.learner.epochs) == (32, 2048, 1)
     assert config.learner.max_policy_lag == 35
     assert (config.pbt.period_frames, config.pbt.start_frames) == (10_000_000, 100_000_000)
