@@ -143,7 +143,7 @@ def test_an_option_that_cannot_be_used_is_one_clear_error(options, message):
 def test_train_takes_no_name_by_position():
     with pytest.raises(ConfigError, match="by name"):
         pbt_rl.train("toy/identity")
-    with pytest.raises(ConfigError, match=r"^env "):
+    with pytest.raises(ConfigError, match=r"env is missing"):
         make_config()
 
 
