@@ -289,7 +289,10 @@ class NatureCnn(nn.Module):
 
 
 class A3cCnn(nn.Module):
-    """Network of Mnih et al. 2016 (A3C) and 2013: convolutions 16 of 8/4, 32 of 4/2, a linear layer."""
+    """Network of Mnih et al. 2016 (A3C) and 2013: two convolutions and a linear layer.
+
+    Convolutions: 16 channels, kernel 8, stride 4; 32 channels, kernel 4, stride 2.
+    """
 
     def __init__(self, shape: tuple[int, ...], hidden: int) -> None:
         super().__init__()

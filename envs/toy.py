@@ -243,8 +243,8 @@ def next_checksum(checksum: int, action: int) -> int:
 def counting_errors(obs_TF: NDArray[Any], action_T: NDArray[Any], first_T: NDArray[Any]) -> list[str]:
     """List lost, repeated or wrong steps of one row of toy/counting.
 
-    obs_TF: [T, 4]. action_T: [T] answers to obs[t]; those before a reset do not count. first_T: [T]. A first
-    observation of episode 0 is valid anywhere, because an actor may have been restarted.
+    obs_TF: [T, 4]. action_T: [T], the action taken on obs[t]. The action before a reset is ignored. first_T: [T].
+    Episode 0 may begin at any step, because an actor may have been restarted.
     """
     errors, steps_T = [], obs_TF.astype(np.int64).tolist()
     if len(steps_T) and first_T[0] and any(steps_T[0][2:]):

@@ -218,7 +218,7 @@ class Played:
         self.objectives += out.objective[done_R].tolist()
 
     def reset_seconds(self) -> tuple[float, float]:
-        """Return the seconds of a reset, for which all rows wait, and the share of all seconds."""
+        """Return the mean seconds of a reset, and the share of all seconds. All rows wait for a reset."""
         seconds, begins = np.array(self.seconds), np.array(self.begins)
         others = seconds[begins == 0]
         resets = float((seconds - (others.mean() if len(others) else 0.0))[begins > 0].sum())

@@ -83,5 +83,5 @@ class Broken:
                 self._dropped[m.member] = _Dropped(m.generation, change.generation, dict(m.values))
 
     def remembers(self) -> frozenset[StateKey]:
-        """Return the states dropped for copies that were not found healthy yet."""
+        """Return the states that members dropped for a copy, until the copy is found healthy."""
         return frozenset((member, d.generation) for member, d in self._dropped.items())

@@ -42,7 +42,8 @@ def started(
 def read_rows(rows: Sequence[str], table: Mapping[str, HyperSpec], members: int) -> tuple[Values, ...]:
     """Parse the values of each row. Raises ConfigError.
 
-    table: with the tuned values chosen. A tuned value must be within its bounds, any other within its legal range.
+    table: specifications of all values, after the choice of the tuned ones. A tuned value must be within its bounds,
+    any other within its legal range.
     """
     if len(rows) > members:
         raise _refusal(f"of {len(rows)} members", f"give at most {members} (--num-policies)")

@@ -2,7 +2,7 @@
 
     state                  written by                           read by
     PackState              trainer                              sampler, reports
-    SamplingCounts         sampler; reports take what finished  trainer, reports
+    SamplingCounts         sampler; reports take episodes       trainer, reports
     ended versions         sampler                              trainer
     LearningCounts         trainer                              reports
     full rollouts          sampler appends, trainer takes
@@ -11,7 +11,7 @@
 
 The sampler and the reports run in the learner's main thread. The trainer runs in its own thread (async) or in the main
 thread (sync, serial). Edits write the trainer's state under `Updater.changing`. Deques and single numbers need no lock.
-Locks guard what a report takes away: episodes (`SamplingCounts.lock`) and statistics (`LearningCounts.lock`).
+Reports take episodes under `SamplingCounts.lock` and statistics under `LearningCounts.lock`.
 """
 
 from __future__ import annotations

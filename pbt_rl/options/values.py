@@ -270,7 +270,7 @@ def allows(metadata: Mapping[str, Any], value: Any) -> bool:
 
 
 def displayed(metadata: Mapping[str, Any], value: object) -> str:
-    """Format a value of an option: the meaning of 0, thousands with commas, without brackets."""
+    """Format a value of an option: 0 as its meaning, integers with commas, tuples without brackets."""
     if value == 0 and "zero" in metadata:
         return str(metadata["zero"])
     if isinstance(value, tuple):

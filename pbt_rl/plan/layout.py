@@ -55,7 +55,7 @@ class PackPlan:
 
     @property
     def episodes_each(self) -> int:
-        """Episodes per entry of an objective: 1, or the rows of a group in a device simulator."""
+        """Episodes averaged per entry of an objective: 1. In a device simulator: the rows of a group."""
         return self.envs_per_policy // self.groups if self.groups else 1
 
     @property

@@ -136,7 +136,7 @@ class Patience:
         self._left = self._seconds
 
     def over(self) -> bool:
-        """True if it is over. Call it several times per second: at most GAP_SECONDS count per call."""
+        """True after the timeout. Call it several times per second: each call counts at most GAP_SECONDS."""
         now = self._clock()
         self._left -= min(now - self._last, GAP_SECONDS)
         self._last = now

@@ -166,8 +166,8 @@ def _seconds(compute: Callable[[], Tensor], device: torch.device) -> float:
 def begin_again(setup: LearnerSetup, connection_fd: int) -> NoReturn:
     """Restart this process in place.
 
-    The new program finds its setup where `begin_child` expects the connection. After a failed capture a process cannot
-    capture again, but a new one can. The parent sees no change, because process id, connection and descriptors stay.
+    After a failed capture a process cannot capture again, but a new one can. `begin_child` reads the setup of the new
+    program from a memory file. The parent sees no change, because process id, connection and descriptors stay.
     """
     message = os.memfd_create("learner", 0)
     said: Connection[Any, Any] = Connection(os.dup(message))
