@@ -53,8 +53,10 @@ def page(resolved: ResolvedRun, first: Values) -> Iterator[str]:
 
 SLOW_CORE = 1_000
 """Frames/s that one core is expected to reach at least."""
-USUAL_STEPS = 1_000
-"""Assumed steps of an episode without a known limit."""
+FAST_CORE = 4_000
+"""Frames/s that one core is expected to reach at most, with few exceptions."""
+USUAL_STEPS = 250
+"""Assumed steps of a first episode without a known limit."""
 
 
 def compares(config: Config) -> bool:
@@ -137,16 +139,16 @@ def describe_comparisons(resolved: ResolvedRun) -> list[str]:
 
 
 def _slow_episodes(resolved: ResolvedRun, rounds: int) -> list[str]:
-    """Warn if comparisons by time probably wait for episodes. rounds: episodes of each environment for one."""
+    """Warn if comparisons by time wait for episodes even on fast cores. rounds: episodes of each environment for one."""
     spec, plan, period = resolved.spec, resolved.plan, resolved.config.pbt.period_seconds
-    steps, speed = spec.time_limit or USUAL_STEPS, SLOW_CORE * plan.cpus
+    steps, speed = spec.time_limit or USUAL_STEPS, FAST_CORE * plan.cpus
     seconds = rounds * steps * spec.frame_skip * plan.environments / speed
     if seconds <= period:
         return []
     fewer = ", or give --envs-per-vector-env 1" * (plan.packs[0].envs_per_policy > 1)
-    how = f"{steps:,} steps, at {speed:,} frames/s on {counted(plan.cpus, 'core')}"
+    how = f"{steps:,} steps, even at {speed:,} frames/s on {counted(plan.cpus, 'core')}"
     due = f"Comparisons are due every {in_time(period)}, and wait for it: train longer{fewer}"
-    return [f"note: one episode in each environment may take {in_time(seconds)} ({how}). {due}"]
+    return [f"note: one episode in each environment takes about {in_time(seconds)} ({how}). {due}"]
 
 
 def _comparisons_within(budget: float, first: float, period: float) -> int:
