@@ -125,7 +125,9 @@ FIGURES = (
     Figure("40 policies: GPU memory, GiB", "train40", "gpu GiB", 16, 8, most=True),
     Figure("16 policies: share of the limit", "train16", "share", 0.85, 0.95),
     Figure("inference batch of 8 vector envs, 8 policies: ms", "turn", "8 units ms", 3.0, 0.8, most=True),
-    Figure("inference batch of 8 vector envs, 8 policies: CPU ms", "turn", "8 units cpu ms", 2.0, 0.4, most=True),
+    Figure(
+        "inference batch of 8 vector envs, 8 policies: CPU ms", "turn", "8 units cpu ms", 2.0, 0.4, most=True
+    ),
     Figure("inference batch of 8 vector envs, 8 policies: syncs", "turn", "8 units syncs", 1, 1, most=True),
     Figure("optimiser step, 8 policies: ms", "step", "ms", 7.0, 2.0, most=True),
     Figure("optimiser step, 8 policies: CPU ms", "step", "cpu ms", 1.3, 0.15, most=True),
