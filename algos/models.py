@@ -40,7 +40,7 @@ class Heads(nn.Module):
 
     size, critic_size: feature sizes of the policy and of the critic.
     continuous: the last `continuous` of the D parameters are log stds.
-    deviation: `free`: log stds are parameters independent of the features; `state`: they are functions of the features.
+    action_std: `free`: log stds are parameters independent of the features; `state`: functions of the features.
     initial_std: initial std; it has no effect for `state` with a custom policy head.
     policy, value: `linear`, or `module:factory` (see own_parts.py).
     """

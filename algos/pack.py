@@ -114,7 +114,7 @@ class Pack:
         return self.infer(obs_PB, state_PBS, first_PB, before_each)
 
     def take_published(self) -> None:
-        """Make weights published since the last inference batch available to `serve`."""
+        """Make weights published since the last inference batch available to `infer`."""
         self._serving.take()
 
     @torch.no_grad()

@@ -114,7 +114,7 @@ class Figure:
 
 FIGURES = (
     Figure("8 policies: share of the limit", "train8", "share", 0.90, 0.95),
-    Figure("8 policies: turns replayed", "train8", "turns replayed", 0.98, 1),
+    Figure("8 policies: inference batches replayed", "train8", "turns replayed", 0.98, 1),
     Figure("8 policies: optimiser steps replayed", "train8", "steps replayed", 1, 1),
     Figure("8 policies: discarded rollouts", "train8", "discarded", 0, 0, most=True),
     Figure("8 policies: mean age over the plan's most", "train8", "age", 1, 0.9, most=True),
@@ -124,9 +124,11 @@ FIGURES = (
     Figure("40 policies: share of the limit", "train40", "share", 0.80, 0.90),
     Figure("40 policies: GPU memory, GiB", "train40", "gpu GiB", 16, 8, most=True),
     Figure("16 policies: share of the limit", "train16", "share", 0.85, 0.95),
-    Figure("turn of 8 units, 8 policies: ms", "turn", "8 units ms", 3.0, 0.8, most=True),
-    Figure("turn of 8 units, 8 policies: CPU ms", "turn", "8 units cpu ms", 2.0, 0.4, most=True),
-    Figure("turn of 8 units, 8 policies: syncs", "turn", "8 units syncs", 1, 1, most=True),
+    Figure("inference batch of 8 vector envs, 8 policies: ms", "turn", "8 units ms", 3.0, 0.8, most=True),
+    Figure(
+        "inference batch of 8 vector envs, 8 policies: CPU ms", "turn", "8 units cpu ms", 2.0, 0.4, most=True
+    ),
+    Figure("inference batch of 8 vector envs, 8 policies: syncs", "turn", "8 units syncs", 1, 1, most=True),
     Figure("optimiser step, 8 policies: ms", "step", "ms", 7.0, 2.0, most=True),
     Figure("optimiser step, 8 policies: CPU ms", "step", "cpu ms", 1.3, 0.15, most=True),
     Figure("learning alone, 8 policies: steps/s", "step", "steps/s", 70_000, 200_000),

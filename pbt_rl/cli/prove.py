@@ -9,11 +9,11 @@ import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 
 from msgspec import Struct, convert, to_builtins
 
+from pbt_rl.cli.report import check_packages
 from pbt_rl.cli.sweep import SeveralRuns, shares_of
 from pbt_rl.config.command import parse_train
 from pbt_rl.errors import ConfigError, require
@@ -98,8 +98,7 @@ def run(arguments: list[str]) -> int:
         for name, command in commands.items():
             print(f"{name}: pbt-rl {shlex.join(command)}")
         return 0
-    if find_spec("matplotlib") is None:
-        raise ConfigError(f'{PROG} needs matplotlib: pip install "pbt-rl[report]"')
+    check_packages("prove", {"matplotlib": "matplotlib"})
     write_protocol(words)
     code = _train_and_judge(words, points, commands, dealt)
     if code > 128:  # interrupted

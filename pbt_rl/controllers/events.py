@@ -164,9 +164,7 @@ class Resume(_Known, frozen=True, tag="resume"):
 
 
 class FinalGames(Struct, frozen=True):
-    """The fresh episodes that one member played after training. mean: of their objectives. halves: of every other one,
-    and of the rest.
-    """
+    """Final evaluation of a member. mean: of its objectives. halves: means of every other episode, and of the rest."""
 
     member: Whole
     mean: float

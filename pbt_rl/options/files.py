@@ -27,7 +27,7 @@ import yaml
 from pbt_rl.errors import ConfigError
 from pbt_rl.options.declare import Option
 from pbt_rl.options.names import unknown
-from pbt_rl.options.renamed import present_field
+from pbt_rl.options.renamed import REMOVED, present_field
 from pbt_rl.options.values import as_type, free_value, reader
 
 Format = Literal["json", "toml", "yaml"]
@@ -158,6 +158,8 @@ def _checked(given: Mapping[str, Any], known: Mapping[str, Option]) -> dict[str,
     values: dict[str, Any] = {}
     for written_name, value in _dotted(given, known):
         name = present_field(written_name.replace("-", "_"))
+        if name in REMOVED and value == REMOVED[name]:  # as in the config.json of an earlier version
+            continue
         if any(key.startswith(f"{name}.") for key in known):
             raise ConfigError(f"{name}={value!r} cannot be used: give its options by name")
         if name not in known:

@@ -1,4 +1,4 @@
-"""Former names of options, which files and saved runs may contain."""
+"""Former names of options, and removed ones, which files and saved runs may contain."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ RENAMED = {
     "units-per-actor": "vector-envs-per-actor",
 }
 """Former name -> present name. On the command line a former name is an error that names the present one."""
+REMOVED: Mapping[str, object] = {"copy_seconds": 30.0}
+"""Removed option -> its default. Saved runs may have any value of it, which is ignored; a file only the default."""
 
 _FIELDS = {old.replace("-", "_"): new.replace("-", "_") for old, new in RENAMED.items()}
 
@@ -23,10 +25,11 @@ def present_field(field: str) -> str:
 
 
 def present_config(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return a nested config with the present names of its options."""
+    """Return a nested config with the present names of its options, without removed ones."""
     return {
         present_field(f"{prefix}{name}").removeprefix(prefix): present_config(value, f"{name}.")
         if isinstance(value, Mapping) and not prefix
         else value
         for name, value in config.items()
+        if f"{prefix}{name}" not in REMOVED
     }

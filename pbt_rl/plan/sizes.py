@@ -26,7 +26,7 @@ MIN_VECTOR_ENV_ROWS = 32
 MIN_POLICY_ROWS = 8
 """Target rows of one policy. With fewer rows a forward pass wastes the CPU's SIMD units."""
 LEAST_VECTOR_ENV_ROWS = 4
-"""Minimum rows of a vector env if rollouts would be too old with MIN_UNIT_ROWS.
+"""Minimum rows of a vector env if rollouts would be too old with MIN_VECTOR_ENV_ROWS.
 
 With fewer rows calls cost more than rows: CartPole took 9 us per row with 32, 14 with 4, 20 with 2. Atari hardly
 differs. In the sync modes the minimum is half, because cores are idle there."""

@@ -190,10 +190,6 @@ def to_json(config: Config) -> dict[str, Any]:
     return data
 
 
-REMOVED = frozenset({"copy_seconds"})
-"""Former options that saved runs may have. They are ignored."""
-
-
 def config_from_json(data: object, at_default: Callable[[str], bool] = lambda _: False) -> Config:
     """Rebuild the config of a run. Imports nothing that it names.
 
@@ -211,7 +207,7 @@ def config_from_json(data: object, at_default: Callable[[str], bool] = lambda _:
         if name in groups and not isinstance(value, dict):
             raise ConfigError(f"{name} in config.json should be an object")
         found |= {f"{name}.{inner}": v for inner, v in value.items()} if name in groups else {name: value}
-    unknown = sorted(name for name in found.keys() - known.keys() - REMOVED if not at_default(name))
+    unknown = sorted(name for name in found.keys() - known.keys() if not at_default(name))
     if unknown:
         shown = ", ".join(name if name.replace(".", "").isidentifier() else repr(name) for name in unknown)
         raise ConfigError(f"config.json has unknown fields: {shown:.200}; was it written by another version?")

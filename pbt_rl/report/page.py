@@ -145,6 +145,8 @@ def page(
     )
     counted_in = "evaluations" if history.options.api else "episodes"
     cards = "".join(f"<div><dt>{escape(k)}</dt><dd>{escape(v)}</dd></div>" for k, v in facts(history))
+    more = [one.title.lower() for one, drawn in pictures if one.more and isinstance(drawn, bytes)]
+    behind = ", ".join(["key figures", *more, "config"])
     controls = [{"": name, " ": found} for name, found in control_facts(history)]
     box = f'<div class="box">{table(controls)}</div>' if controls else ""
     return document(
@@ -158,7 +160,7 @@ def page(
 {others}
 {not_drawn}
 {section("Decisions", "", _decisions(history))}
-<details class="more"><summary>More: key figures, losses and speed, importance, config</summary>
+<details class="more"><summary>More: {escape(behind)}</summary>
 {section("", "", f"<dl>{cards}</dl>", "facts")}
 {"".join(shown[True])}
 {nor_these}

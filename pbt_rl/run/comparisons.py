@@ -139,9 +139,9 @@ class Comparisons:
         self._fleet.send(pack, message)
 
     def compare(self, pack: int | None = None) -> Sequence[Decision]:
-        """Report the population to the controller; record and return its decisions. None while some are not applied.
+        """Report the population to the controller; record and return its decisions.
 
-        pack: learner that has just reported.
+        There are none while earlier ones are not applied. pack: learner that has just reported.
         """
         self._reported += [] if pack is None else [pack]
         if self.dispatch.busy:

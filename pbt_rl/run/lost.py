@@ -1,6 +1,6 @@
 """Replacement of learners and actors that died or hang, within limits.
 
-    LearnerLost -> kill it and its actors    its messages are no longer read
+    LearnerLost -> kill it and its actors           its messages are no longer read
                 -> abandon a checkpoint in progress
                 -> Dispatch.lost                    settle pending decisions, read the restore point of each member
                 -> a new learner and new actors     load them, as in a resumed run

@@ -58,9 +58,9 @@ def describe_duration(config: Config) -> str:
         return f"no estimate of the duration, because the trial failed: {error}"
     if code:
         raise KeyboardInterrupt
-    (began, before), (ended, frames) = steps[0], steps[-1]
-    if frames == before:
+    if len(steps) < 2:
         return f"no estimate of the duration: no batch was learned in {in_time(MOST_PROBE_SECONDS)}"
+    (began, before), (ended, frames) = steps[0], steps[-1]
     return _in_words(config, (frames - before) / (ended - began), ended)
 
 

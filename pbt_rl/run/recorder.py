@@ -351,9 +351,8 @@ class Recorder:
         self._trackers.update(view)
         self._tensorboard.update(view)
         self._tensorboard.close(patient=patient)
-        self._trackers.finish(
-            ended, patient=patient()
-        )  # last, because a tracker may read TensorBoard's files
+        # Last, because a tracker may read TensorBoard's files.
+        self._trackers.finish(ended, patient=patient())
 
     def _print_result(self, view: RunView, ended: str) -> None:
         """Print the leaderboard, the result in a sentence, and the next commands."""

@@ -345,9 +345,8 @@ class Supervisor:
         """Start training once all learners are ready, before the first frame."""
         self._begun = True
         if self._continued is None:
-            self._comparisons.exchange(
-                self._comparisons.compare()
-            )  # a search sets the first budgets of its members
+            # A search sets the first budgets of its members.
+            self._comparisons.exchange(self._comparisons.compare())
         else:
             self._comparisons.go_on(self._given)  # the state was saved after a comparison
         self._checkpoints.start()

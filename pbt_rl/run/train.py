@@ -1,6 +1,6 @@
 """Start or resume of a run in its folder.
 
-The composition root has two halves: `train_on` claims the folder and chooses the fleet, `Supervisor.__init__` builds
+The composition root has two halves: `train_on` locks the folder and chooses the fleet, `Supervisor.__init__` builds
 the parts of the run.
 """
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -15,6 +16,7 @@ from pbt_rl.cli import EXIT_USER_ERROR
 from pbt_rl.config import Config, Hypers, LearnerConfig, ModelConfig
 from pbt_rl.config.command import TrainCommand, parse_train
 from pbt_rl.controllers.options import PbtConfig
+from pbt_rl.errors import ConfigError
 from pbt_rl.options.declare import field_docs, table
 from tests.helpers.runs import ROOT, python, start
 
@@ -204,6 +206,19 @@ def test_the_plan_ends_with_an_estimate_of_time_from_a_trial(pbt_rl, monkeypatch
     assert re.search(told, out.splitlines()[-1])
     assert "trial" in err
     assert not Path("runs").exists()
+
+
+def test_a_trial_that_fails_or_learns_nothing_gives_no_estimate(pbt_rl, monkeypatch):
+    plan = ("train", "--env", "toy/identity", "--devices", "cpu", "--show")
+    too_large = ConfigError("this run cannot fit into memory")
+    for trial, why in (
+        (Mock(side_effect=too_large), str(too_large)),
+        (Mock(return_value=0), "no batch was learned"),
+    ):
+        monkeypatch.setattr("pbt_rl.run.probe.train", trial)
+        code, out, _ = pbt_rl(*plan)
+        assert (code, trial.call_count) == (0, 1)
+        assert re.search(f"no estimate of the duration.*{why}", out.splitlines()[-1])
 
 
 def test_an_environment_that_cannot_be_made_is_not_tried(pbt_rl, monkeypatch):

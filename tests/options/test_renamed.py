@@ -18,6 +18,7 @@ OLD = {
     "units_per_actor": 1,
     "model": {"deviation": "state", "initial_deviation": [0.5, 0.25]},
     "dmlab": {"one_level_per_unit": False},
+    "copy_seconds": 30.0,
 }
 """A part of the config of a run of commit 6f05f0f4."""
 
@@ -35,11 +36,14 @@ def found(config):
 def test_a_saved_config_keeps_its_options():
     assert found(config_from_json(OLD)) == (3, 1, "state", (0.5, 0.25), False)
     assert present_config(present_config(OLD)) == present_config(OLD)
+    assert "copy_seconds" not in present_config(OLD), "a report would call it a difference to a newer run"
 
 
 def test_a_file_may_have_former_names():
     values = checked(OLD, table(Config))
     assert (values["envs_per_vector_env"], values["model.initial_std"]) == (3, (0.5, 0.25))
+    with pytest.raises(ConfigError, match=r"copy_seconds.*save_every_seconds"):
+        checked({"copy_seconds": 5.0}, table(Config))
     with pytest.raises(ConfigError, match="given twice"):
         checked({"envs-per-unit": 3, "envs_per_vector_env": 3}, table(Config))
 

@@ -89,6 +89,7 @@ def test_the_page_is_that_of_the_report_and_tells_where_the_run_is(tmp_path, eve
     assert "0:40 of training" in shown
     assert "700 frames/s" not in shown, "nobody trains it"
     assert BEING_DRAWN in shown
+    assert "More: key figures, config<" in shown
     assert "~7</td><td class=number>3 of 8</td>" in shown, (
         "not every environment of member 2 has ended an episode"
     )

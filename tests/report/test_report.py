@@ -410,3 +410,4 @@ def test_reward_terms_losses_and_speed_are_those_of_tensorboard(small, tmp_path)
         shown = report_page(history, [(picture, draw(picture, history, dpi=40))])
         folded = shown.index("<img") > shown.index("<summary>More")
         assert folded == (name == "learning")
+        assert ("losses and speed" in shown) == folded, "the heading names only what is there"

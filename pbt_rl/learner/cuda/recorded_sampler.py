@@ -112,7 +112,7 @@ class RecordedSampler(Sampler):
         self.replays.restart()
 
     def run_inference_batches(self, ready: list[SampledVectorEnv]) -> None:
-        """Run inference in batches of at most MOST_UNITS vector envs."""
+        """Run inference in batches of at most MOST_VECTOR_ENVS vector envs."""
         # In a loop over policies, the graph depends on which slots are idle.
         possible = self._recorder is not None and not (self._pack.packing == "loop" and any(self._pack.idle))
         if not possible or not all(vector_env.taken for vector_env in ready):

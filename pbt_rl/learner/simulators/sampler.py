@@ -80,10 +80,10 @@ class DeviceShaping:
 
 
 class ResidentSampler:
-    """Sampler of one simulator of R rows. Each call of `serve` fills a whole rollout, so edits wait for its end.
+    """Sampler of one simulator of R rows.
 
-    beat: records a heartbeat. give_up: called from another thread with an error text if the simulator hangs at its
-    start.
+    Each call of `run_inference` fills a whole rollout, so edits wait for its end. beat: records a heartbeat. give_up:
+    called from another thread with an error text if the simulator hangs at its start.
     """
 
     def __init__(
