@@ -139,7 +139,7 @@ def describe_comparisons(resolved: ResolvedRun) -> list[str]:
 
 
 def _slow_episodes(resolved: ResolvedRun, rounds: int) -> list[str]:
-    """Warn if comparisons by time wait for episodes even on fast cores. rounds: episodes of each environment for one."""
+    """Warn if comparisons by time wait for episodes even on fast cores. rounds: episodes of each environment."""
     spec, plan, period = resolved.spec, resolved.plan, resolved.config.pbt.period_seconds
     steps, speed = spec.time_limit or USUAL_STEPS, FAST_CORE * plan.cpus
     seconds = rounds * steps * spec.frame_skip * plan.environments / speed
