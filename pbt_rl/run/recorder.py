@@ -13,6 +13,7 @@ from pbt_rl.controllers.changes import Change, changes
 from pbt_rl.controllers.decisions import Decision, PopulationReport
 from pbt_rl.controllers.hypers import Values
 from pbt_rl.controllers.objectives import mean
+from pbt_rl.controllers.ready import since_comparison
 from pbt_rl.controllers.records import converted
 from pbt_rl.display.ranking import stalled
 from pbt_rl.display.scalars import summary
@@ -186,7 +187,8 @@ class Recorder:
         incomplete = [member.id for member in self._population.members if not member.complete]
         self._journal.round(report, decisions, incomplete, self._resolved.plan.packs[0].episodes_each)
         made = changes(decisions, self._population.generations)
-        scores = {m.member: mean(m.objectives) if m.objectives else None for m in report.members}
+        compared = map(since_comparison, report.members)
+        scores = {m.member: mean(m.objectives) if m.objectives else None for m in compared}
         self._decided = {
             change.member: (change, dict(self._population.members[change.member].values), scores)
             for change in made
