@@ -64,6 +64,8 @@ def parse_resume(folder: Path, arguments: list[str]) -> Config:
     start = ResumeCommand(**vars(before))
     options = table(start)
     values = typed(options, line, PROG)
+    if "hours" in values:  # in all, with the period of before
+        values = {"train_for_seconds": 3600 * values["hours"], **values}
     command = changed(start, values)
     followed = [o.name for o in options.values() if o.field not in values or o.holds_pairs]
     check_trust(before, followed, folder, trust=command.trust)

@@ -254,7 +254,7 @@ class Config:
     """Stop when each member has trained on this many emulator frames."""
     train_for_seconds: float = option(0.0, at_least=0, zero="no limit", common=True, may_change=True)
     """Stop after this many seconds."""
-    hours: float | None = option(None, above=0, at_most=10_000, common=True)
+    hours: float | None = option(None, above=0, at_most=10_000, common=True, may_change=True)
     """Train for this many hours (such as 0.5), with 30 comparisons of members (--pbt.ready timed). Options that you
     set explicitly take precedence."""
     stop_at_objective: float | None = option(None, may_change=True, common=True)

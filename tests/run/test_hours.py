@@ -1,5 +1,7 @@
 """`--hours`: what follows from a time, and what stays as it is given."""
 
+import json
+
 import pytest
 
 from pbt_rl.cli.resume import parse_resume
@@ -57,6 +59,16 @@ def test_a_run_that_is_resumed_with_more_frames_keeps_its_times(tmp_path):
     assert train(planned(words)) == 0
     more = parse_resume(tmp_path / "x", ["--train-for-frames", "5000"])
     assert (more.train_for_frames, more.pbt.start_frames, more.pbt.period_frames) == (5000, 125, 100)
+
+
+def test_more_hours_continue_a_run_with_its_period(tmp_path):
+    words = f"--hours 0.0005 --num-policies 2 --no-figures --out {tmp_path} --name x"
+    assert train(planned(words)) == 0
+    period = json.loads((tmp_path / "x" / "config.json").read_text())["pbt"]["period_seconds"]
+    more = parse_resume(tmp_path / "x", ["--hours", "0.001"])
+    assert (more.hours, more.train_for_seconds, more.pbt.period_seconds) == (0.001, 3.6, period)
+    assert train(more) == 0
+    assert json.loads((tmp_path / "x" / "summary.json").read_text())["training_seconds"] >= 3.6
 
 
 def test_a_period_shorter_than_an_episode_of_each_environment_is_told_before_the_start():
