@@ -27,8 +27,11 @@ UPDATES = 3
 def describe_duration(config: Config) -> str:
     """Estimate how long a run takes, or how many frames it makes in its time. Raises KeyboardInterrupt."""
     steps: list[tuple[float, int]] = []
+    restarted = 0
 
     def note(view: RunView) -> Stop | None:
+        nonlocal restarted
+        restarted = view.actors_restarted
         if not steps or view.frames > steps[-1][1]:
             steps.append((view.training_seconds, view.frames))
         enough = view.training_seconds >= PROBE_SECONDS and len(steps) > UPDATES
@@ -58,6 +61,9 @@ def describe_duration(config: Config) -> str:
         return f"no estimate of the duration, because the trial failed: {error}"
     if code:
         raise KeyboardInterrupt
+    if restarted:
+        found = "an environment failed in the trial"
+        return f"no estimate of the duration: {found}; `pbt-rl envs check {config.env}` names the mistake"
     if len(steps) < 2:
         return f"no estimate of the duration: no batch was learned in {in_time(MOST_PROBE_SECONDS)}"
     (began, before), (ended, frames) = steps[0], steps[-1]

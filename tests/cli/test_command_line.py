@@ -211,7 +211,13 @@ def test_the_plan_ends_with_an_estimate_of_time_from_a_trial(pbt_rl, monkeypatch
 def test_a_trial_that_fails_or_learns_nothing_gives_no_estimate(pbt_rl, monkeypatch):
     plan = ("train", "--env", "toy/identity", "--devices", "cpu", "--show")
     too_large = ConfigError("this run cannot fit into memory")
+
+    def restarts(_config, callbacks):
+        callbacks.on_report(Mock(frames=9, training_seconds=1.0, actors_restarted=2))
+        return 0
+
     for trial, why in (
+        (Mock(side_effect=restarts), "an environment failed"),
         (Mock(side_effect=too_large), str(too_large)),
         (Mock(return_value=0), "no batch was learned"),
     ):
