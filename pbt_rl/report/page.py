@@ -249,7 +249,7 @@ def _moved(history: History) -> str:
     options = history.options
     before, after = (_meant(history, name, one[name]) for one in (then, now))
     who = options.controller.upper() if options.controller == "pbt" else options.controller
-    return f"{who} moved the {name.replace('_', ' ')} from {before} to {after}"
+    return f"{who} moved {name} from {before} to {after} along its lineage"
 
 
 def facts(history: History) -> list[tuple[str, str]]:

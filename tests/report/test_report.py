@@ -313,7 +313,7 @@ def test_values_that_were_typed_at_a_resume_are_no_merit_of_pbt():
     history = read_history("x", [*begin, at | resume, progress])
     assert history.best == 1
     page = report_page(history, [])
-    assert "moved the" not in page
+    assert "PBT moved" not in page
     assert "you gave all members crash = 1" in page
     assert draw(next(p for p in PICTURES if p.name == "schedules"), history, dpi=40).startswith(PNG)
 
