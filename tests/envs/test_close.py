@@ -1,4 +1,4 @@
-"""An environment that does not close, and threads that do not end, hold up nobody for long."""
+"""Environments that do not close, and threads that do not end, delay an end only within bounds."""
 
 import subprocess
 import sys

@@ -349,7 +349,7 @@ class Misnamed(Game):
         return seen, {"agent_0": 1.0, "agent_1": 1.0}, *others
 
 
-def test_rewards_of_nobody_are_refused():
+def test_rewards_only_of_unknown_agents_are_refused():
     from pbt_rl.envs.agents.multi_agent import MultiAgentVectorEnv
     from pbt_rl.envs.agents.tables import table_of
 

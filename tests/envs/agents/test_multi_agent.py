@@ -45,8 +45,8 @@ class Ledger:
 
     def reset(self, seed):
         self.episode, self.t = self.episode + 1, 0
-        nobody = np.zeros(AGENTS, bool)
-        return Scene(self.see(range(AGENTS)), ~nobody, np.zeros(AGENTS), nobody, nobody)
+        none = np.zeros(AGENTS, bool)
+        return Scene(self.see(range(AGENTS)), ~none, np.zeros(AGENTS), none, none)
 
     def see(self, agents):
         return {s: {"obs": np.array([self.number, s, self.episode, self.t])} for s in agents}
