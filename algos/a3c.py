@@ -1,6 +1,6 @@
 """A3C: the n-step actor-critic of Mnih et al. 2016, in the batched form of GA3C (Babaeizadeh et al. 2017).
 
-RMSProp keeps one vector of squares per policy for rollouts of all vector envs: the paper's *shared* RMSProp.
+The rollouts of all vector envs share the RMSProp statistics of a policy, as in the paper's *shared* RMSProp.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from .returns import Trajectories, gae
 
 
 def a3c_loss(s: LossInputs, *, value_coef: Scalar, entropy_coef: Scalar) -> tuple[Tensor, Stats]:
-    """Advantage actor-critic loss (Mnih et al. 2016, section 4): (loss, stats), all 0-d float32.
+    """Compute the advantage actor-critic loss (Mnih et al. 2016, section 4): (loss, stats), all 0-d float32.
 
         policy_loss = -mean(log_prob * A)
         value_loss = 0.5 * mean((value - target)^2)
         loss = policy_loss + value_coef * value_loss - entropy_coef * mean(entropy)
 
-    The paper and GA3C sum over steps. This is a mean, because the learning rate then does not depend on the batch size.
-    Coefficients are floats or 0-d tensors. Stats are detached; see `A3C.statistics`.
+    The paper and GA3C sum over steps. This function uses means, because the best learning rate for a sum depends on the
+    batch size. Coefficients are floats or 0-d tensors. Stats are detached; see `A3C.statistics`.
     """
     advantage, target = masked(s.advantage, s.valid), masked(s.target, s.valid)
     value = masked(s.value, s.valid)
@@ -45,9 +45,9 @@ def a3c_loss(s: LossInputs, *, value_coef: Scalar, entropy_coef: Scalar) -> tupl
 def n_step_targets(
     s: Samples, hypers: Hypers, present: Present, _settings: UpdateSettings
 ) -> tuple[Tensor, Tensor]:
-    """Compute n-step returns from present values, and advantages in normalised units.
+    """Compute n-step returns from current values, and advantages in normalised units.
 
-    The last bootstrap is `last_value`, which is not recomputed for each minibatch.
+    The bootstrap value after the last step is `last_value`, which is not recomputed for each minibatch.
     """
     gamma = hypers["gamma"]
     value_T1 = torch.cat([present.value, s.last_value.unsqueeze(1)], dim=1)
@@ -57,16 +57,16 @@ def n_step_targets(
 
 
 RATE_FACTOR = 3.0
-"""RMSProp's learning rate divided by the recipe's rate for appo's Adam. On CartPole 3e-3 beats 1e-3
-(docs/lab/agents.md). On Breakout, after a million frames, 1.5e-3 beats 7.5e-4, which is about the rate of A2C's
-reference implementation (docs/lab/games.md)."""
+"""Ratio of a3c's learning rate (RMSProp) to the recipe's learning rate (Adam, for appo). On CartPole 3e-3 is better
+than 1e-3 (docs/lab/agents.md). On Breakout, after a million frames, 1.5e-3 is better than 7.5e-4, which is about the
+rate of A2C's reference implementation (docs/lab/games.md)."""
 
 
 def short_rollouts(env_recipe: Mapping[str, object]) -> Mapping[str, object]:
-    """Return options for one update per rollout, as in the paper.
+    """Return options for one update per rollout of t_max = 5 steps, as in the paper.
 
-    A rollout has the paper's t_max = 5 steps, or 20 with a recurrent core, which needs longer sequences. A learning
-    rate in the recipe is multiplied by RATE_FACTOR.
+    With a recurrent core a rollout has 20 steps, because a core needs longer sequences. A learning rate in the recipe
+    is multiplied by RATE_FACTOR.
     """
     steps = 5 if env_recipe.get("model.core", "none") == "none" else 20
     rate = env_recipe.get("hypers.learning_rate")

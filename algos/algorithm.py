@@ -1,8 +1,8 @@
-"""Definition of an algorithm: everything that distinguishes it, as one object.
+"""Algorithms, each defined by one `Algorithm` object.
 
-`update` and the plan of a run read this object, and no code branches on an algorithm's name. To add one, write a file
-like `appo.py` that defines an `Algorithm` (or uses `dataclasses.replace`). Select it by `--algo module:OBJECT`, or add
-an entry to the table in `pbt_rl/registry.py`.
+update.py and the plan of a run read this object. No code branches on the name of an algorithm. To add an algorithm,
+write a file like appo.py that defines an `Algorithm` (or uses `dataclasses.replace`). Select it by `--algo
+module:OBJECT`, or add an entry to the table in pbt_rl/registry.py.
 
 Axes: G policies of a group, T steps, B rows of a policy, N = T * B samples of one policy.
 """
@@ -25,30 +25,31 @@ from .weights import Group
 
 OF_VTRACE = ("vtrace_rho", "vtrace_c")
 Hypers = Mapping[str, Tensor]
-"""Hyperparameter name -> values [G]; in a loss, of one policy, 0-d."""
+"""Hyperparameter name -> values [G]. A loss receives the values of one policy, 0-d."""
 
 
 class Present(NamedTuple):
-    """Outputs of the present policies on a minibatch, without gradients."""
+    """Outputs of the current policies on a minibatch, without gradients."""
 
     log_prob: Tensor
-    """[G, T, B] of the actions taken"""
+    """[G, T, B], of the actions taken"""
     value: Tensor
     """[G, T, B] in reward units"""
     valid: Tensor
     """[G, T, B]"""
     return_scale: Tensor
-    """[G] root mean square of returns; 1 if returns are not normalised"""
+    """[G], root mean square of returns; 1 if returns are not normalised"""
 
 
 class LossInputs(NamedTuple):
     """Samples [N] of one policy; values and targets are in normalised units.
 
-    The `old` fields come from the behaviour policy, or from the start of the batch if `UpdateSettings.proximal`.
+    The `old` fields come from the behaviour policy. If `UpdateSettings.proximal` is set, they come from the policy at
+    the start of the batch.
     """
 
     log_prob: Tensor
-    """Carries gradients, like entropy and value."""
+    """With gradients, as `entropy` and `value`."""
     entropy: Tensor
     value: Tensor
     advantage: Tensor
@@ -70,14 +71,15 @@ class UpdateSettings:
     use_vtrace: bool
     normalize_advantage: bool
     lr_schedule_kl: float | None
-    """KL divergence to which `state["lr_factor"]` is adapted after each batch; None: not adapted."""
+    """Desired KL divergence of the adaptive learning rate. None: the learning rate is not adapted."""
     target_kl: float | None
-    """A policy stops learning from a batch once a minibatch's KL divergence exceeds 1.5 times this; None: never."""
+    """Early stopping: a policy skips the rest of a batch if a minibatch's KL divergence exceeds 1.5 times this value.
+    None: no early stopping."""
     distribution: Distribution
     proximal: bool = False
-    """The `old` fields of a loss come from the policy at the start of the batch, which costs one forward pass."""
+    """The `old` fields of a loss come from the policy at the start of the batch. This costs one forward pass."""
     off_policy: bool = False
-    """Rollouts may come from older weights, so the last value is recomputed for each batch."""
+    """Rollouts may come from older weights. Therefore the last value is recomputed for each batch."""
 
 
 class OwnStep(NamedTuple):
@@ -88,38 +90,35 @@ class OwnStep(NamedTuple):
     samples: Samples
     """Observations as the network receives them, before normalisation. Learn from valid steps only."""
     cut: Tensor
-    """[G, T, B] the step starts an unroll: see models.py"""
+    """[G, T, B] bool, the step starts an unroll (see cores.py)"""
     hypers: Hypers
     """`Algorithm.loss_hypers`"""
     return_scale: Tensor
-    """[G]"""
+    """[G], see `Present`"""
     observe_returns: Callable[[Tensor], None]
-    """Takes the value targets of the first steps, [G, T', B] in reward units. They update the statistics of returns
-    after the optimiser step."""
+    """Updates the statistics of returns from the value targets of the first T' steps, [G, T', B] in reward units."""
     settings: UpdateSettings
 
 
 @dataclass(frozen=True)
 class Auxiliary:
-    """Auxiliary loss on replayed segments.
-
-    It is optimised in the same steps as the main loss.
-    """
+    """Auxiliary loss on replayed segments, optimised in the same steps as the main loss."""
 
     loss: Callable[[PolicyNet, tuple[Segments, ...], Hypers, Tensor], tuple[Tensor, Stats]]
     """(network, segments of each draw, hyperparameters, return scale) of one policy -> 0-d loss and statistics. The
-    loss is added to `Algorithm.loss` and must run under torch.func.vmap. Fields have no policy axis: [L, S, ...]."""
+    loss is added to `Algorithm.loss` and must run under torch.func.vmap. Fields of the segments have no policy axis:
+    [L, S, ...]."""
     hypers: tuple[str, ...]
     """Hyperparameters that `loss` reads."""
     replay: ReplaySpec
-    """Steps kept and segments drawn."""
+    """Size of the replay memory and the segments to draw."""
     reads_pixels: bool = True
     """`loss` uses raw pixels, so images are not normalised."""
 
 
 @dataclass(frozen=True)
 class Algorithm:
-    """One way to learn. Its functions are pure; `loss` must run under torch.func.vmap."""
+    """Algorithm as a set of pure functions. `loss` must run under torch.func.vmap."""
 
     loss: Callable[[LossInputs, Hypers, UpdateSettings], tuple[Tensor, Stats]]
     """Returns the 0-d loss of one policy and its statistics. Each statistic is reported under its name."""
@@ -133,29 +132,29 @@ class Algorithm:
     hypers: type | None = None
     """Dataclass of hyperparameters that only this algorithm has, in addition to the shared ones (`hypers.py`)."""
     target_hypers: tuple[str, ...] = ("gamma", "gae_lambda", *OF_VTRACE, "unroll")
-    """Hyperparameters passed to `targets` and `fixed_advantage`. Those in OF_VTRACE are passed only if a run uses
-    V-trace or there are no fixed advantages."""
+    """Hyperparameters that `targets` and `fixed_advantage` read. The names in OF_VTRACE count only if a run uses
+    V-trace or the algorithm has no fixed advantages."""
     fixed_advantage: Callable[[Samples, Hypers, UpdateSettings], Tensor | None] | None = None
-    """Returns advantages [G, T, B] for all epochs over a batch. If it is None or returns None, `targets` runs for each
-    minibatch."""
+    """Returns advantages [G, T, B] for all epochs over a batch. If the field is None or the function returns None,
+    `targets` runs for each minibatch."""
     recipe: Callable[[Mapping[str, object]], Mapping[str, object]] = lambda _: {}
-    """Maps an environment's recipe (dotted option -> value, written for appo) to the options that override it."""
+    """Maps an environment's recipe (dotted option -> value, tuned for appo) to options that override the recipe."""
     network: Callable[[PolicyNet, NetInputs], PolicyNet] = lambda net, _: net
-    """Extends the network that the options describe; `net.heads.auxiliary` is reserved for additional heads. Raises
-    ValueError with a message for the user if the algorithm does not support these observations or actions."""
+    """Extends the network that the options describe. Additional heads go to `net.heads.auxiliary`. Raises ValueError
+    with a message for the user if the algorithm does not support these observations or actions."""
     auxiliary: Auxiliary | None = None
     """Auxiliary loss on a replay, if any."""
     backward: Callable[[OwnStep], Stats] | None = None
     """Custom backward pass that returns statistics, [G] each. It replaces `loss`, `targets` and `fixed_advantage` if a
     loss needs more than a policy's outputs at one step. It requires a recurrent core."""
     learns_single_steps: bool = False
-    """Minibatches may consist of single steps if the network has no memory and returns use behaviour values."""
+    """Minibatches may consist of single steps if the network has no recurrent core and the advantages are fixed."""
     proximal: bool = False
-    """`loss` weights a sample by the ratio of its probability at the start of the batch (`old_log_prob`) to that under
-    the behaviour policy (`acting_log_prob`). Therefore older rollouts do not move the centre of its trust region."""
+    """The centre of the trust region is the policy at the start of the batch (`old_log_prob`). `loss` weights each
+    sample by exp(old_log_prob - acting_log_prob), because the behaviour policy may be older."""
     learns_per_vector_env: bool = False
-    """Update once per full rollout of a vector env instead of collecting a batch. With many vector envs, a batch has as
-    few of them as keep rollouts young enough (pbt_rl/plan/sizes.py)."""
+    """Update once per full rollout of a vector env, whatever --learner.batch is. With many vector envs, an update reads
+    several rollouts, because rollouts would otherwise become too old (pbt_rl/plan/sizes.py)."""
 
     @property
     def needs_final_steps(self) -> str | None:
@@ -167,7 +166,7 @@ class Algorithm:
         return None
 
     def reads(self, *, use_vtrace: bool) -> set[str]:
-        """Return the names of all hyperparameters that are read or declared."""
+        """Return the names of all hyperparameters that the algorithm reads or declares."""
         auxiliary = () if self.auxiliary is None else self.auxiliary.hypers
         unused = () if use_vtrace or self.fixed_advantage is None else OF_VTRACE
         of_targets = {*self.target_hypers}.difference(unused)

@@ -1,11 +1,11 @@
-"""APPO: PPO on asynchronous rollouts of older weights.
+"""APPO: PPO on rollouts that were sampled asynchronously by older weights.
 
 The ratio and the value are clipped (Schulman et al. 2017). Advantages come from GAE or are corrected by V-trace
 (Espeholt et al. 2018), as in Sample Factory (Petrenko et al. 2020).
 
-The clip is around the policy at the start of the batch. The behaviour policy is used only for the importance weight
-(Hilton, Cobbe and Schulman 2022, "Batch size-invariance for policy optimization", section 3). Otherwise several batches
-of old rollouts would share one trust region.
+The clip is centred on the policy at the start of the batch. The behaviour policy is used only for the importance weight
+(Hilton, Cobbe and Schulman 2022, "Batch size-invariance for policy optimization", section 3). Otherwise successive
+batches of old rollouts would be clipped around one old policy.
 """
 
 from __future__ import annotations
@@ -37,10 +37,9 @@ from .optim import ADAM
 from .returns import Trajectories, gae, vtrace
 
 _MAX_LOG_RATIO = 20.0
-"""Larger values overflow exp() after a few products, and one overflow turns a masked gradient into NaN."""
+"""Products of larger ratios overflow float32, and an overflow turns a masked gradient into NaN."""
 MAX_IMPORTANCE = 2.0
-"""Limit of a sample's importance weight, like V-trace's limit of its ratios. Without it a few samples dominate a
-step."""
+"""Upper limit of importance weights, as for V-trace's ratios. Without a limit a few samples dominate a step."""
 _MAX_LOG_IMPORTANCE = math.log(MAX_IMPORTANCE)
 STATISTICS = ("policy_loss", "value_loss", "entropy", "kl", "clip_fraction", "explained_variance")
 """Statistics of `ppo_loss`, in this order; see `APPO.statistics`."""
@@ -55,7 +54,7 @@ def ppo_loss(
     entropy_coef: Scalar,
     kl_coef: Scalar,
 ) -> tuple[Tensor, Stats]:
-    """PPO loss with clipped ratio and clipped value: (loss, stats), all 0-d float32.
+    """Compute the PPO loss with clipped ratio and clipped value: (loss, stats), all 0-d float32.
 
         importance = min(exp(old_log_prob - acting_log_prob), MAX_IMPORTANCE)
         ratio = exp(log_prob - old_log_prob)
@@ -66,15 +65,15 @@ def ppo_loss(
         loss = policy_loss + value_coef * value_loss - entropy_coef * mean(entropy) + kl_coef * kl
 
     Sources: Schulman et al. 2017, Eq. 7 and 9; value clipping as in its reference implementation. The importance weight
-    is pi_prox / pi_behav of Hilton et al. 2022, Eq. 3. It is 1 if the `old` inputs come from the behaviour policy.
-    Coefficients are floats or 0-d tensors. Stats are detached; see `APPO.statistics`.
+    is pi_prox / pi_behav of Hilton et al. 2022, Eq. 3. The weight is 1 if the `old` inputs come from the behaviour
+    policy. Coefficients are floats or 0-d tensors. Stats are detached; see `APPO.statistics`.
 
-    `kl` estimates KL(old || new) from the actions taken (Schulman's k3) and is never negative. Averaged over actions of
-    the old policy, its value and gradient are unbiased. Therefore log_prob is all that must be stored of the old
-    policy. It is computed with expm1, because ratio - 1 loses significant digits when the policy has barely changed.
+    `kl` estimates KL(old || new) from the actions taken (Schulman's k3) and is never negative. Its value and its
+    gradient are unbiased for actions of the old policy. The estimate needs only the log_prob of the old policy. The
+    code uses expm1, because ratio - 1 loses significant digits if the policy has hardly changed.
 
-    There are two implementations: `_by_tensors`, and `_ppo` for a CPU. Change both; tests/algos/test_losses.py checks
-    both.
+    `_ppo` is a second implementation for CPUs. Change `_by_tensors` and `_ppo` together; tests/algos/test_losses.py
+    compares them.
     """
     coefs = (clip_ratio, clip_value, value_coef, entropy_coef, kl_coef)
     if has_kernels(s.log_prob):
@@ -94,7 +93,7 @@ def _by_tensors(
     entropy_coef: Scalar,
     kl_coef: Scalar,
 ) -> tuple[Tensor, Tensor]:
-    """Compute `ppo_loss`, 0-d, and STATISTICS on any device."""
+    """Compute the loss, 0-d, and the STATISTICS on any device."""
     numbers = (
         s.log_prob,
         s.entropy,
@@ -110,7 +109,7 @@ def _by_tensors(
     )
     log_ratio = (log_prob - old_log_prob).clamp(-_MAX_LOG_RATIO, _MAX_LOG_RATIO)
     moved = log_ratio.expm1()
-    # min(ratio A, clip(ratio) A): the ratio is limited above where A >= 0, and below where A < 0.
+    # min(ratio A, clip(ratio) A) limits the ratio above where A >= 0, and below where A < 0.
     with torch.no_grad():
         importance = (old_log_prob - acting_log_prob).clamp(max=_MAX_LOG_IMPORTANCE).exp()
         least = torch.where(advantage < 0, -clip_ratio, -1.0)
@@ -118,7 +117,7 @@ def _by_tensors(
     surrogate = (moved.clamp(least, most) + 1) * (importance * advantage)
     kl = moved - log_ratio
 
-    # Where the clipped value has the larger error, the gradient of the value is 0.
+    # The gradient of the value is 0 where the clipped value has the larger error.
     change, wanted = value - old_value, target - old_value
     with torch.no_grad():
         clipped = clamp(change, -clip_value, clip_value) - wanted
@@ -135,10 +134,10 @@ def _by_tensors(
 
 
 class _ByKernel(torch.autograd.Function):
-    """`ppo_loss` and its gradients in one pass on a CPU.
+    """`ppo_loss` and its gradients as one CPU kernel instead of a hundred tensor operations.
 
-    It replaces a hundred tensor operations. Inputs: [..., N]; `fixed` [5, ..., N]; coefficients [5, ...]. Returns loss
-    [...], STATISTICS [6, ...] and gradients [3, ..., N].
+    Inputs: [..., N]; `fixed` [5, ..., N]; coefficients [5, ...].
+    Outputs: loss [...], STATISTICS [6, ...], gradients [3, ..., N].
     """
 
     @staticmethod
@@ -172,7 +171,7 @@ class _ByKernel(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor) -> tuple[Any, tuple[int, int, int]]:
-        """Put the policy axis before N; for coefficients, last."""
+        """Move the policy axis before N. Coefficients have the policy axis last."""
         behind = (0, 0, 0, 1, 0, 1)
         size = info.batch_size
         moved = [
@@ -192,9 +191,11 @@ def _ppo(
     means: NDArray[np.float32],
     slopes: NDArray[np.float32],
 ) -> None:
-    """Compute the loss, statistics and gradients of `_ByKernel`. valid: [P, N]; sums are float64.
+    """Compute the loss, statistics and gradients of `_ByKernel`. Sums are float64.
 
-    With r = ratio - 1, so d r / d log_prob = r + 1, and w = importance * A, n valid samples have these gradients:
+    valid: [P, N].
+
+    Let r = ratio - 1, w = importance * A, and n the number of valid samples; d r / d log_prob = r + 1. Gradients:
 
         n * d loss / d log_prob   kl_coef * r - w * (r + 1); no w where r is clipped, 0 beyond _MAX_LOG_RATIO
         n * d loss / d entropy    -entropy_coef
@@ -259,7 +260,7 @@ def appo_loss(s: LossInputs, hypers: Hypers, settings: UpdateSettings) -> tuple[
 
 
 def gae_of_batch(s: Samples, hypers: Hypers, settings: UpdateSettings) -> Tensor | None:
-    """Compute GAE from the old values, [G, T, B]; None with V-trace, which needs the present policy."""
+    """Compute GAE from the old values, [G, T, B]. None with V-trace, because V-trace needs the current policy."""
     if settings.use_vtrace:
         return None
     value_T1 = torch.cat([s.value, s.last_value.unsqueeze(1)], dim=1)
@@ -270,9 +271,9 @@ def gae_of_batch(s: Samples, hypers: Hypers, settings: UpdateSettings) -> Tensor
 def vtrace_targets(
     s: Samples, hypers: Hypers, present: Present, _settings: UpdateSettings
 ) -> tuple[Tensor, Tensor]:
-    """Compute V-trace targets and advantages from present values.
+    """Compute V-trace targets and advantages from current values.
 
-    The last bootstrap value is `last_value`, computed before the first minibatch.
+    The bootstrap value after the last step is `last_value`, which is not recomputed for each minibatch.
     """
     names = ("gamma", "gae_lambda", "vtrace_rho", "vtrace_c", "unroll")
     gamma, lam, rho_limit, c_limit, unroll = (hypers[name] for name in names)
@@ -280,7 +281,8 @@ def vtrace_targets(
     of = Trajectories(s.reward, value_T1, s.terminated, s.truncated, present.valid)
     log_ratio = torch.where(present.valid, present.log_prob - s.log_prob, 0.0)
     target, advantage = vtrace(of, log_ratio, gamma, lam, rho_limit, c_limit, unroll)
-    # The surrogate contains the ratio, and V-trace's advantage contains it clipped. Divide it out.
+    # V-trace's advantage contains the clipped ratio. Divide by it, because the surrogate multiplies by the
+    # ratio.
     rho = torch.minimum(log_ratio.exp(), rho_limit[:, None, None])
     return target, advantage / rho.clamp(min=1e-6)
 

@@ -1,4 +1,4 @@
-"""Batches: concatenated rollouts on the device, and the samples from which a group of policies learns.
+"""Batches (concatenated rollouts on the device), and the samples of a batch that a group of policies learns from.
 
 Axes: P policies, G policies of one group, T steps, k rollouts of b rows per policy, B rows of a policy (B = k * b), S
 recurrent state.
@@ -23,11 +23,11 @@ from .rollout import FIELDS, Rollout, Span, Transitions
 class Segments(NamedTuple):
     """Replayed segments of L steps (replay.py): fields of [P, L, S, ...], on the device.
 
-    A segment starts within an episode and may extend past its end. Steps after the end are invalid.
+    A segment starts within an episode. If the episode ends within the segment, the steps after the end are invalid.
     """
 
     obs: dict[str, Tensor]
-    """Name -> [P, L+1, S, ...], as stored in a batch; in an auxiliary loss, as the network receives it."""
+    """Name -> [P, L+1, S, ...], as stored in a batch. In an auxiliary loss: as the network receives the observation."""
     action: Tensor
     reward: Tensor
     terminated: Tensor
@@ -35,7 +35,7 @@ class Segments(NamedTuple):
     first: Tensor
     """[P, L+1, S]"""
     valid: Tensor
-    """True until the first reset after the segment's start."""
+    """True before the first reset after the segment's start."""
 
     def each(self, change: Callable[[Tensor], Tensor]) -> Segments:
         """Apply a function to every tensor."""
@@ -48,19 +48,19 @@ class Segments(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Batch(Transitions[Tensor]):
-    """Fields of [P, T(+1), B, ...] (`state`: [P, B, S]), on the device. Observations stay in the rollouts."""
+    """Transitions of k rollouts: fields of [P, T(+1), B, ...] (`state`: [P, B, S]), on the device."""
 
     rollouts: Sequence[Rollout]
-    """Rollouts that store the observations."""
+    """Rollouts of the batch. The observations stay there."""
     envs: int
-    """b: rows of each policy in one rollout"""
+    """b"""
     valid: Tensor
-    """[P, T, B]: the transition is not a reset, and its rollout is not outdated for that policy"""
+    """[P, T, B]: the transition is not a reset, and its rollout is not outdated for the policy"""
     final_value: Tensor | None = None
-    """[P, T, B], read where `truncated`: value of the final observation of a truncated episode, in reward units. Used
-    if the next observation here is from another episode. None: the next observation is the final one."""
+    """[P, T, B], in reward units: value of the final observation where `truncated`, for environments with same-step
+    resets. None: `value` of the next step is this value (next-step resets)."""
     replayed: tuple[Segments, ...] = ()
-    """Segments drawn from the algorithm's replay, if any."""
+    """Segments drawn from the algorithm's replay memory, if any."""
 
     @property
     def layouts(self) -> Mapping[str, ObsLayout]:
@@ -70,7 +70,7 @@ class Batch(Transitions[Tensor]):
     def obs(self, span: slice, into: dict[str, Tensor] | None = None) -> dict[str, Tensor]:
         """Return observations of these slots, [G, T, B, ...], as stored.
 
-        into: destination tensors by name; missing ones are allocated and added.
+        into: destination tensors by name. Missing tensors are allocated and added.
         """
         places = {} if into is None else into
         for name, layout in self.layouts.items():
@@ -81,7 +81,7 @@ class Batch(Transitions[Tensor]):
         return places
 
     def last_obs(self, span: slice) -> dict[str, Tensor]:
-        """Return observations [G, 1, B, ...] after the last step of these slots, as stored."""
+        """Return the observations of these slots after the last step, [G, 1, B, ...], as stored."""
         found = {}
         for name, layout in self.layouts.items():
             parts = []
@@ -97,11 +97,11 @@ class Batch(Transitions[Tensor]):
         return found
 
     def last_state(self, span: slice) -> Tensor:
-        """Return the recurrent state before those observations, [G, B, S]."""
+        """Return the recurrent state before the observations of `last_obs`, [G, B, S]."""
         return torch.cat([r.last_state.unflatten(0, (-1, self.envs))[span] for r in self.rollouts], 1)
 
     def _place(self, layout: ObsLayout, span: slice, *, in_turns: bool) -> Tensor:
-        """Allocate an observation array [G, T, B, ...]. in_turns: with memory order [T, G, B, ...]."""
+        """Allocate an observation array [G, T, B, ...]. in_turns: memory order is [T, G, B, ...]."""
         dtype, shape = layout.stored
         policies, steps = self.valid[span].shape[:2]
         rows = self.envs * len(self.rollouts)
@@ -110,7 +110,7 @@ class Batch(Transitions[Tensor]):
         return place.transpose(0, 1) if in_turns else place
 
     def _put(self, rollout: Rollout, name: str, span: slice, k: int, place_GTB: Tensor) -> None:
-        """Write the observations of rollout k for these slots to its columns."""
+        """Write the observations of rollout k for these slots to the columns of this rollout."""
         kept_SPb = rollout.obs[name].unflatten(1, (-1, self.envs))
         steps, columns = place_GTB.shape[1], slice(k * self.envs, (k + 1) * self.envs)
         here_TGb = place_GTB.transpose(0, 1)[:, :, columns]
@@ -134,7 +134,10 @@ class Batch(Transitions[Tensor]):
 def make_batch(
     rollouts: Sequence[Rollout], policies: int, usable_PK: NDArray[np.bool_], device: torch.device
 ) -> Batch:
-    """Concatenate k rollouts into a batch. usable_PK: rollout k is valid for policy p."""
+    """Concatenate k rollouts into a batch.
+
+    usable_PK: rollout k is valid for policy p.
+    """
     envs = rollouts[0].rows // policies
 
     def from_device(parts: list[Tensor], span: Span) -> Tensor:
@@ -166,27 +169,27 @@ def make_batch(
 
 @dataclass(frozen=True, eq=False)
 class Samples(Transitions[Tensor]):
-    """A group's part of a batch, or a minibatch of it: fields of [G, T, B, ...] (`state`: [G, B, S])."""
+    """Samples of a group from a batch or minibatch: fields of [G, T, B, ...] (`state`: [G, B, S])."""
 
     obs: dict[str, Tensor]
-    """As stored in the rollouts."""
+    """Observations as stored in rollouts."""
     valid: Tensor
     last_value: Tensor
-    """[G, B] value of the observation after the last step: under the acting weights, or recomputed at the start of the
-    batch."""
+    """[G, B], value of the observation after the last step, by the weights that acted. Recomputed by the current
+    weights if `UpdateSettings.off_policy`."""
     final_value: Tensor | None = None
     """[G, T, B], see `Batch`"""
     proximal: Tensor | None = None
-    """[G, T, B] log probability of the action at the start of the batch, from which `value` is then too. None: both are
-    from acting time."""
+    """[G, T, B], log probability of the action under the policy at the start of the batch. `value` is then from this
+    policy too. None: log probability and value are from the weights that acted."""
     advantage: Tensor | None = None
-    """[G, T, B], if it does not depend on the present policy: the same for all epochs over the batch."""
+    """[G, T, B], fixed advantages for all epochs over the batch. None: computed for each minibatch."""
     replayed: tuple[Segments, ...] = ()
-    """Segments of these policies; every minibatch contains all of them."""
+    """Replayed segments of these policies. Every minibatch contains all segments."""
 
     @classmethod
     def of(cls, batch: Batch, span: slice, obs_into: dict[str, Tensor] | None = None) -> Samples:
-        """Slice a group's slots out of a batch. obs_into: see `Batch.obs`."""
+        """Select a group's slots from a batch. obs_into: see `Batch.obs`."""
         parts = {}
         for name, spec in FIELDS.items():
             part = getattr(batch, name)[span]
@@ -201,10 +204,10 @@ class Samples(Transitions[Tensor]):
         )
 
     def with_final_values(self, gamma_G: Tensor) -> Samples:
-        """Turn truncations into terminations with reward r + gamma * V(final).
+        """Replace truncations by terminations with reward r + gamma * V(final observation), if there are
+        `final_value`s.
 
-        Does nothing without separate final values. Therefore code that computes returns needs no special case. The
-        values are from acting time; gamma is the present one.
+        Code that computes returns therefore needs no special case for final values.
         """
         if self.final_value is None:
             return self
@@ -215,14 +218,11 @@ class Samples(Transitions[Tensor]):
 
     @property
     def old_log_prob(self) -> Tensor:
-        """Log probability under the policy at the centre of the trust region."""
+        """Log probability under the policy that is the centre of the trust region."""
         return self.log_prob if self.proximal is None else self.proximal
 
     def parts(self, number: int) -> list[Samples]:
-        """Split each policy's rows into up to `number` parts without copying.
-
-        The parts are in order and have at least one row.
-        """
+        """Split each policy's rows into at most `number` consecutive parts, without copying."""
         rows = self.valid.shape[2]
         return [
             self._rows(slice(int(part[0]), int(part[-1]) + 1))
@@ -237,9 +237,8 @@ class Samples(Transitions[Tensor]):
         return self._each(lambda x: x.index_select(2, index), lambda x: x.index_select(1, index))
 
     def single_steps(self) -> Samples:
-        """Make every step a separate rollout: [G, 1, T * B].
-
-        Requires a network without memory and precomputed advantages.
+        """Reshape to rollouts of one step: [G, 1, T * B]. Requires a network without recurrent core, and fixed
+        advantages.
         """
         steps = self.valid.shape[1]
         return self._each(

@@ -1,9 +1,10 @@
-"""Recurrent cores: GRU, LSTM and stacks of them.
+"""Recurrent cores: GRU, LSTM and stacked cores.
 
-All recurrent cores take `cut_TB`: backpropagation through time is truncated before these steps, while the state
-continues. None: gradients flow back to the first step. The gate that keeps the state (GRU's update gate, LSTM's forget
-gate) has an initial bias of 1 (Jozefowicz et al. 2015). With 0 the state halves at every step, so almost no gradient
-survives 64 steps.
+A core continues its state through the steps in `cut_TB`, but truncates backpropagation through time before them. None:
+gradients flow back to the first step.
+
+GRU's update gate and LSTM's forget gate have an initial bias of 1 (Jozefowicz et al. 2015). With a bias of 0 the state
+halves at every step, and almost no gradient remains after 64 steps.
 
 Axes: T time, B rows, F features, S recurrent state.
 """
@@ -19,7 +20,10 @@ from .encoders import orthogonal
 
 
 class Core(nn.Module):
-    """Recurrent core: maps features and a state to new features; see `GruCore.forward`. `size`: output width."""
+    """Recurrent core from features and a state to features and a state; see `GruCore.forward`.
+
+    size: width of the output features.
+    """
 
     state_size: int
     size: int
@@ -28,9 +32,9 @@ class Core(nn.Module):
 class GruCore(Core):
     """Gated recurrent unit (Cho et al. 2014) in cuDNN's form: the reset gate acts after the matrix product.
 
-    It uses plain matrix products, because nn.GRU supports neither vmap nor resets within a rollout. The inputs of all
-    steps are projected in one product. The elementwise part, including the state, is float32, because bf16 loses
-    increments below 1/256 of the state.
+    It does not use nn.GRU, which supports neither vmap nor resets within a rollout. One matrix product projects the
+    inputs of all steps. The elementwise operations and the state are float32, because bf16 loses increments below 1/256
+    of the state.
     """
 
     def __init__(self, size: int, core_size: int) -> None:
@@ -60,7 +64,7 @@ class GruCore(Core):
 class LstmCore(Core):
     """Long short-term memory with forget gates (Hochreiter and Schmidhuber 1997); see `GruCore`.
 
-    A state row is the hidden state, then the cell: S = 2 * core_size. Gates: input, forget, cell, output.
+    A row of the state contains the hidden state and the cell, S = 2 * core_size. Gates: input, forget, cell, output.
     """
 
     def __init__(self, size: int, core_size: int) -> None:
@@ -96,7 +100,7 @@ def _truncated(state_BS: Tensor, cut_B: Tensor | None) -> Tensor:
 
 
 class StackedCore(Core):
-    """Stack of cores; each reads the output of the one below. The state concatenates theirs, lowest first."""
+    """Stack of cores, from input to output. The state is the concatenation of their states."""
 
     def __init__(self, make: Callable[[int, int], Core], size: int, core_size: int, layers: int) -> None:
         super().__init__()

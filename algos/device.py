@@ -1,14 +1,15 @@
-"""Device-specific parts: numba kernels for CPUs, and stream order on GPUs.
+"""Device-specific parts: numba kernels for CPUs, and the order of work on GPU streams.
 
-numba compiles kernels without the interpreter lock and caches them on disk if the cache folder is writable.
+numba kernels run without the interpreter lock. numba caches them on disk if the cache folder is writable.
 
-Work on one GPU stream runs in order, and concurrently with work on other streams. Kernel launches are asynchronous: a
-call that has returned may not have run yet. Code that passes memory to another stream passes a mark with it, and the
-other stream waits for that mark on the device; no host thread blocks. Acting and learning may each have a stream
-(pbt_rl/learner/cuda).
+Acting and learning may have separate GPU streams (pbt_rl/learner/cuda). Work on one stream runs in order, and
+concurrently with work on other streams. Kernel launches are asynchronous: a call that has returned may not have run
+yet. Therefore a mark is passed with memory to the other stream. That stream waits for the mark on the device; no host
+thread blocks.
 
-    rollouts   acting -> learning    mark: the last value is written; back: the batch was read
-    weights    learning -> acting    mark: the published copy is complete; back: it was taken
+    memory     direction             mark with the memory               mark when it is free again
+    rollouts   acting -> learning    the last value is written          the batch was read
+    weights    learning -> acting    the published copy is complete     the copy was taken
 """
 
 from __future__ import annotations
@@ -23,29 +24,33 @@ from torch import Tensor
 
 Kernel = Callable[..., Any]
 STRICT = frozenset({"contract", "arcp", "nsz"})
-"""Fused multiply-add, reciprocals and signed zeros may change the last bit. NaN and operation order stay exact."""
+"""Allowed fast-math: fused multiply-add, reciprocals, no signed zeros. They may change the last bit. Handling of NaN
+and order of operations stay exact."""
 
 
 def processor_is(vendor: str) -> bool:
-    """Check the vendor of the processor, by Linux' name for it. False if the name cannot be read."""
+    """True if the processor has this vendor id in /proc/cpuinfo. False if the file cannot be read."""
     try:
         return vendor in Path("/proc/cpuinfo").read_text()
-    except OSError:  # another system, or a container that hides it
+    except OSError:  # not Linux, or hidden by a container
         return False
 
 
 def kernel(function: Callable[..., None]) -> Kernel:
-    """Compile a function at its first call, or load it from numba's cache."""
+    """Compile a function at the first call, or load it from numba's cache."""
     return _compiled(function, set(STRICT))
 
 
 def finite_kernel(function: Callable[..., None]) -> Kernel:
-    """Compile a kernel whose inputs are always finite; full fast-math allows wider vectorisation."""
+    """Compile a kernel for finite inputs only, with full fast-math for wider vectorisation."""
     return _compiled(function, True)
 
 
 def has_kernels(x: Tensor) -> bool:
-    """True if kernels apply: float32 on a CPU. For few rows a dozen tensor operations take ten times as long."""
+    """True if numba kernels support this tensor: float32 on a CPU.
+
+    For few rows, the tensor operations of a kernel take ten times as long as the kernel.
+    """
     return x.device.type == "cpu" and x.dtype == torch.float32
 
 
@@ -60,21 +65,21 @@ def _compiled(function: Callable[..., None], fastmath: set[str] | bool) -> Kerne
 
 
 class Mark(Protocol):
-    """Marker of a position in a stream, like a CUDA event."""
+    """Position in a stream, like a CUDA event."""
 
     def query(self) -> bool:
         """True if the device has reached this mark."""
 
 
 LOCKED: dict[str, Callable[[Tensor], Tensor]] = {"cuda": Tensor.pin_memory}
-"""Device type -> function that copies a host tensor to page-locked memory, which the device may read at any time."""
+"""Device type -> function that copies a host tensor to page-locked memory."""
 
 
 def for_upload(host: Tensor, device: torch.device) -> Tensor:
-    """Return a host tensor that is safe to free after the call.
+    """Return a copy of a host tensor for a non-blocking upload, or the tensor itself if uploads block.
 
-    It may also be changed before the device has read it. A non-blocking copy reads its source later. torch keeps
-    page-locked memory alive until then, but not other memory.
+    The caller may free or change its tensor before the upload has finished. torch keeps page-locked memory until the
+    device has read it.
     """
     lock = LOCKED.get(device.type)
     return host if lock is None else lock(host)

@@ -1,8 +1,8 @@
 """Action distributions over flat parameters `params [..., D]`, the output of a network's heads.
 
-Each distribution is a small frozen object without tensors. Actions have a last axis of A components: int32 if all are
-discrete, float32 otherwise, as in the environment's mailbox. They are stored as sampled; `delivered` converts them for
-the environment. `log_prob` and `entropy` sum over the independent components and work under torch.func.vmap.
+Each distribution is a small frozen object without tensors. Actions have a last axis of A components: int32 if all
+components are discrete, float32 otherwise. Rollouts store actions as sampled; `delivered` converts them for the
+environment. `log_prob` and `entropy` sum over the independent components and work under torch.func.vmap.
 """
 
 from __future__ import annotations
@@ -46,9 +46,10 @@ def _draw_normals(
 class DiagonalGaussian:
     """Independent normals; params are means, then log stds.
 
-    low, high: bounds that clip samples for the environment; infinite on a side without a bound; empty: no clipping.
-    centre, half: affine map of a sample u before clipping, centre + half * u; empty: identity. The policy learns from
-    the unclipped sample u.
+    For a sample u, the environment receives clip(centre + half * u, low, high). The policy learns from u.
+
+    low, high: bounds, infinite on a side without a bound; empty: no clipping.
+    centre, half: scaling; empty: identity.
     """
 
     components: int
@@ -68,12 +69,15 @@ class DiagonalGaussian:
         return self.by_kernel(params, noise) if has_kernels(params) else self.by_tensors(params, noise)
 
     def by_tensors(self, params: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute `sample` on any device; noise: [..., A] standard normal."""
+        """Compute `sample` on any device.
+
+        noise: [..., A], standard normal.
+        """
         mean, log_std = params.chunk(2, -1)
         return torch.addcmul(mean, log_std.exp(), noise), _normal_log_prob(noise, log_std)
 
     def by_kernel(self, params: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute `sample` on a CPU."""
+        """Compute `sample` on a CPU by a numba kernel."""
         action, log_prob = torch.empty(noise.shape), torch.empty(noise.shape[:-1])
         _draw_normals(
             params.detach().reshape(-1, self.param_size).numpy(),
@@ -103,7 +107,7 @@ class DiagonalGaussian:
         return self._bounded(action, partial(constant, like=action))
 
     def greedy(self, params: Tensor) -> Tensor:
-        """Return greedy actions without cached constants, as exports need."""
+        """Return the environment's actions for the means. Exported networks cannot use `constant`."""
         mean = params.chunk(2, -1)[0]
         return self._bounded(mean, mean.new_tensor)
 
@@ -120,10 +124,9 @@ def constant(values: tuple[float, ...], like: Tensor) -> Tensor:
 
 @cache
 def _constant_on(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Create each constant once and keep it.
+    """Create each constant once, because an upload is not allowed during a CUDA graph capture.
 
-    An upload waits for the device, which a CUDA graph capture forbids. The cache keeps all entries, because captured
-    graphs read them in place.
+    The cache keeps all entries, because captured graphs read them in place.
     """
     return torch.tensor(values, dtype=dtype, device=device)
 
@@ -140,22 +143,22 @@ class Distribution(Protocol):
         """Size D of the last axis of `params`."""
 
     def sample(self, params: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
-        """Sample (action [..., A], log_prob [...]) without gradients, reproducibly for a given generator state."""
+        """Sample (action [..., A], log_prob [...]) without gradients. Equal generator states give equal samples."""
 
     def log_prob(self, params: Tensor, action: Tensor) -> Tensor:
-        """Return the log probability (density) [...] of action [..., A]; integer actions of any width."""
+        """Return the log probability (density) [...] of actions [..., A], of any integer dtype if discrete."""
 
     def entropy(self, params: Tensor) -> Tensor:
         """Return the entropy [...] in nats."""
 
     def delivered(self, action: NDArray[Any]) -> NDArray[Any]:
-        """Convert sampled actions [..., A] to those that the environment receives, within its bounds."""
+        """Convert sampled actions [..., A] to the environment's actions, within its bounds."""
 
     def delivered_here(self, action: Tensor) -> Tensor:
         """Compute `delivered` on the actions' device, without synchronisation."""
 
     def greedy(self, params: Tensor) -> Tensor:
-        """Return the environment's actions for greedy play: most probable indices, means of normals."""
+        """Return the environment's greedy actions: most probable indices, means of normals."""
 
 
 @kernel
@@ -192,7 +195,7 @@ def _draw_categories(
 
 @dataclass(frozen=True)
 class Categorical:
-    """Independent categoricals; params are the concatenated logits of all components: D = sum(nvec)."""
+    """Independent categoricals; params are the concatenated logits of all components, D = sum(nvec)."""
 
     nvec: tuple[int, ...]
 
@@ -202,9 +205,9 @@ class Categorical:
 
     @torch.no_grad()
     def sample(self, params: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
-        """Invert the cumulative distribution at one uniform number per component.
+        """Sample by inverting the cumulative distribution at one uniform number per component.
 
-        The uniform number is scaled by the last cumulative sum, because rounding may move that sum away from 1.
+        The uniform number is multiplied by the last cumulative sum, because rounding may change this sum from 1.
         Therefore an action of probability 0 is never sampled.
         """
         shape = (*params.shape[:-1], len(self.nvec))
@@ -212,7 +215,10 @@ class Categorical:
         return self.by_kernel(params, uniform) if has_kernels(params) else self.by_tensors(params, uniform)
 
     def by_tensors(self, params: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute `sample` on any device; uniform: [..., A] float32 in [0, 1)."""
+        """Compute `sample` on any device.
+
+        uniform: [..., A], float32 in [0, 1).
+        """
         actions, log_prob = [], None
         for i, log_p in enumerate(self._log_softmax(params)):
             cumulative = log_p.exp().cumsum(-1)
@@ -225,7 +231,7 @@ class Categorical:
         return torch.cat(actions, -1).to(torch.int32), log_prob.squeeze(-1)
 
     def by_kernel(self, params: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute `sample` on a CPU."""
+        """Compute `sample` on a CPU by a numba kernel."""
         action, log_prob = torch.empty(uniform.shape, dtype=torch.int32), torch.empty(params.shape[:-1])
         columns = len(self.nvec)
         _draw_categories(
@@ -267,12 +273,12 @@ class TanhGaussian:
 
         a = (low + high) / 2 + (high - low) / 2 * tanh(u),   u ~ N(mean, std)
 
-    params: as in `DiagonalGaussian`. Actions are stored as u, because recovering u from a loses digits near the bounds.
-    Densities are those of a.
+    Params are as in `DiagonalGaussian`. Rollouts store u, because computing u from a loses digits near the bounds. Log
+    probabilities are densities of a.
 
-    The entropy has no closed form. The mean of log |da / du| is one integral per component over a normal, computed by
-    Gauss-Hermite quadrature with NODES points. Its error per component is below 0.0001 nats for stds up to 1, 0.002 up
-    to 1.5 and 0.01 up to 2. The entropy itself is largest at a std of about 0.9.
+    The entropy has no closed form. It contains the mean of log |da / du| over a normal, which is computed by
+    Gauss-Hermite quadrature with NODES points. The error per component is below 0.0001 nats for stds up to 1, 0.002 up
+    to 1.5 and 0.01 up to 2. The entropy is largest at a std of about 0.9.
     """
 
     low: tuple[float, ...]
@@ -290,7 +296,7 @@ class TanhGaussian:
 
     @torch.no_grad()
     def sample(self, params: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
-        """Sample u, with the log density of a."""
+        """Sample u; return u and the log density of a."""
         drawn, log_prob = self._normals.sample(params, generator)
         return drawn, log_prob - self._log_slope(drawn).sum(-1)
 
@@ -323,7 +329,7 @@ class TanhGaussian:
         return torch.clamp((low + high) / 2 + (high - low) / 2 * u.tanh(), low, high)
 
     def _log_slope(self, u: Tensor) -> Tensor:
-        """Return log |da / du| per component; log(1 - tanh(u)^2) in a form that is accurate for large u."""
+        """Return log |da / du| per component. log(1 - tanh(u)^2) is written in a form that is accurate for large u."""
         # A component with equal bounds has no density, so any constant works.
         bounds = zip(self.low, self.high, strict=True)
         halves = tuple(math.log((high - low) / 2) if high > low else 0.0 for low, high in bounds)
@@ -332,7 +338,7 @@ class TanhGaussian:
 
 @dataclass(frozen=True)
 class Hybrid:
-    """Discrete components, then continuous ones; params are concatenated in the same order."""
+    """Discrete components followed by continuous components, in actions and in params."""
 
     discrete: Categorical
     continuous: Distribution
@@ -383,14 +389,16 @@ class Hybrid:
 ACTION_MASK = "action_mask"
 """Name of the observation that lists the allowed discrete actions."""
 _IMPOSSIBLE = -1e9
-"""Logit of a masked action. Its probability is exactly 0 in float32, and 0 times this value is not NaN."""
+"""Logit of a masked action. The probability is exactly 0 in float32. Unlike -inf, this value times 0 is not NaN."""
 
 
 def mask_logits(logits: Tensor, mask: Tensor, nvec: tuple[int, ...]) -> Tensor:
     """Mask logits so that masked actions have probability 0 and gradient 0.
 
-    logits: [..., D] float32, components concatenated, D = sum(nvec). mask: [..., D], 0 = masked. If a component is
-    fully masked, its action 0 remains with probability 1: log_prob 0, entropy 0, gradients 0.
+    If a component is fully masked, its action 0 gets probability 1: log_prob, entropy and gradients are 0.
+
+    logits: [..., D] float32, components concatenated, D = sum(nvec).
+    mask: [..., D], 0 = masked.
     """
     parts = []
     for allowed in torch.split(mask != 0, list(nvec), -1):
@@ -408,10 +416,10 @@ def make_distribution(
     units: tuple[tuple[float, ...], tuple[float, ...]] = ((), ()),
     tanh: bool = False,
 ) -> Distribution:
-    """Build the distribution of discrete components (`nvec`), continuous ones, or both.
+    """Build the distribution of discrete components (`nvec`), continuous components, or both.
 
-    low, high: bounds of the continuous components; infinite on a side without a bound; empty: unbounded.
-    units: centre and half width by which normals are scaled; empty: unscaled.
+    low, high: bounds of the continuous components, infinite on a side without a bound; empty: unbounded.
+    units: (centre, half) of `DiagonalGaussian`.
     tanh: squash normals into the bounds instead of clipping them.
     """
     assert nvec or n_continuous, "an action has at least one component"

@@ -1,4 +1,4 @@
-"""Encoders from observations to features, and the layers that they consist of.
+"""Encoders from observations to features, and their layers.
 
 Axes: N samples, C channels, H, W pixels, L words, F features.
 """
@@ -18,17 +18,14 @@ from .normalizers import SMALLEST_PICTURE
 
 
 class NetworkError(ValueError):
-    """Error in a user's network module: it raised, or its result is unusable.
-
-    The message names part, place and shapes.
-    """
+    """Exception or invalid result of a user's network module, with the module, the line and the shapes."""
 
 
 Layer = TypeVar("Layer", bound=nn.Linear | nn.Conv2d)
 RELU_GAIN = sqrt(2)
 NATURE_GAIN = 1.0
-"""Gain of NatureCnn. The variance-preserving sqrt(2) was chosen for pixels in [0, 1] (PPO's reference implementation).
-With normalised images it makes Breakout learn later (docs/lab/games.md)."""
+"""Gain of NatureCnn. PPO's reference implementation has sqrt(2), for pixels in [0, 1]. With normalised images, a gain
+of sqrt(2) learns Breakout more slowly (docs/lab/games.md)."""
 
 
 def orthogonal(layer: Layer, gain: float) -> Layer:
@@ -41,15 +38,18 @@ def orthogonal(layer: Layer, gain: float) -> Layer:
 
 _MINUS_1 = torch.tensor(-1.0)
 _SLOW_TANH = processor_is("AuthenticAMD")
-"""torch.tanh uses MKL, which is slow on these CPUs."""
+"""torch.tanh uses MKL, which is slow on AMD CPUs."""
 
 
 def tanh(x: Tensor) -> Tensor:
     """Compute torch.tanh(x), three times as fast for float32 on AMD CPUs.
 
-    There the result differs by at most 2e-7. tanh takes most of the time of acting with a small network. For 1,024 x 64
-    numbers on a Zen 4, torch.tanh takes 167 us and its logistic function 30; on a Xeon they take 23 and 51 (torch 2.13
-    with MKL). Exported networks use torch.tanh.
+    The results differ by at most 2e-7. tanh takes most of the inference time of a small network. Exported networks use
+    torch.tanh. Time for 1,024 x 64 numbers (torch 2.13 with MKL):
+
+                   torch.tanh    torch.sigmoid
+        Zen 4      167 us        30 us
+        Xeon       23 us         51 us
     """
     exported = torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call] # torch's
     if not _SLOW_TANH or x.device.type != "cpu" or x.dtype != torch.float32 or exported:
@@ -61,12 +61,12 @@ def tanh(x: Tensor) -> Tensor:
 
 
 def _by_logistic(twice: Tensor) -> Tensor:
-    """Compute tanh(x) = 2 / (1 + exp(-2x)) - 1 from 2x, whose memory is overwritten."""
+    """Compute tanh(x) = 2 / (1 + exp(-2x)) - 1 from 2x, in place."""
     return torch.add(_MINUS_1, twice.sigmoid_(), alpha=2)
 
 
 class _Tanh(torch.autograd.Function):
-    """`_by_logistic` with derivative 1 - y^2, computed from its result y."""
+    """`_by_logistic` with derivative 1 - y^2, where y is the result."""
 
     generate_vmap_rule = True
 
@@ -90,14 +90,14 @@ ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "elu": nn.functional.elu,
     "relu": nn.functional.relu,
 }
-"""Activations of an MLP: tanh as in PPO's reference implementation, ELU as common in robotics, ReLU for grids of
+"""Activations of an MLP. tanh: as in PPO's reference implementation. ELU: usual in robotics. ReLU: for grids of
 codes."""
 
 
 class Mlp(nn.Module):
     """Multi-layer perceptron with orthogonal weights and an activation after each layer.
 
-    Pixels (uint8) are divided by 255. Images of another dtype are already normalised (normalizers.py).
+    uint8 pixels are divided by 255. Images of another dtype are already normalised (normalizers.py).
     """
 
     def __init__(self, size: int, widths: Sequence[int], activation: str = "tanh") -> None:
@@ -122,9 +122,9 @@ class Mlp(nn.Module):
 class Conv(nn.Conv2d):
     """Convolution that can run as one matrix product over all patches.
 
-    `products` selects this; the parameters are the same. Under vmap that is one batched product for all policies. It
-    works for any number of rows, needs no algorithm selection and always sums in the same order. Otherwise vmap makes
-    it a grouped convolution, which has fast kernels only for a few shapes.
+    products: compute by a matrix product. Under vmap this is one batched product for all policies. It is fast for all
+    shapes, needs no algorithm selection, and always sums in the same order. Without it vmap makes a grouped
+    convolution, which has fast kernels for a few shapes only.
     """
 
     products = False
@@ -134,10 +134,9 @@ class Conv(nn.Conv2d):
         return self._convolve(image, self.weight) if self.products else super().forward(image)
 
     def of_pixels(self, image: Tensor) -> Tensor:
-        """Convolve pixels / 255, by scaling the weights instead of the larger image.
+        """Convolve pixels / 255. The weights are scaled instead of the larger image.
 
-        bf16 represents 0..255 exactly. Images of another dtype are already normalised (normalizers.py) and used
-        unchanged.
+        bf16 represents 0..255 exactly. Images of another dtype than uint8 are already normalised (normalizers.py).
         """
         weight = self.weight / 255 if image.dtype == torch.uint8 else self.weight
         if self.products:
@@ -161,8 +160,8 @@ class Conv(nn.Conv2d):
 class _Products(torch.autograd.Function):
     """Convolutions of P policies as one batched matrix product.
 
-    Maps images [P, N, H, W, C], weights [P, O, kernel rows, kernel columns, C] and biases [P, O], all of one dtype, to
-    [P, N, h, w, O] and the patches.
+    Inputs, all of one dtype: images [P, N, H, W, C], weights [P, O, kernel rows, kernel columns, C], biases [P, O].
+    Outputs: [P, N, h, w, O], and the patches.
     """
 
     @staticmethod
@@ -204,17 +203,18 @@ class _Products(torch.autograd.Function):
 
 
 SUMS = 16
-"""Maximum number of partial sums over patches, because a few weights alone would occupy few of a GPU's processors."""
+"""Maximum number of parts that the weight gradient is summed in. The parts are needed because small weights alone would
+occupy few of a GPU's processors."""
 WIDTHS = (torch.complex128, torch.complex64, torch.int32, torch.int16)
-"""Dtypes of 16 to 2 bytes for copies."""
+"""Dtypes of 16, 8, 4 and 2 bytes."""
 
 
 def _patches(x: Tensor, kernel: tuple[int, int], stride: tuple[int, int]) -> Tensor:
     """Extract kernel patches: [..., H, W, C] to [..., h, w, kernel rows * kernel columns * C].
 
-    A view with overlapping strides lists the patches, and its copy is the result. The view's elements are as wide as
-    all offsets allow (up to 16 bytes), because a GPU's strided copy takes the same time per element of any width. Used
-    by `bmm`, which takes half the time of `vmap` and `loop` on an H200 (docs/reference/gpus.md).
+    The result is a copy of a view with overlapping strides. Numbers are copied in elements of up to 16 bytes, because a
+    GPU's strided copy takes the same time per element of any width. Packing `bmm` uses this function and takes half the
+    time of `vmap` and `loop` on an H200 (docs/reference/gpus.md).
     """
     *leading, rows, columns, channels = x.shape
     heights, widths = ((n - k) // s + 1 for n, k, s in zip((rows, columns), kernel, stride, strict=True))
@@ -230,12 +230,12 @@ def _patches(x: Tensor, kernel: tuple[int, int], stride: tuple[int, int]) -> Ten
 
 
 def _image_gradient(grad: Tensor, weight: Tensor, stride: tuple[int, int], size: tuple[int, int]) -> Tensor:
-    """Compute the gradient of the images, of `size`, from that of the outputs, [P, N, h, w, O].
+    """Compute the gradient of images of shape `size` from the gradient of the outputs, [P, N, h, w, O].
 
-    A pixel's gradient is the sum over the outputs that read it: a transposed convolution. It is computed as a
-    convolution of stride 1 of the padded output gradients with the flipped weights. The stride[0] * stride[1] positions
-    within a stride are separate channels, because each meets other weights; they are interleaved afterwards. Unlike
-    col2im, which adds overlapping patches, it writes each number once.
+    This is a transposed convolution. It is computed as a convolution of stride 1 of the padded output gradients with
+    the flipped weights. The stride[0] * stride[1] pixel positions within a stride have different weights. Therefore
+    they are computed as channels and interleaved afterwards. Each number is written once, whereas col2im adds
+    overlapping patches.
     """
     policies, samples = grad.shape[:2]
     out, *kernel, channels = weight.shape[1:]
@@ -264,7 +264,10 @@ def compute_by_products(net: nn.Module) -> None:
 
 
 class NatureCnn(nn.Module):
-    """Network of Mnih et al. 2015: convolutions 32 of 8/4, 64 of 4/2, 64 of 3/1, then a linear layer."""
+    """Network of Mnih et al. 2015: three convolutions and a linear layer.
+
+    Convolutions: 32 channels, kernel 8, stride 4; 64 channels, kernel 4, stride 2; 64 channels, kernel 3, stride 1.
+    """
 
     def __init__(self, shape: tuple[int, ...], hidden: int) -> None:
         super().__init__()
@@ -334,7 +337,7 @@ class ImpalaCnn(nn.Module):
 
 
 class ImpalaStage(nn.Module):
-    """Convolution, max-pooling to half the size (rounded up), two residual blocks of two convolutions."""
+    """Stage: convolution, max-pooling to half the size (rounded up), two residual blocks of two convolutions."""
 
     def __init__(self, channels: int, out_channels: int, *, pixels: bool) -> None:
         super().__init__()
@@ -355,12 +358,13 @@ class ImpalaStage(nn.Module):
 
 
 class WordEncoder(nn.Module):
-    """Encoder of sentences of hashed words: concatenated embeddings of size 20 and a linear layer of 64.
+    """Encoder of sentences of hashed words: concatenated embeddings of size 20, linear layer of 64.
 
-    A word is a positive integer, taken modulo the number of embeddings as in IMPALA; 0 means no word. IMPALA reads the
-    embeddings with an LSTM of 64, which takes 16 sequential steps. Acting for 8 rows took 9.4 ms with it and 7.6 ms
-    with this encoder (ResNet, bf16, one core), and learning 2 % longer. Under vmap the LSTM takes 1,500 operations,
-    each a kernel launch on a GPU; the rest of the network takes 800.
+    A word is a positive integer; 0 means no word. The index of its embedding is the word modulo BUCKETS, as in IMPALA.
+
+    IMPALA encodes the embeddings by an LSTM of 64, which takes 16 sequential steps. With this LSTM, inference for 8
+    rows took 9.4 ms instead of 7.6 ms (ResNet, bf16, one core), and learning took 2 % longer. Under vmap the LSTM would
+    launch 1,500 kernels on a GPU, and the rest of the network launches 800.
     """
 
     BUCKETS, WIDTH, SIZE = 1000, 20, 64
@@ -377,40 +381,39 @@ class WordEncoder(nn.Module):
 
 
 def channels_last(image: Tensor) -> Tensor:
-    """Arrange [N, C, H, W] with C innermost.
-
-    It uses permute, because vmap does not support memory formats.
-    """
+    """Copy [N, C, H, W] to memory with C innermost. permute is used, because vmap does not support memory formats."""
     return image.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
 
 
 def flatten_image(x: Tensor) -> Tensor:
-    """Flatten [N, C, H, W] to [N, H * W * C]; this order needs no copy of a channels-last image."""
+    """Flatten [N, C, H, W] to [N, H * W * C], without a copy if C is innermost in memory."""
     return x.permute(0, 2, 3, 1).flatten(1)
 
 
 ObsShapes = Mapping[str, tuple[tuple[int, ...], str]]
-"""Name of an observation -> row shape (frames stacked) and dtype name."""
+"""Name of an observation -> row shape (with stacked frames) and dtype name."""
 LAST = "last_action_reward"
-"""Reserved observation name of the last action and reward; encoders may ignore it."""
+"""Reserved observation name of the last action and reward."""
 CNNS: Mapping[str, Callable[[tuple[int, ...], int], nn.Module]] = {
     "nature": NatureCnn,
     "impala": ImpalaCnn,
     "a3c": A3cCnn,
 }
-"""Encoder kind -> constructor from image shape [C, H, W] and output width."""
+"""Encoder kind -> constructor with arguments image shape [C, H, W] and output width."""
 
 
 class Encoder(nn.Module):
-    """Module that maps observations, name -> [N, ...] as the environment returns them, to features [N, size]."""
+    """Module from observations, name -> [N, ...] as the environment returns them, to features [N, size]."""
 
     size: int
 
 
 class ObsEncoder(Encoder):
-    """One encoder per observation; several are concatenated and mixed by a linear layer.
+    """Encoder with one part per observation. Several outputs are concatenated and mixed by a linear layer.
 
-    LAST is appended after that. widths: of the layers of an MLP; the last one is that of all outputs.
+    LAST is appended to the result without an encoder.
+
+    widths: widths of the layers of an MLP. The last width is the output width of all parts.
     """
 
     def __init__(
@@ -427,9 +430,8 @@ class ObsEncoder(Encoder):
             )
         if kind == "auto":
             _refuse_unbounded_pictures(obs_shapes)
-        numbers = (
-            LAST in obs_shapes and obs_shapes[LAST][1] == "float32"
-        )  # otherwise the environment uses this name for another observation
+        # An environment may give this name to another observation, of another dtype.
+        numbers = LAST in obs_shapes and obs_shapes[LAST][1] == "float32"
         self.last = numbers and len(obs_shapes) > 1
         self.size = hidden + (prod(obs_shapes[LAST][0]) if self.last else 0)
         self.names = tuple(name for name in obs_shapes if name != LAST or not self.last)
@@ -463,7 +465,7 @@ def is_image(shape: tuple[int, ...], dtype: str) -> bool:
 
 
 def is_grid(shape: tuple[int, ...], dtype: str) -> bool:
-    """True if an image is too small for most convolutions; it is usually a grid of codes."""
+    """True if an image is too small for most convolutions. Usually it is a grid of codes."""
     return is_image(shape, dtype) and min(shape[1:]) < SMALLEST_PICTURE
 
 

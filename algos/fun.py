@@ -2,36 +2,37 @@
 
 "FeUdal Networks for Hierarchical Reinforcement Learning":
 
-    policy      U_t phi(g_{t-c} + ... + g_t): U is a matrix from the worker's memory, phi is linear without bias
+    policy      U_t phi(g_{t-c} + ... + g_t): the worker's memory gives the matrix U_t, phi is linear without bias
     worker      A3C on R + alpha * r^I, r^I_t = 1/c sum_{i=1..c} cos(s_t - s_{t-i}, g_{t-i}), discount worker_gamma
     manager     -A_t cos(s_{t+c} - s_t, g_t), A_t = R_t - V^M_t of the reward alone, discount gamma
 
-alpha is `intrinsic_coef`, and r^I has the unit of rewards. Goals receive gradients only from the manager's loss, and
-the cosines pass no gradients to latent states. V^M reads the latent state, and the manager's memory without gradients.
+alpha is `intrinsic_coef`, and r^I has the unit of rewards. Goals receive gradients only from the manager's loss. The
+cosines pass no gradients to latent states. The inputs of V^M are the latent state, and the manager's memory without
+gradients.
 
-The last observation of a rollout only provides the next state and both bootstrap values; it is not learned from.
-s_{t+c} may lie beyond the rollout, and then the goal has no loss. So of T steps the manager's policy learns from T - c
-and its value from T - 1. With the paper's rollouts of 400 steps that loses 3 %. Overlapping rollouts would lose
-nothing, but every buffer would be c steps longer and held until the next one is full. If the episode ends earlier, its
-last state replaces s_{t+c}, because the outcome of its last goals is known.
+The last step of a rollout only provides the next state and both bootstrap values. The worker and the manager's value
+learn from T - 1 steps. The manager's policy learns from T - c steps, because s_{t+c} of the last goals is in the next
+rollout. With the paper's rollouts of 400 steps this loses 3 % of the goals. Overlapping rollouts would lose none, but
+buffers would be c steps longer and would be occupied until the next rollout is full. If the episode ends earlier, its
+last state replaces s_{t+c}.
 
-The body consists of an encoder, a manager that sets a goal every step, and the worker's memory.
+The body consists of an encoder, a manager that sets a goal at every step, and the worker's memory:
 
     z = encoder(obs)                      shared
     s = relu(space(z))                    the manager's latent state; goals are directions in its space
-    m = sum of the last c outputs of a dilated LSTM on s (r = c memories, one of which is written in each step)
+    m = sum of the last c outputs of a dilated LSTM on s (r = c memories; each step writes one of them)
     g = m / |m|                           the goal; random with probability EXPLORATION
     features = LSTM(z), g_{t-c} + ... + g_t     input of the worker's policy and value
 
 The recurrent state contains the last c outputs and cells of the dilated LSTM, the last c latent states and goals, the
-worker's LSTM state, and a number that generates random goals. Storing latent states and goals lets goals cross rollout
-boundaries. At the start of an episode everything except that number is reset.
+worker's LSTM state, and the seed of random goals. It contains latent states and goals because a goal is followed for c
+steps, also into the next rollout. The start of an episode resets everything except the seed.
 
-Learning recomputes the steps of a rollout and must reproduce the goals of acting. A generator cannot provide that, so a
-random goal is a function of all observations of the row so far, whose pixels are bit-identical both times. Vectors
-normalised by running statistics are not identical, so learning may miss a random goal there.
+Learning recomputes the steps of a rollout and must reproduce the random goals of acting. Therefore a random goal is a
+hash of all observations of the row so far instead of a draw from a generator. Pixels are identical in acting and
+learning. Vectors that are normalised by running statistics are not identical: learning may then compute another goal.
 
-Axes: T steps, B rows, F features, W width of latent states, goals and memories, c the horizon; of one policy.
+Axes of one policy: T steps, B rows, F features, W width of latent states, goals and memories, c the horizon.
 """
 
 from __future__ import annotations
@@ -58,34 +59,34 @@ from .returns import Trajectories, gae_torch
 HORIZON = 10
 """c, and the dilation r (Vezhnevets et al. 2017, section 5)."""
 EXPLORATION = 0.01
-"""Probability of a random goal; the paper only calls it small. A worker sums 11 goals, so a tenth of its steps contain
-one."""
+"""Probability of a random goal. The paper gives no number except "small". A worker follows the sum of 11 goals, so a
+tenth of its steps depend on a random goal."""
 NUMBERS = 2**24
-"""Random numbers are integers below this, which float32 represents exactly."""
+"""Random numbers are integers below this limit, because float32 represents them exactly."""
 
 
 class Unrolled(NamedTuple):
-    """Outputs of the body for T steps. `latent` and `goal` start with the c previous steps (0 if there were none)."""
+    """Outputs of the body for T steps. `latent` and `goal` start with the c previous steps."""
 
     features: Tensor
-    """[T, B, 2W] float32: the worker's memory and the sum of goals, which carries no gradients"""
+    """[T, B, 2W] float32: the worker's memory, and the sum of goals without gradients"""
     memory: Tensor
-    """[T, B, W]: the manager's memory, before normalisation to a goal"""
+    """[T, B, W]: m, the manager's memory before normalisation to a goal"""
     latent: Tensor
-    """[c+T, B, W]"""
+    """[c+T, B, W]. Missing previous steps are 0."""
     goal: Tensor
-    """[c+T, B, W] of length 1, or 0 where there was none"""
+    """[c+T, B, W], unit vectors. Missing previous steps are 0."""
     episode: Tensor
-    """[c+T, B] int64: steps with the same number are in the same episode"""
+    """[c+T, B] int64: number of the episode"""
     state: Tensor
     """[B, S] after the last step"""
 
 
 class DilatedLstm(nn.Module):
-    """`count` LSTM memories with shared weights, written in turn: each one every `count` steps.
+    """`count` LSTM memories with shared weights, written round-robin: step t writes memory t % count.
 
-    The forget gate's bias starts at 1, as in `models.py`. `count` consecutive steps are computed at once, so T steps
-    take T / count matrix products.
+    The initial bias of the forget gate is 1, as in cores.py. `count` consecutive steps are computed together, so T
+    steps take T / count matrix products.
     """
 
     def __init__(self, width: int, count: int) -> None:
@@ -100,9 +101,11 @@ class DilatedLstm(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Compute outputs [count+T, B, W] and last cells [count, B, W], float32.
 
-        The outputs start with those of the previous `count` steps.
-        hidden, cell: of the previous `count` steps, oldest first. kept: the memory written `count` steps before is of
-        the same episode. whole: gradients flow back to it (None: always).
+        The outputs start with the `count` outputs in `hidden`.
+
+        hidden, cell: memories of the previous `count` steps, oldest first.
+        kept: the memory written `count` steps before belongs to the same episode.
+        whole: gradients flow back to that memory. None: always.
         """
         dtype = self.recurrent.weight.dtype
         projected, out = self.input(x_TBF.to(dtype)).float(), [hidden_cBW]
@@ -123,7 +126,10 @@ class DilatedLstm(nn.Module):
 
 
 class FunBody(Body):
-    """Body of manager and worker; see the module docstring. exploration: probability of a random goal."""
+    """Body of manager and worker; see the module docstring.
+
+    exploration: probability of a random goal.
+    """
 
     factors: Tensor
 
@@ -165,7 +171,7 @@ class FunBody(Body):
         kept_TB = episode[c:] == episode[:-c]
         whole_TB = None if unroll is None else unroll[c:] == unroll[:-c]
 
-        # In float32, because the difference of two latent states is much smaller than the states.
+        # In float32, because differences of latent states are much smaller than the states.
         latent_TBW = torch.relu(
             linear(features_TBF.float(), self.space.weight.float(), self.space.bias.float())
         )
@@ -189,7 +195,7 @@ class FunBody(Body):
         )
 
     def _explored(self, goal_TBW: Tensor, number_TB: Tensor) -> Tensor:
-        """Replace some goals by random directions, generated from the step's number."""
+        """Replace some goals by random directions. number: seed of each step."""
         random_TB = scrambled(number_TB)
         uniform = ((random_TB.unsqueeze(-1) + 1) * self.factors % NUMBERS).float() / (NUMBERS / 2) - 1
         chosen = random_TB < self.exploration * NUMBERS
@@ -197,10 +203,7 @@ class FunBody(Body):
 
 
 def _remembered(x: Tensor, kept: Tensor, whole: Tensor | None) -> Tensor:
-    """Zero the memory of other episodes and stop gradients between unrolls.
-
-    whole: None stops no gradients.
-    """
+    """Zero memories that are not `kept`; stop gradients of memories that are not `whole`. None: stop no gradients."""
     back = x if whole is None else torch.where(whole, x, x.detach())
     return torch.where(kept, back, 0.0)
 
@@ -208,7 +211,8 @@ def _remembered(x: Tensor, kept: Tensor, whole: Tensor | None) -> Tensor:
 def sum_of_past(x: Tensor, episode: Tensor, unroll: Tensor | None, reach: int, c: int) -> Tensor:
     """Sum x_{t-reach} + ... + x_t within each step's episode: [T, B, W] from [c+T, B, W].
 
-    Gradients flow back within the unroll; None: to the first step.
+    unroll: number of the unroll; gradients flow back within one unroll only. None: gradients flow back to the first
+    step.
     """
 
     def same(of: Tensor) -> Tensor:
@@ -219,7 +223,7 @@ def sum_of_past(x: Tensor, episode: Tensor, unroll: Tensor | None, reach: int, c
 
 
 def _windows(x: Tensor, reach: int, c: int) -> Tensor:
-    """View the steps t - reach..t of each step as a last axis: [T, B, ..., reach + 1] from [c+T, B, ...]."""
+    """View the steps t - reach..t of each step t as a last axis: [T, B, ..., reach + 1] from [c+T, B, ...]."""
     return x[c - reach :].unfold(0, reach + 1, 1)
 
 
@@ -227,8 +231,8 @@ def _windows(x: Tensor, reach: int, c: int) -> Tensor:
 def fingerprint(obs: Mapping[str, Tensor]) -> Tensor:
     """Hash each observation to an integer, [T, B] int64.
 
-    It reads only uint8 arrays if there are any, otherwise all arrays. Every eighth row and column of an image is
-    enough, because the hashes are summed over steps.
+    If there are uint8 arrays, only these are hashed. Every eighth row and column of an image is enough, because the
+    hashes are summed over steps.
     """
     bytes_only = {name: x for name, x in obs.items() if x.dtype == torch.uint8}
     total: Tensor | int = 0
@@ -254,14 +258,11 @@ def scrambled(number: Tensor) -> Tensor:
 EMBEDDING = 16
 """k, the width of a goal embedding."""
 TINY = 1e-6
-"""Shorter differences of latent states have no direction."""
+"""Minimum length for a cosine: shorter differences of latent states count as zero."""
 
 
 class GoalHead(nn.Module):
-    """Policy head from the worker's memory and the sum of goals.
-
-    Both have `width` numbers.
-    """
+    """Policy head from the worker's memory and the sum of goals, of `width` numbers each."""
 
     def __init__(self, width: int, outputs: int) -> None:
         super().__init__()
@@ -279,7 +280,7 @@ class GoalHead(nn.Module):
 
 
 def fun_network(net: PolicyNet, inputs: NetInputs) -> PolicyNet:
-    """Add manager and worker behind the encoder. Raises ValueError for network options that conflict with them."""
+    """Add manager and worker after the encoder. Raises ValueError for conflicting network options."""
     body, heads = net.body, net.heads
     if isinstance(body, TwinBody):
         raise ValueError(  # noqa: TRY004 - the user's option is wrong, not our call
@@ -303,16 +304,16 @@ def fun_network(net: PolicyNet, inputs: NetInputs) -> PolicyNet:
 
 
 class Sequences(NamedTuple):
-    """Minibatch in time order; without the axis G in `fun_loss`, which computes one policy."""
+    """Minibatch in time order. In `fun_loss`, which computes one policy, the axis G is absent."""
 
     obs: dict[str, Tensor]
     """Name -> [G, T, B, ...], as the network receives them"""
     state: Tensor
     """[G, B, S] before the first step"""
     first: Tensor
-    """[G, T, B], like the others"""
+    """[G, T, B], like all following fields except `action`"""
     cut: Tensor
-    """The step starts an unroll: see models.py."""
+    """The step starts an unroll, see cores.py."""
     action: Tensor
     """[G, T, B, A]"""
     reward: Tensor
@@ -336,7 +337,7 @@ def backward(step: OwnStep) -> Stats:
 def fun_loss(
     net: PolicyNet, s: Sequences, hypers: Hypers, return_scale: Tensor, settings: UpdateSettings
 ) -> tuple[Tensor, Stats, Tensor]:
-    """Compute (loss, stats, the worker's targets [T-1, B] in reward units) of one policy."""
+    """Compute (loss, statistics, targets of the worker [T-1, B] in reward units) of one policy."""
     body, heads = _body(net), net.heads
     seen = {name: x for name, x in s.obs.items() if name != ACTION_MASK}
     unrolled = body.unroll(seen, s.state, s.first, s.cut)
@@ -391,7 +392,7 @@ def fun_loss(
 
 
 def intrinsic_reward(latent: Tensor, goal: Tensor, episode: Tensor, c: int) -> Tensor:
-    """Compute the mean over i = 1..c of cos(s_t - s_{t-i}, g_{t-i}), [T, B]; 0 for steps before the episode.
+    """Compute the mean over i = 1..c of cos(s_t - s_{t-i}, g_{t-i}), [T, B]. Steps before the episode count as 0.
 
     latent, goal, episode: see `Unrolled`.
     """
@@ -408,16 +409,18 @@ def intrinsic_reward(latent: Tensor, goal: Tensor, episode: Tensor, c: int) -> T
 def reached(
     latent: Tensor, goal: Tensor, terminated: Tensor, truncated: Tensor, valid: Tensor, c: int
 ) -> tuple[Tensor, Tensor]:
-    """Return cos(s_{t+c} - s_t, g_t) and a mask of known s_{t+c}, both [T-1, B].
+    """Compute cos(s_{t+c} - s_t, g_t) and a mask of known s_{t+c}, both [T-1, B].
 
-    latent, goal: [T, B, W]; the others [T-1, B]. Gradients flow to the goals only. The last state of an episode
-    replaces later ones.
+    If the episode ends before step t + c, its last state replaces s_{t+c}. Gradients flow to the goals only.
+
+    latent, goal: [T, B, W].
+    terminated, truncated, valid: [T-1, B].
     """
     steps = terminated.shape[0]
     step_T1 = torch.arange(steps, device=latent.device).unsqueeze(-1)
     never = torch.full_like(step_T1, steps + c)
-    # A replaced actor also makes a step invalid, without an end: then the last state is the one before the
-    # reset.
+    # If an actor was replaced, a step is invalid although no episode has ended. The last state is then the
+    # state before the reset.
     last = torch.where(terminated | truncated, step_T1 + 1, torch.where(valid, never, step_T1))
     following = last.flip(0).cummin(0).values.flip(0)
     aim = torch.minimum(step_T1 + c, following)
@@ -434,10 +437,9 @@ def _body(net: PolicyNet) -> FunBody:
 
 
 def of_the_paper(env_recipe: Mapping[str, object]) -> Mapping[str, object]:
-    """Return the paper's network options (width 256) and long rollouts.
+    """Return the paper's network options (width 256), long rollouts, and a3c's other options.
 
-    Rollouts of many horizons lose few steps at their ends. All other options are a3c's, including RMSProp's learning
-    rate.
+    Rollouts are long because the goals of the last c steps have no loss.
     """
     return {
         **short_rollouts(env_recipe),

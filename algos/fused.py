@@ -1,9 +1,9 @@
 """Adam as one fused GPU kernel.
 
-It reads and writes each element of the state once. It computes the formulas of `optim.adam_torch`, which reads and
-writes the state about 50 times. `adam_torch` is the fallback if Triton (bundled with torch's CUDA builds) or the C
-compiler that Triton needs is missing, or if the results differ. Everything about a policy is data, so exchanging
-members or changing rates triggers no recompilation.
+The kernel computes the formulas of `optim.adam_torch`. It reads and writes each element of the state once, whereas
+`adam_torch` reads and writes the state about 50 times. `adam_torch` is the fallback if Triton (bundled with torch's
+CUDA builds) or Triton's C compiler is missing, or if the results differ. Hyperparameters are tensors, so changing them
+does not recompile the kernel.
 
 Axes: G policies, N parameters.
 """
@@ -17,8 +17,7 @@ import torch
 from torch import Tensor
 
 tl: Any = None
-"""`triton.language`, set when a kernel is built, because Triton resolves names in the globals of the kernel's
-module."""
+"""`triton.language`, set by `make_adam`. It is a global, because Triton looks names up in the module of the kernel."""
 
 BLOCK = 1024
 """Parameters per program instance."""
@@ -27,10 +26,10 @@ AdamKernel = Callable[..., None]
 
 
 def adam_kernel(device: torch.device, plain: AdamKernel, eps: float) -> AdamKernel | str:
-    """Return the kernel for a device, or why it is unavailable.
+    """Return the kernel for a device, or the reason why there is none.
 
-    plain: reference implementation that the result must equal. The kernel is compiled and tested on a few numbers, so
-    the first call must not happen while a CUDA graph is captured.
+    The kernel is compiled and compared with `plain` on a few numbers. Do not call this function during a CUDA graph
+    capture.
     """
     if device.type != "cuda":
         return "the fused kernel needs a CUDA device"
@@ -42,10 +41,7 @@ def adam_kernel(device: torch.device, plain: AdamKernel, eps: float) -> AdamKern
 
 
 def same(step: AdamKernel, plain: AdamKernel, device: torch.device) -> bool:
-    """True if both functions compute the same on random state.
-
-    The state is of three policies, one of them inactive.
-    """
+    """True if both functions change a random state of three policies equally. One policy is inactive."""
     policies, numbers = 3, BLOCK + 7
     generator = torch.Generator().manual_seed(0)
     state = [torch.randn(policies, numbers, generator=generator) for _ in range(4)]

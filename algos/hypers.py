@@ -2,9 +2,9 @@
 
 Hyperparameters (hypers) are the values of an algorithm that a controller may change during training.
 
-`hyper` declares one as a field of a frozen dataclass; the docstring below it is its help. The field becomes an option
-`--hypers.NAME`, a value of every member, and `hypers["NAME"]` in the losses. An algorithm declares hyperparameters that
-only it reads in a separate dataclass:
+`hyper` declares a hyperparameter as a field of a frozen dataclass. The docstring below the field is its help text. The
+field becomes an option `--hypers.NAME`, a value of every member, and `hypers["NAME"]` in the losses. Hyperparameters of
+a single algorithm are declared in a separate dataclass:
 
     @dataclass(frozen=True)
     class PenaltyHypers:
@@ -24,7 +24,7 @@ from pbt_rl.registry import Recipe
 Scale = Literal["linear", "log", "one_minus", "integer"]
 
 OFF = 1e9
-"""Value of a disabled limit: `--hypers.clip-value off`. Finite, because JSON has no infinity."""
+"""Value of a disabled limit, as in `--hypers.clip-value off`. It is finite, because JSON has no infinity."""
 
 
 def hyper(
@@ -38,10 +38,12 @@ def hyper(
 ) -> Any:
     """Declare a dataclass field that is a hyperparameter.
 
-    bounds: range of initial values and of mutations. legal: range that the algorithm accepts.
-    scale: the quantity that a factor multiplies: the value, or 1 - value (gamma, betas). `integer`: changes by at least
-    1.
-    tuned: a controller changes it if the user names no values. common: shown by plain `--help`.
+    bounds: range of initial values and of mutations.
+    legal: range that the algorithm accepts.
+    scale: quantity that mutations multiply by a factor: the value (`linear`, `log`), or 1 - value (`one_minus`). An
+    `integer` changes by at least 1.
+    tuned: PBT changes this hyperparameter by default.
+    common: listed by plain `--help`.
     """
     low, high = legal
     declared: Declared = {"at_least": low, "at_most": high, "bounds": bounds, "scale": scale, "tuned": tuned}
@@ -56,7 +58,7 @@ def hyper(
 class LearnerHypers:
     """Hyperparameters of losses, returns and optimisers, shared by all algorithms.
 
-    Each algorithm lists those that it reads. Controllers sample them in this order.
+    Each algorithm lists the names that it reads. Controllers sample values in the order of the fields.
     """
 
     learning_rate: float = hyper(
@@ -70,9 +72,9 @@ class LearnerHypers:
     value_coef: float = hyper(0.5, bounds=(0.05, 5.0), legal=(0, 100), scale="log", tuned=True)
     """Weight of the value loss."""
     clip_ratio: float = hyper(0.1, bounds=(0.01, 0.5), legal=(0, OFF), scale="log", tuned=True)
-    """PPO: clip the probability ratio to 1 +- this."""
+    """PPO: clip the probability ratio to 1 +- this value."""
     clip_value: float = hyper(1.0, bounds=(0.01, 10.0), legal=(0, OFF), scale="log", tuned=True)
-    """PPO: clip the change of the (normalised) value to +- this."""
+    """PPO: clip the change of the (normalised) value estimate to +- this value."""
     max_grad_norm: float = hyper(0.5, bounds=(0.01, 100.0), legal=(1e-6, OFF), scale="log", tuned=True)
     """Maximum norm of the gradient."""
     gamma: float = hyper(0.99, bounds=(0.8, 0.9999), legal=(0, 1), scale="one_minus", common=True)
@@ -80,13 +82,13 @@ class LearnerHypers:
     gae_lambda: float = hyper(0.95, bounds=(0.5, 0.9999), legal=(0, 1), scale="one_minus")
     """Lambda of GAE and of V-trace."""
     kl_coef: float = hyper(0.0, bounds=(1e-3, 10.0), legal=(0, 1000), scale="log")
-    """PPO: weight of KL(old || new), a penalty on the distance from the old policy, in addition to the clip."""
+    """PPO: weight of the penalty KL(old || new), in addition to the clip."""
     adam_beta1: float = hyper(0.9, bounds=(0.5, 0.99), legal=(0, 0.99999), scale="one_minus")
-    """Adam: decay rate of the mean."""
+    """Adam: decay rate of the gradient's mean."""
     adam_beta2: float = hyper(0.999, bounds=(0.9, 0.99999), legal=(0, 0.999999), scale="one_minus")
-    """Adam: decay rate of the mean square."""
+    """Adam: decay rate of the gradient's mean square."""
     rmsprop_alpha: float = hyper(0.99, bounds=(0.8, 0.9999), legal=(0, 0.999999), scale="one_minus")
-    """RMSProp (a3c): decay rate of the mean square."""
+    """RMSProp (a3c): decay rate of the gradient's mean square."""
     vtrace_rho: float = hyper(1.0, bounds=(0.1, 10.0), legal=(1e-3, OFF), scale="linear")
     """V-trace: upper limit of the importance weight of the TD error (rho)."""
     vtrace_c: float = hyper(1.0, bounds=(0.1, 10.0), legal=(0, OFF), scale="linear")
@@ -107,25 +109,25 @@ JADERBERG_PBT: Mapping[str, object] = {
     "pbt.factors": (1.2, 0.8),
     "pbt.objective_episodes": 10,
 }
-"""Comparison and mutation options of the recipes of Jaderberg et al. 2017, section 4.1."""
+"""PBT options of Jaderberg et al. 2017, section 4.1."""
 
 
 @dataclass(frozen=True)
 class AlgorithmEntry:
-    """Registry entry of an algorithm, readable before the algorithm is imported."""
+    """Registry entry of an algorithm, available before the algorithm is imported."""
 
     module: str
     """`module:OBJECT`"""
     help: str = ""
     """One sentence."""
     hypers: type | None = None
-    """Dataclass of hyperparameters that only it reads (`hypers.py`)."""
+    """Dataclass of hyperparameters that only this algorithm reads."""
     options: Mapping[str, type] = field(default_factory=dict)
-    """Config group -> dataclass of options that only it reads."""
+    """Config group -> dataclass of options that only this algorithm reads."""
     recipes: Mapping[str, Recipe] = field(default_factory=dict)
     """Published command lines by name."""
     recipes_are_for_it: bool = False
-    """The recipes of environments are written for this algorithm, so its own recipe adds nothing."""
+    """The recipes of environments are tuned for this algorithm and need no changes."""
 
 
 APPO = AlgorithmEntry(
@@ -139,16 +141,16 @@ class FunHypers:
     """Hyperparameters of the FuN worker."""
 
     intrinsic_coef: float = hyper(0.5, bounds=(0.25, 1.0), legal=(0, 100), scale="linear")
-    """FuN: weight of the worker's intrinsic reward for following goals (alpha)."""
+    """FuN: weight (alpha) of the worker's intrinsic reward for following the manager's goals."""
     worker_gamma: float = hyper(0.95, bounds=(0.8, 0.9999), legal=(0, 1), scale="one_minus")
-    """FuN: discount per step of the worker; --hypers.gamma is the manager's."""
+    """FuN: discount per step of the worker. --hypers.gamma is the discount of the manager."""
 
 
 FUN_RECIPES = {
     # FuN under PBT on Atari (Jaderberg et al. 2017, section 4.1 and appendix A.2): alpha from 0.25 to 1.
-    # Learning rate and entropy cost are near the FuN paper's, from memory, because its appendix was not
-    # available. The paper uses populations of 10 to 80 members on Amidar, Gravitar, Ms. Pacman and Enduro.
-    # Steps are 4 frames.
+    # Learning rate and entropy cost are approximate: the appendix of the FuN paper was not available. The
+    # paper has populations of 10 to 80 members on Amidar, Gravitar, Ms. Pacman and Enduro. A step is 4
+    # frames.
     "fun-atari": Recipe(
         "FuN under PBT, Jaderberg et al. 2017.",
         {
@@ -195,8 +197,8 @@ class UnrealHypers:
 
 UNREAL_RECIPES = {
     # UNREAL under PBT on DMLab (Jaderberg et al. 2017, section 4.1 and appendix A.2): 40 members with
-    # asynchronous truncation selection, which perturb learning rate, entropy cost and unroll. Steps are 4
-    # frames. The paper's gradient limit of 40 is for losses summed over 20 steps. Our losses are means.
+    # asynchronous truncation selection. PBT tunes learning rate, entropy cost and unroll. A step is 4 frames.
+    # The paper's gradient limit of 40 applies to losses summed over 20 steps; our losses are means.
     "unreal-dmlab": Recipe(
         "UNREAL under PBT, Jaderberg et al. 2017.",
         {

@@ -1,7 +1,7 @@
-"""Lookup of algorithms by name, without importing torch.
+"""Lookup of algorithms by name.
 
-Options are parsed and checked without it. An algorithm is a module with an `Algorithm`, and an `AlgorithmEntry` in the
-table of `pbt_rl/registry.py`.
+This module does not import torch, because options are parsed and checked without torch. A built-in algorithm is an
+`Algorithm` in a module and an `AlgorithmEntry` in the table of pbt_rl/registry.py.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["ALGORITHMS", "is_known", "load", "names", "texts"]
 
 
 def names() -> tuple[str, ...]:
-    """Names of the built-in algorithms."""
+    """Return the names of the built-in algorithms."""
     return tuple(ALGORITHMS)
 
 
@@ -36,7 +36,7 @@ def is_known(name: str) -> bool:
 
 
 def load(name: str) -> Algorithm:
-    """Import an algorithm by registered name or `module:OBJECT`. Raises ValueError."""
+    """Import an algorithm by registered name or `module:OBJECT`. Raises ValueError if there is none."""
     from .algorithm import Algorithm  # noqa: PLC0415 - it imports torch
 
     if not is_known(name):

@@ -1,7 +1,8 @@
-"""Means of losses over the valid samples [N] of one policy. The pack loops or vmaps over policies.
+"""Parts of losses over the valid samples [N] of one policy.
 
-No function branches on a value or copies data to the host, so each runs under torch.func.vmap and in a CUDA graph.
-Invalid samples affect neither a loss nor its gradients, even if they are NaN. If no sample is valid, results are 0.
+The functions run under torch.func.vmap and in CUDA graphs, because they neither branch on a value nor copy data to the
+host. Invalid samples affect neither a loss nor its gradients, even if they are NaN. Without valid samples, results are
+0.
 """
 
 from __future__ import annotations
@@ -24,33 +25,33 @@ VARIANCE_MIN = 1e-8
 
 
 def masked(x: Tensor, valid: Tensor) -> Tensor:
-    """Replace invalid samples by 0. `where` instead of a product, because 0 * NaN is NaN, also in the gradient."""
+    """Replace invalid samples by 0. A product would not work, because 0 * NaN is NaN, also in the gradient."""
     return torch.where(valid, x, 0.0)
 
 
 def shares(valid: Tensor) -> Tensor:
-    """Return equal weights [N] of the valid samples, float32, with sum 1; all 0 if none is valid."""
+    """Return weights [N], float32: 1 / number of valid samples for a valid sample, else 0."""
     return valid / valid.sum().clamp_min(1)
 
 
 def mean(x: Tensor, valid: Tensor) -> Tensor:
-    """Mean over the valid samples, 0-d."""
+    """Return the mean over the valid samples, 0-d."""
     return (masked(x, valid) * shares(valid)).sum()
 
 
 def clamp(x: Tensor, low: Scalar, high: Scalar) -> Tensor:
-    """Clamp x to [low, high]; both limits are floats or both are tensors."""
+    """Clamp x to [low, high]. The limits are two floats or two tensors."""
     return torch.clamp(x, low, high)  # type: ignore[arg-type]  # torch types the two cases apart
 
 
 def normalize_advantage(advantage: Tensor, valid: Tensor) -> Tensor:
-    """Normalise the valid samples of one policy to mean 0 and std 1; the others become 0."""
+    """Normalise the valid samples of one policy to mean 0 and std 1. Invalid samples become 0."""
     apart, variance = _moments(masked(advantage, valid), valid)
     return masked(apart, valid) / (variance.sqrt() + 1e-8)
 
 
 def explained_variance(value: Tensor, target: Tensor, valid: Tensor) -> Tensor:
-    """1 - Var[target - value] / Var[target] over valid samples, 0-d; 0 if the targets are constant."""
+    """Return 1 - Var[target - value] / Var[target] over valid samples, 0-d; 0 if the targets are constant."""
     _, (of_target, of_error) = _moments(masked(torch.stack((target, target - value)), valid), valid)
     return torch.where(of_target > VARIANCE_MIN, 1 - of_error / of_target.clamp_min(VARIANCE_MIN), 0.0)
 

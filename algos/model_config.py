@@ -1,4 +1,4 @@
-"""Options of the policy network. This module does not import torch, like all options."""
+"""Options of the policy network. Like all option modules, this module does not import torch."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ class ModelConfig:
     `module:factory`. The factory receives the observation spec and returns an nn.Module
     (docs/reference/network.md)."""
     hidden: tuple[int, ...] = option((512,), at_least=1, common=True)
-    """Width of the encoder's output, and of each layer of an MLP encoder. Several widths (`256 128`) are the layers of
-    an MLP encoder, from input to output."""
+    """Width of the encoder's output and of each layer of an MLP encoder. With an MLP encoder, several widths (`256
+    128`) define its layers, from input to output."""
     layers: int = option(2, at_least=1)
     """Layers of an MLP encoder, if --model.hidden is one width."""
     activation: Literal["tanh", "elu", "relu"] = "tanh"
     """Activation after each layer of an MLP encoder."""
     core: str = option("none", choices=lambda: CORES, custom="module:factory", common=True)
-    """Recurrent core after the encoder, or a custom `module:factory` (docs/reference/network.md)."""
+    """Recurrent core after the encoder: `none`, `gru`, `lstm`, or a custom `module:factory`
+    (docs/reference/network.md)."""
     core_size: int = option(256, at_least=1)
     """Width of the recurrent core."""
     last_action_reward: bool = False
@@ -37,10 +38,10 @@ class ModelConfig:
     core_layers: int = option(1, at_least=1)
     """Stacked layers of a gru or lstm core."""
     critic: Literal["shared", "separate"] = "shared"
-    """shared: policy and value read the same features. separate: the value has a separate encoder and core."""
+    """shared: policy and value use the same features. separate: the value has a separate encoder and core."""
     critic_only: str | None = None
-    """Comma-separated names of observations for the critic only, such as privileged,sim.friction, in addition to those
-    that the environment declares. They imply --model.critic separate."""
+    """Comma-separated names of observations for the critic only, such as privileged,sim.friction. The environment may
+    declare further ones. Any name implies --model.critic separate."""
     action_std: Literal["free", "state"] = "free"
     """Std of continuous actions. free: a parameter, independent of the state. state: an output of the network."""
     initial_std: tuple[float, ...] = option((1.0,), at_least=0.01, at_most=7)

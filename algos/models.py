@@ -5,10 +5,9 @@
 
 Axes: T time, B rows, N = T * B, C channels, F features, S recurrent state, D distribution parameters.
 
-The body computes in the dtype of its weights, so `net.body.to(torch.bfloat16)` enables bf16. The heads and the
-recurrent state stay float32. Parameters are the only state and nothing is modified in place, so networks work under
-torch.func.functional_call and under vmap over stacked parameters. Weights are initialised from torch's global
-generator.
+The body computes in the dtype of its weights: `net.body.to(torch.bfloat16)` enables bf16. The heads and the recurrent
+state stay float32. Networks work under torch.func.functional_call and under vmap over stacked parameters, because they
+have no state besides parameters and change nothing in place. Weights are initialised from torch's global generator.
 """
 
 from __future__ import annotations
@@ -28,20 +27,20 @@ from .own_parts import UserCore, UserEncoder, UserHead
 
 ActionStd = Literal["free", "state"]
 LOG_STD_RANGE = (-5.0, 2.0)
-"""Limits of log stds computed from the state, so that no observation makes them explode."""
+"""Limits of log stds that are network outputs."""
 FREE_LOG_STD_RANGE = (math.log(1e-4), math.log(1e4))
-"""Limits of log stds that are parameters, suitable for actions of any scale (Sample Factory's range). Without the upper
-limit an entropy bonus, whose gradient never vanishes, drives actions to infinity. Below the lower limit, samples are
-too close to the mean for float32."""
+"""Limits of log stds that are parameters, suitable for actions of any scale (Sample Factory's range). The upper limit
+is needed because the entropy bonus increases the std forever: its gradient never vanishes. Below the lower limit,
+float32 cannot separate samples from the mean."""
 
 
 class Heads(nn.Module):
     """Policy and value heads: linear, or custom modules.
 
     size, critic_size: feature sizes of the policy and of the critic.
-    continuous: the last `continuous` of the D parameters are log stds.
-    action_std: `free`: log stds are parameters independent of the features; `state`: functions of the features.
-    initial_std: initial std; it has no effect for `state` with a custom policy head.
+    continuous: number of continuous action components. Their log stds are the last of the D parameters.
+    action_std: `free`: log stds are parameters; `state`: log stds are functions of the features.
+    initial_std: initial std. It has no effect with `state` and a custom policy head.
     policy, value: `linear`, or `module:factory` (see own_parts.py).
     """
 
@@ -69,15 +68,18 @@ class Heads(nn.Module):
         if self._limited and isinstance(self.policy, nn.Linear):
             nn.init.constant_(self.policy.bias[-self._limited :], start)
         self.auxiliary: nn.Module | None = None
-        """Additional heads of an algorithm, for auxiliary losses; acting does not use them."""
+        """Heads of an algorithm's auxiliary losses. Acting does not use them."""
 
     def forward(self, features: Tensor, of_critic: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Map [..., F] float32 to params [..., D], value [...]. of_critic: the critic's separate features, if any."""
+        """Map features [..., F] float32 to params [..., D] and value [...].
+
+        of_critic: separate features of the critic, if any.
+        """
         params = self.params(features)
         return params, self.value(features if of_critic is None else of_critic).squeeze(-1)
 
     def params(self, features: Tensor) -> Tensor:
-        """Map [..., F] float32 to params [..., D]."""
+        """Map features [..., F] float32 to params [..., D]."""
         params: Tensor = self.policy(features)
         if self.log_std is not None:
             log_std = self.log_std.clamp(*FREE_LOG_STD_RANGE)
@@ -95,7 +97,7 @@ def _head(part: str, kind: str, size: int, outputs: int, gain: float) -> nn.Modu
 
 
 def make_core(kind: str, size: int, core_size: int, layers: int) -> Core | None:
-    """Build a core of this kind for features of this size; None for "none"."""
+    """Build a recurrent core for features of width `size`; None for the kind "none"."""
     if ":" in kind:
         return UserCore(kind, size)
     if kind == "none":
@@ -114,7 +116,7 @@ class NetInputs(NamedTuple):
     nvec: tuple[int, ...]
     """Sizes of the discrete components of an action."""
     continuous: int = 0
-    """Number of its continuous components."""
+    """Number of continuous components of an action."""
     core_size: int = 256
     """Width of a recurrent core, from the options."""
 
@@ -128,14 +130,21 @@ def make_model(
     critic_only: tuple[str, ...] = (),
     nvec: tuple[int, ...] = (),
 ) -> PolicyNet:
-    """Build a policy with initialised weights, float32, convolutions channels-last.
+    """Build a policy network with initialised weights, float32, convolutions channels-last.
 
-    param_size: D, the logits, then the means and the log stds of `continuous` components. An image is uint8 of shape
-    (C, H, W). A text is int32 of shape (L,), see `WordEncoder`. Other observations are flattened. The encoder reads
-    images, an MLP the others. An observation named LAST is appended to the features (Espeholt et al. 2018, Figure 3).
-    Only the first initial std is used. critic_only: names of observations hidden from the policy; the critic then has a
-    separate body. nvec: sizes of the discrete action components, required if an observation is named ACTION_MASK. The
-    encoder does not receive that observation; it masks the logits (see `mask_logits`).
+    Encoding depends on the kind of an observation:
+
+        image        uint8 (C, H, W)    the CNN of `model.encoder`
+        text         int32 (L,)         `WordEncoder`
+        LAST         name               appended to the features (Espeholt et al. 2018, Figure 3)
+        ACTION_MASK  name               not encoded; masks the logits (`mask_logits`)
+        other        flattened          MLP
+
+    param_size: D, the number of logits, means and log stds, in this order.
+    model: only the first value of `initial_std` is used.
+    critic_only: names of observations hidden from the policy. The critic then has a separate body.
+    nvec: sizes of the discrete action components, required with an ACTION_MASK.
+
     Raises ValueError if the encoder does not support these observations, or if a custom module is unusable.
     """
     masked = ACTION_MASK in obs_shapes
@@ -176,9 +185,10 @@ def make_model(
 
 
 class PolicyNet(nn.Module):
-    """Body in a configurable dtype, heads in float32. `state_size` is S, 0 without a recurrent core.
+    """Policy network: body in a configurable dtype, heads in float32.
 
     masked: sizes of the discrete action components if the observations include an action mask, else ().
+    state_size: S, 0 without a recurrent core.
     """
 
     def __init__(self, body: Body | TwinBody, heads: Heads, masked: tuple[int, ...] = ()) -> None:
@@ -194,9 +204,10 @@ class PolicyNet(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return (params [T, B, D], value [T, B], state after the last step [B, S]), all float32.
 
-        obs: name -> [T, B, ...] as the environment returns it. state: [B, S] float32 before the first step.
-        first: [T, B] bool, the step starts an episode, so the state is zeroed before it. cut: [T, B] bool, see
-        cores.py.
+        obs: name -> [T, B, ...] as the environment returns it.
+        state: [B, S] float32 before the first step.
+        first: [T, B] bool, the step starts an episode. The state is zeroed before this step.
+        cut: [T, B] bool, gradients stop before the step (see cores.py).
         """
         seen = {name: x for name, x in obs.items() if name != ACTION_MASK}
         features, state = self.body(seen, state, first, cut)
@@ -205,24 +216,18 @@ class PolicyNet(nn.Module):
         return self.mask(params_TBD, obs), value_TB, state
 
     def act(self, obs: Mapping[str, Tensor], state: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
-        """Return params and state [B, S'] of the policy, without the critic.
-
-        Arguments: see `forward`.
-        """
+        """Compute params and state [B, S'] of the policy without the critic. Arguments: see `forward`."""
         seen = {name: x for name, x in obs.items() if name != ACTION_MASK}
         features_TBF, state = self.acting_body(seen, state, first)
         return self.mask(self.heads.params(features_TBF.float()), obs), state
 
     @property
     def acting_body(self) -> Body:
-        """Body on which actions depend."""
+        """Body that the actions depend on."""
         return self.body.policy if isinstance(self.body, TwinBody) else self.body
 
     def mask(self, params: Tensor, obs: Mapping[str, Tensor]) -> Tensor:
-        """Mask the logits of forbidden actions in params [..., D].
-
-        Does nothing if the observations include no mask.
-        """
+        """Mask the logits of forbidden actions in params [..., D], if the observations include a mask."""
         if not self.masked:
             return params
         logits = sum(self.masked)
@@ -231,7 +236,7 @@ class PolicyNet(nn.Module):
 
 
 class Body(nn.Module):
-    """Encoder and optional recurrent core: the part that may be cast to bf16."""
+    """Encoder and optional recurrent core. Only this part of a network may be cast to bf16."""
 
     def __init__(self, encoder: Encoder, core: Core | None) -> None:
         super().__init__()
@@ -243,7 +248,7 @@ class Body(nn.Module):
     def forward(
         self, obs: Mapping[str, Tensor], state: Tensor, first: Tensor, cut: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return (features [T, B, F] in the weights' dtype, state [B, S]); arguments: see `PolicyNet.forward`."""
+        """Return (features [T, B, F] in the weights' dtype, state [B, S]). Arguments: see `PolicyNet.forward`."""
         features_NF = self.encoder({name: x.flatten(0, 1) for name, x in obs.items()})
         features_TBF = features_NF.unflatten(0, first.shape)
         if self.core is None:
@@ -255,7 +260,7 @@ class Body(nn.Module):
 class TwinBody(nn.Module):
     """Separate bodies of policy and critic, without shared weights.
 
-    The state is the policy's, then the critic's.
+    The state is the concatenation of the policy's state and the critic's state.
     """
 
     def __init__(self, policy: Body, critic: Body) -> None:
@@ -268,7 +273,7 @@ class TwinBody(nn.Module):
     def forward(
         self, obs: Mapping[str, Tensor], state: Tensor, first: Tensor, cut: Tensor | None = None
     ) -> tuple[tuple[Tensor, Tensor], Tensor]:
-        """Return the features of both and the state; see `Body.forward`."""
+        """Return ((policy features, critic features), state); see `Body.forward`."""
         states = state.split(self._sizes, -1) if self.state_size else (state, state)
         (of_policy, one), (of_critic, other) = (
             body(obs, before, first, cut)

@@ -1,7 +1,8 @@
 """Running statistics of observations and returns, one set per policy.
 
-The statistics are a mapping name -> [P, ...] owned by the caller: a pack's state, or its copy for acting. Therefore
-they are copied with the policy. Axes: P policies, G policies of a group, T time, B rows.
+The statistics are a mapping name -> [P, ...]. They are part of a policy's state in the pack. Acting has a copy of them.
+
+Axes: P policies, G policies of a group, T time, B rows.
 """
 
 from __future__ import annotations
@@ -15,16 +16,15 @@ from torch import Tensor
 
 OBS_CLIP = 5.0
 SMALLEST_PICTURE = 36
-"""Images with a shorter side below this are normalised as numbers, because most are grids with a few distinct codes."""
+"""Images with a shorter side below this are normalised like vectors, because most are grids of a few distinct codes."""
 PIXEL_VARIANCE_MIN = 1e-3
-"""Added to the variance of a pixel in [0, 1], because dividing by the variance of a constant pixel would amplify
-noise."""
+"""Added to the variance of a pixel in [0, 1]. Otherwise the noise of nearly constant pixels would be amplified."""
 PIXEL_SHARE = 61
-"""Use every 61st image of a batch, starting with the first, because exact statistics of 28,000 pixels are too slow. A
-prime number: the images come from different rows unless the number of rows is a multiple of it."""
+"""Use every 61st image of a batch, because statistics of all images are too slow. The number is prime: the images come
+from different rows unless the number of rows is a multiple of 61."""
 PIECE = {"cpu": 2**18}
-"""Numbers processed at once; on a CPU, as many as fit its cache. All at once in float64 takes several times the memory
-and 25 times as long (65,536 rows of 48 numbers: 72 ms per rollout step instead of 2.8)."""
+"""Device type -> maximum numbers per piece of a batch. The limit for a CPU fits its cache. A whole batch of 65,536 rows
+of 48 numbers would take 72 ms per rollout step instead of 2.8, and several times the memory."""
 DEVICE_PIECE = 2**24
 RETURN_STATS_RATE = 0.01
 RETURN_SCALE_MIN = 0.01
@@ -32,9 +32,10 @@ RETURN_SCALE_MIN = 0.01
 
 @dataclass(frozen=True)
 class Normalizers:
-    """Selection of the statistics that a run keeps.
+    """Normalisation options of a run, and the updates of the statistics.
 
-    obs_sizes: name of a normalised observation -> numbers per row (float or grid) or pixels of an image (uint8).
+    obs_sizes: name of a normalised observation -> elements per row.
+    returns: normalise returns.
     pixels: dtype of normalised images.
     """
 
@@ -43,7 +44,10 @@ class Normalizers:
     pixels: torch.dtype = torch.float32
 
     def empty(self, zeros: Callable[..., Tensor]) -> dict[str, Tensor]:
-        """Return initial statistics. `zeros` makes [policies, ...] tensors."""
+        """Return initial statistics.
+
+        zeros: function from a row shape to a tensor of zeros [policies, *shape].
+        """
         stats = {"return_square": zeros() + 1}
         for name, size in self.obs_sizes.items():
             stats[f"obs_mean.{name}"] = zeros(size)
@@ -55,11 +59,10 @@ class Normalizers:
     def observe_returns(
         self, stats: Mapping[str, Tensor], span: slice, target_GTB: Tensor, valid_GTB: Tensor
     ) -> None:
-        """Update the exponential running mean square of returns over valid steps.
+        """Update the exponential moving average of squared returns over valid steps.
 
-        It starts at 1, so it adapts fast to larger returns and slowly to smaller ones. Estimating it from the first
-        batches can divide by a scale near zero. The huge targets that follow kill the network's units permanently (seen
-        on Pong).
+        The average starts at 1. It is not initialised from the first batches, because their scale may be near zero.
+        Targets divided by that scale are huge and kill the network's units permanently (seen on Pong).
         """
         if not self.returns:
             return
@@ -74,8 +77,8 @@ class Normalizers:
     ) -> None:
         """Update the running mean and variance of observations, piece by piece.
 
-        Parallel form of Chan et al. (1979). Pixels of images are scaled to [0, 1] and subsampled (PIXEL_SHARE). Grids
-        count as plain numbers.
+        Parallel form of Chan et al. (1979). Images are scaled to [0, 1] and subsampled (PIXEL_SHARE). Grids are treated
+        like vectors.
         """
         for name in self.obs_sizes:
             mean, var, count = (stats[f"obs_{part}.{name}"][span] for part in ("mean", "var", "count"))
@@ -100,7 +103,7 @@ class Normalizers:
     def normalize_obs(
         self, stats: Mapping[str, Tensor], span: slice, obs_GTB: Mapping[str, Tensor]
     ) -> dict[str, Tensor]:
-        """Shift, scale and clip the normalised observations; images become `pixels`."""
+        """Shift, scale and clip the observations in `obs_sizes`. Images get the dtype `pixels`."""
         out = dict(obs_GTB)
         for name in self.obs_sizes:
             mean, var = stats[f"obs_mean.{name}"][span], stats[f"obs_var.{name}"][span]
@@ -114,9 +117,9 @@ class Normalizers:
         return out
 
     def _normalize_images(self, image_GTBCHW: Tensor, mean_GN: Tensor, var_GN: Tensor) -> Tensor:
-        """Normalise images, with C innermost as convolutions expect.
+        """Normalise images, with C innermost in memory as convolutions expect.
 
-        All arrays get this layout, because mixed memory layouts make the pass slow.
+        Mean and variance get the same memory layout, because mixed layouts are slow.
         """
 
         def laid_out(x: Tensor) -> Tensor:
@@ -131,9 +134,9 @@ class Normalizers:
 
 
 def _pieces(x_GTBN: Tensor, valid_GTB: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield pieces [G, M, N] and [G, M] as views.
+    """Split a batch into views: pieces [G, M, N] and their masks [G, M].
 
-    A piece covers part of one time step, or everything if that is small enough.
+    A piece covers part of one time step, or the whole batch if the batch is small enough.
     """
     policies, steps, rows, size = x_GTBN.shape
     most = max(1, PIECE.get(x_GTBN.device.type, DEVICE_PIECE) // (policies * size))
@@ -145,9 +148,9 @@ def _pieces(x_GTBN: Tensor, valid_GTB: Tensor) -> Iterator[tuple[Tensor, Tensor]
 
 
 def _moments(x_GMN: Tensor, valid_GM: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return count [G, 1], mean and sum of squared deviations of the valid rows, float64."""
+    """Return count [G, 1], mean [G, N] and sum of squared deviations [G, N] of the valid rows, float64."""
     counts = valid_GM.unsqueeze(-1)
-    whole = x_GMN.device.type == "cpu" and bool(valid_GM.all())  # a GPU must not be synchronised
+    whole = x_GMN.device.type == "cpu" and bool(valid_GM.all())  # would synchronise a GPU
     n = counts.sum(1).double()
     at_least_1 = n.clamp(min=1).float()
     x_GMN = x_GMN.float() if whole else torch.where(counts, x_GMN.float(), 0.0)
@@ -165,10 +168,10 @@ def _is_picture(x: Tensor) -> bool:
 
 
 def of_normalizers(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Select the statistics in the state of a policy or a pack."""
+    """Select the normaliser statistics in the state of a policy or a pack."""
     return {name: value for name, value in state.items() if name.startswith(("return", "obs"))}
 
 
 def return_scale(stats: Mapping[str, Tensor], span: slice) -> Tensor:
-    """Running root mean square of returns, [G]; 1 if returns are not normalised."""
+    """Return the running root mean square of returns, [G]; 1 if returns are not normalised."""
     return stats["return_square"][span].clamp(min=RETURN_SCALE_MIN**2).sqrt()

@@ -1,13 +1,14 @@
 """Storage of observations on a pack's device, and frame stacking there.
 
-An observation is copied from host to device once, when it arrives. With frame stacking a rollout stores single frames,
-which takes a quarter of the memory, usually most of what a learner of many policies needs. A stack is one int32 per
-pixel, with the newest frame in the highest byte. Acting pushes each frame onto the stacks of its vector env. Learning
-builds a batch's stacks from the frames (`restack`). Viewed as bytes, a stack is a channels-last image of 4 channels
-without a copy.
+An observation is copied from host to device once, when it arrives. With frame stacking, a rollout stores single frames,
+which takes a quarter of the memory. Observations usually take most of a learner's memory.
 
-The first stack of an episode repeats its first frame. Black padding frames would be far from all other inputs once
-images are normalised, and the gradient of such a step would be ten times larger.
+A stack has one int32 per pixel, with the newest frame in the highest byte. Viewed as bytes, a stack is a channels-last
+image of 4 channels, without a copy. Acting pushes each new frame onto the stacks of its vector env. Learning builds the
+stacks of a batch from the frames (`restack`).
+
+The first stack of an episode repeats the first frame. Black frames are not used as padding: after normalisation they
+are far from all other inputs, and the gradients at these steps are ten times larger.
 
 Axes: T steps, R rows of a vector env, G policies, b rows per policy in it, B rows of a policy in a batch, N pixels.
 """
@@ -28,7 +29,7 @@ MAX_STACK = 4
 
 @dataclass(frozen=True)
 class ObsLayout:
-    """Storage of one observation array: numpy dtype name, shape of a row, number of stacked frames."""
+    """Storage of one observation: numpy dtype name, shape of a row, number of stacked frames."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -36,22 +37,22 @@ class ObsLayout:
 
     @property
     def stored(self) -> tuple[torch.dtype, tuple[int, ...]]:
-        """Dtype and row shape of an observation (stacked) in batches."""
+        """Dtype and row shape in a batch, with stacked frames."""
         return (torch.int32 if self.stack > 1 else getattr(torch, self.dtype)), self.shape
 
     @property
     def kept(self) -> tuple[torch.dtype, tuple[int, ...]]:
-        """Dtype and row shape in a rollout, which stores only newest frames."""
+        """Dtype and row shape in a rollout, which stores single frames."""
         return getattr(torch, self.dtype), self.shape
 
     @property
     def history(self) -> int:
-        """Number of frames that a rollout stores from before its first step."""
+        """Number of frames before its first step that a rollout stores."""
         return MAX_STACK - 1 if self.stack > 1 else 0
 
     @property
     def seen(self) -> tuple[tuple[int, ...], str]:
-        """Shape and dtype name of the network's input; (stacked) frames are leading channels."""
+        """Shape and dtype name of the network's input, with stacked frames as leading channels."""
         return ((self.stack, *self.shape) if self._grey else self.shape), self.dtype
 
     @property
@@ -73,7 +74,7 @@ class ObsLayout:
 def _push(stack_N: NDArray[np.uint32], frame_N: NDArray[np.uint8]) -> None:
     """Push a frame onto a stack in place.
 
-    Separate from `_pushed`, because numba does not vectorise a function whose two array arguments alias.
+    `_pushed` is a separate function, because numba does not vectorise calls whose output and input are one array.
     """
     for i in range(stack_N.shape[0]):
         stack_N[i] = (stack_N[i] >> np.uint32(8)) | (np.uint32(frame_N[i]) << np.uint32(24))
@@ -81,14 +82,14 @@ def _push(stack_N: NDArray[np.uint32], frame_N: NDArray[np.uint8]) -> None:
 
 @kernel
 def _pushed(out_N: NDArray[np.uint32], before_N: NDArray[np.uint32], frame_N: NDArray[np.uint8]) -> None:
-    """Write the stack that follows `before_N` to another array."""
+    """Push a frame onto the stack `before_N`; write the result to `out_N`."""
     for i in range(out_N.shape[0]):
         out_N[i] = (before_N[i] >> np.uint32(8)) | (np.uint32(frame_N[i]) << np.uint32(24))
 
 
 @kernel
 def _fill_stack(out_N: NDArray[np.uint32], frame_N: NDArray[np.uint8]) -> None:
-    """Start a stack with copies of the newest frame."""
+    """Fill a stack with copies of one frame."""
     for i in range(out_N.shape[0]):
         out_N[i] = np.uint32(frame_N[i]) * np.uint32(0x01010101)
 
@@ -113,7 +114,7 @@ def _restack(
     column: int,
     envs: int,
 ) -> None:
-    for t in range(out_TGBN.shape[0]):  # outermost, so that the stacks are written in memory order
+    for t in range(out_TGBN.shape[0]):  # outermost, to write the stacks in memory order
         for g in range(out_TGBN.shape[1]):
             for b in range(envs):
                 r, out_N = row + g * envs + b, out_TGBN[t, g, column + b]
@@ -131,11 +132,11 @@ def restack(
 ) -> None:
     """Build the stacks of a rollout's steps on the CPU.
 
-    policy: index of the first policy.
-    out_TGB: contiguous int32 [T, G, B, H, W]; only the `envs` columns from `column` on are written.
-    frame_SR: uint8 [T + 3 or more, R, H, W]; frame t + 3 belongs to step t. Frames before step 0 that would belong to
-    an earlier episode are copies of this episode's first frame.
+    out_TGB: contiguous int32 [T, G, B, H, W]. Only the `envs` columns from `column` on are written.
+    frame_SR: uint8 [T + 3 or more, R, H, W]. Frame t + 3 belongs to step t. If step 0 is in the first 3 steps of an
+    episode, copies of the first frame replace the frames before the episode.
     first_TR: [T or more, R].
+    policy: index of the first policy.
     """
     steps, policies, rows = out_TGB.shape[:3]
     _restack(
@@ -149,13 +150,14 @@ def restack(
 
 
 def restack_torch(out_TGb: Tensor, frame_SGb: Tensor, first_TGb: Tensor) -> None:
-    """Compute the same on any device, from these policies' frames alone."""
+    """Compute `restack` on any device. Frames and `first` contain only the policies of `out_TGb`."""
     steps, newest = out_TGb.shape[0], MAX_STACK - 1
     frame = frame_SGb[newest : newest + steps].to(torch.int32)
     stacks = frame << (8 * newest)
     within_TGb = torch.ones_like(first_TGb)
     for age in range(1, MAX_STACK):
-        # A frame is in the same episode unless the episode started after it. Before step 0 it always is.
+        # A frame belongs to the episode of its step unless the episode started after the frame. Frames before
+        # step 0 always belong to it.
         began = first_TGb.roll(age - 1, 0)
         began[: age - 1] = False
         within_TGb = within_TGb & ~began
@@ -166,9 +168,10 @@ def restack_torch(out_TGb: Tensor, frame_SGb: Tensor, first_TGb: Tensor) -> None
 
 
 def last_stack(frame_SGb: Tensor, first_TGb: Tensor) -> Tensor:
-    """Return the stacks [G, b, H, W] after the last step of one rollout.
+    """Return the stacks [G, b, H, W] of the observation after the last step of a rollout.
 
-    frame_SGb: [T + 4, G, b, H, W]. first_TGb: [T + 1, G, b].
+    frame_SGb: [T + 4, G, b, H, W].
+    first_TGb: [T + 1, G, b].
     """
     newest = min(first_TGb.shape[0], MAX_STACK)  # earlier steps do not affect the stack
     frames = frame_SGb[-(newest + MAX_STACK - 1) :]
@@ -183,9 +186,11 @@ def bytes_of(stack: Tensor) -> Tensor:
 
 
 def push_frames(stack: Tensor, frame: Tensor, first: NDArray[np.bool_]) -> None:
-    """Push `frame` onto `stack`; rows that are `first` start a stack of copies.
+    """Push frames onto stacks. Rows that are `first` get a stack of copies.
 
-    stack: int32 [R, H, W]; frame: uint8 [R, H, W]; both on one device. first: [R], on the host.
+    stack: int32 [R, H, W].
+    frame: uint8 [R, H, W], on the device of `stack`.
+    first: [R], on the host.
     """
     rows = stack.shape[0]
     if stack.device.type == "cpu":
@@ -195,7 +200,7 @@ def push_frames(stack: Tensor, frame: Tensor, first: NDArray[np.bool_]) -> None:
 
 
 def push_frames_torch(stack: Tensor, frame: Tensor, first: Tensor) -> None:
-    """Compute the same as the kernel for all rows at once."""
+    """Compute `push_frames` on any device."""
     newest = frame.to(torch.int32)
     older = torch.where(first[:, None, None], newest * 0x00010101, (stack >> 8) & 0x00FFFFFF)
     torch.bitwise_or(older, newest << 24, out=stack)

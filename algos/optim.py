@@ -1,7 +1,9 @@
-"""Adam and RMSProp on stacked state: one parameter vector and one value of each hyperparameter per policy.
+"""Adam and RMSProp for stacked policies, with one value of each hyperparameter per policy.
 
-On a CPU one numba kernel per policy makes a single pass over memory without the GIL. On other devices torch operations
-step all policies at once. Axes: G policies to update, N parameters of a policy.
+On a CPU a numba kernel updates one policy after another, without the GIL. On other devices torch operations update all
+policies together.
+
+Axes: G policies to update, N parameters of a policy.
 """
 
 from __future__ import annotations
@@ -20,10 +22,10 @@ from .device import finite_kernel
 from .fused import adam_kernel
 
 ADAM_EPS = 1e-5
-"""As in PPO's reference implementations. With 1e-6 Breakout is learned later (docs/lab/games.md)."""
+"""As in PPO's reference implementations. With 1e-6 Breakout is learned more slowly (docs/lab/games.md)."""
 RMSPROP_EPS = 1e-5
-"""Added inside the square root, as in A3C and GA3C. They use 0.1 for losses summed over steps. Gradients of a mean loss
-are so small that even 0.01 makes steps tiny (toy/identity then stays at chance)."""
+"""Added inside the square root, as in A3C and GA3C. These use 0.1, because their losses are sums over steps. The
+gradients of our mean losses are smaller: even with 0.01, toy/identity is not learned."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Gradients:
     """Changed in place."""
     grad_GN: Tensor
     scale_G: Tensor
-    """Factor of the gradient. A policy with factor 0 is left unchanged, moments included."""
+    """Factor of the gradient. Parameters and moments of a policy with factor 0 stay unchanged."""
     learning_rate_G: Tensor
     steps_G: Tensor
     """float64, number of updates including this one, at least 1."""
@@ -49,9 +51,9 @@ class Optimizer:
     """Update rule from gradients to parameter steps."""
 
     moments: tuple[str, ...]
-    """Names of its state: per name one number per parameter, initially 0."""
+    """Names of the optimiser's state tensors: one number per parameter, initially 0."""
     hypers: tuple[str, ...]
-    """Hyperparameters that it reads in addition to OF_ALL_OPTIMIZERS."""
+    """Hyperparameters that this optimiser reads in addition to OF_ALL_OPTIMIZERS."""
     step: Callable[[Gradients, list[Tensor], Mapping[str, Tensor]], None]
     """Change parameters and moments ([G, N], in the order of `moments`) in place."""
 
@@ -100,7 +102,7 @@ def _rmsprop_policy(
 def grad_scale(grad_GN: Tensor, max_norm_G: Tensor) -> tuple[Tensor, Tensor]:
     """Return each policy's gradient norm and clipping factor: (norm_G, scale_G), float32.
 
-    The factor is 0 if the norm is not finite: the caller must skip that policy.
+    The factor is 0 if the norm is not finite. The caller must skip this policy.
     """
     norm_G = torch.linalg.vector_norm(grad_GN, dim=1)
     scale_G = torch.clamp(max_norm_G / (norm_G + 1e-6), max=1.0)
@@ -111,7 +113,7 @@ def _adam(g: Gradients, moments: list[Tensor], hypers: Mapping[str, Tensor]) -> 
     """Step every policy by Adam, in place (Kingma & Ba 2015, Algorithm 1, with bias correction)."""
     mean_GN, square_GN = moments
     beta1_G, beta2_G = hypers["adam_beta1"], hypers["adam_beta2"]
-    # The correction 1 - beta^t uses the present beta, which is exact only if beta was never mutated.
+    # The bias correction 1 - beta^t is exact only if PBT has never changed beta.
     correction1_G, correction2_G = 1 - torch.stack((beta1_G, beta2_G)).double() ** g.steps_G
     step_G = (g.learning_rate_G.double() / correction1_G).float()
     root_G = correction2_G.rsqrt().float()
@@ -122,7 +124,7 @@ def _adam(g: Gradients, moments: list[Tensor], hypers: Mapping[str, Tensor]) -> 
 
 @cache
 def adam_on(device: torch.device) -> tuple[Callable[..., None], str]:
-    """Return the Adam step for a device and a log line. On a GPU: one fused kernel, if available."""
+    """Return the Adam step for a device and a log line. A GPU uses one fused kernel, if available."""
     if device.type == "cpu":
         return _adam_by_kernel, ""
     made = adam_kernel(device, adam_torch, ADAM_EPS)
@@ -151,7 +153,7 @@ def adam_torch(
     beta2_G: Tensor,
     root_G: Tensor,
 ) -> None:
-    """Compute the same as the kernel for all policies; `step_G` and `root_G` contain the bias corrections."""
+    """Step all policies by Adam, on any device. `step_G` and `root_G` contain the bias corrections."""
     active_G1 = (scale_G > 0).unsqueeze(1)
     g_GN = torch.where(active_G1, grad_GN, torch.zeros_like(grad_GN)) * scale_G.unsqueeze(1)
     b1_G1, b2_G1 = beta1_G.unsqueeze(1), beta2_G.unsqueeze(1)
@@ -182,7 +184,7 @@ def rmsprop_torch(
     learning_rate_G: Tensor,
     alpha_G: Tensor,
 ) -> None:
-    """Compute the same as the kernel for all policies at once."""
+    """Step all policies by RMSProp, on any device."""
     active_G1 = (scale_G > 0).unsqueeze(1)
     g_GN = torch.where(active_G1, grad_GN, torch.zeros_like(grad_GN)) * scale_G.unsqueeze(1)
     a_G1 = alpha_G.unsqueeze(1)

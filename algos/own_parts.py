@@ -1,4 +1,4 @@
-"""Custom network modules: construction, calls, and error messages that name them.
+"""Custom network modules: construction, calls, and error messages.
 
 Axes: T time, B rows, N samples, F features, S recurrent state.
 """
@@ -27,7 +27,10 @@ _TORCH = Path(torch.__file__).parent
 
 
 def make_own(part: str, path: str, *arguments: object) -> nn.Module:
-    """Build a module by a user's factory. part: such as "encoder". Raises ValueError."""
+    """Build a module by a user's factory. Raises ValueError if this fails.
+
+    part: name of the part in messages, such as "encoder".
+    """
     name = f"{part} {path!r}"
     try:
         factory = load_object(path, "factory")
@@ -46,7 +49,7 @@ def make_own(part: str, path: str, *arguments: object) -> nn.Module:
 def constant_buffers(name: str, module: nn.Module) -> Iterator[None]:
     """Raise ValueError if code in this context changes a module's buffer.
 
-    Policies share buffers, so a forward must not change them.
+    Policies share buffers, so a forward pass must not change them.
     """
     before = {key: buffer.clone() for key, buffer in module.named_buffers()}
     yield
@@ -59,10 +62,7 @@ def constant_buffers(name: str, module: nn.Module) -> Iterator[None]:
 
 
 class _MixedNorms(TorchFunctionMode):
-    """Run norms with bfloat16 weights on float32 inputs in float32.
-
-    autocast does this only on a GPU.
-    """
+    """Mode that computes norms in float32, as autocast does on a GPU."""
 
     NORMS = frozenset({functional.layer_norm, functional.group_norm, torch.layer_norm, torch.group_norm})
 
@@ -83,10 +83,11 @@ def weights_dtype(module: nn.Module) -> torch.dtype:
 
 
 def call_own(name: str, module: nn.Module, *inputs: Any) -> Any:
-    """Call a custom module. name: such as "encoder 'my_net:small'".
+    """Call a custom module. Raises NetworkError for any exception of the module except OutOfMemoryError.
 
-    If its weights are bfloat16, torch.autocast lets matrix products, convolutions and normalisations accept any float
-    dtype, because some inputs are float32. Raises NetworkError for any exception of the module except OutOfMemoryError.
+    bfloat16 modules are called under torch.autocast, because some inputs are float32.
+
+    name: name of the module in messages, such as "encoder 'my_net:small'".
     """
     dtype = weights_dtype(module)
     try:
@@ -97,17 +98,17 @@ def call_own(name: str, module: nn.Module, *inputs: Any) -> Any:
             return module(*inputs)
     except torch.OutOfMemoryError:
         raise
-    except Exception as error:  # a custom module may raise anything
+    except Exception as error:  # custom modules may raise any exception
         text = str(error).splitlines()
         half = "" if dtype == torch.float32 else "; for float32 weights use --learner.precision float32"
         raise NetworkError(
             f"{name} raised {type(error).__name__}{place_of(error)}: {text[0] if text else 'no message'}. "
-            f"It got {described(inputs)}{half}"
+            f"Inputs: {described(inputs)}{half}"
         ) from error
 
 
 def described(value: Any) -> str:
-    """Describe shapes and dtypes of arbitrarily nested tensors."""
+    """Describe shapes and dtypes of nested tensors."""
     if isinstance(value, Tensor):
         return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
     if isinstance(value, dict):
@@ -123,7 +124,7 @@ def refuse(name: str, returned: Any, given: Any, wanted: str) -> NoReturn:
 
 
 def place_of(error: Exception) -> str:
-    """Return the file and line of the user's code that raised, in parentheses; "" if unknown."""
+    """Return file and line of the user's code in a traceback, in parentheses; "" if unknown."""
     frames = traceback.extract_tb(error.__traceback__)[1:]
     files = [(Path(frame.filename), frame.lineno) for frame in frames]
     own = [(file, line) for file, line in files if _TORCH not in file.parents and file != Path(__file__)]
@@ -133,10 +134,14 @@ def place_of(error: Exception) -> str:
 class UserEncoder(Encoder):
     """Custom encoder, named by `module:factory` (docs/reference/network.md).
 
-    factory(obs_shapes) returns an nn.Module that maps name -> [N, ...] to [N, F]. Images arrive scaled to [0, 1] in the
-    dtype of its weights, or as uint8 if the module has a true attribute `raw_pixels`. Texts arrive as int32, everything
-    else as float32. The module may have constant buffers. A forward must not change them, as batch normalisation does,
-    because all policies share them. F is found by a dry run.
+    factory(obs_shapes) returns an nn.Module that maps name -> [N, ...] to [N, F]. A dry run determines F.
+
+        images          scaled to [0, 1], in the dtype of the weights; uint8 if the module's `raw_pixels` is true
+        texts           int32
+        other inputs    float32
+
+    The module may have constant buffers. A forward pass must not change them (as batch normalisation does), because all
+    policies share them.
     """
 
     def __init__(self, path: str, obs_shapes: ObsShapes) -> None:
@@ -152,7 +157,7 @@ class UserEncoder(Encoder):
 
     @torch.no_grad()
     def _try(self, obs_shapes: ObsShapes) -> int:
-        """Return F, found by a dry run on two observations. Raises NetworkError."""
+        """Determine F by a dry run on two observations. Raises NetworkError."""
         obs = {n: torch.zeros((2, *shape), dtype=getattr(torch, d)) for n, (shape, d) in obs_shapes.items()}
         out = self._features(obs)
         if not (isinstance(out, Tensor) and out.ndim == 2 and len(out) == 2 and out.is_floating_point()):
@@ -180,12 +185,12 @@ class UserCore(Core):
     """Custom recurrent core, named by `module:factory` (docs/reference/network.md).
 
     factory(features) returns an nn.Module with the attribute `state_size`, the size S of its state (0: none). Its
-    forward(x [T, B, F], state [B, S] float32, first [T, B] bool) returns (features [T, B, G], state [B, S]). It must
-    zero the state where a step is `first`. If forward has a fourth parameter `cut`, it receives `cut_TB` and must
+    forward(x [T, B, F], state [B, S] float32, first [T, B] bool) returns (features [T, B, G], state [B, S]). forward
+    must zero the state where a step is `first`. If forward has a fourth parameter `cut`, it receives `cut_TB` and must
     truncate gradients there. Otherwise gradients flow back to the first step.
 
-    A dry run finds G. It also checks that the state is reset at `first`, and that several steps at once give the same
-    results as one by one.
+    A dry run determines G. It also checks the reset of the state at `first`, and compares one call with several steps
+    to several calls with one step.
     """
 
     def __init__(self, path: str, size: int) -> None:
@@ -220,13 +225,13 @@ class UserCore(Core):
 
     @torch.no_grad()
     def _try(self, size: int) -> int:
-        """Return G after checking the core by a dry run. Raises ValueError."""
+        """Check the core by a dry run and return G. Raises ValueError."""
         random = torch.Generator().manual_seed(0)
         x = torch.randn(4, 2, size, generator=random)
         state, other = torch.randn(2, 2, self.state_size, generator=random)
         first = torch.zeros(4, 2, dtype=torch.bool)
         first[2] = True
-        self(x, state, first)  # in training mode, in which buffers may change
+        self(x, state, first)  # in training mode, because buffers may change only there
         tried = copy.deepcopy(self).eval()
         out, last = tried(x, state, first)
         steps = []
@@ -235,13 +240,13 @@ class UserCore(Core):
             steps.append(one)
         if not _close((out, last), (torch.cat(steps), state)):
             raise ValueError(
-                f"{self._name} computes different features for 4 steps at once than one by one: a step may depend "
+                f"{self._name} computes different features for 4 steps in one call and in 4 calls: a step may depend "
                 "only on the state and on earlier steps"
             )
         again, last_again = tried(x, other, first)
         if not _close((out[2:], last), (again[2:], last_again)):
             raise ValueError(
-                f"{self._name} keeps its state at a step that is `first`: zero the state there, with "
+                f"{self._name} does not reset its state at a `first` step: zero the state there, with "
                 "torch.where(first[t].unsqueeze(-1), 0.0, state)"
             )
         return int(out.shape[-1])

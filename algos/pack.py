@@ -1,8 +1,8 @@
-"""Pack: the policies of one device, with parameters and all other state stacked as `[P, ...]`.
+"""Pack: the policies of one device, with all their state stacked as `[P, ...]`.
 
-A policy's parameters are one flat float32 vector, and every weight tensor is a view of it. Therefore copying, moving,
-optimising and measuring a policy takes a few operations for any network, and replacing a member is a vector copy. A
-user's `nn.Module` works unchanged, because its parameters are pointed at these views (see weights.py).
+The parameters of a policy are one flat float32 vector, and every weight tensor is a view of this vector. Therefore
+copying or optimising a policy takes a few operations for any network. A user's `nn.Module` works unchanged, because its
+parameters become such views (see weights.py).
 
 Axes: P policies, G policies of one group (computed together), T time, B rows, D distribution parameters, S recurrent
 state. A slot is an index of the P axis.
@@ -24,17 +24,16 @@ from .optim import Gradients, Optimizer, grad_scale
 from .weights import Group, NetLayout, Streams, Weights
 
 Packing = Literal["loop", "vmap", "bmm"]
-"""How policies are computed: one at a time; together by vmap; by vmap with convolutions as matrix products."""
+"""Computation of the policies: one by one; together by vmap; by vmap with convolutions as matrix products."""
 
 
 class Pack:
     """The policies of one device.
 
-    state: name -> [P, ...] tensor; the complete state of a policy except its hyperparameters. Copying a member copies
-    each entry.
+    state: name -> [P, ...] tensor, the complete state of the policies except hyperparameters.
     hypers: name -> [P] float32 tensor on the device, read by loss and optimiser at every update.
     streams: device streams of acting and learning.
-    idle: slots without a member; a pack that computes policies one at a time skips them when acting.
+    idle: slots without a member. With packing `loop`, acting skips these slots.
     """
 
     def __init__(
@@ -93,7 +92,7 @@ class Pack:
         return {"param": zeros(self._layout.size), **moments, **rest}
 
     def groups(self) -> list[Group]:
-        """Groups of policies that are computed together: one policy each (loop), or all (vmap, bmm)."""
+        """Return the groups of policies that are computed together: one policy each (loop), or all (vmap, bmm)."""
         return self._groups
 
     # -- acting ---------------------------------------------------------------------------------------------
@@ -108,13 +107,13 @@ class Pack:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Run inference for one step: (params_PBD float32, value_PB float32 in reward units, state_PBS).
 
-        before_each: called before each group and may edit slots, so that a group never mixes two states.
+        before_each: called before each group. This callback may change members.
         """
         self.take_published()
         return self.infer(obs_PB, state_PBS, first_PB, before_each)
 
     def take_published(self) -> None:
-        """Make weights published since the last inference batch available to `infer`."""
+        """Copy the newest published weights to the weights that `infer` reads."""
         self._serving.take()
 
     @torch.no_grad()
@@ -125,7 +124,7 @@ class Pack:
         first_PB: Tensor,
         before_each: Callable[[], object] = lambda: None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute `act` with the weights already taken: device calls only, always in the same memory."""
+        """Compute `act` without `take_published`. All calls can be captured as a CUDA graph."""
         params, values, states = [], [], []
         for group in self._groups:
             before_each()
@@ -150,7 +149,7 @@ class Pack:
 
     @torch.no_grad()
     def publish(self, slots: tuple[int, ...]) -> None:
-        """Publish the present weights and normalisers of these slots to acting, without waiting."""
+        """Publish the current weights and normalisers of these slots to acting, without waiting."""
         self._serving.publish(slots, exchanged=False)
 
     # -- learning -------------------------------------------------------------------------------------------
@@ -158,9 +157,10 @@ class Pack:
     def step(self, group: Group, factor_P: Tensor, active_G: Tensor) -> tuple[Tensor, Tensor]:
         """Apply a group's gradients and refresh its working weights; return gradient norms and learning rates, [G].
 
-        The learning rate is the member's value times the schedule's factors, one of which is `factor_P`. A policy that
-        is not active is skipped entirely, because momentum would move it without samples. A policy with a non-finite
-        gradient is skipped too, because one bad batch must not destroy a member.
+        An inactive policy is skipped, because momentum would change its weights without samples. A policy with a
+        non-finite gradient is skipped, because one bad batch must not destroy a member.
+
+        factor_P: learning rate schedule. The learning rate is hyperparameter * `lr_factor` (adaptive) * factor.
         """
         span, state, hypers = group.span, self.state, self.hypers_of(group.span)
         grad = self.weights.collect_gradients(span)
@@ -178,27 +178,27 @@ class Pack:
         return norm_G, rate_G
 
     def hypers_of(self, span: slice) -> Mapping[str, Tensor]:
-        """Return hyperparameters of these slots, [G], as views that reflect later changes."""
+        """Return the hyperparameters of these slots, [G], as views: later changes are visible in them."""
         key = span.start, span.stop
         if key not in self._hypers_of:
             self._hypers_of[key] = {name: column[span] for name, column in self.hypers.items()}
         return self._hypers_of[key]
 
     def normalize_value(self, value_GTB: Tensor, span: slice) -> Tensor:
-        """Divide reward units by the running root mean square of returns.
+        """Divide values in reward units by the running root mean square of returns.
 
-        The std is not used, because it approaches 0 if a policy always earns the same return. All values learned before
-        are then wrong by that factor (measured on CartPole: members at 500 fell to 20). The mean is not subtracted,
-        because the network would chase its own target when the mean drifts.
+        The scale is not the std, because the std approaches 0 if a policy always earns the same return. All learned
+        values would then be wrong by a large factor (on CartPole, members at 500 fell to 20). The mean is not
+        subtracted, because a drifting mean would change the target of every state.
         """
         return value_GTB / self.return_scale(span)[:, None, None]
 
     def denormalize_value(self, value_GTB: Tensor, span: slice) -> Tensor:
-        """Convert normalised values to reward units, by the present statistics."""
+        """Multiply normalised values by the current scale, to reward units."""
         return value_GTB * self.return_scale(span)[:, None, None]
 
     def return_scale(self, span: slice) -> Tensor:
-        """Running root mean square of returns, [G]; 1 if returns are not normalised."""
+        """Return the running root mean square of returns, [G]; 1 if returns are not normalised."""
         return return_scale(self.state, span)
 
     def observe_returns(self, span: slice, target_GTB: Tensor, valid_GTB: Tensor) -> None:
@@ -213,14 +213,14 @@ class Pack:
 
     @torch.no_grad()
     def copy_member(self, source: int, target: int) -> None:
-        """Copy the whole state of slot `source` to slot `target`. Hyperparameters are not included: set them."""
+        """Copy the state of slot `source` to slot `target`. The caller sets the hyperparameters."""
         for stacked in self.state.values():
             stacked[target].copy_(stacked[source])
         self._refresh(target)
 
     @torch.no_grad()
     def export_member(self, slot: int) -> dict[str, Tensor]:
-        """Copy the state of a slot's policy to the CPU in one transfer."""
+        """Copy the state of a slot to the CPU in one transfer."""
         parts = {name: stacked[slot] for name, stacked in self.state.items()}
         if self.device.type == "cpu":
             return {name: part.clone() for name, part in parts.items()}
@@ -228,50 +228,50 @@ class Pack:
 
     @torch.no_grad()
     def import_member(self, slot: int, state: Mapping[str, Tensor]) -> None:
-        """Load a state returned by `export_member` of this or another pack."""
+        """Load a state from `export_member` of any pack."""
         assert state.keys() == self.state.keys()
         for name, stacked in self.state.items():
             stacked[slot].copy_(for_upload(state[name], self.device), non_blocking=True)
         self._refresh(slot)
 
     def set_fresh(self, slot: int, net: PolicyNet | None = None) -> None:
-        """Give a slot initialised weights (from torch's global generator), empty moments and statistics."""
+        """Reset a slot: initialised weights (from torch's global generator), initial moments and statistics."""
         self.import_member(slot, self.fresh_state(net))
 
     @torch.no_grad()
     def fresh_state(self, net: PolicyNet | None = None) -> dict[str, Tensor]:
         """Return the CPU state of an untrained policy.
 
-        net: its weights; None: newly initialised ones.
+        net: the policy's network. None: initialise a network.
         """
         fresh = self._empty_state(1, torch.device("cpu"))
         self._layout.write(self._make_net() if net is None else net, fresh["param"][0])
         return {name: stacked[0] for name, stacked in fresh.items()}
 
     def set_hypers(self, slot: int, values: Mapping[str, float]) -> None:
-        """Write one member's hyperparameters in place, without waiting for the device.
+        """Write a slot's hyperparameters in place, without waiting for the device.
 
-        Assigning a number to a single element would wait for all queued GPU work; filling a slice does not.
+        It fills a slice, because assigning a number to an element waits for all queued GPU work.
         """
         for name, column in self.hypers.items():
             column[slot : slot + 1].fill_(values[name])
 
     def hypers_in_force(self, slot: int) -> dict[str, float]:
-        """Read one member's hyperparameters back from the tensors used by loss and optimiser."""
+        """Read a slot's hyperparameters from the tensors that loss and optimiser read."""
         values = torch.stack([column[slot] for column in self.hypers.values()]).cpu().tolist()
         return dict(zip(self.hypers, values, strict=True))
 
     @torch.no_grad()
     def bit_sums(self, slot: int) -> list[int]:
-        """Sum the bits of each part of a slot's state; a change of any single bit changes the sum."""
+        """Return a checksum of each part of a slot's state. A change of a single bit changes the checksum."""
         return bit_sums([stacked[slot] for stacked in self.state.values()])
 
     def named_weights(self, slot: int) -> dict[str, Tensor]:
-        """Return float32 weights on the CPU, named as in the network's `state_dict`."""
+        """Return a slot's float32 weights on the CPU, with the names of the network's `state_dict`."""
         return self.weights_of({"param": self.state["param"][slot].to("cpu")})
 
     def weights_of(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return the named weights in a state from `export_member`."""
+        """Return the weights in a state from `export_member`, with the names of the network's `state_dict`."""
         return dict(self._layout.named(state["param"]))
 
     def _refresh(self, slot: int) -> None:
@@ -281,7 +281,7 @@ class Pack:
 
 def downloaded(parts: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Copy device tensors to the CPU in one transfer."""
-    # Sorted by element size so that each part is aligned.
+    # Sorted by element size, because each part must be aligned.
     names = sorted(parts, key=lambda name: -parts[name].element_size())
     flat = [parts[name].reshape(-1).view(torch.uint8) for name in names]
     pieces = torch.cat(flat).cpu().split([part.numel() for part in flat])
@@ -290,7 +290,7 @@ def downloaded(parts: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def bit_sums(tensors: Iterable[Tensor]) -> list[int]:
-    """Sum the memory of each tensor as integers, with one synchronisation."""
+    """Sum the memory of each tensor as integers. The sums of all tensors need one synchronisation."""
     sums = []
     for tensor in tensors:
         data = tensor.reshape(-1).view(torch.uint8)

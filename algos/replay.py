@@ -1,11 +1,10 @@
-"""Replay memory: the last steps of some streams of every policy, from which an algorithm draws segments.
+"""Replay memory: the last steps of some rows of every policy, from which an algorithm draws segments.
 
-A stream is one row of a vector env. Observations and actions are on the pack's device, and everything else is on the
-host. Segments are chosen on the host, so drawing never waits for the device. Only the newest of stacked frames is kept,
-and stacks are rebuilt when segments are drawn.
+A stream is one row of a vector env. Observations and actions are on the pack's device; all other fields are on the
+host. Segments are chosen on the host, because choosing them on the device would need a synchronisation. With frame
+stacking, single frames are stored, and stacks are rebuilt for the drawn segments.
 
-Steps sampled by other weights are dropped: when a slot's weights are exchanged, its replay is cleared. A resumed run
-starts with an empty replay.
+The replay of a slot is cleared if the weights in the slot are replaced. A resumed run starts with an empty replay.
 
 Axes: U vector envs, P policies, K streams per vector env and policy, C steps kept per stream, L steps of a segment, S
 segments.
@@ -31,51 +30,65 @@ from .rollout import Rollout, RolloutShape
 
 @dataclass(frozen=True)
 class Draw:
-    """Specification of one kind of segment. times: segments drawn per `ReplaySpec.per_steps`."""
+    """Specification of one kind of segment.
+
+    times: segments drawn per `ReplaySpec.per_steps`.
+    """
 
     steps: int
     """L"""
     times: int = 1
     rewarded_half: bool = False
-    """Draw only segments within an episode, half of them with a reward at the last step (if both kinds exist)."""
+    """Draw only segments within an episode. Half of them have a nonzero reward at the last step, if both kinds
+    exist."""
 
 
 @dataclass(frozen=True)
 class ReplaySpec:
-    """Specification of the steps kept and the segments drawn."""
+    """Size of a replay memory and the segments to draw."""
 
     draws: tuple[Draw, ...]
     steps: int = 2000
     """Steps kept per stream."""
     streams: int = 16
-    """Streams per policy, divided evenly over the vector envs. Each vector env has at least one and at most its
-    rows."""
+    """Streams per policy, divided evenly over the vector envs. Each vector env has at least one stream."""
     per_steps: int = 20
-    """A batch draws `times` segments per this many of its steps, at least once."""
+    """Each batch draws `Draw.times` segments per `per_steps` steps of the batch, and at least `Draw.times`."""
 
     def streams_per_vector_env(self, vector_envs: int, rows: int) -> int:
-        """Return K. rows: rows of a policy in one vector env."""
+        """Return K, the streams per vector env and policy.
+
+        rows: rows of a policy in one vector env.
+        """
         return min(rows, max(1, self.streams // vector_envs))
 
     def pieces(self, draw: Draw, steps: int) -> int:
-        """Return S for a batch of `steps` steps per policy."""
+        """Return S, the number of segments for a batch of `steps` steps per policy."""
         return draw.times * max(1, steps // self.per_steps)
 
     def device_bytes(
         self, layouts: Mapping[str, ObsLayout], vector_envs: int, policies: int, rows: int, columns: int
     ) -> int:
-        """Return the replay's main memory on the device, in bytes; small arrays are not counted."""
+        """Return the bytes of observations and actions on the device.
+
+        rows: of a policy in one vector env.
+        columns: action components.
+        """
         streams = vector_envs * policies * self.streams_per_vector_env(vector_envs, rows)
         kept = [layout.kept for layout in layouts.values()]
         return streams * self.steps * (4 * columns + sum(dtype.itemsize * math.prod(s) for dtype, s in kept))
 
     def drawn_steps(self, steps: int) -> int:
-        """Return the observations per policy drawn with a batch of `steps` steps."""
+        """Return the number of observations per policy that are drawn for a batch of `steps` steps."""
         return sum(self.pieces(draw, steps) * (draw.steps + 1) for draw in self.draws)
 
 
 class Replay:
-    """Replay memory of a pack, used only by the learning thread. of: shape of the rollouts. vector_envs: U."""
+    """Replay memory of a pack, used only by the learning thread.
+
+    of: shape of the rollouts.
+    vector_envs: U.
+    """
 
     def __init__(self, spec: ReplaySpec, of: RolloutShape, vector_envs: int) -> None:
         self._spec, self._layouts, self._rows, self._device = spec, of.layouts, of.envs, of.device
@@ -90,11 +103,11 @@ class Replay:
         self._action = self._ring(of.action[1], of.action[0])
         self._reward = np.zeros(self._shape, np.float32)
         self._terminated, self._truncated, self._first, self._real = np.zeros((4, *self._shape), np.bool_)
-        """`real`: the transition is not a reset."""
+        """`_real`: the transition is not a reset."""
         self._written = np.zeros(vector_envs, np.int64)
-        """Steps of each vector env so far."""
+        """Total steps stored from each vector env."""
         self._begin = np.zeros((policies, vector_envs), np.int64)
-        """First step of a vector env that the slot's present weights sampled."""
+        """Number of the first step of each vector env that was sampled by the slot's current weights."""
         self._lineage_version = np.zeros(policies, np.int64)
 
     def _ring(self, dtype: torch.dtype, *shape: int) -> Tensor:
@@ -104,9 +117,9 @@ class Replay:
 
     @torch.no_grad()
     def add(self, rollouts: Iterable[Rollout], lineage_version: NDArray[np.int64]) -> None:
-        """Store full rollouts in the order in which they were filled.
+        """Store full rollouts, oldest first.
 
-        lineage_version: [P], present value of each slot.
+        lineage_version: [P], current lineage version of each slot.
         """
         self._begin[lineage_version != self._lineage_version] = self._written
         self._lineage_version[:] = lineage_version
@@ -140,7 +153,7 @@ class Replay:
         self._written[vector_env] += steps
 
     def _pieces(self, start: int, steps: int) -> Iterator[tuple[slice, slice]]:
-        """Yield pairs of slices: places in the ring and the new steps stored there."""
+        """Yield pairs of slices: positions in the ring buffer, and the new steps stored there."""
         at, done = start % self._capacity, 0
         while done < steps:
             size = min(steps - done, self._capacity - at)
@@ -151,9 +164,9 @@ class Replay:
 
     @torch.no_grad()
     def draw(self, batch: Batch, generator: torch.Generator) -> tuple[Segments, ...]:
-        """Draw the segments that belong to a batch.
+        """Draw the segments for a batch.
 
-        If a policy's replay holds too few steps, all its segments are invalid.
+        If a policy's replay contains too few steps, all segments of the policy are invalid.
         """
         _, steps, rows = batch.valid.shape
         rng = np.random.default_rng(int(torch.randint(2**62, (1,), generator=generator)))
@@ -165,7 +178,7 @@ class Replay:
     def _chosen(
         self, draw: Draw, pieces: int, rng: np.random.Generator
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return start places [P, S] in the flattened ring, and whether a policy has any [P]."""
+        """Return the start positions [P, S] in the flattened ring buffer, and a mask [P] of policies with a segment."""
         policies = self._shape[1]
         start_PS, any_P = np.zeros((policies, pieces), np.int64), np.zeros(policies, np.bool_)
         for p in range(policies):
@@ -189,10 +202,10 @@ class Replay:
         return start_PS, any_P
 
     def _can_begin(self, policy: int, draw: Draw) -> NDArray[np.bool_]:
-        """Return the places where a policy's segments may start, [U, K, C]."""
+        """Return a mask of the positions where a policy's segments may start, [U, K, C]."""
         written_U1 = self._written[:, None]
         newest = written_U1 - 1
-        # Number of the step at each place.
+        # Number of the step at each position.
         step_UC = newest - (newest - np.arange(self._capacity)) % self._capacity
         oldest = np.maximum(self._begin[policy][:, None], written_U1 - self._capacity)
         stack = max(layout.stack for layout in self._layouts.values())
@@ -208,7 +221,7 @@ class Replay:
         """Gather segments of `steps` steps."""
 
         def places(first: int, last: int) -> NDArray[np.int64]:
-            """[P, L', S]: places of the steps first..last, relative to each segment's start."""
+            """Positions [P, L', S] of the steps first..last, relative to each segment's start."""
             stream, at = np.divmod(start_PS, self._capacity)
             at_PLS = (at[:, None] + np.arange(first, last + 1)[:, None]) % self._capacity
             result: NDArray[np.int64] = stream[:, None] * self._capacity + at_PLS
@@ -250,7 +263,7 @@ class Replay:
 def _restacked(frames: Tensor, begins: Tensor, stack: int) -> Tensor:
     """Stack frames [P, L', S, H, W] as `push_frames` does, to int32 [P, L' - stack + 1, S, H, W].
 
-    begins: [P, L', S], true if the frame is the first of an episode; its copies replace earlier frames.
+    begins: [P, L', S], the frame is the first of an episode. Its copies replace the frames before it.
     """
     steps = frames.shape[1] - stack + 1
     frame = frames[:, stack - 1 :].to(torch.int32)

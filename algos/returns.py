@@ -1,22 +1,22 @@
-"""Advantages and value targets of rollouts: GAE and V-trace, for all policies of a pack at once.
+"""GAE and V-trace: advantages and value targets of the rollouts of all policies of a pack.
 
-Axes: P policies, T steps of a rollout, B rows. Row b of policy p contains T transitions. `value` has one more step, so
-that the last transition bootstraps from the value of the next observation.
+Axes: P policies, T steps of a rollout, B rows. `value` has T + 1 steps, because the last transition bootstraps from the
+value of the next observation.
 
-A trace (the sum over later errors) ends at transition t in these cases:
+A trace (the sum over later TD errors) ends at transition t in these cases:
 
     terminated      the next value is 0
-    truncated       the next value is that of the final observation, which the environment delivers with it
-    invalid         a reset, not a transition: its advantage is 0 and its target is its own value
-    unroll          (t + 1) % unroll == 0: bootstrap from the next value. The unroll length is a mask over the
-                    fixed T, so it is data of each policy
+    truncated       the next value is the value of the final observation
+    invalid         a reset, not a transition: the advantage is 0, the target is the value
+    unroll          (t + 1) % unroll == 0: bootstrap from the next value
 
-n-step returns (Mnih et al. 2016, Algorithm S3, with n decreasing to 1 at the end of an unroll) are `gae(lam=1) +
-value[:, :-1]`, so they need no separate function.
+The unroll length is applied as a mask over the fixed T. Therefore it may differ between policies.
 
-`gae` and `vtrace` use numba kernels on a CPU and vector operations on other devices. A trace runs backward over time.
-On a CPU a kernel does that in one pass without the interpreter lock, while the vector form makes T passes with many
-temporary arrays. On a GPU the kernel would need a copy to the host. Tests compare both implementations.
+n-step returns are `gae(lam=1) + value[:, :-1]` (Mnih et al. 2016, Algorithm S3, with n decreasing to 1 at the end of an
+unroll).
+
+A trace is computed backward over time. On a CPU a numba kernel makes one pass without the interpreter lock. On other
+devices vector operations are used, because a kernel would need a copy to the host. Tests compare both implementations.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Bools = NDArray[np.bool_]
 
 
 class Trajectories(NamedTuple):
-    """Inputs of returns, without gradients. Except in the kernels, P may be any number of leading axes."""
+    """Inputs of `gae` and `vtrace`, without gradients. P may be any number of leading axes, except in the kernels."""
 
     reward_PTB: Tensor
     """float32"""
@@ -48,7 +48,7 @@ class Trajectories(NamedTuple):
 
 
 def gae(of: Trajectories, gamma_P: Tensor, lam_P: Tensor, unroll_P: Tensor) -> Tensor:
-    """Generalised advantage estimation (Schulman et al. 2016, Eq. 16): advantage [P, T, B], float32.
+    """Compute generalised advantage estimates (Schulman et al. 2016, Eq. 16), [P, T, B] float32.
 
         delta_t = r_t + gamma * (1 - terminated_t) * V_{t+1} - V_t
         A_t = delta_t + gamma * lam * A_{t+1}        (second term only if the trace continues)
@@ -71,15 +71,17 @@ def vtrace(
     c_P: Tensor,
     unroll_P: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """V-trace (Espeholt et al. 2018, Eq. 1): (target [P, T, B], advantage [P, T, B]), float32.
+    """Compute V-trace (Espeholt et al. 2018, Eq. 1): (target [P, T, B], advantage [P, T, B]), float32.
 
         rho_t = min(rho, exp(log_ratio_t))           c_t = lam * min(c, exp(log_ratio_t))     (Remark 2)
         delta_t = rho_t * (r_t + gamma * (1 - terminated_t) * V_{t+1} - V_t)
         v_t = V_t + delta_t + gamma * c_t * (v_{t+1} - V_{t+1})     (last term only if the trace continues)
         advantage_t = rho_t * (r_t + gamma * (1 - terminated_t) * v_{t+1} - V_t)       (section 4.2)
 
-    If the trace ends at t, v_{t+1} in the advantage is V_{t+1}. log_ratio [P, T, B] is log pi(a) of the learner's
-    policy minus that of the behaviour policy. Other arguments: see `gae`.
+    If the trace ends at t, v_{t+1} in the advantage is V_{t+1}.
+
+    log_ratio: [P, T, B], log(pi(a) / mu(a)) of the learner's policy pi and the behaviour policy mu.
+    Other arguments: see `gae`.
     """
     hypers = (gamma_P, lam_P, rho_P, c_P)
     if of.reward_PTB.device.type != "cpu":
@@ -91,7 +93,7 @@ def vtrace(
 
 
 def gae_torch(of: Trajectories, gamma_P: Tensor, lam_P: Tensor, unroll_P: Tensor) -> Tensor:
-    """Compute `gae` by vector operations: one fused multiply-add per step."""
+    """Compute `gae` on any device: one fused multiply-add per step."""
     gamma = gamma_P[..., None, None]
     value_PTB, next_PTB, goes_on_PTB = _parts(of, unroll_P)
     delta_PTB = torch.where(of.valid_PTB, of.reward_PTB + gamma * next_PTB - value_PTB, 0.0)
@@ -108,7 +110,7 @@ def vtrace_torch(
     c_P: Tensor,
     unroll_P: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """Compute `vtrace` by vector operations."""
+    """Compute `vtrace` on any device."""
     gamma, lam, rho_limit, c_limit = (x[..., None, None] for x in (gamma_P, lam_P, rho_P, c_P))
     value_PTB, next_PTB, goes_on_PTB = _parts(of, unroll_P)
     ratio_PTB = log_ratio_PTB.exp()
@@ -124,7 +126,7 @@ def vtrace_torch(
 
 
 def _parts(of: Trajectories, unroll_P: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return values, next values, and a mask of traces that continue, [P, T, B] each."""
+    """Return values, next values, and a mask of transitions after which the trace continues, [P, T, B] each."""
     following_PTB = torch.where(of.terminated_PTB, 0.0, of.value_PT1B[..., 1:, :])
     ended_PTB = of.terminated_PTB | of.truncated_PTB
     step_T1 = torch.arange(1, ended_PTB.shape[-2] + 1, device=ended_PTB.device)[:, None]
@@ -143,10 +145,7 @@ def _backward_sum(delta_PTB: Tensor, decay_PTB: Tensor) -> Tensor:
 
 
 def _floats(*tensors: Tensor) -> tuple[Floats, ...]:
-    """Convert tensors to contiguous float32 arrays, so that each kernel is compiled once.
-
-    Arrays that already fit are not copied.
-    """
+    """Convert tensors to contiguous float32 arrays. Other types would compile each kernel again."""
     return tuple(np.ascontiguousarray(x.numpy(), np.float32) for x in tensors)
 
 
@@ -215,7 +214,5 @@ def _vtrace_loop(
                 target[p, t, b] = value[p, t, b] + carry[b]
 
 
-# Not cached on disk: compilation takes only one to two seconds per device, and the cache folder of an
-# installed package may not be writable.
 _gae_kernel = kernel(_gae_loop)
 _vtrace_kernel = kernel(_vtrace_loop)

@@ -1,16 +1,16 @@
-"""Rollouts: T steps of one vector env on its pack's device, and the table of transition fields of the learner.
+"""Rollouts, and the table of all transition fields of the learner.
 
-Each field has one name from environment to loss:
+A rollout contains T steps of one vector env, on the device of its pack. A field keeps its name from environment to
+loss:
 
     StepArrays (mailbox) -> Rollout [T, R] -> Batch [P, T, B] -> Samples [G, T, B] -> loss [N]
 
-`Transitions` is the table of fields. Rollouts, batches and samples are subclasses of it, and its specs determine how
-their arrays are allocated, concatenated, sliced and uploaded. Fields produced by the environment have the same name in
-`envs.base.StepArrays`. Observations are stored separately, because an environment may have several (see
-observations.py).
+`Transitions` is the table of fields. `Rollout`, `Batch` and `Samples` are subclasses of `Transitions`. A field's spec
+determines how the field's arrays are allocated, concatenated, sliced and uploaded. Observations are stored separately,
+because an environment may have several (see observations.py).
 
-Axes: T steps, R rows of a vector env (R = P * b, policy-major), P policies, B rows of a policy in a batch (in one
-rollout: b), G policies of a group, A action components, S recurrent state, N samples.
+Axes: T steps, R rows of a vector env (R = P * b, policy-major), P policies, B rows of a policy in a batch, b rows of a
+policy in a rollout, G policies of a group, A action components, S recurrent state, N samples.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from .device import Mark
 from .observations import MAX_STACK, ObsLayout, bytes_of, push_frames
 
 HostArray = TypeVar("HostArray", Tensor, NDArray[Any])
-"""Type of environment fields: a numpy array in a rollout, a device tensor in a batch."""
+"""Type of an environment field: a numpy array in a rollout, a device tensor in a batch."""
 
 
 class Span(Enum):
-    """Range of steps for which a field has values."""
+    """Range of steps that a field covers."""
 
     STEPS = auto()
     """[T, R, ...]: every step"""
@@ -45,48 +45,48 @@ class Span(Enum):
 
 @dataclass(frozen=True)
 class FieldSpec:
-    """Specification of one field. Source environment: float32 or bool on the host; source policy: on the device."""
+    """Specification of one field. Fields of the environment are on the host, fields of the policy on the device."""
 
     source: Literal["environment", "policy"]
     span: Span
     dtype: Literal["float32", "bool", "action"] = "float32"
     """`action`: the dtype of the environment's actions."""
     width: Literal["action", "state"] | None = None
-    """Name of the size of the last axis; None: one value per row."""
+    """Last axis: A or S. None: one value per row."""
     poison: bool = True
-    """Initial value of a bool."""
+    """Initial value of a bool array."""
 
     def shape(self, steps: int, rows: int, sizes: dict[str, int]) -> tuple[int, ...]:
-        """Return the shape of the array in a rollout."""
+        """Return the shape of this field's array in a rollout."""
         leading = {Span.STEPS: (steps,), Span.STEPS_AND_NEXT: (steps + 1,), Span.START: ()}[self.span]
         return (*leading, rows, *((sizes[self.width],) if self.width else ()))
 
     def on_host(self, shape: tuple[int, ...]) -> NDArray[Any]:
-        """Allocate poisoned memory on the host."""
+        """Allocate a poisoned array on the host."""
         return np.full(shape, self.poison if self.dtype == "bool" else np.nan, self.dtype)
 
 
 @dataclass(frozen=True, eq=False)
 class Transitions(Generic[HostArray]):
-    """Table of the fields of T steps."""
+    """Table of transition fields for T steps."""
 
     action: Annotated[Tensor, FieldSpec("policy", Span.STEPS, "action", width="action")]
-    """Sampled at each step, before clipping by an environment."""
+    """Action as sampled, before clipping."""
     log_prob: Annotated[Tensor, FieldSpec("policy", Span.STEPS)]
     """Log probability of the action under the weights that sampled it."""
     value: Annotated[Tensor, FieldSpec("policy", Span.STEPS_AND_NEXT)]
-    """Value of the observation under the acting weights, in reward units."""
+    """Value of the observation under the weights that acted, in reward units."""
     state: Annotated[Tensor, FieldSpec("policy", Span.START, width="state")]
     """Recurrent state before the first step."""
     reward: Annotated[HostArray, FieldSpec("environment", Span.STEPS)]
     """Reward for learning."""
     terminated: Annotated[HostArray, FieldSpec("environment", Span.STEPS, "bool")]
-    """The transition reached a terminal state: no bootstrap."""
+    """The transition reached a terminal state. No bootstrap."""
     truncated: Annotated[HostArray, FieldSpec("environment", Span.STEPS, "bool")]
-    """The transition reached a time limit: bootstrap from the observation that came with it."""
+    """The transition reached a time limit. Bootstrap from the final observation."""
     first: Annotated[HostArray, FieldSpec("environment", Span.STEPS_AND_NEXT, "bool", poison=False)]
-    """The observation starts an episode; the transition to it was a reset. The poison is False, so that NaN of
-    unwritten steps reaches the loss."""
+    """The observation starts an episode, so the transition to this observation was a reset. The poison is False:
+    unwritten steps count as valid, and their NaN reaches the loss."""
 
 
 FIELDS: dict[str, FieldSpec] = {
@@ -99,24 +99,24 @@ OUTCOMES = tuple(
 
 
 def poisoned(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Allocate device memory filled with poison, which exposes reads of unwritten memory."""
+    """Allocate device memory filled with poison. Poison exposes reads of unwritten memory."""
     return torch.full(shape, poison(dtype), dtype=dtype, device=device)
 
 
 def poison(dtype: torch.dtype) -> float:
-    """Return the fill value of unwritten memory."""
+    """Return the poison of a dtype."""
     if dtype.is_floating_point:
         return torch.nan
     return 0xA5 if dtype == torch.uint8 else -0x5A5A5A5B
 
 
 def native(tensor: Tensor) -> Any:
-    """Convert a CPU tensor to numpy, whose small writes cost a tenth; keep other tensors."""
+    """Convert a CPU tensor to numpy, because small writes to an array take a tenth of the time. Keep other tensors."""
     return tensor.numpy() if tensor.device.type == "cpu" else tensor
 
 
 Stacks = Mapping[str, Tensor]
-"""Newest stack of each observation with frame stacking, [R, H, W]; one per vector env, shared by its rollouts."""
+"""Name -> newest frame stacks [R, H, W] of a vector env. All rollouts of the vector env share them."""
 
 
 def make_stacks(layouts: Mapping[str, ObsLayout], rows: int, device: torch.device) -> dict[str, Tensor]:
@@ -129,7 +129,7 @@ def make_stacks(layouts: Mapping[str, ObsLayout], rows: int, device: torch.devic
 
 
 OBS = "obs."
-"""Prefix of observation names among the names of other arrays."""
+"""Prefix of observation names in mappings that also contain fields."""
 LAST_STATE = "last_state"
 
 
@@ -141,10 +141,10 @@ class RolloutShape:
     steps: int
     """T"""
     rows: int
-    """R, over all policies in one vector env"""
+    """R, rows of all policies in one vector env"""
     policies: int
     action: tuple[int, torch.dtype]
-    """Columns and dtype."""
+    """Number of components (A) and dtype."""
     state_size: int
     device: torch.device
 
@@ -159,9 +159,9 @@ class RolloutShape:
         return spec.shape(self.steps, rows, {"action": self.action[0], "state": self.state_size}), dtype
 
     def on_device(self) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
-        """Return name -> (shape, dtype) of a rollout's device arrays.
+        """Map the names of a rollout's device arrays to (shape, dtype).
 
-        Names: the fields of the policy, LAST_STATE, and observations with prefix OBS.
+        The names are the policy's fields, LAST_STATE, and observation names with the prefix OBS.
         """
         shapes = {
             name: self.array(spec, self.rows) for name, spec in FIELDS.items() if spec.source == "policy"
@@ -175,18 +175,18 @@ class RolloutShape:
 
 @dataclass(frozen=True)
 class Memory:
-    """Device memory of all vector envs of a sampler, one tensor per kind."""
+    """Device memory of all rollouts and vector envs of a sampler."""
 
     rollouts: dict[str, Tensor]
-    """Name as in `RolloutShape.on_device` -> [rollouts, ...]."""
+    """Name in `RolloutShape.on_device` -> [rollouts, ...]."""
     stacks: dict[str, Tensor]
-    """Name -> [U, R, H, W]."""
+    """Name -> frame stacks [U, R, H, W]."""
     states: Tensor
-    """[U, R, S] recurrent state before the newest observation"""
+    """[U, R, S], recurrent state before the newest observation"""
 
     @classmethod
     def make(cls, of: RolloutShape, rollouts: int, vector_envs: int) -> Memory:
-        """Allocate the memory: states are zero, the rest is poisoned."""
+        """Allocate the memory. Recurrent states are zero, the rest is poisoned."""
         device = of.device
         stacks = make_stacks(of.layouts, vector_envs * of.rows, device)
         return cls(
@@ -200,24 +200,25 @@ class Memory:
 
 
 class Rollout(Transitions[NDArray[Any]]):
-    """Reusable buffers of T steps of a vector env, initially poisoned.
+    """Reusable buffer for T steps of a vector env, initially poisoned.
 
     Fields in addition to those of `Transitions`:
 
-    obs: name -> [T+1, R, ...] on the device, as stored; with frame stacking [3+T+1, R, ...], three from before step 0.
-    last_state: [R, S] recurrent state before the observation after the last step.
-    weights_version[t, p]: number of optimiser steps of the weights that acted at step t.
-    lineage_version[p]: the slot's value when the rollout started; exchanged weights make the rollout outdated.
-    vector_env: number of the vector env that fills it, within the pack.
-    number: fixed index of this rollout in the sampler's `memory`.
-    on_device: all its device memory.
-    ready: mark set by the previous user; the next user waits for it (device.py).
+    obs: name -> [T+1, R, ...] on the device. With frame stacking [3+T+1, R, ...], including three frames before step 0.
+    last_state: [R, S], recurrent state before the observation after the last step.
+    weights_version[t, p]: optimiser steps of the weights that acted at step t.
+    lineage_version[p]: lineage version of the slot at the start of the rollout. If it has changed since, the rollout is
+    outdated.
+    vector_env: index of the vector env that fills the rollout, within the pack.
+    number: index of this rollout in the sampler's `memory`.
+    on_device: all device memory of the rollout.
+    ready: mark of the thread that used the buffer last. The next user waits for this mark (device.py).
 
-    Views of the same memory, precomputed so that a step needs no shape look-ups:
+    Views of the same memory, created once because creating views at each step is slow:
 
-    by_policy: name -> [T(+1), P, B, ...] of every field that the policy writes at each step, as `native` returns it.
+    by_policy: name -> [T(+1), P, B, ...] of each field that the policy writes at every step, as `native` returns it.
     outcomes: the arrays of OUTCOMES, in that order.
-    unstacked[t]: name -> [P, B, ...] of every observation without frame stacking.
+    unstacked[t]: name -> [P, B, ...] of each observation without frame stacking.
     """
 
     def __init__(self, of: RolloutShape, number: int = 0, memory: Mapping[str, Tensor] | None = None) -> None:
@@ -260,9 +261,10 @@ class Rollout(Transitions[NDArray[Any]]):
     def write_obs(
         self, t: int, obs: Mapping[str, NDArray[Any]], first: NDArray[np.bool_], stacks: Stacks
     ) -> None:
-        """Copy the observation of step t from the host, and push frames.
+        """Copy the observation of step t from the host, and push its frames onto `stacks`.
 
-        t = 0 only for the very first observation of a vector env: all rows are `first`.
+        t is 0 only for the first observation of a vector env, where all rows are `first`. Other rollouts start by
+        `follow`.
         """
         self.first[t] = first
         for name, layout in self.layouts.items():
@@ -277,7 +279,7 @@ class Rollout(Transitions[NDArray[Any]]):
                     self._begin_with(name, stacks[name])
 
     def follow(self, before: Rollout, stacks: Stacks) -> None:
-        """Start with the last observation of `before`, which has these stacks."""
+        """Start with the last observation of the rollout `before`. stacks: frame stacks of this observation."""
         for name, obs in self._obs.items():
             if name in stacks:
                 self._begin_with(name, stacks[name])
@@ -286,5 +288,5 @@ class Rollout(Transitions[NDArray[Any]]):
         self.first[0] = before.first[-1]
 
     def _begin_with(self, name: str, stack: Tensor) -> None:
-        """Store a stack's frames as step 0 and the steps before it."""
+        """Store the frames of a stack as step 0 and the steps before step 0."""
         self._obs[name][:MAX_STACK] = native(bytes_of(stack))

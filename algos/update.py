@@ -1,11 +1,11 @@
-"""One update: every policy of a pack learns from one batch, as its algorithm specifies.
+"""Update: every policy of a pack learns from one batch.
 
-`Updater.steps` is a generator that pauses after every optimiser step, so that its caller may edit the population
-there. The only state that such an edit invalidates is the set of slots that may learn (`CurrentSlots`).
+`Updater.steps` is a generator that yields after every optimiser step. The caller may change members between two steps.
+Such a change removes the slot from `CurrentSlots`, the set of slots that may learn from the batch.
 
-Everything that changes between optimiser steps is tensor data at fixed addresses: hyperparameters, learning rates and
-active slots. Statistics go to a row of the log, whose index may be a counter on the device. Therefore steps can be
-captured once and replayed (`Stepping`). A step never waits for the device.
+A step can be captured as a CUDA graph and replayed (`Stepping`), because all inputs that change between steps are
+tensors at fixed addresses: hyperparameters, learning rates, active slots, and the row of the log for statistics. A step
+never waits for the device.
 
 Axes: P policies, G policies of one group, T steps, B rows of a policy, N = T * B samples, S optimiser steps of a batch,
 V statistics.
@@ -33,9 +33,9 @@ from .pack import Pack
 from .weights import Group
 
 Program = Callable[[Samples], Stats]
-"""One optimiser step on these samples; returns its statistics, [G] each."""
+"""Function that makes one optimiser step on samples and returns statistics, [G] each."""
 Orders = Sequence[Tensor | None]
-"""Row indices of each step, on the CPU; None: all rows."""
+"""Row indices of each optimiser step, on the CPU. None: all rows."""
 
 
 class StepLog:
@@ -48,7 +48,10 @@ class StepLog:
 
     @torch.no_grad()
     def write(self, step: int | Tensor, span: slice, stats: Mapping[str, Tensor]) -> None:
-        """Write the statistics of a step. step: its number, or a [1] tensor on the device."""
+        """Write the statistics of a step.
+
+        step: number of the step, as an int or a [1] tensor on the device.
+        """
         if not self.names:
             self.names = tuple(stats)
             self._values_SPV = torch.zeros((*self._shape, len(self.names)), device=self._device)
@@ -59,7 +62,7 @@ class StepLog:
             self._values_SPV[step, span] = row_GV
 
     def read(self, steps: int, span: slice, name: str) -> Tensor:
-        """Return a statistic of the first `steps` optimiser steps of a batch, [steps, G], on the device."""
+        """Return a statistic of the first `steps` optimiser steps, [steps, G], on the device."""
         return self._values_SPV[:steps, span, self.names.index(name)].contiguous()
 
     def fetch(self) -> NDArray[np.float32]:
@@ -76,7 +79,7 @@ class Steps:
         self._orders: Orders = ()
 
     def load_batch(self, samples: Samples, orders: Orders) -> None:
-        """Set the batch to learn from."""
+        """Set the samples and the row order of the next batch."""
         self._samples, self._orders = samples, orders
 
     def run(self, step: int) -> None:
@@ -87,36 +90,36 @@ class Steps:
         self._log.write(step, self._span, self._program(part))
 
     def end(self) -> None:
-        """Release the batch. A group's part of it takes at least as much memory as a member's whole state."""
+        """Release the samples, because they take at least as much memory as the state of a member."""
         self._samples, self._orders = None, ()
 
 
 class Stepping:
-    """Factory of optimiser steps that run by direct calls. On a GPU, pbt_rl/learner/cuda replaces it."""
+    """Factory of `Steps`. With CUDA graphs, pbt_rl/learner/cuda has another factory."""
 
     obs: dict[str, Tensor] | None = None
-    """Fixed buffers for the observations of a group's batch, if any: name -> [G, T, B, ...], allocated with the first
-    batch."""
+    """Fixed buffers for a group's observations, name -> [G, T, B, ...], allocated by the first batch. None: no fixed
+    buffers."""
 
     def steps(self, span: slice, program: Program, log: StepLog, number: int) -> Steps:  # noqa: ARG002 - for subclasses
-        """Create the steps of a group. number: optimiser steps per batch."""
+        """Create the optimiser steps of a group. number: steps per batch."""
         return Steps(span, program, log)
 
 
 LR_FACTOR_RANGE = (0.01, 100.0)
 STOP_AT = 1.5
-"""Stop a batch at this multiple of `target_kl`, as Stable-Baselines3's PPO.train does."""
+"""Early stopping at this multiple of `target_kl`, as in Stable-Baselines3's PPO.train."""
 KL_STEP = 1.5
 ACTIVE = "active"
-"""Statistic of a step: 1 if the policy had valid samples and was active, else 0."""
+"""Name of a statistic: 1 if the policy made the step, 0 if it had no valid samples or was inactive."""
 
 
 class CurrentSlots:
-    """Slots that may learn from the present batch; excludes those whose member or weights changed during it."""
+    """Slots that may learn from the current batch. A change of a slot's member or weights removes the slot."""
 
     def __init__(self, policies: int, device: torch.device) -> None:
         self.host: NDArray[np.bool_] = np.ones(policies, np.bool_)
-        """[P] host copy, which is read without waiting for the device."""
+        """[P], host copy of `tensor`, read without waiting for the device."""
         self.tensor = torch.from_numpy(self.host)
         if device.type != "cpu":
             self.tensor = self.tensor.to(device)
@@ -129,17 +132,14 @@ class CurrentSlots:
             self.tensor.copy_(here, non_blocking=True)
 
     def drop(self, slot: int) -> None:
-        """Exclude a slot from the rest of the batch, without waiting.
-
-        See `Pack.set_hypers`.
-        """
+        """Exclude a slot from the rest of the batch, without waiting for the device (see `Pack.set_hypers`)."""
         self.host[slot] = False
         self.tensor[slot : slot + 1].fill_(False)
 
 
 @dataclass(frozen=True)
 class StepsTaken:
-    """Statistics of optimiser steps taken by the same slots together, on the host."""
+    """Statistics of the optimiser steps that a group of slots has made, on the host."""
 
     slots: tuple[int, ...]
     values_SGV: NDArray[np.float32]
@@ -147,20 +147,21 @@ class StepsTaken:
 
 
 class GroupBatch(NamedTuple):
-    """A batch prepared for a group: one policy, or all of them."""
+    """Batch that is prepared for the optimiser steps of a group."""
 
     group: Group
     steps: Steps
     number: int
-    """Optimiser steps."""
+    """Number of optimiser steps."""
 
 
 class Updater:
-    """Learner of a pack: it updates from batches, one policy at a time or all together. One per pack.
+    """Learning of a pack from batches, one policy at a time or all policies together.
 
-    current: slots that may learn. stepping: implementation of optimiser steps.
-    changing: lock held while a policy's state is written. Its holder may edit the population, also from another thread
-    during a step. A slot dropped from `current` under this lock is not changed by the running step.
+    current: slots that may learn.
+    stepping: factory of the optimiser steps.
+    changing: lock held while a policy's state is written. With the lock, another thread may change members during a
+    step. A running step does not change a slot that was dropped from `current` under the lock.
     """
 
     def __init__(
@@ -181,9 +182,9 @@ class Updater:
         ]
 
     def rehearse(self, batch: Batch, generator: torch.Generator, times: int) -> None:
-        """Run optimiser steps of every size `times` times without changing any state.
+        """Run optimiser steps of every size `times` times, without changing any state. `current` must be empty.
 
-        batch: like the later ones, but without valid samples; `current` must be empty.
+        batch: a batch of the usual shapes without valid samples.
         """
         assert not self.current.host.any(), "no slot may learn from a rehearsal batch"
         self._factor_P.fill_(1.0)
@@ -201,10 +202,11 @@ class Updater:
     def targets(
         self, batch: Batch, *, generator: torch.Generator, learning_rate_factor: float | Tensor
     ) -> Iterator[GroupBatch]:
-        """Prepare a batch for one group after another: its samples, with the targets that all epochs share.
+        """Prepare a batch for one group after another: samples, with the advantages that are fixed for all epochs.
 
-        Run the steps of a group before the next group, because groups may share memory.
-        learning_rate_factor: the schedule's factor, one for all or [P] on the device.
+        Run the steps of a group before taking the next group, because groups may share memory.
+
+        learning_rate_factor: factor of the schedule, for all policies or [P] on the device.
         """
         if isinstance(learning_rate_factor, Tensor):
             self._factor_P.copy_(learning_rate_factor)
@@ -215,7 +217,7 @@ class Updater:
             yield GroupBatch(group, steps, self._load_batch(group, steps, batch, generator))
 
     def _load_batch(self, group: Group, steps: Steps, batch: Batch, generator: torch.Generator) -> int:
-        """Load a group's samples and the rows of each minibatch; return the number of optimiser steps."""
+        """Load a group's samples and the rows of each minibatch. Return the number of optimiser steps."""
         settings, samples = self._settings, self._samples(group, batch)
         columns = samples.valid.shape[2]
         orders = [
@@ -228,16 +230,13 @@ class Updater:
         return len(orders)
 
     def steps(self, prepared: GroupBatch) -> Iterator[tuple[int, ...]]:
-        """Make the optimiser steps of a group with its current slots: epochs of minibatches.
-
-        Yield its slots after each step.
-        """
+        """Make the optimiser steps of a group: epochs of minibatches. Yield the group's slots after each step."""
         settings, group, span = self._settings, prepared.group, prepared.group.span
         done = 0
         while done < prepared.number and self.current.host[span].any() and not self._all_stopped(span):
             prepared.steps.run(done)
             with self.changing:
-                if self.current.host[span].any():  # otherwise its weights were exchanged during the step
+                if self.current.host[span].any():  # otherwise the weights were replaced during the step
                     self._taken.append((done, group.slots))
             done += 1
             yield group.slots
@@ -247,9 +246,9 @@ class Updater:
 
     @torch.no_grad()
     def _adapt_learning_rates(self, span: slice, done: int, usual: float) -> None:
-        """Adapt the learning rate factors to the measured KL divergence."""
+        """Adapt the learning rate factors to the measured KL divergence. usual: desired divergence."""
         kl_SG, active_SG = (self._log.read(done, span, name) for name in ("kl", ACTIVE))
-        steps_G = active_SG.sum(0)  # steps without samples have a KL divergence of 0
+        steps_G = active_SG.sum(0)  # because the divergence of a step without samples is 0
         kl_G = kl_SG.sum(0) / steps_G.clamp_min(1)
         change = torch.where(kl_G > 2 * usual, 1 / KL_STEP, torch.where(kl_G < usual / 2, KL_STEP, 1.0))
         with self.changing:
@@ -259,7 +258,7 @@ class Updater:
 
     @torch.no_grad()
     def _samples(self, group: Group, batch: Batch) -> Samples:
-        """Select a group's part of the batch, with everything fixed over epochs."""
+        """Select a group's samples, and compute everything that is fixed for all epochs."""
         pack, settings, span = self._pack, self._settings, group.span
         samples = Samples.of(batch, span, self._stepping.obs)
         with self.changing:
@@ -275,7 +274,7 @@ class Updater:
         return self._with_advantages(samples, pack.hypers_of(span))
 
     def _with_advantages(self, samples: Samples, hypers: Hypers) -> Samples:
-        """Add the advantages that stay fixed over all epochs, if any."""
+        """Add the algorithm's fixed advantages, if any."""
         algorithm, settings = self._settings.algorithm, self._settings
         if samples.final_value is not None:
             assert algorithm.needs_final_steps is None, algorithm.needs_final_steps
@@ -288,16 +287,16 @@ class Updater:
         return samples.single_steps() if settings.minibatches > 1 and not self._pack.state_size else samples
 
     def _present(self, group: Group, s: Samples) -> tuple[Tensor, Tensor]:
-        """Compute the present policy's log probabilities and values (reward units) on a batch, [G, T, B]."""
+        """Compute log probabilities and values (reward units) under the current policy, [G, T, B]."""
         params, value, _ = self._forward(group, s, s.valid)
         log_prob = self._settings.distribution.log_prob(params, s.action)
         return log_prob.float(), self._pack.denormalize_value(value.float(), group.span)
 
     def _last_value(self, group: Group, batch: Batch) -> Tensor:
-        """Compute present values of the observations after the last steps.
+        """Compute current values of the observations after the last steps, [G, B] in reward units.
 
-        Shape [G, B], in reward units. The values of acting time are older than the recomputed ones by the age of the
-        rollout. While values rise, they would lower the advantages of the last steps.
+        The values from acting are older than recomputed values by the age of the rollout. Old values would lower the
+        advantages of the last steps as long as values rise.
         """
         span = group.span
         first = batch.first[span, -1:]
@@ -308,9 +307,9 @@ class Updater:
         return self._pack.denormalize_value(value.float(), span).squeeze(1)
 
     def take_statistics(self) -> Sequence[StepsTaken]:
-        """Return the statistics of all steps since the last call.
+        """Return the statistics of all steps since the last call. Waits for the device.
 
-        It waits for the device. Call it during a batch.
+        Call this before the next batch, which overwrites the statistics.
         """
         with self.changing:
             taken, self._taken = self._taken, []
@@ -340,12 +339,12 @@ class Updater:
         return stats
 
     def _all_stopped(self, span: slice) -> bool:
-        """True if all policies have stopped learning; checked only on a CPU, where it needs no synchronisation."""
+        """True if all policies have stopped early. Always False on a GPU, because a check needs a synchronisation."""
         off = self._settings.target_kl is None or self._stopped_P.device.type != "cpu"
         return not off and bool((self._stopped_P | ~self.current.tensor)[span].all())
 
     def _backward(self, group: Group, s: Samples, valid: Tensor) -> Stats:
-        """Compute forward, loss and backward of a minibatch's valid steps; the gradients stay in the pack."""
+        """Run forward, loss and backward on the valid steps of a minibatch. The gradients are stored in the pack."""
         pack, settings, span, dist = self._pack, self._settings, group.span, self._settings.distribution
         hypers = _read(pack, span, settings.algorithm.loss_hypers)
         observe_returns = partial(self._observe_returns, span, valid)
@@ -387,23 +386,23 @@ class Updater:
         return self._settings.algorithm.targets(steps, hypers, present, self._settings)
 
     def _observe_returns(self, span: slice, valid_GTB: Tensor, target_GTB: Tensor) -> None:
-        """Update the statistics of returns from targets of the first steps."""
+        """Update the statistics of returns from the targets of the first T' steps, [G, T', B]."""
         valid_GTB = (valid_GTB & self.current.tensor[span, None, None])[:, : target_GTB.shape[1]]
         with self.changing:
             self._pack.observe_returns(span, target_GTB, valid_GTB)
 
     def _forward(self, group: Group, s: Samples, valid: Tensor) -> tuple[Tensor, ...]:
-        """Compute the outputs of every step; see `Group.forward`."""
+        """Compute the network's outputs at every step; see `Group.forward`."""
         obs, state, cut = self._inputs(group, s, valid)
         return group.forward(obs, state, s.first, cut)
 
     def _inputs(
         self, group: Group, s: Samples, valid: Tensor
     ) -> tuple[dict[str, Tensor], Tensor, Tensor | None]:
-        """Return observations, recurrent state, and the starts of unrolls (None without memory)."""
+        """Return observations, recurrent state, and the starts of unrolls (None without a recurrent core)."""
         if not self._pack.state_size:
             return self._seen(s.obs), s.state, None
-        # Outdated rows may start with a state of diverged weights, and 0 * NaN would reach the gradient.
+        # The state of outdated rows may be NaN from diverged weights, and 0 * NaN would reach the gradient.
         state = torch.where(valid.any(1).unsqueeze(-1), s.state, 0.0)
         cut = unroll_begins(self._pack.hypers_of(group.span)["unroll"], s.first)
         return self._seen(s.obs), state, cut
@@ -413,7 +412,7 @@ class Updater:
         return {name: layout.as_seen(obs[name]) for name, layout in self._layouts.items()}
 
     def _auxiliary(self, group: Group, s: Samples) -> Stats:
-        """Run the auxiliary loss on replayed segments and add its gradients."""
+        """Run forward and backward of the auxiliary loss on replayed segments."""
         auxiliary = self._settings.algorithm.auxiliary
         if auxiliary is None:
             return {}
@@ -425,7 +424,7 @@ class Updater:
 
 
 def _read(pack: Pack, span: slice, names: tuple[str, ...]) -> dict[str, Tensor]:
-    """Copy hyperparameters, [G], because the backward pass still reads them after an edit."""
+    """Copy hyperparameters, [G], because another thread may change them before the backward pass reads them."""
     hypers = pack.hypers_of(span)
     return {name: hypers[name].clone() for name in names}
 
@@ -433,7 +432,7 @@ def _read(pack: Pack, span: slice, names: tuple[str, ...]) -> dict[str, Tensor]:
 def unroll_begins(unroll_G: Tensor, like_GTB: Tensor) -> Tensor:
     """Return a mask of the starts of unrolls, [G, T, B] bool.
 
-    Returns and backpropagation are truncated there. Both use one length, as in Jaderberg et al. (2017), section 4.1:
+    Returns and backpropagation through time are truncated at these steps, as in Jaderberg et al. (2017), section 4.1:
     "the number of steps the agent is unrolled before performing N-step policy gradient and backpropagation through
     time".
     """
@@ -442,7 +441,7 @@ def unroll_begins(unroll_G: Tensor, like_GTB: Tensor) -> Tensor:
 
 
 def _loss(group: Group, inputs: LossInputs, hypers: dict[str, Tensor], settings: UpdateSettings) -> Stats:
-    """Run loss and backward for every policy; return the statistics, [G]."""
+    """Run loss and backward for every policy. Return the statistics, [G]."""
 
     def loss_of_one(inputs: LossInputs, hypers: dict[str, Tensor]) -> tuple[Tensor, Stats]:
         return settings.algorithm.loss(LossInputs(*(x.flatten() for x in inputs)), hypers, settings)

@@ -1,14 +1,14 @@
 """Three copies of a pack's weights, and networks that view them.
 
     masters     float32                  written by the optimiser
-    working     compute dtype (bf16)     refreshed from the masters after each update; read by learning
+    working     compute dtype            copied from the masters after each step; read by learning
     serving     compute dtype            published from the masters; read by acting (`Serving`)
 
-A network's parameters form one flat vector, the body first and the heads after it. Convolution weights are stored
-channels-last (`NetLayout`).
+The parameters of a network form one flat vector: body, then heads. Convolution weights are stored channels-last
+(`NetLayout`).
 
-A forward pass must never read a partial publication, with layers of two updates or two members. One lock per slot
-prevents that, also on a device, because a single stream runs its work in order.
+A forward pass must never mix layers of two updates or two members. One lock per slot prevents this on a CPU and on a
+device with a single stream, because a stream runs its work in order.
 
 Axes: P policies, G policies of one group (computed together), T time, B rows, D distribution parameters, S recurrent
 state, N parameters of one policy (body first, then heads).
@@ -38,7 +38,7 @@ ALIGNMENT = 32
 
 @dataclass(frozen=True)
 class Segment:
-    """Position of one parameter in a flat vector. Convolution weights are stored channels-last."""
+    """Position of one parameter in a flat vector."""
 
     name: str
     start: int
@@ -63,17 +63,17 @@ class Segment:
 
 @dataclass(frozen=True)
 class NetLayout:
-    """Segments of a whole network in one vector of `size` elements."""
+    """Positions of all parameters of a network in one vector of `size` elements."""
 
     body: list[Segment]
     heads: list[Segment]
     body_size: int
-    """Size of the body and start of the heads."""
+    """Size of the body, which is the start of the heads."""
     size: int
 
     @classmethod
     def of(cls, net: PolicyNet) -> NetLayout:
-        """Compute the layout of a network."""
+        """Return the layout of a network."""
         body = lay_out(net.body)
         body_size = aligned(max((s.stop for s in body), default=0))  # a custom encoder may have no parameters
         heads = lay_out(net.heads, body_size)
@@ -87,11 +87,11 @@ class NetLayout:
                 segment.view(flat).copy_(parameter)
 
     def places(self) -> dict[str, Segment]:
-        """Return the position of each parameter by its name in the network's `state_dict`."""
+        """Map parameter names of the network's `state_dict` to positions."""
         return {f"body.{s.name}": s for s in self.body} | {f"heads.{s.name}": s for s in self.heads}
 
     def named(self, flat: Tensor) -> Mapping[str, Tensor]:
-        """Return views of a vector by the names in the network's `state_dict`."""
+        """Map parameter names of the network's `state_dict` to views of a vector."""
         return {name: segment.view(flat) for name, segment in self.places().items()}
 
 
@@ -105,17 +105,17 @@ def lay_out(module: nn.Module, start: int = 0) -> list[Segment]:
 
 
 def aligned(size: int) -> int:
-    """Round a size up to a multiple of a cache line; the padding stays 0."""
+    """Round a size up to a multiple of ALIGNMENT (two cache lines). The padding stays 0."""
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
 def moved(segments: list[Segment], by: int) -> list[Segment]:
-    """Shift segments by an offset."""
+    """Shift segments by `by` elements."""
     return [replace(s, start=s.start + by) for s in segments]
 
 
 def point(module: nn.Module, segments: list[Segment], flat: Tensor, grad: Tensor) -> None:
-    """Make the module's parameters views of `flat`, and their gradients views of `grad` (unless empty)."""
+    """Replace a module's parameters by views of `flat`, and their gradients by views of `grad` (unless empty)."""
     for segment, parameter in zip(segments, module.parameters(), strict=True):
         parameter.data = segment.view(flat)
         if grad.numel():
@@ -125,7 +125,7 @@ def point(module: nn.Module, segments: list[Segment], flat: Tensor, grad: Tensor
 
 
 def stacked(prefix: str, segments: list[Segment], flat: Tensor, grad: Tensor) -> dict[str, Tensor]:
-    """Return prefixed name -> parameter view [P, ...] of flat [P, N], with gradients in `grad` (unless empty)."""
+    """Map prefix + name to a parameter view [P, ...] of flat [P, N], with its gradient in `grad` (unless empty)."""
     views = {}
     for segment in segments:
         view = segment.view(flat).detach()
@@ -136,15 +136,15 @@ def stacked(prefix: str, segments: list[Segment], flat: Tensor, grad: Tensor) ->
     return views
 
 
-# Stacked views of a parameter matrix are never dense. autograd warns about that; following its advice would
-# cost a copy.
+# autograd warns because stacked views are not dense. Dense gradients would need a copy.
 warnings.filterwarnings("ignore", message="grad and param do not obey the gradient layout contract")
 
 
 class Weights:
-    """Parameters and gradients of all policies of a pack, [P, N]. `masters` belongs to the pack's state.
+    """Parameters and gradients of all policies of a pack, [P, N].
 
-    one_by_one: slots learn sequentially, so all share one gradient vector.
+    masters: part of the pack's state.
+    one_by_one: slots learn one after another and share one gradient vector.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class Weights:
         self.serving_heads = torch.zeros(heads, dtype=torch.float32, device=device)
 
     def collect_gradients(self, span: slice) -> Tensor:
-        """Return the float32 gradients of these slots, [G, N], including those of the working copy."""
+        """Return the float32 gradients of these slots, [G, N]. Gradients of the working copy are moved there first."""
         of_working, grad = self.gradients(span)
         if self._separate:
             grad[:, : self.layout.body_size].copy_(of_working)
@@ -171,7 +171,7 @@ class Weights:
         return grad
 
     def gradients(self, span: slice) -> tuple[Tensor, Tensor]:
-        """Return the gradient buffers of these slots, [G, N]: of the working copy, and float32."""
+        """Return the gradient buffers of these slots, [G, N]: of the working copy and of the masters."""
         mine = slice(None) if self._one_by_one else span
         return self.working_grad[mine], self.grad[mine]
 
@@ -182,11 +182,11 @@ class Weights:
 
     @property
     def served(self) -> tuple[Tensor, Tensor]:
-        """Weights that acting reads: body and heads, [P, ...]."""
+        """Weights that acting reads: body and heads, [P, ...] each."""
         return self.serving, self.serving_heads
 
     def to_serve(self, slots: int | slice) -> tuple[Tensor, Tensor]:
-        """Split the masters of one or more slots into body and heads."""
+        """Return the masters of one or more slots, split into body and heads."""
         return self.masters[slots, : self.layout.body_size], self.masters[slots, self.layout.body_size :]
 
     def publish(self, slot: int) -> None:
@@ -196,9 +196,12 @@ class Weights:
 
 
 class Group:
-    """Policies computed in one forward pass: those of `slots`, at `span` of every [P, ...] tensor.
+    """Policies that are computed in one forward pass.
 
-    A group of several is computed by vmap over stacked parameters; with `alone` its single policy is called directly.
+    slots: consecutive slots of the policies.
+    span: `slots` as a slice of every [P, ...] tensor.
+    alone: the group is a single policy, whose network is called directly. Otherwise networks run under vmap over
+    stacked parameters.
     stats, serving_stats: normaliser statistics for learning and for acting.
     """
 
@@ -221,7 +224,7 @@ class Group:
         serving_heads = moved(heads, -weights.layout.body_size)
         none = torch.empty(0)
         working_grad, grad = weights.gradients(self.span)
-        # Two networks, because two threads use them and custom modules may apply dropout in training.
+        # Two networks, because two threads use them, and custom modules may have dropout in training mode.
         self._learning, self._acting = copy.deepcopy(template), copy.deepcopy(template).eval()
         if alone:
             (slot,) = slots
@@ -250,7 +253,7 @@ class Group:
     ) -> tuple[Tensor, ...]:
         """Compute (params_GTBD, value_GTB normalised, state_GBS) with gradients, by the working weights.
 
-        cut: steps where gradients of a recurrent core stop, see models.py; None: at the first step.
+        cut: steps before which gradients of a recurrent core stop, see cores.py. None: only before the first step.
         """
         rows = (state_GBS, first_GTB) if cut_GTB is None else (state_GBS, first_GTB, cut_GTB)
         learned: tuple[Tensor, ...] = self.of_each(_outputs, self.normalized(obs_GTB), *rows)
@@ -269,13 +272,14 @@ class Group:
         return served
 
     def normalized(self, obs_GTB: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Normalise observations by the statistics for learning."""
+        """Normalise observations by the learning statistics."""
         return self._normalizers.normalize_obs(self._stats, self.span, obs_GTB)
 
     def of_each(self, function: Callable[..., Any], *inputs: Any) -> Any:
         """Call function(network, *inputs) for every policy, with gradients, by the working weights.
 
-        inputs, results: [G, ...], also in dicts and tuples; the function receives and returns them without that axis.
+        inputs, results: [G, ...], also in dicts and tuples. The function receives and returns tensors without the axis
+        G.
         """
         if not self._alone:
             return self._learning_of_each(function, *inputs)
@@ -286,9 +290,10 @@ class Group:
 class _Stacked:
     """Network of all policies, computed by vmap over stacked parameters.
 
-    The parameters are inserted at each call. functional_call also searches for tied parameters and restores the
-    original ones at each call. That takes a seventh of the time of a small network. Here nothing is restored, because
-    only this class uses the network.
+    Each call inserts the parameters into the network. torch.func.functional_call would take a seventh of the time of a
+    small network, because it searches for tied parameters and restores the original parameters.
+
+    net: used by this class only.
     params: name in the network -> [G, ...].
     """
 
@@ -330,7 +335,7 @@ def _mapped(change: Callable[[Tensor], Tensor], tree: Any) -> Any:
 class Serving:
     """Published weights and normaliser statistics (`stats`), [P, ...], copied from the pack's `state`.
 
-    One lock per slot makes acting and publishing mutually exclusive.
+    A lock per slot makes inference and publication mutually exclusive.
     """
 
     def __init__(self, weights: Weights, state: Mapping[str, Tensor]) -> None:
@@ -339,21 +344,20 @@ class Serving:
         self._locks = [threading.Lock() for _ in range(weights.masters.shape[0])]
 
     def take(self) -> None:
-        """Take new publications (called by acting before an inference batch)."""
+        """Copy new publications to the acting weights. Acting calls this before an inference batch."""
 
     @contextmanager
     def held(self, slots: tuple[int, ...]) -> Iterator[None]:
-        """Keep these slots unchanged within the context (acting)."""
+        """Keep the published weights of these slots unchanged within the context. Called by acting."""
         with ExitStack() as stack:
             for p in slots:
                 stack.enter_context(self._locks[p])
             yield
 
     def publish(self, slots: tuple[int, ...], *, exchanged: bool) -> None:  # noqa: ARG002 - immediate here
-        """Publish the present weights and normalisers of these slots (learning).
+        """Publish the current weights and normalisers of these slots. Called by learning.
 
-        exchanged: the weights were replaced by those of another member, so no later inference batch may use the old
-        ones.
+        exchanged: the slots have new members or lineages. No later inference batch may use the former weights.
         """
         for p in slots:
             with self._locks[p]:
@@ -363,33 +367,30 @@ class Serving:
 
 
 class Streams:
-    """Single-stream implementation: work runs in order, so nothing has to wait."""
+    """Streams of a device. This base class has a single stream: work runs in order, and nothing waits."""
 
     def serving(self, weights: Weights, state: Mapping[str, Tensor]) -> Serving:
-        """Create the publisher of weights to acting. state: the pack's, from which they are published."""
+        """Create the copy of weights and statistics for acting. state: state of the pack."""
         return Serving(weights, state)
 
     def acting(self) -> AbstractContextManager[object]:
-        """Context whose work goes to the acting stream."""
+        """Return a context that queues work on the acting stream."""
         return nullcontext()
 
     def learning(self) -> AbstractContextManager[object]:
-        """Context whose work goes to the learning stream."""
+        """Return a context that queues work on the learning stream."""
         return nullcontext()
 
     def mark(self) -> Mark | None:
-        """Return a mark after the work queued on the current stream; None: all work is done."""
+        """Mark the end of the work that is queued on the current stream. None: all work is done."""
         return None
 
     def after(self, mark: Mark | None) -> None:
         """Make the current stream wait for a mark."""
 
     def fetch(self, source: Tensor, into: Tensor) -> None:
-        """Copy a tensor of the current stream to the host and wait."""
+        """Copy a tensor to the host on the current stream, and wait for the copy."""
         into.copy_(source)
 
     def wait_for_work(self) -> None:
-        """Wait for work queued before the streams are first used.
-
-        That work is on neither stream.
-        """
+        """Wait for work that was queued on other streams, before these streams are first used."""

@@ -1,6 +1,6 @@
-"""Pixel control: learn by how much each part of the image can be changed (Jaderberg et al. 2016, section 3.1).
+"""Pixel control: learn actions that change each part of the image (Jaderberg et al. 2016, section 3.1).
 
-Axes: T steps, B segments, F features, h, w cells of the image, A choices over all components of an action.
+Axes: T steps, B segments, F features, h, w cells of the image, A = sum(nvec) choices of all action components.
 """
 
 from __future__ import annotations
@@ -16,15 +16,12 @@ from ..returns import Trajectories, gae_torch
 GAMMA = 0.9
 """Discount of pixel changes."""
 PIXELS = 4
-"""Side of a cell in images of up to 100 pixels; larger images have 20 cells along their shorter side."""
+"""Side of a cell in images of up to 100 pixels. Larger images have 20 cells along the shorter side."""
 CHANNELS = 32
 
 
 class Cells(NamedTuple):
-    """Division of an image into cells.
-
-    It covers the central `rows * side` x `columns * side` pixels.
-    """
+    """Division of the central `rows * side` x `columns * side` pixels of an image into cells."""
 
     rows: int
     columns: int
@@ -34,15 +31,15 @@ class Cells(NamedTuple):
     def of(cls, height: int, width: int) -> Cells:
         """Divide an image: 84 x 84 into 20 x 20 cells of 4 x 4 pixels, as in the paper."""
         side = max(PIXELS, min(height, width) // 20)
-        # The paper omits a border of 2 of 84 pixels on each side.
+        # The paper omits a border of 2 pixels on each side of 84 x 84 pixels.
         rows, columns = (max(1, (size - side) // side) for size in (height, width))
         return cls(rows, columns, side)
 
 
 def pixel_change(image_TBCHW: Tensor, cells: Cells) -> Tensor:
-    """Compute the mean absolute change per cell between steps, [T-1, B, h, w].
+    """Compute the absolute change between steps, averaged over a cell's pixels and channels, [T-1, B, h, w] in [0, 1].
 
-    Values are in [0, 1]. The mean is over a cell's pixels and channels. image: uint8.
+    image: uint8.
     """
     height, width = cells.rows * cells.side, cells.columns * cells.side
     top, left = (image_TBCHW.shape[3] - height) // 2, (image_TBCHW.shape[4] - width) // 2
@@ -54,18 +51,18 @@ def pixel_change(image_TBCHW: Tensor, cells: Cells) -> Tensor:
 
 
 class PixelQ(nn.Module):
-    """Dueling Q of every cell and choice (Wang et al. 2016).
+    """Dueling network for Q of every cell and choice (Wang et al. 2016).
 
     Q is V plus centred advantages. A linear layer produces a small map of 32 channels. A transposed convolution (4x4,
-    stride 2) expands it to the cells. It is computed as a matrix product and a sum of overlapping blocks, because under
-    vmap it would be a grouped convolution. Values and advantages are linear, because rectified outputs that are
-    negative everywhere never learn. Several action components have separate advantages, which are added.
+    stride 2) expands the map to the cells. This convolution is computed as a matrix product and a sum of overlapping
+    blocks, because vmap would make it a grouped convolution. Values and advantages have no ReLU, because an output that
+    is negative everywhere would have no gradient. The advantages of several action components are added.
     """
 
     def __init__(self, size: int, nvec: tuple[int, ...], cells: Cells) -> None:
         super().__init__()
         self.nvec, self.cells = nvec, cells
-        self._grid = tuple(max(1, (n - 1) // 2) for n in cells[:2])  # 2 * grid + 2 cells, at least `cells`
+        self._grid = tuple(max(1, (n - 1) // 2) for n in cells[:2])  # 2 * grid + 2 cells cover `cells`
         rows, columns = self._grid
         self._maps = 1 + sum(nvec)
         self.map = orthogonal(nn.Linear(size, CHANNELS * rows * columns), RELU_GAIN)
@@ -77,7 +74,8 @@ class PixelQ(nn.Module):
         """Map [..., F] to V [..., h, w] and the advantages [..., A, h, w]."""
         leading, (rows, columns) = features.shape[:-1], self._grid
         small = torch.relu(self.map(features)).reshape(-1, rows, columns, CHANNELS)
-        # Each element of the small map produces 4x4 cells: 2x2 blocks of 2x2 that overlap by one block.
+        # Each element of the small map gives 4x4 cells: 2x2 blocks of 2x2 cells. Neighbours overlap by one
+        # block.
         blocks = self.up(small).view(
             -1, rows, columns, 2, 2, 2, 2, self._maps
         )  # ..., block i, j, within i, j, map
@@ -93,7 +91,10 @@ class PixelQ(nn.Module):
         return maps.select(-3, 0), maps[..., 1:, :, :]
 
     def of_action(self, value: Tensor, advantage: Tensor, action: Tensor) -> Tensor:
-        """Return Q of the actions taken, [..., h, w]. action: [..., components]."""
+        """Return Q of the actions taken, [..., h, w].
+
+        action: [..., components].
+        """
         q = value
         for part, chosen in zip(advantage.split(self.nvec, -3), action.unbind(-1), strict=True):
             index = chosen.long()[..., None, None, None].expand(*part.shape[:-3], 1, *part.shape[-2:])
@@ -111,9 +112,9 @@ class PixelQ(nn.Module):
 def q_returns(
     change_TBhw: Tensor, best_T1Bhw: Tensor, terminated_TB: Tensor, truncated_TB: Tensor, valid_TB: Tensor
 ) -> Tensor:
-    """Compute n-step returns of pixel changes, [T, B, h, w]: sum of gamma^k change, then max_a Q.
+    """Compute n-step returns of pixel changes, [T, B, h, w]: sum_{k<n} gamma^k change_{t+k} + gamma^n max_a Q.
 
-    n decreases to 1 at the end.
+    Step t of T has n = T - t.
     """
     cells = change_TBhw.shape[-2:]
 

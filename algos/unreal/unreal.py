@@ -1,17 +1,17 @@
-"""UNREAL: A3C with auxiliary tasks learned from a replay (Jaderberg et al. 2016).
+"""UNREAL: A3C with auxiliary tasks on a replay memory (Jaderberg et al. 2016).
 
 "Reinforcement Learning with Unsupervised Auxiliary Tasks":
 
     loss = A3C's + pixel_control_coef * L_PC + value_replay_coef * L_VR + reward_prediction_coef * L_RP / 20
 
-    pixel control      Q-learning of how much each cell of the image changes, from the features used for acting
-    value replay       the value's n-step loss on other segments of the replay
-    reward prediction  class of the next reward (0, positive, negative) from encoder features of 3 frames, memoryless
+    pixel control      n-step Q-learning, whose rewards are the changes of each image cell; input: the policy's features
+    value replay       n-step value loss on other segments of the replay
+    reward prediction  class of the next reward (0, positive, negative); input: encoder features of 3 frames
 
-Terms are means over steps, as in `a3c.py`, where the paper sums over 20 steps. Reward prediction has one sample per 20
-steps, so it counts 1/20. A batch draws as many steps of each kind of sequence as it contains itself. The recurrent
-state is zero at the start of a sequence. Rewards are the environment's, including its clipping. The auxiliary tasks
-start as soon as the replay contains one sequence, not when it is full.
+The paper sums each term over 20 steps. Here terms are means over steps, as in a3c.py. Reward prediction has one sample
+per 20 steps, hence its weight 1/20. For each task, a batch draws as many replayed steps as the batch itself contains.
+The recurrent state is zero at the start of a sequence. Rewards are the environment's rewards after reward clipping. The
+auxiliary tasks start when the replay contains one sequence, not when the replay is full.
 
 Axes: L steps, S segments of a draw, F features.
 """
@@ -38,14 +38,15 @@ from .pixel_control import Cells, PixelQ, pixel_change, q_returns
 
 SEQUENCE = 20
 FRAMES = 3
-"""Frames from which a reward is predicted."""
+"""Number of frames that a reward is predicted from."""
 PREDICTION_SIZE = 128
 
 
 class UnrealHeads(nn.Module):
     """Heads of the auxiliary tasks.
 
-    image, newest: the observation whose change is controlled, and the channels of its newest frame.
+    image: name of the observation for pixel control.
+    newest: channels of the newest frame in this observation.
     """
 
     def __init__(self, body: Body, image: str, newest: slice, cells: Cells, nvec: tuple[int, ...]) -> None:
@@ -60,7 +61,7 @@ class UnrealHeads(nn.Module):
 
 
 def unreal_network(net: PolicyNet, inputs: NetInputs) -> PolicyNet:
-    """Add the auxiliary heads. Raises ValueError without an image or without discrete actions."""
+    """Add the auxiliary heads. Raises ValueError if there is no image or an action is continuous."""
     images = [name for name, spec in inputs.obs.items() if name != ACTION_MASK and is_image(*spec)]
     if not images:
         raise ValueError(
@@ -110,7 +111,7 @@ def _features(net: PolicyNet, s: Segments) -> Tensor:
 
 
 def pixel_control_loss(net: PolicyNet, s: Segments, features: Tensor) -> Tensor:
-    """Compute the mean over steps of the sum over cells of 0.5 * (R - Q(s, a))^2; R: `q_returns`."""
+    """Compute the loss 0.5 * (R - Q(s, a))^2, summed over cells and averaged over steps. R: `q_returns`."""
     heads = _heads(net)
     value, advantage = heads.pixels(features)
     with torch.no_grad():
@@ -124,10 +125,7 @@ def pixel_control_loss(net: PolicyNet, s: Segments, features: Tensor) -> Tensor:
 def value_replay_loss(
     net: PolicyNet, s: Segments, features: Tensor, gamma: Tensor, return_scale: Tensor
 ) -> Tensor:
-    """Compute the mean of 0.5 * (R - V)^2 in normalised units.
-
-    R is the n-step return that bootstraps from the present value.
-    """
+    """Compute the mean of 0.5 * (R - V)^2 in normalised units. R: n-step return with current values."""
     value = net.heads.value(features).squeeze(-1)
     with torch.no_grad():
         never = torch.full((), s.valid.shape[0] + 1, device=value.device)
@@ -140,10 +138,7 @@ def value_replay_loss(
 
 
 def reward_prediction_loss(net: PolicyNet, s: Segments) -> tuple[Tensor, Tensor]:
-    """Compute the cross-entropy of the class of the reward, and the accuracy.
-
-    The reward is that after the last frame.
-    """
+    """Compute cross-entropy and accuracy of the predicted class of the reward after the last frame."""
     seen = {
         name: torch.zeros_like(x[:FRAMES]) if name == LAST else x[:FRAMES]
         for name, x in s.obs.items()
@@ -174,12 +169,11 @@ def _heads(net: PolicyNet) -> UnrealHeads:
 
 
 def of_the_paper(env_recipe: Mapping[str, object]) -> Mapping[str, object]:
-    """Return options of the paper's network and unroll.
-
-    A small CNN, an LSTM of 256 that reads the last action and reward, 20 steps.
+    """Return the options of the paper: small CNN, LSTM of 256 with the last action and reward as inputs, unroll of 20
+    steps.
     """
     network = {
-        # If the recipe selects an MLP, there is no image, and `unreal_network` raises the error.
+        # If the recipe selects an MLP, there is no image, and `unreal_network` raises an error.
         "model.encoder": "mlp" if env_recipe.get("model.encoder") == "mlp" else "a3c",
         "model.hidden": (256,),
         "model.critic": "shared",

@@ -142,7 +142,7 @@ def test_all_of_them_work_under_vmap_and_with_a_separate_critic():
         ({"encoder": "Flat"}, "returned float32 [16] for {'obs': float32 [2, 5]}"),
         ({"policy_head": "wide"}, "returned float32 [2, 7] for float32 [2, 16]"),
         ({"policy_head": "counts"}, "1.num_batches_tracked"),
-        ({"value_head": "narrow"}, "cannot be multiplied (2x16 and 3x1). It got float32 [2, 16]"),
+        ({"value_head": "narrow"}, "cannot be multiplied (2x16 and 3x1). Inputs: float32 [2, 16]"),
     ],
 )
 def test_a_wrong_part_is_one_clear_error(options, message):
@@ -286,7 +286,7 @@ def test_an_error_in_a_later_forward_names_network_place_and_shapes():
         net.body(observations(SMALL), torch.zeros(B, 0), first_flags())
     assert re.fullmatch(
         rf"encoder '{HERE}:Fails' raised RuntimeError \(test_own_parts.py, line \d+\): too many. "
-        r"It got \{'obs': float32 \[12, 3, 36, 40\]\}",
+        r"Inputs: \{'obs': float32 \[12, 3, 36, 40\]\}",
         str(error.value),
     )
 
