@@ -1,1 +1,1 @@
-"""Learner process of a device: sampler, trainer, and the members of its pack."""
+"""Learner process of a device: sampler, trainer, and members of a pack."""

@@ -1,4 +1,4 @@
-"""Build networks, packs and update settings from a config."""
+"""Construction of networks, packs and update settings from a config."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Arrays = Mapping[str, NDArray[Any]]
 
 @contextmanager
 def network_errors() -> Iterator[None]:
-    """Convert forward-pass errors of custom network modules into ConfigError."""
+    """Convert errors of custom network modules to ConfigError."""
     try:
         yield
     except NetworkError as error:
@@ -57,9 +57,9 @@ def build_distribution(spec: EnvSpec, model: ModelConfig) -> Distribution:
 
 
 def build_net(spec: EnvSpec, model: ModelConfig, algorithm: Algorithm | None = None) -> PolicyNet:
-    """Build an environment's policy network, including the algorithm's modules.
+    """Build a policy network for an environment, with the modules of the algorithm.
 
-    Raises ConfigError if the model or the algorithm does not fit the environment.
+    Raises ConfigError if the model or the algorithm does not suit the environment.
     """
     for option, value, usual in (
         ("action-std", model.action_std, "free"),
@@ -102,9 +102,8 @@ def build_net(spec: EnvSpec, model: ModelConfig, algorithm: Algorithm | None = N
 def one_thread() -> Iterator[None]:
     """Limit torch to one thread within the context.
 
-    Threads slow down small tensors: on two busy cores, orthogonal initialisation takes ten times the CPU time with two.
-
-    OMP_NUM_THREADS takes precedence, because the user has set it.
+    Small tensors are slower with several threads: on two busy cores, orthogonal initialisation takes ten times the CPU
+    time. OMP_NUM_THREADS takes precedence, because the user has set it.
     """
     before = torch.get_num_threads()
     if "OMP_NUM_THREADS" not in os.environ:
@@ -117,9 +116,10 @@ def one_thread() -> Iterator[None]:
 
 @contextmanager
 def own_torch() -> Iterator[None]:
-    """Reset torch's modes and defaults. An environment may have changed them."""
+    """Reset torch's modes and defaults within the context, because an environment may have changed them."""
     dtype, device = torch.get_default_dtype(), torch.get_default_device()
-    ours = torch.device("cpu") if device.type != "cpu" else nullcontext()  # it slows every operation
+    # Only if needed, because a device context slows every operation.
+    ours = torch.device("cpu") if device.type != "cpu" else nullcontext()
     torch.set_default_dtype(torch.float32)
     try:
         with torch.inference_mode(False), torch.autocast("cpu", enabled=False), ours:
@@ -129,7 +129,7 @@ def own_torch() -> Iterator[None]:
 
 
 def blank_inputs(spec: EnvSpec, state_size: int, rows: int) -> tuple[dict[str, Tensor], Tensor, Tensor]:
-    """Return zeros as network inputs for one step of this many rows."""
+    """Return zeros as network inputs (observations, state, first) for one step."""
     seen = {name: layout.seen for name, layout in obs_layouts(spec).items()}
     obs = {
         name: torch.zeros((1, rows, *shape), dtype=getattr(torch, kind))
@@ -139,17 +139,18 @@ def blank_inputs(spec: EnvSpec, state_size: int, rows: int) -> tuple[dict[str, T
 
 
 def compute_dtype(precision: str, device: torch.device, spec: EnvSpec) -> torch.dtype:
-    """Choose bf16 for images if the device is faster with it; otherwise float32."""
+    """Return the compute dtype. `auto`: bf16 for images if the device is fast at bf16, else float32."""
     if precision != "auto":
         return torch.bfloat16 if precision == "bf16" else torch.float32
     return torch.bfloat16 if _sees_images(spec) and _is_fast_at_bf16(device) else torch.float32
 
 
 def _is_fast_at_bf16(device: torch.device) -> bool:
-    """Check for a GPU with bf16 or a CPU with fast bf16.
+    """True if a device computes faster in bf16 than in float32.
 
-    A fast CPU has AMX, or AVX-512 bf16 products that are not Intel's. Intel's are no faster than float32: on an Emerald
-    Rapids Xeon whose cloud hides AMX, a core reaches 87 GFLOPS in bf16 and 145 in float32 (docs/lab/speed.md).
+    Fast are GPUs with bf16, CPUs with AMX, and CPUs of other vendors than Intel with AVX-512 bf16. Intel's AVX-512 bf16
+    is slow: a core of an Emerald Rapids Xeon without AMX reaches 87 GFLOPS in bf16 and 145 in float32
+    (docs/lab/speed.md).
     """
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
@@ -163,9 +164,9 @@ def _sees_images(spec: EnvSpec) -> bool:
 
 
 VMAP_ON_CPU = 4
-"""From this number of policies on, small networks run faster under vmap on a CPU (docs/lab/speed.md)."""
+"""Minimum number of policies for which small networks are faster under vmap on a CPU (docs/lab/speed.md)."""
 LOOP_ON_CPU = 4096
-"""From this minibatch size per policy on, they run faster one by one, because each keeps the cores busy."""
+"""Minimum minibatch size per policy for which small networks are faster one by one on a CPU."""
 
 
 def passes(config: Config) -> tuple[int, int]:
@@ -185,11 +186,15 @@ def minibatch_steps(config: Config, plan: PackPlan) -> int:
 def packings(
     config: Config, device: torch.device, spec: EnvSpec, slots: int, steps: int
 ) -> tuple[Packing, ...]:
-    """List the packings to choose from. The first is the default; acceleration may find a faster one.
+    """List the packings to choose from, default first.
 
-    steps: see `minibatch_steps`. On a CPU the loop is best for images, which keep the cores busy, and for many steps.
-    Otherwise call overhead exceeds arithmetic, and vmap is best. On other devices the candidates are timed, except in
-    serial mode, which must be reproducible. Custom modules use the loop, because vmap may not support them.
+        custom modules                   loop, because vmap may not support them
+        CPU, images or many steps        loop, because one policy keeps the cores busy
+        CPU, otherwise                   vmap, because calls take longer than arithmetic
+        other devices                    several, from which timing at start chooses
+        other devices, serial mode       the default only, because runs must be reproducible
+
+    steps: see `minibatch_steps`.
     """
     if config.learner.packing != "auto":
         return (config.learner.packing,)
@@ -206,16 +211,19 @@ def packings(
 
 
 def packings_of(config: Config, spec: EnvSpec, plan: PackPlan) -> tuple[Packing, ...]:
-    """Return `packings` for the pack of a plan."""
+    """List the packings to choose from for the pack of a plan; see `packings`."""
     steps = minibatch_steps(config, plan)
     return packings(config, torch.device(plan.device), spec, plan.slots, steps)
 
 
 def normalized_obs(config: Config, spec: EnvSpec) -> dict[str, int]:
-    """Map each observation that a run normalises to its size per row.
+    """Map each observation that a run normalises to its number of elements per row.
 
-    Vectors are normalised except LAST, because a rare action would become a large number. Grids are normalised for
-    an MLP, images for a built-in CNN. With an auxiliary loss grids are not, nor are images if it reads pixels (UNREAL).
+    Observations are normalised depending on their kind:
+
+        vectors     normalised, except LAST, because a rare action would become a large number
+        grids       normalised for an MLP, unless there is an auxiliary loss
+        images      normalised for a built-in CNN, unless an auxiliary loss reads pixels (UNREAL)
     """
     learner = config.learner
     auxiliary = config.algorithm.auxiliary
@@ -246,15 +254,17 @@ def build_pack(
 ) -> Pack:
     """Build the pack of a plan. Weights are initialised from `seed` and the member ids.
 
-    holders: member of each slot; default: the first members. values: of each slot; unused in an empty slot. packing:
-    default: the first candidate. net: initial weights of all policies, which is faster than separate initialisation.
+    values: values of each slot. An empty slot needs values, but does not use them.
+    holders: member of each slot. None: the first members of the plan.
+    packing: None: the default of `packings_of`.
+    net: network whose weights all policies start with, which is faster than separate initialisation.
     streams: see `Pack`.
     """
     device = torch.device(plan.device)
     held = plan.members[: plan.slots] if holders is None else holders
     holding = iter(held)
 
-    def next_net() -> PolicyNet:  # called by the pack once per policy, in order
+    def next_net() -> PolicyNet:  # called once per policy, in order
         if net is not None:
             return copy.deepcopy(net)
         member = next(holding, None)
@@ -278,7 +288,7 @@ def build_pack(
 
 
 def rollout_shape(pack: Pack, spec: EnvSpec, steps: int, rows: int) -> RolloutShape:
-    """Return the shape of a pack's rollouts. rows: per vector env."""
+    """Return the shape of a pack's rollouts. rows: rows of a vector env."""
     action = (spec.action.components, getattr(torch, spec.action.dtype))
     return RolloutShape(
         obs_layouts(spec), steps, rows, pack.num_policies, action, pack.state_size, pack.device
@@ -286,21 +296,21 @@ def rollout_shape(pack: Pack, spec: EnvSpec, steps: int, rows: int) -> RolloutSh
 
 
 def lone_pack(config: Config, spec: EnvSpec, plan: PackPlan, values: Values) -> Pack:
-    """Build a pack of one policy on the CPU for a plan."""
+    """Build a pack of one policy on the CPU, otherwise as in a plan."""
     alone = replace(plan, members=plan.members[:1], slots=1, device="cpu")
     return build_pack(config, spec, alone, [values], 0)
 
 
 def net_names(pack: Pack) -> NetNames:
-    """Return each parameter's name, offset and shape in the flat vector."""
+    """Return name, offset and shape of each parameter in the flat vector."""
     layout = pack.weights.layout
     return NetNames(tuple((name, s.start, s.shape) for name, s in layout.places().items()), layout.size)
 
 
 def drawn_net(config: Config, spec: EnvSpec, seed: int, member: int, generation: int = 0) -> PolicyNet:
-    """Initialise a member's weights from its id, whatever its slot.
+    """Build a member's network, with weights initialised from the member id and the generation.
 
-    The control of member i gets the initial weights and the initial action std of that member.
+    The control of member i gets the initial weights and the initial action std of member i.
     """
     words = [seed, config.start_of(member), generation]
     torch.manual_seed(int(np.random.SeedSequence(words).generate_state(1)[0]))
@@ -309,12 +319,15 @@ def drawn_net(config: Config, spec: EnvSpec, seed: int, member: int, generation:
 
 
 def fresh_arrays(pack: Pack, net: PolicyNet) -> Arrays:
-    """Return an untrained member's state with these weights, in host memory."""
+    """Return the state of an untrained member with the weights of `net`, in host memory."""
     return {name: x.numpy() for name, x in pack.fresh_state(net).items()}
 
 
 class Drawing:
-    """Weight initialisation on the CPU, identical to that of the learners. plan: of any pack of the run."""
+    """Weight initialisation on the CPU, with the same results as in the learners.
+
+    plan: plan of any pack of the run.
+    """
 
     def __init__(self, config: Config, spec: EnvSpec, plan: PackPlan, values: Values) -> None:
         self._config, self._spec, self._plan, self._values = config, spec, plan, values
@@ -324,14 +337,14 @@ class Drawing:
         return lone_pack(self._config, self._spec, self._plan, self._values)
 
     def drawn(self, member: int, generation: int) -> Arrays:
-        """Return the initialised state of a member of this generation."""
+        """Return the state of an untrained member of this generation."""
         return fresh_arrays(
             self._pack, drawn_net(self._config, self._spec, self._config.seed, member, generation)
         )
 
 
 def update_settings(config: Config, spec: EnvSpec) -> UpdateSettings:
-    """Return the options of a config that an update needs."""
+    """Select the options that an update needs."""
     learner, (epochs, minibatches) = config.learner, passes(config)
     return UpdateSettings(
         algorithm=config.algorithm,
@@ -348,7 +361,7 @@ def update_settings(config: Config, spec: EnvSpec) -> UpdateSettings:
 
 
 def obs_layouts(spec: EnvSpec) -> dict[str, ObsLayout]:
-    """Return the storage layout of each observation array on the device."""
+    """Return the storage layout of each observation on the device."""
     return {
         name: ObsLayout(a.dtype, a.shape, spec.frame_stack if a.dtype == "uint8" and len(a.shape) == 2 else 1)
         for name, a in spec.obs.items()
@@ -357,37 +370,37 @@ def obs_layouts(spec: EnvSpec) -> dict[str, ObsLayout]:
 
 @dataclass(frozen=True)
 class LearnerSetup:
-    """First message to a learner. Descriptors, in the fields `..._fd` and `..._fds`, are inherited."""
+    """First message to a learner. The process inherits the file descriptors in the fields `..._fd` and `..._fds`."""
 
     config: Config
     spec: EnvSpec
     plan: PackPlan
     seed: int
     slots: tuple[Load | None, ...]
-    """Initial member of each slot. Weights that are not in the pool are initialised."""
+    """Initial member of each slot. None: empty slot."""
     unheld_values: Values
-    """Placeholder values for an empty slot."""
+    """Values for an empty slot, which are not used."""
     mailbox_fds: tuple[int, ...]
-    """One per vector env, actor by actor."""
+    """Mailbox of each vector env, actor by actor."""
     wake_fds: tuple[int, ...]
-    """One per vector env: the eventfd of its actor."""
+    """Eventfd of each vector env's actor."""
     ready_fd: int
     shaping_fd: int
     layout: ArrayLayout
-    """Layout of a member's arrays in the pool."""
+    """Layout of a member's arrays in the state pool."""
     pool_fd: int
     heartbeat_fd: int
     continued: Mapping[str, Any] | None = None
-    """Content of LearnerSaved to resume from."""
+    """Content of the LearnerSaved message to resume from."""
     seconds: float = 0.0
     """Training seconds before this learner started."""
     without: tuple[Packing, ...] = ()
-    """Packings whose CUDA graph capture broke this learner's process before."""
+    """Packings whose CUDA graph capture broke this learner's former process."""
     connection_fd: int = -1
-    """Existing connection, if the process has restarted itself."""
+    """Connection to the parent, if the process has restarted itself. Otherwise -1."""
 
     @property
     def fds(self) -> list[int]:
-        """Return all descriptors that the process inherits."""
+        """All descriptors that the process inherits."""
         single = (self.ready_fd, self.shaping_fd, self.heartbeat_fd, self.pool_fd)
         return sorted({fd for fd in (*self.mailbox_fds, *self.wake_fds, *single) if fd >= 0})

@@ -1,11 +1,10 @@
-"""Learner state in a checkpoint besides its members.
+"""State of a learner in a checkpoint, except the states of its members.
 
-    always               generator states; weights versions, shaping versions and lineage versions of the slots
-    serial mode, where   the observation that each vector env waits with, so that the run resumes bit for bit;
-    the environments     without it, vector envs start new episodes
-    can be saved
+    always          generator states; weights versions, shaping versions and lineage versions of the slots
+    serial mode     last observation of each vector env, if the environments can be saved. The run then resumes bit for
+                    bit. Otherwise vector envs start new episodes.
 
-All content is JSON types. Arrays are base64 of their bytes.
+The content consists of JSON types. Arrays are encoded as base64.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from pbt_rl.learner.trainer import Trainer
 
 
 class Continuation:
-    """Saves and restores a learner's own state. Restore before sampling starts."""
+    """Saving and restoring of a learner's state. Restore before sampling starts."""
 
     def __init__(
         self,
@@ -42,9 +41,12 @@ class Continuation:
         self._sampler, self._trainer = sampler, trainer
 
     def save(self, *, vector_envs: bool) -> dict[str, Any]:
-        """Return the state. vector_envs: also save the vector envs, which must be between two batches."""
+        """Return the state.
+
+        vector_envs: also save the vector envs, which must be between two batches.
+        """
         if vector_envs:
-            self._sampler.take_resets()  # apply pending resets, because they are not saved
+            self._sampler.take_resets()  # because pending resets are not saved
         return {
             "generators": {name: _encoded(g.get_state().numpy()) for name, g in self._generators()},
             "slots": [self._slot(p) for p in range(self._pack.num_policies)],
@@ -56,16 +58,16 @@ class Continuation:
         }
 
     def restore(self, saved: Mapping[str, Any]) -> bool:
-        """Restore a saved state as far as this pack matches it. True if vector envs were restored."""
+        """Restore a saved state, unless the pack has other members. True if vector envs were restored."""
         if not _is_for(saved, [self._shared.holder(p) for p in range(self._pack.num_policies)]):
             return False
         for name, generator in self._generators():
             state = _decoded(saved["generators"][name])
-            if state.nbytes == generator.get_state().numel():  # differs on another kind of device
+            if state.nbytes == generator.get_state().numel():  # unequal if the device type has changed
                 generator.set_state(torch.from_numpy(state))
         for p, slot in enumerate(saved["slots"]):
             self._restore_slot(p, slot)
-        # Restore vector envs only if all match. Otherwise their environments start new episodes.
+        # Restore the vector envs only if all have the saved sizes. Otherwise they start new episodes.
         rest = [*map(vector_env_rows, saved["units"])] == [
             vector_env.box.rows for vector_env in self._sampler.vector_envs
         ]
@@ -113,9 +115,9 @@ class Continuation:
 
 
 def shaping_versions(saved: Mapping[str, Any], holders: Sequence[int | None]) -> list[int]:
-    """Return each slot's shaping version before its learner restores `saved`.
+    """Return the saved shaping version of each slot. 0 if `saved` is empty or has other members.
 
-    holders: member of each slot. It is 0 if `saved` is empty or has other members, because nothing is restored then.
+    holders: member of each slot.
     """
     if not saved or not _is_for(saved, holders):
         return [0] * len(holders)
@@ -133,7 +135,7 @@ def vector_env_rows(saved: Mapping[str, Any]) -> int:
 
 
 def _vector_env(vector_env: SampledVectorEnv) -> dict[str, Any]:
-    """Return a waiting vector env's last observation and preceding recurrent state."""
+    """Return the last observation of a waiting vector env, and the recurrent state before it."""
     return {
         "obs": {name: _encoded(_host(obs)) for name, obs in _newest(vector_env).items()},
         "first": _encoded(vector_env.rollout.first[-1]),
@@ -154,7 +156,7 @@ def _restore_vector_env(vector_env: SampledVectorEnv, saved: Mapping[str, Any]) 
     vector_env.state.copy_(torch.from_numpy(_decoded(saved["state"])))
     vector_env.rollouts = saved["rollouts"]
     vector_env.taken = 1
-    vector_env.box.header[OBSERVATIONS] = 1  # as after a first step: the actor waits for actions
+    vector_env.box.header[OBSERVATIONS] = 1  # as after the first step, when the actor waits for actions
 
 
 def _host(tensor: Tensor) -> NDArray[Any]:

@@ -1,4 +1,4 @@
-"""GPU setup of a learner: selection, test, error messages, timing."""
+"""GPU of a learner: selection, test, error messages, timing."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ GIB = 1 << 30
 def prepare(device: torch.device, *, reproducible: bool) -> None:
     """Select and test a GPU. Does nothing on a CPU. Raises ConfigError if the GPU cannot be used.
 
-    Without selection, calls that name no GPU would open a context on the first one. That costs 0.3 to 0.5 GiB there
-    per learner. reproducible: the same input gives the same bits, at lower speed.
+    Selection saves 0.3 to 0.5 GiB of memory per learner on the first GPU, where torch would otherwise open a context.
+
+    reproducible: equal inputs give equal bits, at lower speed.
     """
     if device.type != "cuda":
         return
     with warnings.catch_warnings():  # newer versions of torch deprecate this option's name
         warnings.simplefilter("ignore")
-        # No TF32. By default convolutions use it and matrix products do not, but packings differ in which of the two
-        # they use, and they are compared by speed alone.
+        # No TF32. By default torch uses it for convolutions only. Some packings compute convolutions as
+        # matrix products, and packings must not differ in precision.
         torch.backends.cudnn.allow_tf32 = False
     if reproducible:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads it at its start
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read by cuBLAS at its start
         torch.backends.cudnn.deterministic = True
         torch.backends.cudnn.benchmark = False
         torch.use_deterministic_algorithms(True, warn_only=True)
@@ -45,18 +46,19 @@ def prepare(device: torch.device, *, reproducible: bool) -> None:
 
 
 def ran_out(error: BaseException) -> bool:
-    """Check whether an error means that a GPU is out of memory.
+    """True if an error means that a GPU is out of memory.
 
-    torch's own exception comes from its allocator only. Errors of contexts, libraries and graphs are found by text.
+    torch.OutOfMemoryError comes from torch's allocator only. Errors of CUDA contexts, libraries and graphs are
+    recognised by their text.
     """
     said = str(error) if isinstance(error, RuntimeError) else ""
     return "out of memory" in said or "ALLOC_FAILED" in said or isinstance(error, torch.OutOfMemoryError)
 
 
 def out_of_memory(device: torch.device, error: BaseException) -> str:
-    """Build the error message: free memory and remedies."""
+    """Return an error message with free memory and remedies."""
     there = ""
-    with contextlib.suppress(RuntimeError, AssertionError):  # there may be no memory even for a context
+    with contextlib.suppress(RuntimeError, AssertionError):  # there may be too little memory for a context
         free, total = torch.cuda.mem_get_info(device)
         there = f" ({free / GIB:.1f} of {total / GIB:.1f} GiB are free now)"
     return (
@@ -67,7 +69,7 @@ def out_of_memory(device: torch.device, error: BaseException) -> str:
 
 
 class Stopwatch:
-    """Timer of GPU seconds between two points of the current stream. Does nothing on a CPU."""
+    """Timer between two points of the current GPU stream. Does nothing on a CPU."""
 
     def __init__(self, device: torch.device) -> None:
         self._began = self._ended = None
@@ -85,7 +87,7 @@ class Stopwatch:
             self._ended.record()
 
     def seconds(self) -> float | None:
-        """Return the elapsed time. None on a CPU. Blocks until the device has reached the end."""
+        """Return the elapsed seconds, or None on a CPU. Blocks until the device has reached the end."""
         if self._began is None or self._ended is None:
             return None
         self._ended.synchronize()

@@ -1,13 +1,13 @@
-"""Learner: the process of one device. It holds the pack, runs inference and learns.
+"""Learner: process of one device that runs inference and learns, with the policies of one pack.
 
-    main thread      sampler, messages, reports        waits for the actors' eventfd or the supervisor's socket
-    trainer thread   learning and edits (async only)   waits for full rollouts or an edit
+    main thread      sampler, messages, reports           waits for the actors' eventfd or the supervisor's socket
+    trainer thread   learning and commands (async only)   waits for full rollouts or a command
 
-Edits that need not wait for the end of an optimiser step run in the main thread (`Trainer.editable_meanwhile`). They
-may then run inside an inference batch, between two policies.
+Some commands can run during an optimiser step (`Trainer.editable_meanwhile`). The main thread runs these, also between
+two policies of an inference batch.
 
-In the sync modes there is one thread: sample a batch, learn, resume. In serial mode that thread is the supervisor's
-own, and `run.serial` has the loop.
+The sync modes have a single thread, which samples a batch, learns, and resumes sampling. In serial mode this is the
+thread of the supervisor, and the loop is in run/serial.py.
 """
 
 from __future__ import annotations
@@ -75,13 +75,16 @@ from pbt_rl.processes.polling import AdaptivePoller, Heartbeat, mail_check
 
 WINDOW_SECONDS = 1.0
 CONTENDED = 0.1
-"""Share of a window spent waiting for a core. It was 0.19 to 0.47 where actors and learner fill two cores."""
+"""Minimum share of a window in which a thread waits for a core. With actors and learner on two full cores, the share
+was 0.19 to 0.47."""
 
 
 def seconds_waited(thread: int) -> float | None:
-    """Return the seconds that a runnable thread waited for a core. None if unavailable.
+    """Return the total seconds in which a runnable thread waited for a core. None if unavailable.
 
-    thread: its native id. Source: Linux, Documentation/scheduler/sched-stats.rst, the second number of schedstat.
+    Source: second number of schedstat (Linux, Documentation/scheduler/sched-stats.rst).
+
+    thread: native id.
     """
     try:
         return int(Path(f"/proc/self/task/{thread}/schedstat").read_text().split()[1]) / 1e9
@@ -90,9 +93,10 @@ def seconds_waited(thread: int) -> float | None:
 
 
 class Contention:
-    """Detector of CPU contention for the thread that creates it.
+    """Detector of CPU contention, for the thread that creates the object.
 
-    waited: see `seconds_waited`. clock: in seconds.
+    waited: see `seconds_waited`.
+    clock: returns seconds.
     """
 
     def __init__(
@@ -105,7 +109,7 @@ class Contention:
         self._contended = False
 
     def __call__(self) -> bool:
-        """Check for frequent waits for a core in the last whole window. False before that."""
+        """True if the thread waited often for a core in the last complete window. False before the first window."""
         now = self._clock()
         if now - self._began >= WINDOW_SECONDS:
             waited = self._waited(self._thread)
@@ -116,10 +120,11 @@ class Contention:
 
 
 class TrainingClock:
-    """Clock of the training seconds of the whole run.
+    """Clock of the training seconds of the run. Each tick adds at most PAUSE_SECONDS, because a suspended process does
+    not train.
 
-    before: training seconds before this learner started. clock: in seconds. Each tick adds at most PAUSE_SECONDS,
-    because a suspended process does not train.
+    before: training seconds before this learner started.
+    clock: returns seconds.
     """
 
     PAUSE_SECONDS = 60.0
@@ -129,7 +134,10 @@ class TrainingClock:
         self._ticked: float | None = None
 
     def tick(self, *, trains: bool) -> None:
-        """Add the time since the last tick. trains: whether sampling has started."""
+        """Add the time since the last tick.
+
+        trains: sampling has started. Time before does not count.
+        """
         now = self._clock()
         if self._ticked is not None:
             self.seconds += min(now - self._ticked, self.PAUSE_SECONDS)
@@ -139,19 +147,19 @@ class TrainingClock:
 REPORT_SECONDS = 0.5
 SWITCH_SECONDS = 1e-4
 END_SECONDS = 1.5
-"""Time for the trainer thread to end before it is abandoned, because the fleet kills a learner after 3 s."""
+"""Timeout of the trainer thread's end. It is shorter than 3 s, after which the fleet kills a learner."""
 Command = Load | Save | SaveLearner | SetValues | EvaluateMember
 
 
 class Learner:
-    """One pack with its sampler and trainer, driven by messages."""
+    """Pack with sampler and trainer, controlled by messages."""
 
     def __init__(
         self, setup: LearnerSetup, connection: Connection[FromLearner | ChildFailed, ToLearner]
     ) -> None:
         self._setup, self._connection = setup, connection
         self._has_mail = mail_check(connection)
-        self._send_lock = threading.Lock()  # because both threads send
+        self._send_lock = threading.Lock()  # both threads send
         self._heartbeat = Heartbeat(setup.heartbeat_fd)
         config, spec, plan = setup.config, setup.spec, setup.plan
         self._on_policy = config.mode != "async"
@@ -160,12 +168,12 @@ class Learner:
         self.stopped = self.paused = False
         self.clock = TrainingClock(setup.seconds)
         self._limits: dict[int, int] = {}
-        """Member index -> steps at which the member waits for a decision. Reaching it triggers a report."""
+        """Member index -> number of steps at which a report is sent, because a decision is due."""
         self._next_report = time.monotonic()
         self._waiting_seconds = 0.0
         self._reported: dict[str, float] = {}
 
-        # In this order: threads and device, the pack, its state, the sampler, the trainer, CUDA graphs of both.
+        # The order matters: threads and device, pack, shared state, sampler, trainer, CUDA graphs.
         torch.set_num_threads(plan.threads if self._on_policy else max(1, plan.threads // 3))
         prepare(torch.device(plan.device), reproducible=config.mode == "serial")
         self.acceleration = Acceleration()
@@ -184,7 +192,7 @@ class Learner:
         if setup.continued is not None:
             self.trainer.learned = self._continuation.restore(setup.continued)
         self._edits_itself = not self._on_policy and self.trainer.editable_meanwhile
-        """The main thread runs edits itself instead of waiting for the trainer's step."""
+        """The main thread runs commands during optimiser steps."""
         if self._edits_itself:
             self.sampler.between_policies = self._listen
         self.pack.streams.wait_for_work()
@@ -192,7 +200,7 @@ class Learner:
         self.send(LearnerReady("; ".join(filter(None, about))))
 
     def _make_pack(self) -> tuple[Pack, str]:
-        """Build the pack with its first members' weights; also return a log line about its packing."""
+        """Build the pack with the weights of the initial members. Also return a log line about the packing."""
         setup, config, device = self._setup, self._setup.config, torch.device(self._setup.plan.device)
         values = [setup.unheld_values if load is None else load.values for load in setup.slots]
         holders = [None if load is None else load.member for load in setup.slots]
@@ -200,12 +208,12 @@ class Learner:
         streams = streams_of(device, threads=config.mode == "async")
         parts = (config, setup.spec, setup.plan, values, config.seed, holders, packing)
         pack = build_pack(*parts, streams=streams)
-        gc.collect()  # free the networks that the pack has copied, which are large reference cycles
+        gc.collect()  # free the pack's template networks, which are large reference cycles
         pack.idle[:] = [load is None for load in setup.slots]
         return pack, about
 
     def _make_trainer(self, settings: UpdateSettings, shaping: SlotShaping) -> Trainer:
-        """Create the trainer, with the members of the slots and the algorithm's replay memory."""
+        """Create the trainer, with members and replay memory."""
         setup, config, spec, plan = self._setup, self._setup.config, self._setup.spec, self._setup.plan
         members = PackMembers(
             self.pack,
@@ -232,7 +240,7 @@ class Learner:
         )
 
     def _make_sampler(self, distribution: Distribution) -> tuple[AnySampler, SlotShaping]:
-        """Create the sampler for mailboxes or a simulator, and its shaping."""
+        """Create the sampler of mailboxes or of a device simulator, and the shaping of the slots."""
         setup, config, spec, plan = self._setup, self._setup.config, self._setup.spec, self._setup.plan
         table, wakes = self._table, setup.wake_fds
         boxes = [
@@ -259,16 +267,18 @@ class Learner:
         return sampler, table
 
     def _beat(self, busy: bool) -> None:
-        """Record a heartbeat of the learning thread. busy: it has more work."""
+        """Record a heartbeat of the trainer thread. busy: the trainer has more work."""
         self._heartbeat.beat_trainer(busy)
         if self._on_policy:
             self._heartbeat.beat_main()
 
     def _learning_rate_factor(self) -> float | torch.Tensor:
-        """Return the schedule's factor of the learning rate, [P]. The budget that ends first counts.
+        """Return the factor of the learning rate schedule, [P].
 
-        1 - max(frames since the member's weights were initialised / train_for_frames,
-                training seconds of the run / train_for_seconds)
+        `linear` is the remaining fraction of the frames or of the time, whichever is smaller:
+
+            1 - max(frames since the member's weights were initialised / train_for_frames,
+                    training seconds of the run / train_for_seconds)
         """
         config = self._setup.config
         if config.learner.lr_schedule != "linear":
@@ -281,7 +291,7 @@ class Learner:
         return torch.from_numpy((1.0 - share_P).clip(0.0, 1.0)).float().to(self.pack.device)
 
     def _expect_frames(self) -> None:
-        """Limit the frame budget shown to environments by the time limit."""
+        """Write the frames that are expected until the time limit to the environments' frame budgets."""
         config = self._setup.config
         share = self.clock.seconds / config.train_for_seconds if config.train_for_seconds else 0.0
         if share > 0:
@@ -289,23 +299,23 @@ class Learner:
             self._table.budget_frames[:] = expected_P
 
     def _give_up(self, text: str) -> None:
-        """End this process with a user error. Called by another thread while the main thread hangs in foreign code."""
-        if isinstance(self._connection, Connection):  # otherwise this is the supervisor's process
+        """End this process with a user error, from another thread, because the main thread hangs in a simulator."""
+        if isinstance(self._connection, Connection):  # in serial mode this is the supervisor's process
             self.send(ChildFailed(text, user_error=True))
             os._exit(1)
 
     def close(self) -> None:
-        """Release resources that outlive this object. Not needed before the process ends."""
+        """Release resources that would outlive this object. Not needed at the end of the process."""
         self.acceleration.close()
         self.sampler.close()
 
     # -- loops ----------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Run as a child process, until the supervisor sends StopLearner."""
+        """Run as a child process until the supervisor sends StopLearner."""
         if not self._on_policy:
-            # Inference makes many short calls. The trainer returns from a long call, and by default could wait up to
-            # 5 ms for the interpreter each time, because the other thread retakes it first.
+            # By default the trainer could wait 5 ms for the interpreter lock after each long call, because
+            # inference makes many short calls and takes the lock again first.
             sys.setswitchinterval(SWITCH_SECONDS)
             self._trainer_thread = threading.Thread(target=self._train, daemon=True)
             self._trainer_thread.start()
@@ -316,7 +326,7 @@ class Learner:
                 continue
             began = time.monotonic()
             patience = self._next_report - began
-            if patience <= 0:  # on-policy, reports are sent after batches only
+            if patience <= 0:  # in the sync modes, reports are sent after batches only
                 patience = REPORT_SECONDS
             for fd in listener.wait(patience * 1000, awake=not self.trainer.learning):
                 if fd == self._setup.ready_fd:
@@ -324,7 +334,7 @@ class Learner:
             self._waiting_seconds += time.monotonic() - began
 
     def join(self, timeout_seconds: float) -> bool:
-        """Wait for the end of the trainer thread. False on timeout, within a slow optimiser step."""
+        """Wait for the end of the trainer thread. False after a timeout, during a slow optimiser step."""
         if self._trainer_thread is None:
             return True
         with self.trainer.wake:
@@ -336,8 +346,8 @@ class Learner:
     def iterate(self) -> bool:
         """Do all work that is possible now. True if there was any.
 
-        On-policy, messages are handled first. In serial mode a decision is thus applied before the next step, so a run
-        that is stopped there resumes bit for bit.
+        In the sync modes messages are handled first. A decision is then applied before the next step, which is required
+        for resuming a serial run bit for bit.
         """
         heard = self._listen()
         self.clock.tick(trains=self.sampler.begun)
@@ -372,22 +382,22 @@ class Learner:
 
     @property
     def holds_members(self) -> bool:
-        """True unless all slots are empty."""
+        """True if any slot has a member."""
         return any(self.shared.pack.holders)
 
     def resume(self) -> None:
-        """Answer the vector envs that waited for the end of a batch (on-policy)."""
-        if self.trainer.learned:  # a batch covers all vector envs or just one, so all can resume
+        """Send actions to the vector envs that waited for the end of a batch (sync modes)."""
+        if self.trainer.learned:  # a batch contains all vector envs or one, so all can resume
             self.sampler.resume_finished()
             self.trainer.learned = False
 
     @property
     def between_batches(self) -> bool:
-        """True if on-policy vector envs wait for actions after a batch."""
+        """True if all vector envs wait for actions after a batch (sync modes)."""
         return self.trainer.learned or not self.sampler.begun
 
     def _listen(self) -> bool:
-        """Handle all messages that have arrived. True if there were any."""
+        """Handle all received messages. True if there were any."""
         heard = False
         while self._has_mail():
             self._handle(self._connection.recv())
@@ -426,7 +436,7 @@ class Learner:
                         self.trainer.wake.notify()
 
     def _carry_out(self, command: Command, received: float) -> None:
-        """Run a command in the learning thread or the main thread (`_handle`)."""
+        """Run a command, in the trainer thread or the main thread (`_handle`)."""
         members = self.trainer.members
         match command:
             case Load():
@@ -462,17 +472,17 @@ class Learner:
             self.send_report()
 
     def send_report(self) -> None:
-        """Send the report of this moment to the supervisor."""
+        """Send a report to the supervisor."""
         self.send(self.report())
 
     def report(self) -> LearnerReport:
-        """Return the statistics of the members, and the episodes that ended since the last report."""
+        """Build a report: statistics of the members, and episodes that ended since the last report."""
         self._next_report = time.monotonic() + REPORT_SECONDS
         self._expect_frames()
         plan, sampling, learning = self._setup.plan, self.shared.sampling, self.shared.learning
         episodes, games = sampling.take()
         with learning.lock:
-            generations = self.trainer.members.generations.copy()  # because a member may enter meanwhile
+            generations = self.trainer.members.generations.copy()  # because another thread may add a member
             members = [
                 MemberStats(
                     member=member,
@@ -510,7 +520,7 @@ class Learner:
 
 
 def main() -> None:
-    """Run as a child process until the parent ends it."""
+    """Run as a child process until the parent stops it."""
     connection, setup = begin_child()
     if setup.connection_fd >= 0:
         connection = Connection(setup.connection_fd)
@@ -518,18 +528,17 @@ def main() -> None:
         learner = Learner(setup, connection)
         learner.run()
         if not learner.join(END_SECONDS):
-            os._exit(
-                0
-            )  # otherwise the interpreter shuts down under a thread in native code, which aborts the process
+            # Skip the interpreter's shutdown, which aborts the process if a thread is in native code.
+            os._exit(0)
         learner.sampler.close()
     except Exception as error:  # noqa: BLE001 - the parent reports it
         failure = _failure(error, torch.device(setup.plan.device))
         send_failure(connection, failure.text, user_error=failure.user_error)
-        os._exit(1)  # the trainer thread may be in native code, as above
+        os._exit(1)  # see above
 
 
 def _failure(error: Exception, device: torch.device) -> ChildFailed:
-    """Build the failure message of a caught error."""
+    """Convert an exception to a failure message for the parent."""
     if isinstance(error, ConfigError | EnvSetupError):
         return ChildFailed(str(error), user_error=True)
     if device.type == "cuda" and ran_out(error):

@@ -1,6 +1,6 @@
-"""Members in the slots of a pack, and all changes to them: load, save, set values, evaluate.
+"""Members in the slots of a pack, and their changes: load, save, set values, evaluate.
 
-The caller holds `Updater.changing`, so that no other thread writes a policy's state.
+The caller holds `Updater.changing`, because other threads may write a policy's state.
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ from pbt_rl.learner.simulators.sampler import SlotShaping
 
 
 class PackMembers:
-    """Members of one pack. states: pool for states that leave or enter it. frame_skip: emulator frames per step.
+    """Members of one pack.
 
-    draw: initialises the weights of (member, generation).
+    states: shared memory for states of members.
+    draw: function from (member, generation) to a network with initialised weights.
+    frame_skip: emulator frames per step.
     """
 
     def __init__(
@@ -43,13 +45,13 @@ class PackMembers:
         self._draw, self._frame_skip = draw, frame_skip
         self.current = CurrentSlots(pack.num_policies, pack.device)
         self.generations: dict[int, int] = {}
-        """Last generation of each member that has held a slot here."""
+        """Member -> generation, for each member that has been in a slot of this pack."""
         self._values: dict[int, Values] = {}
         self.fresh_steps = np.zeros(len(shared.members) + 1, np.int64)
-        """Steps of each member (by index) when its weights were last initialised."""
+        """Member index -> steps at the last initialisation of the member's weights."""
 
     def place_first(self, loads: Iterable[Load]) -> None:
-        """Register the initial members. They already hold their slots."""
+        """Register the initial members, which are already in their slots."""
         for load in loads:
             assert load.member is not None
             self.generations[load.member], self._values[load.member] = load.generation, load.values
@@ -58,7 +60,7 @@ class PackMembers:
                 self._import(load.slot, self._given(load))
 
     def slot_of(self, member: int) -> int | None:
-        """Return the slot of a member."""
+        """Return the slot of a member. None: the member is in no slot of this pack."""
         index = self._shared.members.index(member)
         holders = self._shared.pack.holders
         return next((p for p, h in enumerate(holders) if h is not None and h.member == index), None)
@@ -66,7 +68,7 @@ class PackMembers:
     # -- states ---------------------------------------------------------------------------------------------
 
     def save(self, save: Save) -> None:
-        """Write a member's state into an entry of the pool."""
+        """Write a member's state to an entry of the state pool."""
         slot, index = self._held_slot(save.member), self._shared.members.index(save.member)
         counts = Counts(
             int(self._shared.sampling.steps[index]) * self._frame_skip,
@@ -88,15 +90,15 @@ class PackMembers:
         self._pack.import_member(slot, {name: torch.from_numpy(x) for name, x in arrays.items()})
 
     def load(self, load: Load) -> Acknowledgement | None:
-        """Load a member's state into a slot. Return the acknowledgement with values read back. None for an empty slot.
+        """Load a member's state into a slot. Return the acknowledgement with the values in use.
 
-        The slot's former member is discarded. Its state was saved before if it is needed.
+        The slot's former state is discarded. For an empty slot the result is None.
         """
         began, slot = time.perf_counter(), load.slot
         enters = self._shared.holder(slot) != load.member
         donor = None if load.of_slot is None else self._pack.bit_sums(load.of_slot)
         if enters:
-            # From here on, episodes and steps of this slot count for no member.
+            # Until the new member holds the slot, its episodes and steps count for no member.
             self._shared.pack.hold(slot, None, len(self._shared.members))
         self._pack.idle[slot] = load.member is None
         if load.member is None:
@@ -121,7 +123,7 @@ class PackMembers:
         return self._ack(slot, load.member, load.donor, began, written, unchanged)
 
     def _note_counts(self, load: Load) -> None:
-        """Continue the member's counts from other slots or learners."""
+        """Continue a member's counts from the slot or learner that it was in before."""
         assert load.member is not None
         index, shared = self._shared.members.index(load.member), self._shared
         frames, steps, updates, _ = load.counts
@@ -130,7 +132,7 @@ class PackMembers:
         shared.learning.updates[index] = max(shared.learning.updates[index], updates)
 
     def _given(self, load: Load) -> Arrays:
-        """Return the host state to load, and record when its weights were initialised."""
+        """Return the state to load, and record when its weights were initialised."""
         self._note_fresh(load)
         if load.entry is not None:
             return self._states.views(load.entry)
@@ -152,7 +154,7 @@ class PackMembers:
     # -- values ---------------------------------------------------------------------------------------------
 
     def set_values(self, change: SetValues) -> Acknowledgement:
-        """Set other values for a member, and read them back."""
+        """Set a member's values. Return the acknowledgement with the values in use."""
         began, slot = time.perf_counter(), self._held_slot(change.member)
         self.generations[change.member], self._values[change.member] = change.generation, change.values
         self._pack.set_hypers(slot, change.values)
@@ -160,12 +162,14 @@ class PackMembers:
         return self._ack(slot, change.member, change.donor, began, time.perf_counter(), unchanged=True)
 
     def _begin_anew(self, slot: int) -> None:
-        """Discard rollouts and recurrent states of the slot's former weights."""
+        """Discard rollouts and recurrent states from the slot's former weights."""
         self._shared.note_exchanged_weights(slot)
         self.current.drop(slot)
 
     def _write_shaping(self, slot: int, generation: int, values: Values) -> None:
-        """Write a slot's shaping under a new version. Its generation is stored before an actor can read it."""
+        """Write a slot's shaping under a new version. The version's generation is stored before actors see the
+        version.
+        """
         holder = self._shared.pack.holders[slot]
         assert holder is not None
         holder.forget_before(self._shared.oldest_version(slot))
@@ -177,9 +181,12 @@ class PackMembers:
         self._shaping.write(slot, version, shaping)
 
     def evaluate(self, member: int, *, begins: bool) -> None:
-        """Start or end acting without learning. A new shaping version marks the episodes that start from now on."""
+        """Start or end evaluation, in which a member acts without learning.
+
+        A new shaping version marks the episodes that start after the change.
+        """
         slot, evaluated = self._held_slot(member), self._shared.pack.evaluated
-        if evaluated[slot] == begins:  # already restored from the checkpoint
+        if evaluated[slot] == begins:  # restored from the checkpoint
             return
         evaluated[slot] = begins
         if begins:

@@ -1,6 +1,6 @@
 """Checks of custom networks and losses before training.
 
-A loss is called on synthetic samples as in an update: directly and under torch.func.vmap.
+A loss is tested on synthetic samples, as in an update: directly and under torch.func.vmap.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from pbt_rl.learner.build import (
 
 @one_thread()
 def check_network(config: Config, spec: EnvSpec, devices: Sequence[str]) -> None:
-    """Build a network; check custom modules, in the dtypes of these devices, and a custom loss.
+    """Build a network, and check custom modules and a custom loss. Raises ConfigError.
 
-    Raises ConfigError.
+    devices: the modules are checked in the compute dtypes of these devices.
     """
     net = build_net(spec, config.model, config.algorithm)
     if ":" in config.algo:
@@ -48,17 +48,20 @@ def check_network(config: Config, spec: EnvSpec, devices: Sequence[str]) -> None
     inputs = blank_inputs(spec, net.state_size, 3)
     here = [torch.device(name) for name in devices if name == "cpu" or torch.cuda.is_available()]
     for dtype in {compute_dtype(config.learner.precision, device, spec) for device in here}:
-        for parameter in net.body.parameters():  # as in a pack, which does not convert buffers
+        for parameter in net.body.parameters():  # not `to`, because a pack does not convert buffers
             parameter.data = parameter.data.to(dtype)
         with torch.no_grad(), network_errors():
             net(*inputs)
 
 
 def _check_parts(net: PolicyNet, again: PolicyNet) -> None:
-    """Compare two networks of the same options. Raises ConfigError for modules that a pack does not support."""
+    """Check that a network can be copied and that its buffers are constant. Raises ConfigError.
+
+    again: another network of the same options.
+    """
     try:
         copy.deepcopy(net)
-    except Exception as error:  # custom modules may raise anything
+    except Exception as error:  # custom modules may raise any exception
         raise ConfigError(
             f"--model: the network cannot be copied ({error}). Remove from its modules whatever copy.deepcopy refuses, "
             "such as locks, open files and writers"
@@ -74,13 +77,15 @@ def _check_parts(net: PolicyNet, again: PolicyNet) -> None:
 
 POLICIES, SAMPLES = 2, 16
 INVALID = 4
-"""Number of invalid samples. They contain NaN, as unwritten memory does."""
+"""Number of invalid samples. They contain NaN, like unwritten memory."""
 
 
 def check_loss(settings: UpdateSettings, values: Mapping[str, float]) -> None:
-    """Run the loss of an algorithm forward and backward. values: of all hyperparameters.
+    """Run forward and backward of an algorithm's loss. Raises ValueError with a one-line message.
 
-    Raises ValueError with a one-line text. A custom `backward` is not checked, because it needs the network.
+    A custom `backward` is not checked, because it needs a network.
+
+    values: values of all hyperparameters.
     """
     algorithm = settings.algorithm
     if algorithm.backward is not None:
@@ -112,7 +117,7 @@ def check_loss(settings: UpdateSettings, values: Mapping[str, float]) -> None:
 
 
 def _made_up() -> LossInputs:
-    """Return samples of two policies, [2, N]. The last INVALID are invalid."""
+    """Return random samples of two policies, [2, N]. The last INVALID samples are invalid."""
     drawn = torch.Generator().manual_seed(0)
     valid = torch.ones((POLICIES, SAMPLES), dtype=torch.bool)
     valid[:, -INVALID:] = False
@@ -147,13 +152,13 @@ def _check_answer(who: str, answer: Any, settings: UpdateSettings, shape: tuple[
 
 
 def _check_gradients(who: str, loss: Tensor, inputs: LossInputs) -> None:
-    """Run backward. Raises ValueError if the loss lacks a gradient or depends on an invalid sample."""
+    """Run backward. Raises ValueError if the loss has no gradient or depends on an invalid sample."""
     if not loss.requires_grad:
         raise ValueError(f"{who}: the loss has no gradient. It must depend on log_prob, entropy or value")
     loss.sum().backward()
     gradients = [x.grad for x in (inputs.log_prob, inputs.entropy, inputs.value) if x.grad is not None]
     if not all(bool(x.isfinite().all()) for x in (loss, *gradients)):
         raise ValueError(
-            f"{who}: samples that are not valid (they contain NaN) reach the loss or its gradient. Apply "
+            f"{who}: invalid samples (they contain NaN) change the loss or its gradient. Apply "
             "pbt_rl.algos.losses.masked(x, s.valid) before other operations on x, and use mean(x, s.valid)"
         )

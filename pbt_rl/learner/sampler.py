@@ -1,9 +1,9 @@
-"""Sampler: copies the steps of ready vector envs into rollouts, runs inference and returns actions.
+"""Sampler: copies steps of vector envs to rollouts, runs inference and returns actions.
 
     consumes     steps from mailboxes, free rollout buffers
     produces     actions in mailboxes, full rollouts, finished episodes
-    waits for    nothing: a vector env without a free buffer is skipped until later
-    runs in      the learner's main thread; never during learning in sync mode, concurrently in async mode
+    waits for    nothing: a vector env without a free buffer is skipped
+    runs in      the learner's main thread; concurrently with learning only in async mode
 
 Axes: P policies (slots), R = P * b rows of a vector env, B rows of a policy in an inference batch, T steps.
 """
@@ -41,17 +41,17 @@ class SampledVectorEnv:
     wake_fd: int
     rollout: Rollout
     state: Tensor
-    """[R, S] recurrent state before the newest observation."""
+    """[R, S], recurrent state before the newest observation."""
     stacks: dict[str, Tensor]
-    """Latest frame stacks, see `Rollout`."""
+    """Newest frame stacks, name -> [R, H, W]."""
     outcomes: list[NDArray[Any]]
-    """The mailbox's arrays of OUTCOMES, in the same order."""
+    """Arrays of OUTCOMES in the mailbox, in this order."""
     t: int = 0
     """Index of the next observation in the rollout."""
     taken: int = 0
     """Number of steps taken from the mailbox."""
     rollouts: int = 0
-    """Number of full rollouts. The vector env with the fewest gets the next free buffer."""
+    """Number of full rollouts. The vector env with the fewest rollouts gets the next free buffer."""
 
     @property
     def has_step(self) -> bool:
@@ -60,17 +60,16 @@ class SampledVectorEnv:
 
 
 class Sampler:
-    """Runs inference for the vector envs of one pack. Idle while all slots are empty.
+    """Inference for the vector envs of one pack. Does nothing while all slots are empty.
 
     on_policy: after a full rollout, a vector env waits for `resume_finished` (sync modes).
-    frames: [P] frames sampled so far by the members in the slots, written whenever an episode ends.
-    contended: True if threads compete for cores. Inference then waits until an actor has no step left to do and
-    leaves its core free. The larger batch is also cheaper per row. With one actor inference never waits, because
-    nothing else would be sampled meanwhile.
+    frames: [P], output: total frames of the members in the slots, updated when episodes end.
+    contended: True if threads compete for cores. With several actors, inference then waits until an actor is idle and
+    needs no core. The inference batch also becomes larger, which takes less time per row.
     """
 
     SPARE = 0
-    """Number of dummy vector envs and rollouts in the memory."""
+    """Number of additional vector envs and rollouts in the memory."""
 
     def __init__(
         self,
@@ -115,14 +114,14 @@ class Sampler:
         self._resting: list[SampledVectorEnv] = []
         self._frames = frames
         self.between_policies: Callable[[], object] = lambda: None
-        """Called within an inference batch, between the forward passes of two policies. It may edit members.
+        """Callback between the forward passes of two policies of an inference batch. It may change members.
 
-        Steps are already counted for the former members. Rollouts that start in this batch keep the lineage versions
-        from its start.
+        The steps of the batch are counted before, for the former members. Rollouts that start in the batch have the
+        lineage versions from before.
         """
 
     def run_inference(self) -> bool:
-        """Run inference for all vector envs with a step and a buffer. True if there was one."""
+        """Run inference for all vector envs that have a step and a buffer. True if there were any."""
         began = time.thread_time()
         with self._pack.streams.acting():
             self.take_resets()
@@ -142,7 +141,7 @@ class Sampler:
         return bool(ready)
 
     def _actor_waits(self) -> bool:
-        """Check whether an actor has no step left to do. Vector envs under construction do not count."""
+        """True if an actor waits for actions of all its vector envs. Vector envs under construction do not count."""
         working = {
             vector_env.wake_fd
             for vector_env in self.vector_envs
@@ -154,7 +153,7 @@ class Sampler:
 
     @property
     def begun(self) -> bool:
-        """True once a step was taken."""
+        """True after the first step of any vector env."""
         return any(vector_env.taken for vector_env in self.vector_envs)
 
     def rollouts(self) -> list[Rollout]:
@@ -165,7 +164,7 @@ class Sampler:
         """Do nothing, because the fleet owns the mailboxes."""
 
     def run_inference_batches(self, ready: list[SampledVectorEnv]) -> None:
-        """Store the steps of these vector envs and answer them."""
+        """Store the steps of these vector envs, and send actions."""
         for vector_env in ready:
             self._arrive(vector_env)
             vector_env.rollout.write_obs(
@@ -175,7 +174,7 @@ class Sampler:
             self._act(ready)
 
     def resume_finished(self) -> None:
-        """Start the next rollouts after learning, with new weights (on-policy modes)."""
+        """Start the next rollouts with the new weights (sync modes)."""
         began = time.thread_time()
         self.take_resets()
         vector_envs, self._resting = self._resting, []
@@ -194,7 +193,7 @@ class Sampler:
     def take_resets(self) -> None:
         """Zero the recurrent state of slots whose weights were replaced.
 
-        The lineage version is read first, so a rollout starts with zeroed state or is marked as outdated.
+        The lineage version is read first: a rollout that starts without a reset is then outdated.
         """
         self._lineage_version = self._shared.pack.lineage_version.copy()
         while self._shared.state_resets:
@@ -203,7 +202,7 @@ class Sampler:
                 vector_env.state.view(self._pack.num_policies, self._envs, -1)[slot] = 0
 
     def _arrive(self, vector_env: SampledVectorEnv) -> None:
-        """Store the host part of a step: the outcome of action t-1, and episode starts."""
+        """Store the host arrays of a step: the outcome of action t-1, and episode starts."""
         step, t, rollout = vector_env.box.step, vector_env.t, vector_env.rollout
         if vector_env.taken:
             for column, outcome in zip(rollout.outcomes, vector_env.outcomes, strict=True):
@@ -221,7 +220,9 @@ class Sampler:
         vector_env.taken += 1
 
     def _note_episodes(self, vector_env: SampledVectorEnv) -> None:
-        """Credit episodes to members. An episode that started before the member entered its slot does not count."""
+        """Record finished episodes of members. An episode that started before its member entered the slot does not
+        count.
+        """
         step, shared = vector_env.box.step, self._shared
         if self._frames is not None:
             self._frames[:] = shared.sampling.steps[shared.pack.member] * self._spec.frame_skip
@@ -249,7 +250,7 @@ class Sampler:
         shared.sampling.note(episodes.values(), games)
 
     def _games(self, rows: list[int], agent_R: NDArray[np.int64], episodes: dict[int, Episode]) -> list[Game]:
-        """Group the agents' episodes by environment. A group counts only if all its episodes do."""
+        """Group the episodes of several agents by environment. A group counts only if all its episodes count."""
         by_environment: dict[int, list[int]] = {}
         for row in sorted(rows, key=lambda row: int(agent_R[row])):
             by_environment.setdefault(int(agent_R[row]) // self._spec.agents, []).append(row)
@@ -264,7 +265,7 @@ class Sampler:
         ]
 
     def _act(self, vector_envs: list[SampledVectorEnv]) -> None:
-        """Run one packed forward pass for these vector envs, then answer each."""
+        """Run one inference batch for these vector envs, and send actions."""
         pack, envs, inputs = self._pack, self._envs, self._inputs(vector_envs)
         version = self._shared.pack.weights_version.copy()
         params_PBD, value_PB, state_PBS = pack.act(*inputs, self.between_policies)
@@ -289,7 +290,7 @@ class Sampler:
             self._answer(vector_env, on_host[:, mine])
 
     def _inputs(self, vector_envs: list[SampledVectorEnv]) -> tuple[dict[str, Tensor], Tensor, Tensor]:
-        """Return the observations [P, B, ...], states and episode starts of these vector envs, side by side."""
+        """Concatenate observations [P, B, ...], states and episode starts of these vector envs along B."""
         pack, envs = self._pack, self._envs
 
         def packed(parts: list[Tensor]) -> Tensor:
@@ -299,7 +300,7 @@ class Sampler:
             u.rollout.unstacked[u.t] | {k: v.unflatten(0, (-1, envs)) for k, v in u.stacks.items()}
             for u in vector_envs
         ]
-        obs = {  # concatenate first, because concatenating views would lose the layout that the network computes in
+        obs = {  # concatenate before `as_seen`, because a concatenation of its views would not be channels-last
             name: layout.as_seen(packed([one[name] for one in stored]))
             for name, layout in self._layouts.items()
         }
@@ -311,19 +312,19 @@ class Sampler:
         return obs, packed([u.state.view(-1, envs, pack.state_size) for u in vector_envs]), first_PB
 
     def _end_rollout(self, vector_env: SampledVectorEnv) -> None:
-        """Hand a full rollout to the trainer. Start the next one; on-policy, wait for `resume_finished`."""
+        """Pass a full rollout to the trainer. Start the next rollout, or (on-policy) wait for `resume_finished`."""
         vector_env.rollout.last_state.copy_(vector_env.state)
         vector_env.rollout.ready = self._pack.streams.mark()
         self._shared.full.append(vector_env.rollout)
         vector_env.rollouts += 1
-        if self._on_policy:  # the state stays the one before this observation
+        if self._on_policy:  # keep the state before this observation
             vector_env.t += 1
             self._resting.append(vector_env)
         else:
             self._go_on_in(vector_env, self._next_rollout(vector_env))
 
     def _answer(self, vector_env: SampledVectorEnv, action_PBA: NDArray[np.generic]) -> None:
-        """Write actions into a mailbox and wake its actor."""
+        """Write actions to a mailbox and wake the actor."""
         vector_env.box.action[:] = self.distribution.delivered(
             action_PBA.reshape(vector_env.box.action.shape)
         )
@@ -331,7 +332,7 @@ class Sampler:
         vector_env.box.publish_action(vector_env.wake_fd)
 
     def _next_rollout(self, vector_env: SampledVectorEnv) -> Rollout:
-        """Take a free buffer. It starts with the vector env's current recurrent state."""
+        """Take a free buffer for a rollout that starts with the vector env's current recurrent state."""
         rollout = self._shared.free.popleft()
         self._pack.streams.after(rollout.ready)
         rollout.state.copy_(vector_env.state)
@@ -339,6 +340,6 @@ class Sampler:
         return rollout
 
     def _go_on_in(self, vector_env: SampledVectorEnv, rollout: Rollout) -> None:
-        """Start a rollout with the observation that ended the last one."""
+        """Start a rollout with the last observation of the former rollout."""
         rollout.follow(vector_env.rollout, vector_env.stacks)
         vector_env.rollout, vector_env.t = rollout, 0

@@ -1,17 +1,17 @@
-"""State shared by sampler and trainer. Both hold one `SharedState` and do not access each other.
+"""State that sampler and trainer share. They communicate through one `SharedState`.
 
     state                  written by                           read by
     PackState              trainer                              sampler, reports
-    SamplingCounts         sampler; reports take episodes       trainer, reports
+    SamplingCounts         sampler; reports remove episodes     trainer, reports
     ended versions         sampler                              trainer
-    LearningCounts         trainer                              reports
-    full rollouts          sampler appends, trainer takes
-    free buffers           sampler takes, trainer gives back
-    state resets           trainer appends, sampler takes
+    LearningCounts         trainer; reports reset sums          reports
+    full rollouts          sampler                              trainer
+    free buffers           trainer                              sampler
+    state resets           trainer                              sampler
 
-The sampler and the reports run in the learner's main thread. The trainer runs in its own thread (async) or in the main
-thread (sync, serial). Edits write the trainer's state under `Updater.changing`. Deques and single numbers need no lock.
-Reports take episodes under `SamplingCounts.lock` and statistics under `LearningCounts.lock`.
+The sampler and the reports run in the learner's main thread. The trainer runs in a separate thread (async) or in the
+main thread (sync, serial). Changes of members write the trainer's state under `Updater.changing`. Episodes are
+protected by `SamplingCounts.lock`, statistics by `LearningCounts.lock`. Deques and single numbers need no lock.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from pbt_rl.algos.update import ACTIVE
 from pbt_rl.learner.simulators.in_place import InPlaceRollout
 
 AnyRollout: TypeAlias = Rollout | InPlaceRollout
-"""A rollout of a vector env, or one that already is a batch."""
+"""Rollout of a vector env or of a device simulator."""
 
 
 @dataclass(frozen=True)
@@ -42,13 +42,12 @@ class SlotHolder:
     member: int
     """Index within the pack's members."""
     generation_of: dict[int, int]
-    """`shaping_version` of the slot -> the member's generation, since it entered the slot. Versions of running episodes
-    are kept."""
+    """Shaping version of the slot -> generation of the member, since the member entered the slot."""
     evaluations: set[int] = field(default_factory=set)
-    """Versions under which the member was evaluated."""
+    """Shaping versions under which the member was evaluated."""
 
     def forget_before(self, version: int) -> None:
-        """Drop older versions, because a long run creates many."""
+        """Remove versions below `version`, because a long run creates many."""
         for old in [v for v in self.generation_of if v < version]:
             del self.generation_of[old]
             self.evaluations.discard(old)
@@ -56,22 +55,22 @@ class SlotHolder:
 
 @dataclass
 class PackState:
-    """State of the slots, [P] each."""
+    """State of the slots. Fields are [P]."""
 
     weights_version: NDArray[np.int64]
-    """Optimiser steps of the published weights."""
+    """Number of optimiser steps of the published weights."""
     lineage_version: NDArray[np.int64]
-    """Lineage version: rises when the weights in a slot are replaced. Rollouts from before are outdated."""
+    """Incremented when the weights in a slot are replaced. Rollouts with a lower version are outdated."""
     holders: list[SlotHolder | None]
-    """None: empty slot."""
+    """Member of each slot. None: empty slot."""
     member: NDArray[np.int64]
-    """Index of each slot's member. Empty slot: one past the last member."""
+    """Index of each slot's member. For an empty slot: number of members."""
     evaluated: NDArray[np.bool_]
-    """The member is evaluated: it acts but does not learn."""
+    """The member acts without learning."""
 
     @classmethod
     def new(cls, holders: Sequence[SlotHolder | None], members: int) -> PackState:
-        """Create state with all counters at 0. holders: initial member of each slot."""
+        """Create a state with versions 0. holders: initial member of each slot."""
         slots = len(holders)
         return cls(
             np.zeros(slots, np.int64),
@@ -82,7 +81,13 @@ class PackState:
         )
 
     def hold(self, slot: int, index: int | None, members: int) -> None:
-        """Assign a slot to a member, or empty it. index: below `members`. The sampler may read at any moment."""
+        """Assign a slot to a member, or empty the slot.
+
+        The array `member` is replaced instead of changed, because the sampler reads the array without a lock.
+
+        index: index of the member. None: empty.
+        members: number of members.
+        """
         member = self.member.copy()
         member[slot] = members if index is None else index
         self.holders[slot] = None if index is None else SlotHolder(index, {})
@@ -92,16 +97,16 @@ class PackState:
 
 @dataclass
 class SamplingCounts:
-    """Counts of the sampler, and finished episodes until the next report."""
+    """Counts of the sampler, and finished episodes since the last report."""
 
     steps: NDArray[np.int64]
-    """[members + 1] total transitions without resets. The last entry is for empty slots."""
+    """[members + 1], total transitions without resets. The last entry is for empty slots."""
     episodes: list[Episode] = field(default_factory=list)
     games: list[Game] = field(default_factory=list)
-    """Episodes of multi-agent environments."""
+    """Results of episodes with several agents."""
     inference_seconds: float = 0.0
     environment_seconds: float = 0.0
-    """Time in a simulator that the sampler steps itself."""
+    """Seconds in steps of a device simulator."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def note(self, episodes: Iterable[Episode], games: Iterable[Game]) -> None:
@@ -111,7 +116,7 @@ class SamplingCounts:
             self.games += games
 
     def take(self) -> tuple[list[Episode], list[Game]]:
-        """Return the episodes that finished since the last call."""
+        """Return and remove the episodes that finished since the last call."""
         with self.lock:
             episodes, self.episodes = self.episodes, []
             games, self.games = self.games, []
@@ -120,27 +125,27 @@ class SamplingCounts:
 
 @dataclass
 class LearningCounts:
-    """Totals, and sums since the last report. Lists are by member index; the last entry is for empty slots.
+    """Counts of the trainer: totals, and sums since the last report.
 
-    The caller of a method holds `lock`.
+    Lists are indexed by member; the last entry is for empty slots. The caller of a method holds `lock`.
     """
 
     sums: list[dict[str, tuple[float, int]]]
     """Statistic -> (sum, number of values) since the last report."""
     steps_done: list[int]
-    """Optimiser steps taken since the last report."""
+    """Optimiser steps since the last report, without skipped steps."""
     steps_left_out: list[int]
-    """Optimiser steps since the last report that were skipped for non-finite gradients."""
+    """Optimiser steps since the last report that were skipped because of non-finite gradients."""
     updates: list[int]
     """Total batches."""
     steps: list[int]
     """Total steps learned from."""
     lag_max: int = 0
     discarded: int = 0
-    """Total discarded rollouts (of one policy)."""
+    """Total discarded rollouts, counted per policy."""
     learning_seconds: float = 0.0
     gpu_seconds: float | None = None
-    """GPU time from start to end of updates. None without a GPU."""
+    """GPU seconds of updates. None without a GPU."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
@@ -157,9 +162,11 @@ class LearningCounts:
         self.sums[index][name] = (total, count)
 
     def note_steps(self, index: int, stats: Mapping[str, NDArray[np.float32]]) -> None:
-        """Count a member's taken and skipped optimiser steps. stats: [S] each.
+        """Count a member's optimiser steps, and add their statistics.
 
-        A step is skipped if its gradient is not finite. A step without samples is not counted.
+        A step with a non-finite gradient counts as skipped. A step without samples does not count.
+
+        stats: [S] each.
         """
         active = stats[ACTIVE] > 0
         good = active & np.isfinite(stats["grad_norm"])
@@ -171,27 +178,27 @@ class LearningCounts:
                     self.add(index, name, values[good])
 
     def take_means(self, index: int) -> dict[str, float]:
-        """Return the mean of each statistic since the last call."""
+        """Return the mean of each statistic since the last call, and reset the sums."""
         sums, self.sums[index] = self.sums[index], {}
         return {name: total / count for name, (total, count) in sums.items()}
 
     def take_broken(self, index: int) -> bool | None:
-        """True if all optimiser steps since the last call were skipped. None if there was no step."""
+        """True if all optimiser steps since the last call were skipped. None without steps. Reset the counts."""
         done, left_out = self.steps_done[index], self.steps_left_out[index]
         self.forget_steps(index)
         return None if done + left_out == 0 else done == 0
 
     def forget_steps(self, index: int) -> None:
-        """Reset the optimiser steps since the last report."""
+        """Reset the numbers of optimiser steps since the last report."""
         self.steps_done[index] = self.steps_left_out[index] = 0
 
 
 @dataclass(frozen=True)
 class SharedState:
-    """All state that sampler and trainer of one pack share."""
+    """State that sampler and trainer of a pack share."""
 
     members: tuple[int, ...]
-    """Ids of all members of the pack. Counts use the index in this tuple."""
+    """Ids of all members. A member's index is its position in this tuple."""
     pack: PackState
     sampling: SamplingCounts
     learning: LearningCounts
@@ -200,9 +207,9 @@ class SharedState:
     free: deque[Rollout] = field(default_factory=deque)
     """Free rollout buffers."""
     state_resets: deque[int] = field(default_factory=deque)
-    """Slots whose recurrent state must be zeroed before they act again."""
+    """Slots whose recurrent state must be zeroed before the next inference."""
     ended_versions: list[NDArray[np.int64]] = field(default_factory=list)
-    """Per vector env: [R] `shaping_version` of the last ended episode on each row; -1 before the first."""
+    """Per vector env: [R], shaping version of the last finished episode of each row; -1 before the first."""
 
     @classmethod
     def new(
@@ -213,7 +220,8 @@ class SharedState:
     ) -> SharedState:
         """Create the state of a new pack.
 
-        holders: member of each slot, under shaping version 0. generations: of the members, where not 0.
+        holders: member of each slot, with shaping version 0.
+        generations: member -> generation, if not 0.
         """
         held = [
             None if member is None else SlotHolder(members.index(member), {0: generations.get(member, 0)})
@@ -223,14 +231,14 @@ class SharedState:
         return cls(members, PackState.new(held, len(members)), counts, LearningCounts.new(len(members)))
 
     def holder(self, slot: int) -> int | None:
-        """Return the member in a slot. None: empty."""
+        """Return the member in a slot. None: empty slot."""
         holder = self.pack.holders[slot]
         return None if holder is None else self.members[holder.member]
 
     def oldest_version(self, slot: int) -> int:
-        """Return a lower bound of `shaping_version` over a slot's running episodes.
+        """Return a lower bound of the shaping versions of a slot's running episodes.
 
-        Versions rise, so an episode's version is at least that of the previous episode on its row.
+        Versions never decrease: an episode has at least the version of the previous episode on its row.
         """
         slots = len(self.pack.holders)
         return min((int(one.reshape(slots, -1)[slot].min()) for one in self.ended_versions), default=-1)
@@ -238,7 +246,7 @@ class SharedState:
     def note_exchanged_weights(self, slot: int) -> None:
         """Mark a slot's rollouts as outdated and its recurrent state for reset. The caller holds `Updater.changing`.
 
-        The order matters: a rollout that starts under the new lineage version must start with zeroed state.
+        The reset is queued first, because a rollout with the new lineage version must start with a zero state.
         """
         self.state_resets.append(slot)
         self.pack.lineage_version[slot] += 1

@@ -1,13 +1,13 @@
-"""Trainer: learns from full rollouts and applies edits, one at a time.
+"""Trainer: learns from full rollouts, and runs the supervisor's commands.
 
     consumes     full rollouts (from the sampler), commands (from the supervisor)
     produces     published weights, free buffers, statistics, acknowledgements
     waits for    enough rollouts for a batch, or a command
-    runs in      its own thread (async), or inline between sampling (sync, serial)
+    runs in      a separate thread (async), or the main thread (sync, serial)
 
-A command runs between two optimiser steps, so it waits for at most one minibatch of one policy. Where policies are
-computed one by one on a CPU, edits run in the main thread. They then wait only for the short end of a step, where
-weights are written. Whoever writes a policy's state holds `Updater.changing`. Changes of members are in `PackMembers`.
+A command runs between two optimiser steps, and waits for at most one minibatch. With packing `loop` on a CPU, the main
+thread runs commands during a step. Such a command waits only for the short end of the step, when weights are written.
+The lock `Updater.changing` protects the state of policies.
 """
 
 from __future__ import annotations
@@ -36,11 +36,13 @@ from pbt_rl.learner.shared import AnyRollout, SharedState
 
 
 class Trainer:
-    """Learning loop and edits of one pack.
+    """Learning loop of one pack.
 
-    members: accessed under `Updater.changing`. schedule: returns the learning rate factor, one for all or [P] on the
-    device. beat: heartbeat, with True while there is work and False when it ends. replay: replay memory of the
-    algorithm. stepping: runs the optimiser steps.
+    members: accessed under `Updater.changing`.
+    schedule: returns the learning rate factor, for all policies or [P] on the device.
+    beat: records a heartbeat. Argument: True while the trainer works, False at the end of the work.
+    replay: replay memory of the algorithm, if any.
+    stepping: factory of the optimiser steps.
     """
 
     def __init__(
@@ -67,24 +69,27 @@ class Trainer:
         self.commands: deque[Callable[[], None]] = deque()
         self.wake = threading.Condition()
         self.stopping = self.paused = False
-        """`stopping` ends the thread after the current optimiser step. While `paused`, only commands run."""
+        """stopping: end after the current optimiser step. paused: run commands, but do not learn."""
         self.learning = False
-        """True during an update, perhaps in another thread."""
+        """True during an update."""
         self.learned = False
-        """A batch was learned, and its on-policy vector envs have not been answered yet."""
+        """A batch was learned, and on-policy vector envs still wait for actions."""
         self._rollouts: list[AnyRollout] = []
-        """Of the present batch."""
+        """Rollouts of the current batch."""
         self._began = 0.0
-        """`time.thread_time()` at the start of the present batch."""
+        """`time.thread_time()` at the start of the current batch."""
 
     # -- the loop -------------------------------------------------------------------------------------------
 
     def run(self, buffers_freed: Callable[[], None]) -> None:
-        """Run as a thread until `stopping`. Calls `buffers_freed` when sampling may continue."""
+        """Run as a thread until `stopping`.
+
+        buffers_freed: called when sampling may continue.
+        """
         while not self.stopping:
             with self.wake:
                 self.wake.wait_for(self._has_work, timeout=1.0)
-            freed = bool(self.commands)  # a command may fill an empty slot, which restarts sampling
+            freed = bool(self.commands)  # a command may fill an empty slot, whose sampling can start
             self.run_commands()
             if self.has_batch and not self.stopping and not self.paused:
                 self.learn()
@@ -101,7 +106,7 @@ class Trainer:
         return len(self._shared.full) >= self.vector_envs_per_batch
 
     def run_commands(self) -> None:
-        """Run the supervisor's commands between two optimiser steps."""
+        """Run all received commands, between two optimiser steps."""
         if self.commands:
             self._carry_out(lambda: self._beat(True))
             self._beat(self.learning)
@@ -110,18 +115,17 @@ class Trainer:
     def editable_meanwhile(self) -> bool:
         """True if another thread may run commands during an optimiser step.
 
-        False on a GPU, where they would wait for the learning stream. False for a step of all policies at once,
-        because it includes the edited one.
+        False on a GPU, because a command would wait for the learning stream. False if a step updates all policies
+        together, because this includes the policy that a command changes.
         """
         return self.pack.device.type == "cpu" and self.pack.packing == "loop"
 
     def run_commands_meanwhile(self) -> None:
-        """Run the supervisor's commands in a thread other than the trainer's.
+        """Run all received commands in another thread than the trainer's, during an optimiser step.
 
-        They wait only for the end of a step, where weights are written. If the edit replaces the weights of the slot
-        that is being trained, that step is discarded.
+        If a command replaces the weights in the slot that is learning, the step is discarded.
         """
-        assert self.editable_meanwhile, "edits must wait for the step"
+        assert self.editable_meanwhile, "commands must wait for the end of the step"
         self._carry_out(lambda: None)
 
     def _carry_out(self, before_each: Callable[[], None]) -> None:
@@ -132,7 +136,7 @@ class Trainer:
                 self.commands.popleft()()
 
     def learn(self) -> None:
-        """Learn from a batch of the oldest rollouts, and run commands between two optimiser steps."""
+        """Learn from a batch of the oldest rollouts. Run commands between optimiser steps."""
         batch = self.take_batch()
         for group in self.targets(batch):
             for slots in self.updater.steps(group):
@@ -143,7 +147,7 @@ class Trainer:
         self.end_batch(batch)
 
     def take_batch(self) -> Batch:
-        """Join the oldest full rollouts into a batch, with samples drawn from the replay memory if there is one."""
+        """Concatenate the oldest full rollouts to a batch. Draw segments from the replay memory, if any."""
         self.learning = True
         self._beat(True)
         shared, updater = self._shared, self.updater
@@ -163,21 +167,22 @@ class Trainer:
         return batch
 
     def targets(self, batch: Batch) -> Iterator[GroupBatch]:
-        """Compute the targets of one group of policies after another; see `Updater.targets`."""
+        """Prepare the batch for one group of policies after another; see `Updater.targets`."""
         factor = self._schedule()
         return self.updater.targets(batch, generator=self.generator, learning_rate_factor=factor)
 
     def publish(self, slots: tuple[int, ...]) -> None:
-        """Let the sampler act with the new weights of these slots."""
+        """Publish the new weights of these slots to the sampler."""
         self._beat(True)
         with self.updater.changing:
             self.pack.publish(slots)
             self._shared.pack.weights_version[list(slots)] += self.updater.current.host[list(slots)]
 
     def end_batch(self, batch: Batch) -> None:
-        """Count the batch for its members, and free the buffers of its rollouts."""
+        """Count the batch, and free the buffers of its rollouts."""
         self._stopwatch.end()
-        seconds = self._stopwatch.seconds()  # blocks; a copy from the device would spin on a core instead
+        # Block here, because a copy from the device would spin on a core while it waits.
+        seconds = self._stopwatch.seconds()
         with self.updater.changing:
             self._note_steps()
             self._count(batch.valid.sum((1, 2)).cpu().tolist())
@@ -195,7 +200,10 @@ class Trainer:
         self._beat(False)
 
     def _count(self, steps_P: list[int]) -> None:
-        """Add the batch to the counts of members that learned. steps_P: steps per slot."""
+        """Add the batch to the counts of the members that learned.
+
+        steps_P: valid steps per slot.
+        """
         shared, learned_P = self._shared, self.updater.current.host
         with shared.learning.lock:
             for p in np.flatnonzero(learned_P).tolist():
@@ -204,7 +212,7 @@ class Trainer:
                 shared.learning.steps[index] += steps_P[p]
 
     def batch_of(self, rollouts: Sequence[AnyRollout], usable_PK: NDArray[np.bool_]) -> Batch:
-        """Join the rollouts of vector envs into a batch. A device simulator's rollout already is one."""
+        """Concatenate rollouts of vector envs to a batch. The rollout of a device simulator is one batch."""
         whole = rollouts[0]
         if not isinstance(whole, Rollout):
             return whole.batch(usable_PK[:, 0])
@@ -212,9 +220,10 @@ class Trainer:
         return make_batch(of_vector_envs, self.pack.num_policies, usable_PK, self.pack.device)
 
     def _usable(self, rollouts: Sequence[AnyRollout]) -> NDArray[np.bool_]:
-        """Select the rollouts that count for each policy, [P, K]. Update the lag and discard counts.
+        """Return a mask [P, K] of the rollouts that each policy learns from. Update the statistics of rollout age.
 
-        Rollouts of an empty slot or of an evaluated member do not count.
+        Outdated and too old rollouts are discarded. Rollouts of empty slots and of evaluated members are not used
+        either, but do not count as discarded.
         """
         state, counts = self._shared.pack, self._shared.learning
         lineage_PK = np.stack([r.lineage_version for r in rollouts], axis=1)
@@ -232,7 +241,7 @@ class Trainer:
         return usable_PK
 
     def _note_steps(self) -> None:
-        """Credit optimiser steps to their members before a slot is reassigned."""
+        """Count the optimiser steps so far for the present members of the slots."""
         for taken in self.updater.take_statistics():
             with self._shared.learning.lock:
                 for i, p in enumerate(taken.slots):
@@ -242,14 +251,14 @@ class Trainer:
     # -- changes --------------------------------------------------------------------------------------------
 
     def load(self, load: Load) -> Acknowledgement | None:
-        """Load a state into a slot. Reset the member's step count, which belongs to its former weights."""
+        """Load a state into a slot. Reset the member's count of skipped steps, which belongs to the former weights."""
         ack = self.members.load(load)
         if load.member is not None:
             self._forget_steps(load.member)
         return ack
 
     def set_values(self, change: SetValues) -> Acknowledgement:
-        """Set other values for a member. Reset its step count, which belongs to the former values."""
+        """Set a member's values. Reset the member's count of skipped steps, which belongs to the former values."""
         ack = self.members.set_values(change)
         self._forget_steps(change.member)
         return ack

@@ -1,4 +1,4 @@
-"""Plans: devices, actors, rows and threads of a run. Pure except for `Machine.here`."""
+"""Plan of a run: devices, actors, rows and threads. All functions except `Machine.here` are pure."""
 
 from pbt_rl.plan.layout import PackPlan, Plan, make_plan, parse_devices
 from pbt_rl.plan.machine import Machine, available_cpus

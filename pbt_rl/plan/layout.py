@@ -1,4 +1,4 @@
-"""Plan of a run from its config and the machine: devices, actors, rows and threads. Pure."""
+"""Plan of a run, computed from config and machine: devices, actors, rows and threads."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pbt_rl.plan.sizes import LEAST_VECTOR_ENV_ROWS, Sizing, plan_actors, share_
 
 @dataclass(frozen=True)
 class PackPlan:
-    """Plan of one learner process: its device, its members and its share of the actors.
+    """Plan of one learner process: device, members and actors.
 
-    With fewer slots than members, the members share the slots by time slices.
+    If there are fewer slots than members, the members share the slots by time slices.
     """
 
     device: str
@@ -29,9 +29,9 @@ class PackPlan:
     threads: int
     """CPU threads of learning."""
     slots: int
-    """P: members on the device at the same time."""
+    """P: number of members on the device at the same time."""
     groups: int = 0
-    """G: groups of a policy's rows in a device simulator, which has no actors. 0 with actors."""
+    """G: number of groups of a policy's rows in a device simulator. 0 with actors."""
 
     @property
     def rows(self) -> int:
@@ -40,27 +40,27 @@ class PackPlan:
 
     @property
     def batch_rows(self) -> int:
-        """Rows per policy in a batch, with one rollout each."""
+        """Rows of a policy in a batch. Each row contributes one rollout."""
         return self.vector_envs_per_batch * self.envs_per_policy
 
     @property
     def environments(self) -> int:
-        """Environments, or rows of a device simulator, of all policies."""
+        """Number of environments (rows of a device simulator) of all policies."""
         return max(self.vector_envs, 1) * self.rows
 
     @property
     def environments_of_member(self) -> int:
-        """Environments of a member with separate episode statistics. In a device simulator: groups of rows."""
+        """Number of environments (groups of rows in a device simulator) of a member."""
         return self.groups or self.vector_envs * self.envs_per_policy
 
     @property
     def episodes_each(self) -> int:
-        """Episodes averaged per entry of an objective: 1. In a device simulator: the rows of a group."""
+        """Number of episodes that one score averages: 1, or the rows of a group in a device simulator."""
         return self.envs_per_policy // self.groups if self.groups else 1
 
     @property
     def vector_envs(self) -> int:
-        """Vector envs of this learner."""
+        """Number of vector envs of this learner."""
         return self.actors * self.vector_envs_per_actor
 
 
@@ -79,28 +79,28 @@ class Plan:
 
     @property
     def environments_of(self) -> dict[int, int]:
-        """Member -> number of its environments while it is in a slot."""
+        """Member -> `environments_of_member`."""
         return {m: pack.environments_of_member for pack in self.packs for m in pack.members}
 
     @property
     def rollout_age(self) -> tuple[int, int]:
-        """Planned (minimum, maximum) of optimiser steps between the acting and the learning weights."""
+        """Planned (minimum, maximum) rollout age in optimiser steps."""
         ages = [self.sizing.age(pack.vector_envs, pack.vector_envs_per_batch) for pack in self.packs]
         return min(least for least, _ in ages), max(most for _, most in ages)
 
     @property
     def actors(self) -> int:
-        """Total actor processes."""
+        """Total number of actor processes."""
         return sum(p.actors for p in self.packs)
 
     @property
     def environments(self) -> int:
-        """Total environments."""
+        """Total number of environments."""
         return sum(p.environments for p in self.packs)
 
 
 def parse_devices(text: str, machine: Machine) -> list[str]:
-    """Parse `--devices` to one device per learner. Raises ConfigError for a missing device."""
+    """Parse `--devices` to a list with one device per learner. Raises ConfigError for a device that does not exist."""
     if text == "auto":
         return [f"cuda:{i}" for i in range(machine.gpus)] or ["cpu"]
     devices = []
@@ -115,7 +115,7 @@ def parse_devices(text: str, machine: Machine) -> list[str]:
             raise ConfigError(f"--devices {device!r} is not a device: {remedy}")
         if int(index or 0) >= machine.gpus:
             raise ConfigError(f"--devices {device!r} is not on this machine: use {known}")
-        devices.append(f"cuda:{int(index or 0)}")  # torch's name, without leading zeros
+        devices.append(f"cuda:{int(index or 0)}")  # as torch writes it, without leading zeros
     return devices
 
 
@@ -124,9 +124,10 @@ LayOut = Callable[[Config, Machine, Sequence[str], Sequence[tuple[int, ...]], Se
 
 
 def make_plan(config: Config, machine: Machine, agents: int = 1, lay_out: LayOut | None = None) -> Plan:
-    """Place members on devices and divide the cores. agents: agents per environment (S), one row each.
+    """Plan a run: assign members to devices, and divide the cores.
 
-    lay_out: makes the plan for device simulators, which have no actors.
+    agents: S, agents per environment. Each agent is one row.
+    lay_out: function that plans device simulators. None: plan actors.
     """
     devices = parse_devices(config.devices, machine)
     slots = min(config.slots or config.members, config.members)
@@ -178,7 +179,7 @@ def make_plan(config: Config, machine: Machine, agents: int = 1, lay_out: LayOut
 
 
 def sizing_of(config: Config, slots: int, agents: int, *, on_gpu: bool) -> Sizing:
-    """Collect the inputs for the sizes of vector envs and batches."""
+    """Collect the inputs for planning the sizes of vector envs and batches."""
     return Sizing(
         batch_rows=config.learner.batch / config.learner.rollout,
         max_policy_lag=config.learner.max_policy_lag,
@@ -195,11 +196,11 @@ def sizing_of(config: Config, slots: int, agents: int, *, on_gpu: bool) -> Sizin
 
 
 def _wanted_actors(config: Config, machine: Machine, devices: Sequence[str]) -> int:
-    """Return one actor per free core, at least two per device.
+    """Return the preferred number of actors, at least two per device.
 
-    A learner with a GPU has a core to itself. Exception: with large vector envs it uses only a small part of a core
-    (see `plan_actors`). On a CPU, learning and inference cost more than the environments (about 57 % of the time on
-    Atari). There are still half as many actors as cores, because an actor sleeps while it waits.
+    With GPUs there is one actor per core, except for one core per learner. (`plan_actors` may use these cores, too.) On
+    a CPU there are half as many actors as cores. Learning and inference take more than half of the time (57 % on
+    Atari), but a waiting actor needs no core.
     """
     if config.mode == "serial":
         return len(devices)
@@ -208,7 +209,7 @@ def _wanted_actors(config: Config, machine: Machine, devices: Sequence[str]) -> 
 
 
 def _threads(config: Config, machine: Machine, devices: Sequence[str], device: str) -> int:
-    """Return a learner's CPU threads. Learners on the CPU share half of the cores."""
+    """Return the number of CPU threads of a learner. Learners on the CPU share half of the cores."""
     if config.learner.threads:
         return config.learner.threads
     if device != "cpu":

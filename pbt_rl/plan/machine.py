@@ -11,7 +11,8 @@ from pathlib import Path
 from pbt_rl.errors import ConfigError
 
 CORES = "PBT_RL_CORES"
-"""Environment variable with the number of cores to plan for. A sweep sets it for runs that share a CPU quota."""
+"""Environment variable with the number of cores to plan for. A sweep sets this variable if its runs share a CPU
+quota."""
 OWN_CGROUPS = Path("/proc/self/cgroup")
 CGROUPS = Path("/sys/fs/cgroup")
 
@@ -32,16 +33,17 @@ class Machine:
 
 
 def usable_gpus(counted: int, library: str = "libcuda.so.1") -> int:
-    """Count the GPUs that are visible to CUDA. With MIG only one slice is visible.
+    """Return the number of GPUs that CUDA can use. With MIG this is one slice.
 
-    counted: torch's count of whole cards, from the driver's management library, which does not initialise CUDA.
+    counted: torch's number of GPUs. torch counts whole cards by the driver's management library, without initialising
+    CUDA.
     """
     if counted < 2:
         return counted
     try:
         cuda, shown = ctypes.CDLL(library), ctypes.c_int(-1)
         if cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(shown)):
-            return counted  # the learner reports why they cannot be used (learner/gpu.py)
+            return counted  # the learner will report the error (learner/gpu.py)
     except (OSError, AttributeError):
         return counted
     return min(counted, shown.value)
@@ -50,8 +52,8 @@ def usable_gpus(counted: int, library: str = "libcuda.so.1") -> int:
 def available_cpus(own: Path = OWN_CGROUPS, cgroups: Path = CGROUPS) -> int:
     """Return the number of cores that this process may use.
 
-    It is the CPU affinity, limited by the CPU quotas of the process's cgroup and its ancestors, and by `CORES`. Raises
-    ConfigError for an invalid value of `CORES`.
+    This is the minimum of the CPU affinity, the CPU quotas of the process's cgroup and its ancestors, and `CORES`.
+    Raises ConfigError for an invalid value of `CORES`.
     """
     given = os.environ.get(CORES, "")
     if given and not (given.isdecimal() and int(given)):
@@ -62,7 +64,7 @@ def available_cpus(own: Path = OWN_CGROUPS, cgroups: Path = CGROUPS) -> int:
 
 
 def _cpu_quota(folder: Path) -> float:
-    """Return the average cores that a cgroup (v2 or v1) may use. Infinity without a quota."""
+    """Return the CPU quota of a cgroup (v2 or v1) in cores. Infinity without a quota."""
     try:
         quota, period = (folder / "cpu.max").read_text().split()
     except (OSError, ValueError):
@@ -71,7 +73,7 @@ def _cpu_quota(folder: Path) -> float:
 
 
 def number_in(path: Path) -> int:
-    """Read a number from a kernel file. -1 if there is none, as the kernel writes for unknown values."""
+    """Read a number from a kernel file. -1 if there is no number."""
     try:
         return int(path.read_text())
     except (OSError, ValueError):
@@ -79,9 +81,9 @@ def number_in(path: Path) -> int:
 
 
 def cgroups_around(controller: str, own: Path, cgroups: Path) -> set[Path]:
-    """Return the cgroup folders of this process and their ancestors, for a controller.
+    """Return the folders of this process's cgroups and their ancestors, for a controller such as "cpu".
 
-    In a container only the top folder exists.
+    Some folders may not exist: in a container there is only the top folder.
     """
     found = {cgroups, cgroups / controller}
     try:

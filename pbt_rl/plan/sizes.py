@@ -1,17 +1,19 @@
-"""Sizes of vector envs and batches, and number of actors per learner, for any machine.
+"""Sizes of vector envs and batches, and number of actors per learner.
 
-While a vector env fills a rollout, each other one delivers one too. With U vector envs and k rollouts per batch, a
-full rollout is U / k batches old. It is up to two batches older when it is learned from, because one batch may be
-waiting and one in progress. Rollout age is measured in optimiser steps, like the policy lag of Sample Factory. S is
-the number of optimiser steps per batch (epochs * minibatches). The planned age is harmless, and half of the limit on
-the policy lag is a reserve for unforeseen delays:
+The sizes limit the rollout age (the optimiser steps between acting and learning, like the policy lag of Sample
+Factory). While a vector env fills a rollout, each other vector env fills one, too. With U vector envs and k rollouts
+per batch, these are U / k batches. When the rollout is learned from, it is up to two batches older, because one batch
+may be waiting and one in progress. Let S be the number of optimiser steps per batch (epochs * minibatches). The plan
+uses half of the limit on the policy lag. The other half is a reserve for delays:
 
     (U / k + 2) * S <= min(AGE_PLANNED, --learner.max-policy-lag / 2)    and    U / k + 2 <= BATCHES_PLANNED
 
-U = k is always allowed. So the batch bounds the rows in flight. On a machine with many cores, vector envs are small or
-some cores have no actor. In the sync modes all vector envs wait while a batch is learned from: k = U.
+U = k is always allowed. Therefore the size of the batch limits the number of rows: on a machine with many cores, vector
+envs are small or some cores have no actor. In the sync modes k = U, because all vector envs wait while a batch is
+learned from.
 
-Rows here are those of one policy: U vector envs, b of its rows in each, k rollouts in its batch.
+Symbols: U vector envs, b rows of a policy per vector env, k rollouts per batch, P policies, S optimiser steps per
+batch.
 """
 
 from __future__ import annotations
@@ -22,119 +24,120 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 MIN_VECTOR_ENV_ROWS = 32
-"""Target rows of a vector env. With fewer rows its calls cost too much (on Atari 32 rows were 9 % faster than 16)."""
+"""Target rows of a vector env. With fewer rows the overhead of calls is too large (on Atari 32 rows were 9 % faster
+than 16)."""
 MIN_POLICY_ROWS = 8
-"""Target rows of one policy. With fewer rows a forward pass wastes the CPU's SIMD units."""
+"""Target rows of one policy. With fewer rows a forward pass does not fill the CPU's SIMD units."""
 LEAST_VECTOR_ENV_ROWS = 4
-"""Minimum rows of a vector env if rollouts would be too old with MIN_VECTOR_ENV_ROWS.
+"""Minimum rows of a vector env in async mode, if rollouts would be too old with MIN_VECTOR_ENV_ROWS.
 
-With fewer rows calls cost more than rows: CartPole took 9 us per row with 32, 14 with 4, 20 with 2. Atari hardly
-differs. In the sync modes the minimum is half, because cores are idle there."""
+With fewer rows the overhead of calls dominates: CartPole took 9 us per row with 32 rows, 14 with 4, 20 with 2. Atari
+hardly differs. In the sync modes the minimum is half, because cores are idle while a batch is learned from."""
 LEAST_GPU_ROWS = 16
-"""The same minimum with a GPU, where each core has an actor.
+"""Minimum rows of a vector env with a GPU, if each core has an actor.
 
-While one vector env of an actor waits for an inference batch, the other one must keep it busy. Wake-ups are late if all
-cores are busy (docs/lab/speed.md)."""
+While one vector env of an actor waits for an inference batch, the actor must be busy with the other one. If all cores
+are busy, the wait is longer, because threads wake up late (docs/lab/speed.md)."""
 LEAST_SPARE_ROWS = 8
-"""The same minimum if each learner has a core to itself."""
+"""Minimum rows of a vector env with a GPU, if each learner has a free core."""
 ENOUGH_ACTORS = 0.9
-"""Fraction of the cores below which smaller vector envs on all cores are faster."""
+"""Minimum fraction of cores that have an actor. Below this fraction, smaller vector envs on all cores are faster."""
 AGE_PLANNED = 192
-"""Planned maximum of optimiser steps between the acting and the learning weights.
+"""Maximum planned rollout age in optimiser steps.
 
-Up to this age scores are at most a third lower with the proximal clip; age 0 is not measured better
+Up to this age, with the proximal clip, scores are at most a third lower; age 0 is not measured to be better
 (docs/lab/rollout-age.md)."""
 BATCHES_PLANNED = 10
-"""The same maximum in batches, for algorithms with few optimiser steps per batch."""
+"""Maximum planned rollout age in batches, for algorithms with few optimiser steps per batch."""
 LAG_PLANNED = 0.5
 """Fraction of the limit on the policy lag that the plan uses."""
 LAG_OF_QUEUE = 2
-"""Batches between a full rollout and the end of the update that learns from it."""
+"""Maximum batches between the end of a rollout and the end of the update that learns from this rollout."""
 EVEN = 1.1
-"""Maximum ratio of actors, rows or batches between two members for even training speed."""
+"""Maximum ratio between two members' actors, rows or batches. With a larger ratio the members train at different
+speeds."""
 FAR_BATCH = 0.25
-"""Maximum relative difference between planned and requested batch. Beyond it, fewer actors are planned."""
+"""Maximum relative difference between planned and requested batch. If it is larger, fewer actors are planned."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """b (rows of a policy per vector env) and k (rollouts per batch): see the module."""
+    """Sizes b (rows of a policy per vector env) and k (rollouts per batch)."""
 
     envs: int
     rollouts: int
 
     @property
     def batch_rows(self) -> int:
-        """Rows per policy in a batch."""
+        """Rows of a policy in a batch."""
         return self.envs * self.rollouts
 
 
 class Flaws(NamedTuple):
-    """Flaws of a division into vector envs and batches, most severe first. 0: none."""
+    """Flaws of planned sizes, most severe first. A flaw of 0 is absent."""
 
     old: bool
-    """Rollouts are older than the module's rule allows."""
+    """Rollouts are older than the rule in the module docstring allows."""
     undivided: bool
-    """The batch has fewer rollouts than minibatches, although the requested one has not."""
+    """The planned batch has fewer rollouts than minibatches, although the requested batch has enough."""
     far: float
-    """Difference to the requested batch if it is large. With rollouts as long as a batch, each further vector env
-    increases it."""
+    """Relative difference to the requested batch if it exceeds FAR_BATCH, else 0."""
     uneven_batches: bool
     uneven_rows: bool
-    """Policies have different numbers of environments."""
+    """Policies have different numbers of rows."""
     thin: bool
     """Vector envs have fewer rows than the minimum."""
 
 
 def uneven(numbers: Sequence[float]) -> bool:
-    """Check whether members with these numbers train at different speeds."""
+    """True if the largest number is more than EVEN times the smallest number."""
     return max(numbers) > EVEN * min(numbers)
 
 
 @dataclass(frozen=True)
 class Sizing:
-    """Inputs for the sizes of vector envs and batches."""
+    """Inputs for planning the sizes of vector envs and batches."""
 
     batch_rows: float
-    """Requested rows per policy in a batch, one rollout each."""
+    """Requested rows of a policy in a batch."""
     max_policy_lag: int
     batch_steps: int
     """Optimiser steps per batch."""
     slots: int
-    """P of the largest pack."""
+    """Largest P of a pack."""
     agents: int
-    """Agents per environment. b is a multiple of it."""
+    """Agents per environment. b is a multiple of this number."""
     minibatches: int
     least_rows: int
-    """Minimum rows of a vector env, even if cores are idle for it."""
+    """Minimum rows of a vector env. Rather leave cores idle than plan fewer rows."""
     envs: int = 0
-    """b if the user sets it. 0: planned."""
+    """b, if set by the user. 0: planned."""
     on_policy: bool = False
-    """All vector envs wait until the batch is learned from."""
+    """Sync modes: all vector envs wait until the batch is learned from."""
     per_vector_env: bool = False
-    """The algorithm learns from single rollouts, or from as few as keep rollouts young enough."""
+    """`Algorithm.learns_per_vector_env`"""
     on_gpu: bool = False
     """All learners have a GPU."""
 
     @property
     def vector_envs_per_rollout(self) -> float:
-        """Maximum of vector envs in flight per rollout in a batch."""
+        """Maximum U / k."""
         steps = min(AGE_PLANNED, self.max_policy_lag * LAG_PLANNED)
         return max(1.0, min(steps / self.batch_steps, BATCHES_PLANNED) - LAG_OF_QUEUE)
 
     @property
     def wanted_envs(self) -> int:
-        """Target b of the largest pack. It is small if each rollout is a batch, for frequent updates."""
+        """Target b of the largest pack. With `per_vector_env` it is small, for frequent updates."""
         if self.per_vector_env:
             return self._whole_environments(MIN_POLICY_ROWS)
         return self._whole_environments(max(MIN_POLICY_ROWS, math.ceil(MIN_VECTOR_ENV_ROWS / self.slots)))
 
     def least_rollouts(self, vector_envs: int) -> int:
-        """Return the smallest k for which rollouts are young enough."""
+        """Return the minimum k with which rollouts are not too old."""
         return math.ceil(vector_envs / self.vector_envs_per_rollout - 1e-9)
 
     def age(self, vector_envs: int, rollouts: int) -> tuple[int, int]:
-        """Return the (minimum, maximum) rollout age in optimiser steps."""
+        """Return (minimum, maximum) rollout age in optimiser steps."""
         if self.on_policy:
             return 0, 0
         full = max(vector_envs, 1) / rollouts
@@ -145,7 +148,10 @@ class Sizing:
         return 0.0 if self.per_vector_env else abs(size.batch_rows / self.batch_rows - 1)
 
     def sizes(self, vector_envs: Sequence[int], slots: Sequence[int]) -> tuple[Flaws, list[Size]]:
-        """Choose b and k per pack, with equal rows for each policy. vector_envs: vector envs per pack."""
+        """Choose b and k per pack, with equal rows for all policies.
+
+        vector_envs, slots: U and P per pack.
+        """
         if self.envs:
             sizes = [self._of(n, self.envs) for n in vector_envs]
             return self._flaws(vector_envs, slots, sizes), sizes
@@ -153,7 +159,7 @@ class Sizing:
         return min(found, key=lambda one: (one[0], self._cost(one[1])))
 
     def _candidates(self, vector_envs: Sequence[int]) -> Iterator[list[Size]]:
-        """Yield candidate sizes. In the pack with most vector envs, b ranges from k = U to the target."""
+        """Yield candidate sizes. In the pack with most vector envs, b ranges from its value for k = U to the target."""
         most = max(vector_envs)
         least = self.batch_rows / most / self.agents
         last = self.wanted_envs // self.agents
@@ -168,7 +174,8 @@ class Sizing:
     def _of(self, vector_envs: int, envs: int) -> Size:
         young = self.least_rollouts(vector_envs)
         if self.per_vector_env:
-            # In the sync modes k is 1 or U, because no waiting vector env may be left out of the batch.
+            # In the sync modes k is 1 or U, because otherwise some waiting vector envs would not be learned
+            # from.
             return Size(envs, vector_envs if self.on_policy and young > 1 else young)
         if self.on_policy:
             return Size(envs, vector_envs)
@@ -176,7 +183,7 @@ class Sizing:
         return Size(envs, min(vector_envs, of_batch if self.envs else max(young, of_batch)))
 
     def _cost(self, sizes: Sequence[Size]) -> float:
-        """Rate sizes without flaws. An error of the batch counts twice as much as inefficient calls."""
+        """Rate sizes with equal flaws. The batch error has twice the weight of inefficient calls."""
         envs = min(size.envs for size in sizes)
         small = max(0.0, math.log(MIN_VECTOR_ENV_ROWS / (self.slots * envs)))
         return 2 * max(map(self.batch_error, sizes)) + small + abs(math.log(self.wanted_envs / envs)) / 4
@@ -186,7 +193,7 @@ class Sizing:
         return max(1, round(envs / self.agents)) * self.agents
 
     def _flaws(self, vector_envs: Sequence[int], slots: Sequence[int], sizes: Sequence[Size]) -> Flaws:
-        """Rate the sizes of packs with these vector envs and slots."""
+        """Find the flaws of sizes. vector_envs, slots: U and P per pack."""
         rows = [size.envs * n for size, n in zip(sizes, vector_envs, strict=True)]
         batches = [size.batch_rows for size in sizes]
         error = max(map(self.batch_error, sizes))
@@ -205,7 +212,10 @@ class Sizing:
 
 
 def share_actors(actors: int, members: Sequence[int]) -> list[int]:
-    """Divide actors among packs in proportion to their members, at least one each. actors >= len(members)."""
+    """Divide actors among packs in proportion to members, at least one actor each.
+
+    actors: at least `len(members)`.
+    """
     shares = [1] * len(members)
     for _ in range(actors - len(members)):
         shares[min(range(len(members)), key=lambda pack: shares[pack] / members[pack])] += 1
@@ -220,10 +230,12 @@ def plan_actors(
     members: Sequence[int],
     slots: Sequence[int],
 ) -> tuple[Sizing, list[int]]:
-    """Choose the sizing and the actors per pack. members, slots: per pack.
+    """Choose the sizing and the actors per pack.
 
-    With a GPU, nearly each core has an actor if vector envs are then large enough. Otherwise `wanted` leaves a core to
-    each learner. If that core is a large fraction of all, each core has an actor with smaller vector envs.
+    With GPUs, all cores have an actor if vector envs are then large enough. Otherwise one core per learner is left free
+    (`wanted`). If the free cores are a large fraction of all cores, all cores have an actor with smaller vector envs.
+
+    members, slots: numbers per pack.
     """
     if sizing.on_gpu and not sizing.envs:
         most = max(wanted, cores)
@@ -240,9 +252,10 @@ def plan_actors(
 def _most_actors(
     sizing: Sizing, wanted: int, vector_envs_per_actor: int, members: Sequence[int], slots: Sequence[int]
 ) -> list[int]:
-    """Choose `wanted` actors in total, or the nearest number without flaws.
+    """Divide `wanted` actors among packs, or another number if `wanted` has flaws.
 
-    There are fewer if rollouts would be too old or vector envs too small. There are more only to make packs even.
+    Smaller numbers are tried first, because rollouts may be too old or vector envs too small. Larger numbers may give
+    equal packs.
     """
     most = sum(members) if len(members) > 1 else wanted
     found: list[tuple[tuple[float, ...], list[int]]] = []

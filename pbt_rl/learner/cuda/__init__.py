@@ -1,1 +1,1 @@
-"""Acceleration on CUDA devices: CUDA graphs, streams, a timing of packings, page-locked memory."""
+"""Acceleration on CUDA devices: CUDA graphs, streams, choice of the packing, page-locked memory."""

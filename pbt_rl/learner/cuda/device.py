@@ -1,4 +1,4 @@
-"""GPU acceleration of a learner: CUDA graphs, streams, page-locked memory. On a CPU calls run eagerly."""
+"""Acceleration of a learner: packing, CUDA graphs, page-locked memory. On a CPU calls run eagerly."""
 
 from __future__ import annotations
 
@@ -38,16 +38,17 @@ class Acceleration:
     ) -> tuple[Packing | None, str]:
         """Return the fastest packing for this device and a log line. None: use the default.
 
-        values: of each slot. connection: to the parent, kept if this process must restart.
+        values: hyperparameters of each slot.
+        connection: connection to the parent, which a restart keeps.
         """
         try:
             return fastest_packing(setup, values)
         except BrokenTrialError as error:
-            print(f"{error}: the learner restarts without it")
+            print(f"{error}: the learner restarts without this packing")
             begin_again(replace(setup, without=(*setup.without, error.packing)), connection.fileno())
 
     def prepare(self, device: torch.device, memories: Iterable[mmap]) -> None:
-        """Page-lock the mailboxes' memory for copies to a device."""
+        """Page-lock the memory of mailboxes for copies to a device."""
         self._device = device
         self._locks = PageLocks(memories, device)
 
@@ -56,7 +57,7 @@ class Acceleration:
         return Sampler if on_policy or self._device.type not in RECORDERS else RecordedSampler
 
     def stepping(self) -> Stepping:
-        """Return the object that runs optimiser steps: by CUDA graphs where possible."""
+        """Return the factory of optimiser steps, with CUDA graphs if possible."""
         recorder = recorder_of(self._device)
         if recorder is None:
             return Stepping()
@@ -67,8 +68,9 @@ class Acceleration:
     def record(self, sampler: AnySampler, trainer: Trainer) -> str:
         """Capture inference batches and optimiser steps as CUDA graphs. Return a log line.
 
-        The training state stays unchanged. Capture happens before other threads start, because their first CUDA calls
-        would break it. Nothing is captured later, so memory use and failures are known before an actor runs.
+        The training state stays unchanged.
+
+        Call this before other threads start, because their first CUDA calls would break a capture.
         """
         trainer.pack.streams.wait_for_work()
         if isinstance(sampler, RecordedSampler):
@@ -79,7 +81,7 @@ class Acceleration:
             rollouts = sampler.rollouts()[: trainer.vector_envs_per_batch]
             record_steps(trainer, [*rollouts], self._replays["steps"])
         if self._device.type == "cuda":
-            torch.cuda.empty_cache()  # frees memory of the eager runs, because graphs have their own pool
+            torch.cuda.empty_cache()  # frees the memory of eager runs, because graphs use another memory pool
         names = {"turns": "inference batches", "steps": "optimiser steps"}
         failed = {names[name]: one.why_not for name, one in self._replays.items() if one.why_not}
         said = [adam_on(self._device)[1]] if trainer.pack.optimizer is ADAM else []
@@ -87,10 +89,10 @@ class Acceleration:
         return "; ".join(filter(None, said))
 
     def report(self) -> dict[str, Replayed]:
-        """Return total replays of inference batches (`turns`) and optimiser `steps`."""
+        """Return the counts of replays of inference batches (`turns`) and optimiser `steps`."""
         return {name: Replayed(one.replayed, one.runs, one.why_not) for name, one in self._replays.items()}
 
     def close(self) -> None:
-        """Release page locks, which outlive the learner."""
+        """Release page locks, which would outlive the learner."""
         if self._locks is not None:
             self._locks.release()

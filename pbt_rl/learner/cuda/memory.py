@@ -1,4 +1,4 @@
-"""Page-locked host memory for copies to and from a GPU without staging."""
+"""Page-locked host memory for fast copies to and from a GPU."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ def host_buffer(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
 
 
 class PageLocks:
-    """Registration of shared memory with CUDA, so that copies need no staging. Does nothing on a CPU.
+    """Page locks of shared memory. Does nothing on a CPU.
 
-    Registration may fail (sandbox, WSL, driver limit). Copies are then staged.
+    Locking may fail (sandbox, WSL, driver limit). Copies are then slower, because CUDA copies them through a staging
+    buffer.
     """
 
     def __init__(self, memories: Iterable[mmap.mmap], device: torch.device) -> None:
@@ -30,14 +31,16 @@ class PageLocks:
             return
         for memory in memories:
             if not _lock(memory):
-                print("CUDA cannot lock the mailboxes' memory: copies to the GPU are staged, which is slower")
+                print("CUDA cannot page-lock the mailboxes, so copies to the GPU are slower")
                 break
             self._locked.append(memory)
 
     def release(self) -> None:
-        """Unregister the memory. Call before unmapping, because CUDA would treat later memory there as registered."""
+        """Unlock the memory. Call this before unmapping, because CUDA would otherwise treat later memory at these
+        addresses as locked.
+        """
         if self._locked:
-            with contextlib.suppress(RuntimeError):  # a failed GPU does not copy either
+            with contextlib.suppress(RuntimeError):  # raised by a failed GPU
                 torch.cuda.synchronize()  # wait for pending copies
         while self._locked:
             torch.cuda.cudart().cudaHostUnregister(_address(self._locked.pop()))
@@ -51,5 +54,5 @@ def _lock(memory: mmap.mmap) -> bool:
     if int(torch.cuda.cudart().cudaHostRegister(_address(memory), len(memory), 0)) == 0:
         return True
     with contextlib.suppress(RuntimeError):
-        torch.ones(1, device="cuda").add_(1)  # CUDA reports the error at the next launch, so trigger it here
+        torch.ones(1, device="cuda").add_(1)  # because CUDA reports the error at the next launch
     return False

@@ -1,9 +1,9 @@
 """Inference batches as CUDA graphs: one replay for all ready vector envs.
 
 All rollouts, frame stacks and recurrent states are in a few preallocated tensors. An inference batch uploads the steps
-and one index tensor, replays the graph and downloads the actions, which is the only wait. Graphs are captured for 1, 2,
-4, 8, 16, 32 and 64 vector envs. Three vector envs use the graph for 4, padded by a dummy. The dummy has its own rows in
-all memory.
+and one index tensor, replays a graph, and waits for the download of the actions. Graphs are captured for 1, 2, 4, 8,
+16, 32 and 64 vector envs. Other batches are padded with a dummy vector env: three vector envs use the graph for 4. The
+dummy has separate rows in all memory.
 
 Axes: M vector envs of an inference batch, P policies, b rows per policy and vector env, R = P * b rows of a vector env,
 B = M * b rows of a policy, A action components.
@@ -28,16 +28,16 @@ from pbt_rl.learner.cuda.recording import RUNS, NotRecordedError, Recording, Rep
 from pbt_rl.learner.sampler import SampledVectorEnv, Sampler
 
 SIZES = (1, 2, 4, 8, 16, 32, 64)
-"""Numbers of vector envs per inference batch."""
+"""Numbers of vector envs per inference batch that graphs are captured for."""
 MOST_VECTOR_ENVS = SIZES[-1]
 INDICES = 5
-"""Indices of each step: vector env; rollout and time of the observation; rollout and time of the action."""
+"""Indices per step: vector env; rollout and time of the observation; rollout and time of the action."""
 Step = tuple[SampledVectorEnv, Rollout | None]
-"""A vector env, and its next rollout if this observation ends the current one."""
+"""Vector env, and its next rollout if this observation ends the current rollout."""
 
 
 class _Bucket:
-    """Fixed input and output buffers of an inference batch of one size."""
+    """Fixed input and output buffers for inference batches of one size."""
 
     def __init__(
         self, vector_envs: int, memory: Memory, layouts: Mapping[str, ObsLayout], none: Sequence[int]
@@ -56,7 +56,7 @@ class _Bucket:
         self._none = list(none)
 
     def split(self, places: Tensor) -> tuple[Tensor, Tensor]:
-        """View the index tensor as indices [INDICES, M] and first [M, R]."""
+        """View the index tensor as (indices [INDICES, M], first [M, R])."""
         vector_envs, rows = self.action.shape[:2]
         end = INDICES * vector_envs * 8
         return places[:end].view(torch.int64).view(INDICES, vector_envs), places[end:].view(torch.bool).view(
@@ -64,7 +64,7 @@ class _Bucket:
         )
 
     def fill(self, steps: Sequence[Step]) -> None:
-        """Upload these steps. The mailboxes do not change before they are answered."""
+        """Upload these steps. The mailboxes do not change before the actions are sent."""
         indices, first = (x.numpy() for x in self.split(self.on_host))
         indices[:, len(steps) :] = np.array(self._none)[:, None]
         for m, (vector_env, following) in enumerate(steps):
@@ -79,9 +79,9 @@ class _Bucket:
 
 
 class RecordedSampler(Sampler):
-    """Sampler that runs inference by CUDA graphs where possible.
+    """Sampler that runs inference by CUDA graphs if possible.
 
-    Its memory has one extra vector env and one extra rollout for the dummy.
+    The memory has an additional vector env and an additional rollout for the dummy.
     """
 
     SPARE = 1
@@ -93,10 +93,9 @@ class RecordedSampler(Sampler):
         self.replays = Replays()
 
     def record_inference_batches(self) -> None:
-        """Capture graphs of all sizes with dummy steps only. The training state stays unchanged.
+        """Capture graphs of all sizes with dummy steps only, without changing the training state.
 
-        This happens before another thread uses the device, because its first calls would break a capture. The
-        generator's state is restored, and only the dummy's rows are written.
+        Call this before another thread uses the device, because its first calls would break a capture.
         """
         chance, idle = self.generator.get_state(), self._pack.idle[:]
         self._pack.idle[:] = [False] * len(idle)
@@ -105,7 +104,7 @@ class RecordedSampler(Sampler):
             for vector_envs in SIZES[: 1 + next(i for i, n in enumerate(SIZES) if n >= most)]:
                 for _ in range(RUNS):
                     bucket = self._batch([], vector_envs)
-                    # Wait, because the next upload reuses the host buffer.
+                    # Wait, because the next upload overwrites the host buffer.
                     self._pack.streams.fetch(bucket.action, bucket.action_on_host)
         self._pack.idle[:] = idle
         self.generator.set_state(chance)
@@ -113,7 +112,7 @@ class RecordedSampler(Sampler):
 
     def run_inference_batches(self, ready: list[SampledVectorEnv]) -> None:
         """Run inference in batches of at most MOST_VECTOR_ENVS vector envs."""
-        # In a loop over policies, the graph depends on which slots are idle.
+        # With packing `loop`, a graph depends on the set of idle slots.
         possible = self._recorder is not None and not (self._pack.packing == "loop" and any(self._pack.idle))
         if not possible or not all(vector_env.taken for vector_env in ready):
             super().run_inference_batches(ready)
@@ -127,7 +126,7 @@ class RecordedSampler(Sampler):
             self._act_recorded(vector_envs)
 
     def _act_recorded(self, vector_envs: list[SampledVectorEnv]) -> None:
-        """Do the same as `_act` by a CUDA graph. It also stores the observations."""
+        """Store the observations of these vector envs, run inference by a CUDA graph, and send actions."""
         streams, version = self._pack.streams, self._shared.pack.weights_version.copy()
         for vector_env in vector_envs:
             if vector_env.t == self._steps:
@@ -146,7 +145,7 @@ class RecordedSampler(Sampler):
             self._answer(vector_env, action_RA)
 
     def _answered(self, steps: Sequence[Step]) -> NDArray[np.generic]:
-        """Run one inference batch. Return the actions, [M, R, A], after waiting for them only."""
+        """Run one inference batch. Wait for the actions and return them, [M, R, A]."""
         bucket = self._batch(steps, next(n for n in SIZES if n >= len(steps)))
         self._pack.streams.fetch(bucket.action, bucket.action_on_host)
         actions: NDArray[np.generic] = bucket.action_on_host[: len(steps)].numpy()
@@ -191,7 +190,7 @@ class RecordedSampler(Sampler):
         bucket.action.copy_(action_MRA)
 
     def _take_in(self, name: str, new_MR: Tensor, indices: Tensor, first_MR: Tensor) -> Tensor:
-        """Store an observation in the rollouts. Return the network input, [P, B, ...]."""
+        """Store an observation in the rollouts. Return the network's input, [P, B, ...]."""
         layout, (vector_env_M, rollout_M, t_M, *_) = self._layouts[name], indices
         self._put(OBS + name, rollout_M, t_M + layout.history, new_MR)
         if layout.stack == 1:

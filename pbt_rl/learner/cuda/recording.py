@@ -1,4 +1,4 @@
-"""CUDA graph capture and replay of programs that run many times.
+"""CUDA graph capture and replay of programs (functions on fixed memory that run many times).
 
 A program is captured in its third run:
 
@@ -6,9 +6,9 @@ A program is captured in its third run:
     2nd run     eager, checked for calls that cannot be captured (`Rehearsal`)
     3rd run     captured, then replayed from now on
 
-The check is needed because torch does not undo a failed capture: its allocator stays in capture mode, and up to torch
-2.12 the registered generators cannot draw. Failures that it does not find are repaired as far as possible
-(`CudaRecorder.record`).
+The check avoids failed captures, because torch does not recover from them: the allocator stays in capture mode, and up
+to torch 2.12 the registered generators cannot draw. If a capture fails nevertheless, `CudaRecorder.record` repairs as
+much as possible.
 """
 
 from __future__ import annotations
@@ -34,28 +34,32 @@ class Recorder(Protocol):
     """Capture interface of a device."""
 
     def carry_out(self, program: Callable[[], None], *, watched: bool) -> None:
-        """Run a program eagerly on the capture stream. watched: check whether it can be captured."""
+        """Run a program eagerly on the capture stream.
+
+        watched: check whether the program can be captured.
+        """
 
     def record(self, program: Callable[[], None], generators: Sequence[torch.Generator] = ()) -> Replay:
-        """Capture a program without running it. Return its replay function.
+        """Capture a program without running it. Return the replay function.
 
-        generators: random generators that the program uses. Each replay advances them.
-        Raises RuntimeError if a call cannot be captured, such as a device synchronisation, or the program's own error.
+        Raises RuntimeError if a call cannot be captured, such as a synchronisation, or an exception of the program.
+
+        generators: random generators of the program. Each replay advances them.
         """
 
 
 RUNS = 3
-"""Number of runs before a program is replayed."""
+"""Number of runs until a program is replayed."""
 
 
 @dataclass
 class Replays:
-    """Counts of runs and of replays among them."""
+    """Counts of all runs, and of replays among them."""
 
     runs: int = 0
     replayed: int = 0
     why_not: str = ""
-    """Reason why some programs are not replayed, if their capture failed."""
+    """Error of a failed capture. Empty: none failed."""
 
     def count(self, *, replayed: bool) -> None:
         """Count one run."""
@@ -67,17 +71,20 @@ class Replays:
         self.runs = self.replayed = 0
 
     def fail(self, what: str, error: Exception) -> None:
-        """Store the reason of a failed capture and warn."""
+        """Store the error of a failed capture, and warn."""
         self.why_not = str(error).splitlines()[0] if str(error) else type(error).__name__
         warnings.warn(f"{what} are not captured as CUDA graphs, which costs speed: {error}", stacklevel=2)
 
 
 class NotRecordedError(RuntimeError):
-    """Raised when a program cannot be captured. It has not run."""
+    """Raised if a program cannot be captured. The program has not run."""
 
 
 class Recording:
-    """One program and its CUDA graph, if captured. generators: see `Recorder.record`."""
+    """Program and its CUDA graph, if captured.
+
+    generators: see `Recorder.record`.
+    """
 
     def __init__(self, program: Callable[[], None], generators: Sequence[torch.Generator] = ()) -> None:
         self._program, self._generators = program, generators
@@ -90,7 +97,10 @@ class Recording:
         return self._replay is not None
 
     def run(self, recorder: Recorder | None) -> None:
-        """Run the program: by replay if captured, eagerly without a recorder. Raises NotRecordedError."""
+        """Run the program. Raises NotRecordedError if the capture fails.
+
+        recorder: None: run eagerly.
+        """
         if self._replay is not None:
             self._replay()
         elif recorder is None:
@@ -121,7 +131,7 @@ WAITING = frozenset(
         "unique_dim",
     }
 )
-"""Operations that synchronise, because the host needs their result or its shape."""
+"""Operations that synchronise, because the host reads the result or the shape of the result."""
 INDEXING = frozenset({"index", "index_put", "index_put_", "_index_put_impl_"})
 
 
@@ -129,7 +139,10 @@ _REFUSED = "which cannot be captured"
 
 
 class Rehearsal(TorchDispatchMode):
-    """Dispatch mode that detects the first call that cannot be captured. device: device type."""
+    """Dispatch mode that detects the first call that cannot be captured.
+
+    device: device type.
+    """
 
     def __init__(self, device: str) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # torch's has no annotations
@@ -137,11 +150,11 @@ class Rehearsal(TorchDispatchMode):
         self.refusal = ""
         """Reason why the program cannot be captured. Empty: none found."""
         self.draws = False
-        """True if it may draw from torch's default generator."""
+        """True if the program may draw from torch's default generator."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # otherwise entering the mode would load torch's compiler, which takes a second
+        return False  # because loading torch's compiler takes a second
 
     def __torch_dispatch__(
         self, func: Any, _types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -178,25 +191,29 @@ def _tensors(tree: Any) -> Iterator[Tensor]:
 
 
 _ONE_AT_A_TIME = threading.Lock()
-"""Lock around captures. A capture starts with a device synchronisation, which would break another thread's capture."""
+"""Lock around captures. A capture starts with a synchronisation, which would break the capture of another thread."""
 _BROKEN: list[torch.cuda.CUDAGraph] = []
-"""Graphs whose capture could not be ended. They are kept because torch's allocators still refer to them."""
+"""Graphs whose capture could not be ended. They are kept, because torch's allocators refer to them."""
 
 
 def broken() -> bool:
-    """Check whether a capture could not be ended. This process cannot capture again after that."""
+    """True if a capture could not be ended. This process cannot capture again."""
     return bool(_BROKEN)
 
 
 ONE_RANDOM_STATE = torch.__version__ < "2.13"
-"""A generator supports one capture, and no other draws from any thread meanwhile (pytorch#172390)."""
+"""Until torch 2.12, a generator can be in one capture only, and no thread may draw from it during the capture
+(pytorch#172390)."""
 
 REGISTERED = torch.__version__ < "2.14"
-"""A capture needs its generators registered. From 2.14 on torch registers them itself (pytorch#176753)."""
+"""Until torch 2.13, generators must be registered for a capture. Later versions register them automatically
+(pytorch#176753)."""
 
 
 class CudaRecorder:
-    """CUDA graphs, captured and replayed on the current stream. They share a memory pool, so one runs at a time."""
+    """CUDA graphs, captured and replayed on the current stream. Graphs share a memory pool and must not run
+    concurrently.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -216,8 +233,8 @@ class CudaRecorder:
         drew = rehearsal.draws and not torch.equal(drawn, torch.cuda.get_rng_state(self._device))
         if ONE_RANDOM_STATE and drew:
             self._refusal = self._refusal or (
-                f"it draws from torch's default generator, as nn.Dropout does, which torch {torch.__version__} cannot "
-                "capture while another thread draws (2.13 can)"
+                f"it draws from torch's default generator, as nn.Dropout does. torch {torch.__version__} cannot "
+                "capture this while another thread draws (2.13 can)"
             )
 
     def record(self, program: Callable[[], None], generators: Sequence[torch.Generator] = ()) -> Replay:
@@ -231,7 +248,7 @@ class CudaRecorder:
             stream = self._stream()
             try:
                 # The outer context restores the current stream even if the capture cannot be ended.
-                # thread_local, because the acting thread makes unrelated calls meanwhile.
+                # thread_local, because the acting thread makes unrelated calls during the capture.
                 with (
                     torch.cuda.stream(stream),
                     torch.cuda.graph(graph, self._pool, stream, capture_error_mode="thread_local"),
@@ -246,14 +263,13 @@ class CudaRecorder:
 
     def _stream(self) -> torch.cuda.Stream:
         present = torch.cuda.current_stream(self._device)
-        on_default = present == torch.cuda.default_stream(self._device)  # CUDA cannot capture on this one
+        on_default = present == torch.cuda.default_stream(self._device)  # CUDA cannot capture there
         return self._side if on_default else present
 
     def _mend(self, graph: torch.cuda.CUDAGraph, generators: Sequence[torch.Generator]) -> None:
-        """Restore the allocator and the generators after a failed capture."""
+        """Repair the allocator and the generators after a failed capture."""
         _BROKEN.append(graph)
-        # torch has no public call for this. It calls this function itself when a capture ends, or in `use_mem_pool`,
-        # which first starts a new allocation.
+        # torch has no public function for this. It calls this private function at the end of a capture.
         with contextlib.suppress(AttributeError, RuntimeError):  # the capture may have failed earlier
             torch._C._cuda_endAllocateToPool(self._device.index, self._pool)  # noqa: SLF001 - see above
         if ONE_RANDOM_STATE:
@@ -271,10 +287,10 @@ def _was_ended(graph: torch.cuda.CUDAGraph) -> bool:
 
 
 RECORDERS: dict[str, Callable[[torch.device], Recorder]] = {"cuda": CudaRecorder}
-"""Device type -> recorder class."""
+"""Device type -> constructor of a recorder."""
 
 
 def recorder_of(device: torch.device) -> Recorder | None:
-    """Create the recorder of a device. None where calls are cheap or cannot be captured."""
+    """Create the recorder of a device. None on a CPU, where calls run eagerly."""
     make = RECORDERS.get(device.type)
     return None if make is None else make(device)

@@ -1,7 +1,7 @@
 """Optimiser steps captured as CUDA graphs.
 
-A replay repeats the same calls on the same memory, so samples and the row order are copied to fixed buffers. New
-hyperparameters, another member in a slot or other weights need no new capture.
+A replay repeats calls on fixed memory. Therefore samples and row order are copied to fixed buffers. Changes of
+hyperparameters, weights or members need no new capture.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pbt_rl.learner.trainer import Trainer
 class RecordedStepping(Stepping):
     """Factory of the optimiser steps of all groups in a pack.
 
-    All batches use the same sample buffers. Groups of equal size share them, because they learn one after the other.
+    All batches and groups share the sample buffers, because groups learn one after another.
     """
 
     def __init__(self, recorder: Recorder) -> None:
@@ -39,7 +39,7 @@ class RecordedStepping(Stepping):
         return RecordedSteps(span, program, log, number, self)
 
     def stage(self, samples: Samples) -> Samples:
-        """Copy a batch to the fixed buffers. Its observations are already there."""
+        """Copy samples to the fixed buffers. Observations are already there."""
         if self.samples is None:
             tensors = {name: torch.empty_like(x) for name, x in samples.tensors()}
             replayed = tuple(segments.each(torch.empty_like) for segments in samples.replayed)
@@ -54,7 +54,10 @@ class RecordedStepping(Stepping):
 
 
 class RecordedSteps(Steps):
-    """Optimiser steps of a group, one CUDA graph per row count. number: steps per batch."""
+    """Optimiser steps of a group, with one CUDA graph per number of rows.
+
+    number: steps per batch.
+    """
 
     def __init__(
         self, span: slice, program: Program, log: StepLog, number: int, stepping: RecordedStepping
@@ -92,10 +95,10 @@ class RecordedSteps(Steps):
         self._stepping.replays.count(replayed=recording.replays)
 
     def end(self) -> None:
-        """Keep the staged samples, because replays read them in place."""
+        """Keep the samples, because replays read the buffers."""
 
     def _one(self, size: int) -> None:
-        """Run the step whose number is on the device, and increment it."""
+        """Run the step whose number is in `_step_1`, and increment the number."""
         samples = self._stepping.samples
         assert samples is not None, "load_batch must be called first"
         if size < samples.valid.shape[2]:
@@ -105,9 +108,11 @@ class RecordedSteps(Steps):
 
 
 def record_steps(trainer: Trainer, rollouts: list[AnyRollout], replays: Replays) -> None:
-    """Capture optimiser steps of every size, without changing the training state. rollouts: of one batch.
+    """Capture optimiser steps of every size, without changing the training state.
 
-    This happens before another thread starts, because a thread's first library call would break a capture.
+    Call this before another thread starts, because the thread's first library call would break a capture.
+
+    rollouts: rollouts of one batch.
     """
     current = trainer.members.current
     chance, before = trainer.generator.get_state(), current.host.copy()
@@ -127,7 +132,7 @@ def record_steps(trainer: Trainer, rollouts: list[AnyRollout], replays: Replays)
 
 
 def _clear(rollout: AnyRollout) -> None:
-    """Fill a rollout with zeros, as valid input for the capture."""
+    """Fill a rollout with zeros, which are valid input for the capture."""
     for array, _ in _on_host(rollout):
         array[:] = 0
     for memory in rollout.on_device:
@@ -135,7 +140,7 @@ def _clear(rollout: AnyRollout) -> None:
 
 
 def _poison(rollout: AnyRollout) -> None:
-    """Poison a rollout again, as at its creation."""
+    """Poison a rollout, as after its allocation."""
     for array, spec in _on_host(rollout):
         array[:] = spec.on_host(array.shape)
     for memory in rollout.on_device:

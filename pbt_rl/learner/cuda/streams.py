@@ -1,8 +1,8 @@
 """Separate CUDA streams for the acting and the learning thread.
 
-Kernel launches are asynchronous: a call that has returned may not have run yet. The locks of `Serving` are therefore
-not enough. A publication is *staged* by the learning stream and *taken* by the acting stream, each after the other's
-mark.
+Kernel launches are asynchronous: a call that has returned may not have run yet. Therefore the locks of `Serving` are
+not enough. The learning stream *stages* a publication, and the acting stream *takes* it. Each stream waits for the mark
+of the other stream.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pbt_rl.algos.weights import Serving, Streams, Weights
 
 
 class CudaStreams(Streams):
-    """One stream for acting and one for learning. Acting has priority because actors wait for it."""
+    """One stream for acting and one for learning. Acting has priority, because actors wait for actions."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -46,7 +46,7 @@ class CudaStreams(Streams):
             torch.cuda.current_stream(self._device).wait_event(mark)
 
     def fetch(self, source: Tensor, into: Tensor) -> None:
-        """Copy and block the thread. A blocking event is used because CUDA's default wait spins on a core."""
+        """Copy to the host and wait. A blocking event is used, because CUDA's default wait spins on a core."""
         into.copy_(source, non_blocking=True)
         event = torch.cuda.Event(blocking=True)
         event.record(torch.cuda.current_stream(self._device))
@@ -59,13 +59,14 @@ class CudaStreams(Streams):
 class StagedServing(Serving):
     """Published weights for acting and learning on separate streams.
 
-    `publish` writes a copy that only learning uses. `take` copies it to the acting weights on the device. It skips an
-    incomplete publication. The host may be many optimiser steps ahead of the device, and inference would wait for all
-    of them. After an exchange of weights it does wait, because the slot's next rollout must not start with the former
-    member's weights.
+    `publish` (learning) writes to a staging copy. `take` (acting) copies from there to the acting weights.
 
-    Two copies are used so that learning does not wait either. The copy that an inference batch takes is written again
-    only after a later batch has taken the other one, and batches do not overlap.
+    `take` skips a publication that is incomplete on the device. Otherwise inference would wait for all optimiser steps
+    that are queued, which may be many. After an exchange of weights `take` waits, because the slot's next rollout must
+    not start with the former weights.
+
+    There are two staging copies, because learning must not wait for acting: `publish` writes to one copy while `take`
+    reads the other one.
     """
 
     def __init__(self, weights: Weights, state: Mapping[str, Tensor], streams: Streams) -> None:
@@ -73,12 +74,12 @@ class StagedServing(Serving):
         self._streams = streams
         self._served = [*weights.served, *self.stats.values()]
         self._copies = [[served.clone() for served in self._served] for _ in range(2)]
-        """Both copies are in the order of `_sources`."""
+        """Two staging copies, in the order of `_sources`."""
         self._newest = 0
         """Index of the copy with the last publication."""
-        self._lock = threading.Lock()  # guards the marks; never held while waiting for the device
+        self._lock = threading.Lock()  # for the marks; never held while waiting for the device
         self._staged: Mark | None = None
-        """Mark of the last publication until it is taken."""
+        """Mark of the last publication. None after it was taken."""
         self._taken: list[Mark | None] = [None, None]
         self._exchanged = False
 
@@ -94,7 +95,7 @@ class StagedServing(Serving):
 
     @contextmanager
     def held(self, slots: tuple[int, ...]) -> Iterator[None]:  # noqa: ARG002 - only `take` changes any
-        """Do nothing. Only `take` changes the acting weights, on the acting stream."""
+        """Do nothing, because only `take` changes the acting weights, on the acting stream."""
         yield
 
     def publish(self, slots: tuple[int, ...], *, exchanged: bool) -> None:
@@ -108,7 +109,7 @@ class StagedServing(Serving):
             self._exchanged |= exchanged
 
     def _change_copies(self) -> None:
-        """Switch to the other copy. An inference batch may be reading this one."""
+        """Switch to the other staging copy, because `take` may be reading this one."""
         before, self._newest = self._newest, 1 - self._newest
         self._streams.after(self._taken[self._newest])
         for copy, source in zip(self._copies[self._newest], self._copies[before], strict=True):
@@ -119,16 +120,19 @@ class StagedServing(Serving):
 
 
 def _spans(slots: tuple[int, ...]) -> list[slice]:
-    """Split ascending slots into ranges. Copying a range costs as much as one slot."""
+    """Split ascending slots into ranges, because copying a range takes as long as copying one slot."""
     starts = [p for p in slots if p - 1 not in slots]
     ends = [p + 1 for p in slots if p + 1 not in slots]
     return [slice(start, end) for start, end in zip(starts, ends, strict=True)]
 
 
 SEPARATE: dict[str, Callable[[torch.device], Streams]] = {"cuda": CudaStreams}
-"""Device type -> its streams, where one thread acts and another learns."""
+"""Device type -> constructor of separate streams."""
 
 
 def streams_of(device: torch.device, *, threads: bool) -> Streams:
-    """Create the streams of a device. threads: one thread acts while another learns."""
+    """Create the streams of a device.
+
+    threads: acting and learning run in two threads.
+    """
     return SEPARATE[device.type](device) if threads and device.type in SEPARATE else Streams()

@@ -1,8 +1,8 @@
-"""Timing of packings at start, to choose the fastest one.
+"""Choice of the fastest packing, by timing at start.
 
-The fastest packing depends on the device, its libraries, the network and the number of policies, so it is measured.
-Timed are the forward and backward pass of an optimiser step and the forward pass of an inference batch, in the sizes of
-the run. Packings are compared by the resulting time per batch.
+The fastest packing depends on the device, its libraries, the network and the number of policies. Each packing is timed
+in the sizes of the run: forward and backward pass of an optimiser step, forward pass of an inference batch. Packings
+are compared by the resulting time per batch.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from pbt_rl.learner.cuda.streams import streams_of
 
 TRIES = 10
 SECONDS = 0.5
-"""Time limit per candidate after warm-up. A slow one gets fewer than TRIES."""
+"""Time limit per packing after warm-up. A slow packing gets fewer than TRIES tries."""
 READY_AT_ONCE = 4
-"""One in this many vector envs is assumed ready per inference batch, because the others are stepping."""
+"""Assumption: one in READY_AT_ONCE vector envs is ready for an inference batch, while the others are stepping."""
 
 
 class BrokenTrialError(Exception):
-    """Raised when the capture of a candidate could not be ended. This process cannot capture again."""
+    """Raised if the capture of a packing could not be ended. This process cannot capture again."""
 
     def __init__(self, packing: Packing) -> None:
         super().__init__(f"CUDA graph capture failed while packing {packing} was timed")
@@ -52,10 +52,11 @@ class BrokenTrialError(Exception):
 
 
 def fastest_packing(setup: LearnerSetup, values: Sequence[Values]) -> tuple[Packing, str]:
-    """Return the fastest packing for a plan and a log line.
+    """Return the fastest packing for a plan and a log line. The line is empty if there is no choice.
 
-    The line is empty for a single candidate.
-    values: as for `build_pack`. Raises BrokenTrialError if a capture fails that `setup.without` does not list.
+    Raises BrokenTrialError if a capture breaks this process.
+
+    values: see `build_pack`.
     """
     config, spec, plan, without = setup.config, setup.spec, setup.plan, setup.without
     candidates = packings_of(config, spec, plan)
@@ -77,17 +78,17 @@ def fastest_packing(setup: LearnerSetup, values: Sequence[Values]) -> tuple[Pack
         except RuntimeError as error:  # out of memory, or no library kernel for these shapes
             figures.append(f"{packing} failed: {str(error).splitlines()[0]}")
         del pack
-        gc.collect()  # its networks are reference cycles, and the next candidate needs their memory
+        gc.collect()  # frees networks, which are reference cycles: the next packing needs their memory
         if broken():
             raise BrokenTrialError(packing)
-    if not taken:  # learning will fail too, and its error contains the remedy
+    if not taken:  # learning will fail too, with a message that contains the remedy
         return next((p for p in candidates if p not in without), candidates[-1]), ""
     best = min(taken, key=lambda packing: taken[packing])
     return best, f"policies are computed by {best} (time per batch: {', '.join(figures)})"
 
 
 def _seconds_of_batch(pack: Pack, setup: LearnerSetup) -> float:
-    """Time all optimiser steps and inference batches that one training batch takes."""
+    """Return the seconds of all optimiser steps and inference batches for one training batch."""
     config, plan = setup.config, setup.plan
     epochs, minibatches = passes(config)
     step = _seconds(_minibatch_of(pack, setup), pack.device)
@@ -98,7 +99,7 @@ def _seconds_of_batch(pack: Pack, setup: LearnerSetup) -> float:
 
 
 def _batch_of(pack: Pack, spec: EnvSpec, rows: int) -> Callable[[], Tensor]:
-    """Build a function that runs an inference batch on synthetic observations."""
+    """Return a function that runs an inference batch on synthetic observations."""
     shape = (pack.num_policies, rows)
     obs = {name: _made_up(layout, shape, pack.device) for name, layout in obs_layouts(spec).items()}
     first = torch.zeros(shape, dtype=torch.bool, device=pack.device)
@@ -112,7 +113,7 @@ def _batch_of(pack: Pack, spec: EnvSpec, rows: int) -> Callable[[], Tensor]:
 
 
 def _minibatch_of(pack: Pack, setup: LearnerSetup) -> Callable[[], Tensor]:
-    """Build a forward and backward pass of a synthetic minibatch. Its result depends on all gradients."""
+    """Return a function that runs forward and backward on a synthetic minibatch."""
     config, spec = setup.config, setup.spec
     steps = config.learner.rollout if pack.state_size else 1
     rows = max(1, minibatch_steps(config, setup.plan) // steps)
@@ -140,7 +141,9 @@ def _made_up(layout: ObsLayout, shape: tuple[int, ...], device: torch.device) ->
 
 
 def _seconds(compute: Callable[[], Tensor], device: torch.device) -> float:
-    """Return the minimum time over a few tries, with device synchronisation. Uses CUDA graphs where learning does."""
+    """Return the minimum seconds over a few tries, including a synchronisation. Uses CUDA graphs if possible, like
+    learning.
+    """
     result = torch.zeros((), device=device)
 
     def program() -> None:
@@ -150,7 +153,7 @@ def _seconds(compute: Callable[[], Tensor], device: torch.device) -> float:
     for _ in range(RUNS):
         try:
             recording.run(recorder)
-        except NotRecordedError:  # learning will run eagerly too
+        except NotRecordedError:  # learning will run eagerly, too
             recorder = None
             program()
     taken: list[float] = []
@@ -164,10 +167,10 @@ def _seconds(compute: Callable[[], Tensor], device: torch.device) -> float:
 
 
 def begin_again(setup: LearnerSetup, connection_fd: int) -> NoReturn:
-    """Restart this process in place.
+    """Replace this process by a new learner process (exec), because a process cannot capture after a failed capture.
 
-    After a failed capture a process cannot capture again, but a new one can. `begin_child` reads the setup of the new
-    program from a memory file. The parent sees no change, because process id, connection and descriptors stay.
+    The process id, the connection to the parent and all descriptors stay. `begin_child` reads the setup from a memory
+    file.
     """
     message = os.memfd_create("learner", 0)
     said: Connection[Any, Any] = Connection(os.dup(message))

@@ -1,1 +1,1 @@
-"""Device simulators: environments stepped by the learner's sampler, without actors."""
+"""Device simulators: environments that the learner's sampler steps, without actors."""

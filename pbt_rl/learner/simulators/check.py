@@ -1,7 +1,7 @@
-"""Checks of device simulators (`ResidentEnv`): return values, use of shaping weights, synchronisation.
+"""Checks of device simulators (`ResidentEnv`): return values, use of shaping weights, synchronisations.
 
-Two policies act in one simulator. Runs with the same seed and actions are compared. One run uses the default weights
-for both policies, another one uses different weights for the second.
+Two policies act in one simulator. Runs with equal seeds and actions are compared: one with default weights for both
+policies, one with different weights for the second policy.
 
 Axes: P = 2 policies, b rows of a policy, R = P * b, K shaping terms, T steps.
 """
@@ -31,7 +31,7 @@ POLICIES, ENVS = 2, 4
 STEPS = 400
 """Maximum number of steps per row."""
 SAME_LENGTH = 8
-"""This many episodes of equal length, none truncated, suggest an undeclared time limit."""
+"""Number of episodes of equal length without truncation that suggest an undeclared time limit."""
 _ELSEWHERE = tuple(f"{folder}/" for folder in (Path(torch.__file__).parent, Path(__file__).parents[2]))
 _OURS = tuple(f"{Path(__file__).resolve().parents[3] / room}/" for room in ("pbt_rl", "envs", "algos"))
 
@@ -50,14 +50,14 @@ class Played:
     final_obs: bool = False
     """True if final observations are returned."""
     adapted: bool = False
-    """True if a pbt_rl adapter wraps a third-party interface."""
+    """True if an adapter of pbt_rl wraps a third-party simulator."""
     waits: Counter[str] = field(default_factory=Counter)
-    """Source line -> number of waits."""
+    """Source line -> number of synchronisations."""
     broke: str = ""
 
 
 class Waits(TorchDispatchMode):
-    """Dispatch mode that counts device synchronisations by line of user code."""
+    """Dispatch mode that counts device synchronisations per line of user code."""
 
     def __init__(self, found: Counter[str]) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # torch's has no annotations
@@ -80,7 +80,7 @@ def _said(name: str) -> str:
 
 
 def _place() -> str:
-    """Return the innermost source line outside pbt_rl and torch."""
+    """Return the innermost source line in the call stack outside pbt_rl and torch."""
     frames = traceback.extract_stack(sys._getframe(2))  # noqa: SLF001 - start at the caller
     inside = [frame for frame in frames if not frame.filename.startswith((*_ELSEWHERE, *_OURS))]
     last = (inside or frames)[-1]
@@ -90,7 +90,10 @@ def _place() -> str:
 def check_rows(
     env_id: str, options: lookup.EnvOptions, spec: EnvSpec, steps: int, seed: int, device: str
 ) -> tuple[list[str], list[str]]:
-    """Run the checks. Return errors and warnings. steps: total over all rows."""
+    """Run all checks. Return errors and warnings.
+
+    steps: total number over all rows.
+    """
     defaults = list(spec.shaping.values())
     others = [2 * value or 1.0 for value in defaults]
     each = max(1, min(STEPS, steps // (POLICIES * ENVS)))
@@ -168,7 +171,7 @@ def _note(played: Played, step: ResidentStep, length: Tensor) -> None:
 
 
 def _drawn(spec: EnvSpec, rows: int, random: torch.Generator) -> Tensor:
-    """Draw actions of an untrained policy, [R, A]."""
+    """Sample actions of an untrained policy, [R, A]."""
     action = spec.action
     parts = [torch.randint(size, (rows, 1), generator=random) for size in action.nvec]
     if action.low:
@@ -197,8 +200,8 @@ def _of_ends(played: Played) -> tuple[list[str], list[str]]:
 
 
 NO_OBJECTIVE = (
-    "it gives no objective, but the reward depends on tuned weights. Set ResidentStep.objective, by which members are "
-    "compared"
+    "it returns no objective, but the reward depends on tuned weights. Set ResidentStep.objective, by which members "
+    "are compared"
 )
 BY_CHANCE = "not deterministic under a seed: the effect of the weights cannot be separated from chance"
 OF_ANOTHER = (
@@ -213,7 +216,11 @@ UNREAD = "the weights had no effect on any reward: read them at every step"
 
 
 def _of_weights(main: Played, again: Played, usual: Played) -> tuple[list[str], list[str]]:
-    """Compare runs. main, again: the second policy has other weights; usual: both have the defaults."""
+    """Check the effect of shaping weights by comparing runs. Return errors and warnings.
+
+    main, again: two runs with different weights for the second policy.
+    usual: run with default weights for both policies.
+    """
     if not main.objectives:
         return [NO_OBJECTIVE], []
     if not _same(main.rewards, again.rewards):

@@ -1,10 +1,12 @@
-"""Values of final observations at time limits, for simulators with same-step resets.
+"""Values of the final observations of truncated episodes, for simulators with same-step resets.
 
 Axes: P slots, b rows of a policy, R = P * b, T steps, S recurrent state.
 
-Each row keeps the last final observation of a rollout. One forward pass at the end computes all their values, so the
-host need not check whether there are any. For an earlier time limit on the same row, the value of the observation
-before the last step is used. That also holds for all limits if an environment gives no final observations.
+The last final observation of each row in a rollout is stored. One forward pass at the end of the rollout computes their
+values. It always runs on a GPU, because checking for time limits would need a synchronisation.
+
+For earlier time limits on the same row, the value of the last observation before the limit is used. This value is also
+used if an environment returns no final observations.
 """
 
 from __future__ import annotations
@@ -20,22 +22,26 @@ from pbt_rl.learner.simulators.rounds import nowhere
 
 
 class FinalObservations:
-    """Last final observation of each row in a rollout."""
+    """Storage of the last final observation of each row in a rollout."""
 
     def __init__(self, of: RolloutShape) -> None:
         self._layouts, self._shape, self._device = of.layouts, (of.policies, of.envs), of.device
         self.obs: dict[str, Tensor] = {}
-        """Name -> [R, ...] as delivered. Zeros on rows without a time limit. Empty until the first was given."""
+        """Name -> [R, ...] as the simulator returns them. Zeros on rows without a time limit. Empty before the first
+        final observation."""
         self._state = torch.zeros((*self._shape, of.state_size), device=of.device)
         self._at = torch.full(self._shape, -1, dtype=torch.int64, device=of.device)
-        """[P, b] step of the time limit in this rollout; -1: none."""
+        """[P, b], step of the last time limit in this rollout; -1: none."""
 
     def note(
         self, t: int | Tensor, truncated: Tensor, obs: Mapping[str, Tensor] | None, state: Tensor
     ) -> None:
-        """Store the final observations of step t (on the device: [1]).
+        """Store the final observations of a step.
 
-        truncated: [R]. obs: name -> [R, ...], or None. state: [P, b, S] after acting.
+        t: number of the step, as an int or a [1] tensor on the device.
+        truncated: [R].
+        obs: name -> [R, ...], or None.
+        state: [P, b, S] after acting.
         """
         if obs is None or (self.obs and nowhere(truncated)):
             return
@@ -50,7 +56,10 @@ class FinalObservations:
         self._at.copy_(torch.where(limits, t, self._at))
 
     def values(self, value_PTB: Tensor, pack: Pack) -> Tensor:
-        """Return the bootstrap values at time limits, [P, T, b], and reset. value_PTB: of the observations acted on."""
+        """Return the bootstrap values at time limits, [P, T, b], and reset the storage.
+
+        value_PTB: values of the observations before each step.
+        """
         if not self.obs or nowhere(self._at >= 0):
             return value_PTB
         seen = {

@@ -1,4 +1,4 @@
-"""Rollouts of device simulators in batch layout. A batch consists of views.
+"""Rollouts of device simulators, in the memory layout of a batch.
 
 Axes: P policies, T steps, b rows of a policy, S recurrent state.
 """
@@ -22,7 +22,7 @@ from pbt_rl.algos.rollout import FIELDS, RolloutShape, poisoned
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class BatchInPlace(Batch):
-    """Batch whose observations are views of a rollout, without frame stacks."""
+    """Batch whose observations are views of a rollout. Frame stacking is not supported."""
 
     stored: Mapping[str, ObsLayout]
     views: Mapping[str, Tensor]
@@ -33,7 +33,7 @@ class BatchInPlace(Batch):
         return self.stored
 
     def obs(self, span: slice, into: dict[str, Tensor] | None = None) -> dict[str, Tensor]:
-        """Return views, or copies in `into`."""
+        """Return views, or copy the observations to `into`."""
         views = {name: x[span, : self.valid.shape[1]] for name, x in self.views.items()}
         if into is None:
             return views
@@ -53,9 +53,12 @@ def batch_in_place(
 ) -> BatchInPlace:
     """Create a batch of views, without a copy.
 
-    An episode is reset in the step that ends it, so every transition is real. `first` only zeroes the recurrent state.
-    obs: name -> [P, T or more, B, ...], single frames. fields: name -> [P, T(+1), B, ...] (`state`: [P, B, S]).
-    usable_P: bool, whether the steps count for a policy. final_value: see `Batch`.
+    Resets are same-step: every transition is valid, and `first` only zeroes the recurrent state.
+
+    obs: name -> [P, T or more, B, ...], single frames.
+    fields: name -> [P, T(+1), B, ...] (`state`: [P, B, S]).
+    usable_P: bool, the policy learns from the batch.
+    final_value: see `Batch`.
     """
     assert all(layout.stack == 1 for layout in layouts.values()), "frame stacks are not supported in place"
     valid = usable_P[:, None, None].expand(fields["reward"].shape).contiguous()
@@ -72,10 +75,11 @@ def batch_in_place(
 
 
 class InPlaceRollout:
-    """Reusable memory of T steps. New memory is poisoned.
+    """Reusable buffer for T steps, initially poisoned.
 
-    fields: name -> [P, T(+1), b, ...] (`state`: [P, b, S]). obs: name -> [P, T+1, b, ...]. weights_version,
-    lineage_version, ready and on_device: as in `Rollout`.
+    fields: name -> [P, T(+1), b, ...] (`state`: [P, b, S]).
+    obs: name -> [P, T+1, b, ...].
+    weights_version, lineage_version, ready, on_device: as in `Rollout`.
     """
 
     def __init__(self, of: RolloutShape) -> None:
@@ -89,13 +93,13 @@ class InPlaceRollout:
             for name, layout in of.layouts.items()
         }
         self.final_value = poisoned((of.policies, of.steps, of.envs), torch.float32, of.device)
-        """[P, T, b] see `Batch`."""
+        """[P, T, b], see `Batch`."""
         self.weights_version: NDArray[np.int64] = np.full((of.steps, of.policies), -1, np.int64)
         self.lineage_version: NDArray[np.int64] = np.full(of.policies, -1, np.int64)
         self.ready: Mark | None = None
         self.on_device = [*self.fields.values(), *self.obs.values(), self.final_value]
 
     def batch(self, usable_P: NDArray[np.bool_]) -> Batch:
-        """Return this memory as a batch. usable_P: whether it counts for a policy."""
+        """Return this rollout as a batch. usable_P: the policy learns from the batch."""
         usable = torch.from_numpy(usable_P).to(self.fields["reward"].device)
         return batch_in_place(self.layouts, self.obs, self.fields, usable, self.final_value)

@@ -1,9 +1,9 @@
-"""Inference and bookkeeping around a step of a device simulator.
+"""Inference and storage of steps for a device simulator.
 
     observations -> store, act, sample -> actions -> simulator -> rewards, ends -> store, count episodes
 
-With CUDA graphs (learner/cuda) each of the two parts is one replay. It reads its inputs and the step number from fixed
-device memory. Otherwise nothing is copied.
+With CUDA graphs (learner/cuda), the part before the simulator and the part after it are one replay each. Inputs and the
+step number are copied to fixed device memory for the replays. Without CUDA graphs there are no such copies.
 
 Axes: P policies (slots), b rows of a policy, R = P * b, T steps, S recurrent state, A action components.
 """
@@ -28,7 +28,7 @@ Given = dict[str, Tensor]
 
 
 class Inference:
-    """Inference and storage of steps. rounds: set after the first step."""
+    """Inference and storage of steps. rounds: episode statistics, set by the sampler after the first step."""
 
     def __init__(
         self,
@@ -46,9 +46,9 @@ class Inference:
         self.rounds: Rounds | None = None
         self._shape = rollout.fields["state"].shape[:2]
         self.state = torch.zeros_like(rollout.fields["state"])
-        """[P, b, S] before the newest observation."""
+        """[P, b, S], recurrent state before the newest observation."""
         self._t, self._t_1 = 0, torch.zeros(1, dtype=torch.int64, device=pack.device)
-        """Step number, and a copy on the device for CUDA graphs."""
+        """Step number in the rollout, and a copy on the device for CUDA graphs."""
         self._seen: Given = {}
         self._gave: Given = {}
         self._action: Tensor | None = None
@@ -61,7 +61,10 @@ class Inference:
         self._t_1.zero_()
 
     def act(self, obs: Mapping[str, Tensor]) -> Tensor:
-        """Store the observations, [R, ...] each. Return the simulator's actions, [R, A]."""
+        """Store observations and run inference. Return the simulator's actions, [R, A].
+
+        obs: name -> [R, ...].
+        """
         self._give(self._seen, {OBS + name: obs[name] for name in self._layouts})
         self._pack.take_published()
         self._run(self._acting, self._act)
@@ -76,7 +79,7 @@ class Inference:
         given |= {FINAL + name: step.final_obs[name] for name in self._layouts} if step.final_obs else {}
         given |= {STAT + name: values for name, values in step.stats.items()}
         if self._recorder is not None and self._gave and self._gave.keys() != given.keys():
-            self._stop_recording(NotRecordedError("this step returned other fields than the one before"))
+            self._stop_recording(NotRecordedError("this step returned other fields than the step before"))
         self._give(self._gave, given)
         self._run(self._taking, self._take)
         self._t += 1
@@ -84,7 +87,7 @@ class Inference:
     def end(self, obs: Mapping[str, Tensor]) -> None:
         """Store the observations after the last step, and their values.
 
-        Actions are sampled and discarded, as at the end of a mailbox's rollout, so that both consume the same random
+        Actions are sampled and discarded, as at the end of a mailbox's rollout. Both samplers then draw equal random
         numbers.
         """
         here = {name: obs[name].unflatten(0, self._shape) for name in self._layouts}
@@ -147,7 +150,7 @@ class Inference:
     # -- capture ------------------------------------------------------------------------------------------------
 
     def _give(self, places: Given, given: Given) -> None:
-        """Provide inputs to a program: as they are, or copied to the captured buffers."""
+        """Provide the inputs of a program: the given tensors, or copies in the captured buffers."""
         if self._recorder is None or not places:
             places.clear()
             places.update(given if self._recorder is None else {name: x.clone() for name, x in given.items()})
@@ -157,7 +160,7 @@ class Inference:
 
     def _run(self, recording: Recording, program: Callable[[], None]) -> None:
         served = self._pack.packing != "loop" or not any(self._pack.idle)
-        if self._recorder is None or not served:  # no capture with idle slots, which may be used later
+        if self._recorder is None or not served:  # no capture with idle slots, because they may be used later
             program()
         else:
             try:

@@ -18,7 +18,7 @@ def lay_out(
     members: Sequence[tuple[int, ...]],
     slots: Sequence[int],
 ) -> Plan:
-    """Assign one simulator to each device. The default of --rows gives the requested batch size."""
+    """Plan one simulator per device. By default --rows is chosen to give --learner.batch."""
     rows = config.rows or max(1, round(config.learner.batch / config.learner.rollout))
     most = min(rows, config.pbt.objective_episodes)
     packs = tuple(
@@ -42,7 +42,7 @@ def lay_out(
 
 
 def check(config: Config, spec: EnvSpec, _plan: Plan) -> None:
-    """Reject options that do not fit the kind of environment. Raises ConfigError."""
+    """Check that the options suit the kind of environment. Raises ConfigError."""
     if not spec.resident:
         rows = config.rows
         require(not rows, "rows", rows, "it is for device simulators. Use --envs-per-vector-env")
@@ -73,7 +73,10 @@ def _check_abilities(config: Config, spec: EnvSpec) -> None:
 
 
 def waits_for(packs: Iterable[PackPlan], *, begun: bool) -> str:
-    """Describe the wait before the first frames. begun: the learners run."""
+    """Return a line about the wait before the first frames.
+
+    begun: the learners are running.
+    """
     if begun:
         return "the simulator runs its first steps, which may compile for minutes"
     rows = sum(pack.rows for pack in packs)

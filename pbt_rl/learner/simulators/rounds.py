@@ -1,10 +1,11 @@
-"""Episode statistics of device simulators: means over rounds of row groups, without an object per episode.
+"""Episode statistics of device simulators: means over groups of rows, without an object per episode.
 
 Axes: P slots, b rows of a policy, R = P * b, G groups of b / G rows, C columns of sums, N rounds.
 
-A round of a group contains one episode per row: the first that *starts* after the round has opened. When all rows have
-finished theirs, the round counts and the next one opens. Counting an episode that was running when the round opened
-would bias towards long ones. Counting second episodes of a row would bias towards short ones.
+A round of a group has one episode per row: the row's first episode that *starts* after the start of the round. When all
+these episodes have ended, the round counts, and the next round starts. Episodes that run at the start of a round do not
+count, because they would bias the means towards long episodes. Second episodes of a row do not count, because they
+would bias the means towards short episodes.
 """
 
 from __future__ import annotations
@@ -17,22 +18,22 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 WAITS, PLAYS, DONE = range(3)
-"""Stages of a row within its group's round: its episode has not started, runs, has ended."""
+"""Stage of a row in the current round: its episode has not started, is running, has ended."""
 LEADING = ("objective", "shaped_return", "length_steps")
 APART = 3
-"""Rounds per group that are kept separate between two reads. The last entry also sums all further ones."""
+"""Entries of rounds per group between two reads. The last entry is the sum of all further rounds."""
 
 
 def nowhere(where: Tensor) -> bool:
-    """Check whether a bool tensor is False everywhere. Always False on a GPU, because it must not wait."""
+    """True if a bool tensor is False everywhere. Always False on a GPU, because a check needs a synchronisation."""
     return where.device.type == "cpu" and not where.any()
 
 
 class Rounds:
     """Rounds of all groups. Updates never wait for the device, and memory has a fixed size.
 
-    Stages and ends are float32 0, 1, 2, because arithmetic is faster than selection by bools: 8 us instead of 40 to
-    60 us for 65,536 rows on a CPU.
+    Stages and masks are float32, because arithmetic is faster than selection by bools: 8 us instead of 40 to 60 us for
+    65,536 rows on a CPU.
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class Rounds:
         *,
         begun: bool = True,
     ) -> None:
-        """begun: the first round consists of the rows' first episodes, otherwise of their second ones."""
+        """begun: the first round consists of the first episode of each row. Otherwise: of the second episodes."""
         assert rows % groups == 0
         self.size = rows // groups
         """Rows per group."""
@@ -54,21 +55,22 @@ class Rounds:
         columns = len(LEADING) + len(self.stats)
         self._stage = torch.full(self._by_group, float(PLAYS if begun else WAITS), device=device)
         self._goes_on = torch.zeros(self._by_group, device=device)
-        """0: the row's next step is the first of an episode; else 1."""
+        """0: the next step of the row is the first step of an episode; else 1."""
         self.sums = torch.zeros((len(LEADING), *self._by_group), device=device)
-        """[3, P, G, b / G] of the running or just ended episodes. A non-finite sum stays, so that it is found."""
+        """[3, P, G, b / G], sums over the running or just ended episodes. Non-finite sums stay until they are
+        checked."""
         self._spare = torch.zeros((len(LEADING), *self._by_group), device=device)
-        """Scratch memory, because allocating it at each step costs more than writing it."""
+        """Scratch memory. Allocating it at each step would take longer than writing it."""
         self._done = torch.zeros((policies, groups), device=device)
-        """Number of rows whose episode of this round has ended."""
+        """Number of rows whose episode in this round has ended."""
         self._ended = torch.zeros((columns, policies, groups), device=device)
-        """Sums over those episodes."""
+        """Sums over the ended episodes in this round."""
         self.totals = torch.zeros((1 + columns, APART, policies, groups), device=device)
-        """[1 + C, N, P, G] rounds that counted since the last `clear`: their number, then sums of their means."""
+        """[1 + C, N, P, G]: number of counted rounds since the last `clear`, and sums of their means."""
         self._entries = torch.arange(APART, device=device)[:, None, None]
 
     def open_rounds(self, slot: int) -> None:
-        """Open new rounds in a slot. Its running episodes do not count."""
+        """Start new rounds in a slot. Running episodes do not count."""
         self._stage[slot] = 1 - self._goes_on[slot]  # PLAYS or WAITS
         self._done[slot] = 0
         self._ended[:, slot] = 0
@@ -93,7 +95,7 @@ class Rounds:
             self._ended[i] += torch.mul(total, counts, out=self._spare[2]).sum(-1)
         for i, name in enumerate(self.stats, len(LEADING)):
             assert stats is not None
-            values = stats[name].view(self._by_group)  # undefined where no episode ended
+            values = stats[name].view(self._by_group)  # undefined on rows without an ended episode
             self._ended[i] += torch.where(counts > 0, values, 0).sum(-1)
         full_PG = self._done == self.size
         entry_PG = self.totals[0].sum(0).clamp(max=APART - 1)
@@ -102,14 +104,15 @@ class Rounds:
         self.totals[1:] += torch.where(here_NPG, self._ended[:, None] / self.size, 0)
         self._done.masked_fill_(full_PG, 0)
         self._ended.masked_fill_(full_PG, 0)
-        # At an end WAITS -> PLAYS -> DONE. In a full round: the stage of an episode that starts or runs.
+        # Next stage at an episode's end: WAITS -> PLAYS -> DONE. If a round is full: PLAYS where the next
+        # episode starts, else WAITS.
         self._stage.add_(ends).clamp_(max=DONE).lerp_(ends, full_PG.float()[..., None])
 
     def clear(self) -> None:
-        """Reset the counted rounds after they were read."""
+        """Reset the counted rounds, after they were read."""
         self.totals.zero_()
 
     def means(self, totals: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Return round counts [N, P, G] and means [C, N, P, G]. NaN without rounds."""
+        """Return numbers of rounds [N, P, G] and means [C, N, P, G]. Means without rounds are NaN."""
         with np.errstate(invalid="ignore", divide="ignore"):
             return totals[0].astype(np.int64), totals[1:] / totals[0]

@@ -1,12 +1,12 @@
 """Sampler of a device simulator: all members of a pack act in one simulator that the learner steps.
 
-    consumes     the pack's weights, shaping written between two rollouts
-    produces     one full rollout, and rounds of episodes
+    consumes     weights of the pack, shaping
+    produces     one full rollout, and episode statistics
     waits for    the device, once per rollout
     runs in      the learner's thread (sync and serial modes)
 
-Axes: P policies (slots), b rows of a policy, R = P * b, T steps, K shaping terms, G groups of rows,
-N rounds of a group.
+Axes: P policies (slots), b rows of a policy, R = P * b, T steps, K shaping terms, G groups of rows, N rounds of a
+group.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from pbt_rl.learner.simulators.inference import Inference
 from pbt_rl.learner.simulators.rounds import Rounds
 
 FIRST_STEP = 30
-"""Timeout as a multiple of --learner-timeout-seconds, for construction and again for the first step, which may
-compile. By default this is half an hour."""
+"""Timeout for construction and for the first step, which may compile, as a multiple of --learner-timeout-seconds. By
+default half an hour each."""
 
 
 class DeviceShaping:
-    """Shaping of the slots as a tensor for the simulator. Same interface as `ShapingTable`.
+    """Shaping of the slots as a tensor for the simulator, with the interface of `ShapingTable`.
 
-    A change takes effect at once. changed: called with the slot after each write.
+    changed: called with the slot after each write.
     """
 
     def __init__(self, table: ShapingTable, slots: int, device: torch.device) -> None:
@@ -64,7 +64,7 @@ class DeviceShaping:
         return self._table.shaping_version
 
     def write(self, slot: int, version: int, values: Mapping[str, float]) -> None:
-        """Set the shaping of a slot's rows from the next step on."""
+        """Set the shaping of a slot's rows. The next step uses it."""
         self._table.write(slot, version, values)
         self._upload(slot, values)
         self.changed(slot)
@@ -74,7 +74,7 @@ class DeviceShaping:
             self.weights_PK[slot] = torch.tensor([values[name] for name in self.names])
 
     def read(self, slot: int) -> tuple[int, dict[str, float]]:
-        """Return the version and values that the simulator reads."""
+        """Return a slot's version, and the values that the simulator reads."""
         values = self.weights_PK[slot].tolist()
         return int(self.shaping_version[slot]), dict(zip(self.names, values, strict=True))
 
@@ -82,8 +82,10 @@ class DeviceShaping:
 class ResidentSampler:
     """Sampler of one simulator of R rows.
 
-    Each call of `run_inference` fills a whole rollout, so edits wait for its end. beat: records a heartbeat. give_up:
-    called from another thread with an error text if the simulator hangs at its start.
+    Each call of `run_inference` fills a whole rollout. Commands wait for its end.
+
+    beat: records a heartbeat.
+    give_up: called from another thread with an error message if the simulator hangs at its start.
     """
 
     def __init__(
@@ -125,20 +127,20 @@ class ResidentSampler:
 
     @property
     def begun(self) -> bool:
-        """Always False, because each call completes its rollout."""
+        """Always False, because each call of `run_inference` completes a rollout."""
         return False
 
     def rollouts(self) -> list[InPlaceRollout]:
-        """Return the rollout of a batch."""
+        """Return the rollout as a list."""
         return [self.rollout]
 
     @property
     def replays(self) -> Replays | None:
-        """Replay counts (see inference.py). None without CUDA graphs."""
+        """Counts of replays. None without CUDA graphs."""
         return self._inference.replays
 
     def resume_finished(self) -> None:
-        """Do nothing, because the next rollout starts with the last observation anyway."""
+        """Do nothing: `run_inference` starts the next rollout."""
 
     def take_resets(self) -> None:
         """Zero the recurrent state of slots whose weights were replaced."""
@@ -151,7 +153,7 @@ class ResidentSampler:
             self._inference.rounds.open_rounds(slot)
 
     def run_inference(self) -> bool:
-        """Fill a rollout, unless all slots are empty. True if it was filled."""
+        """Fill a rollout. False if all slots are empty or the rollout has not been learned from."""
         shared = self._shared
         if shared.full or not any(shared.pack.holders):
             return False
@@ -161,7 +163,7 @@ class ResidentSampler:
             self.rollout.lineage_version[:] = self._lineage_version
             self.rollout.weights_version[:] = shared.pack.weights_version
             self._pack.streams.after(self.rollout.ready)
-            if self._inference.rounds is None:  # the first step may compile for minutes
+            if self._inference.rounds is None:  # because the first step may compile for minutes
                 with self._may_take_long("the first steps of"):
                     self._play()
             else:
@@ -200,7 +202,7 @@ class ResidentSampler:
         self.rollout.final_value.copy_(following)
 
     def _make_rounds(self, step: ResidentStep) -> Rounds:
-        """Create the episode statistics, once a step has shown their names."""
+        """Create the episode statistics. Their names are known after the first step."""
         if len(step.stats) > MOST_STATS:
             raise ConfigError(
                 f"{self._spec.env_id} returns {len(step.stats)} stats, at most {MOST_STATS} are allowed"
@@ -211,7 +213,7 @@ class ResidentSampler:
 
     @contextmanager
     def _may_take_long(self, what: str) -> Iterator[None]:
-        """Record heartbeats for a limited time. The work inside may take minutes."""
+        """Record heartbeats in a thread during work that may take minutes, until a timeout."""
         limit = FIRST_STEP * self._config.learner_timeout_seconds
         until, done = time.monotonic() + limit, Event()
 
@@ -247,18 +249,18 @@ class ResidentSampler:
             self._shared.sampling.environment_seconds += time.thread_time() - began
 
     def _check_objective(self, objective: Tensor | None) -> None:
-        """Raise ConfigError if a reward with tuned weights is the only objective."""
+        """Raise ConfigError if the simulator returns no objective although weights of the reward are tuned."""
         pbt, shaped = self._config.pbt, objective is None and self._spec.shaping
         tuned = not pbt.tune or any(name.startswith(SHAPING) for name in pbt.tune)
         if shaped and tuned and pbt.enabled and self._config.num_policies > 1:
             raise ConfigError(
-                f"{self._spec.env_id} gives no objective besides the reward, whose weights are tuned. Members could "
+                f"{self._spec.env_id} returns no objective besides the reward, whose weights are tuned. Members could "
                 "raise their own score by their weights alone. Set ResidentStep.objective, or name other "
                 "hyperparameters in --pbt.tune"
             )
 
     def _fetch(self) -> None:
-        """Read finished episodes and errors from the device: the only wait of a rollout."""
+        """Read episode statistics and errors from the device. This is the only synchronisation of a rollout."""
         rounds, shared = self._inference.rounds, self._shared
         assert rounds is not None
         policies = self._pack.num_policies
@@ -304,4 +306,4 @@ class ResidentSampler:
 
 AnySampler: TypeAlias = Sampler | ResidentSampler
 SlotShaping: TypeAlias = ShapingTable | DeviceShaping
-"""The shaping of the slots, which their rows read."""
+"""Shaping of the slots, with one interface for actors and simulators."""

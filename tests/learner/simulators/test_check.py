@@ -133,7 +133,7 @@ ALSO_IN_TRAINING = {
     "InfiniteObjective": "a reward or an objective is not finite",
     "ObservesNothingFinite": "an observation is not finite",
     "GradientLeftOn": "reward has a gradient",
-    "NoObjective": "gives no objective",
+    "NoObjective": "no objective",
     "ObjectiveIsTheReward": "weights",
 }
 BY_THE_CHECK = ALSO_IN_TRAINING | {
