@@ -171,7 +171,7 @@ class _ByKernel(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor) -> tuple[Any, tuple[int, int, int]]:
-        """Move the policy axis before N. Coefficients have the policy axis last."""
+        """Move the policy axis before N, or to the end of the coefficients."""
         behind = (0, 0, 0, 1, 0, 1)
         size = info.batch_size
         moved = [
@@ -197,9 +197,9 @@ def _ppo(
 
     Let r = ratio - 1, w = importance * A, and n the number of valid samples; d r / d log_prob = r + 1. Gradients:
 
-        n * d loss / d log_prob   kl_coef * r - w * (r + 1); no w where r is clipped, 0 beyond _MAX_LOG_RATIO
+        n * d loss / d log_prob   kl_coef * r - w * (r + 1); w term 0 where r is clipped; all 0 beyond _MAX_LOG_RATIO
         n * d loss / d entropy    -entropy_coef
-        n * d loss / d value      value_coef * (value - target); 0 where V_clip has the larger error, as it is constant
+        n * d loss / d value      value_coef * (value - target); 0 where V_clip has the larger error
     """
     for p in range(valid.shape[0]):
         log_prob, entropy, value = learned[0, p], learned[1, p], learned[2, p]
@@ -281,8 +281,7 @@ def vtrace_targets(
     of = Trajectories(s.reward, value_T1, s.terminated, s.truncated, present.valid)
     log_ratio = torch.where(present.valid, present.log_prob - s.log_prob, 0.0)
     target, advantage = vtrace(of, log_ratio, gamma, lam, rho_limit, c_limit, unroll)
-    # V-trace's advantage contains the clipped ratio. Divide by it, because the surrogate multiplies by the
-    # ratio.
+    # Remove V-trace's clipped ratio from the advantage, because the surrogate multiplies by the ratio.
     rho = torch.minimum(log_ratio.exp(), rho_limit[:, None, None])
     return target, advantage / rho.clamp(min=1e-6)
 

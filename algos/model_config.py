@@ -56,7 +56,7 @@ class ModelConfig:
     """Value head, from features to the value: `linear`, or a custom `module:factory`."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.hidden, int):  # as recipes of other packages may write it
+        if isinstance(self.hidden, int):  # recipes of other packages may contain an int
             object.__setattr__(self, "hidden", (self.hidden,))
         layered = self.core_layers == 1 or self.core in ("gru", "lstm")
         require(layered, "model.core-layers", self.core_layers, "give --model.core gru or lstm")

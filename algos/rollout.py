@@ -104,7 +104,7 @@ def poisoned(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -
 
 
 def poison(dtype: torch.dtype) -> float:
-    """Return the poison of a dtype."""
+    """Return the fill value (poison) for unwritten memory."""
     if dtype.is_floating_point:
         return torch.nan
     return 0xA5 if dtype == torch.uint8 else -0x5A5A5A5B

@@ -301,7 +301,7 @@ class _Stacked:
         self._net, self._params = net, tuple(params.values())
         places: dict[int, list[tuple[dict[str, Any], str]]] = defaultdict(list)
         for module in net.modules():
-            for name, parameter in module._parameters.items():  # noqa: SLF001 - where torch looks parameters up
+            for name, parameter in module._parameters.items():  # noqa: SLF001 - torch reads parameters from here
                 places[id(parameter)].append((module._parameters, name))  # noqa: SLF001 - the same
         named = dict(net.named_parameters())
         self._places = [places[id(named[name])] for name in params]

@@ -62,7 +62,7 @@ class PixelQ(nn.Module):
     def __init__(self, size: int, nvec: tuple[int, ...], cells: Cells) -> None:
         super().__init__()
         self.nvec, self.cells = nvec, cells
-        self._grid = tuple(max(1, (n - 1) // 2) for n in cells[:2])  # 2 * grid + 2 cells cover `cells`
+        self._grid = tuple(max(1, (n - 1) // 2) for n in cells[:2])  # small map: 2 * grid + 2 >= n
         rows, columns = self._grid
         self._maps = 1 + sum(nvec)
         self.map = orthogonal(nn.Linear(size, CHANNELS * rows * columns), RELU_GAIN)
@@ -74,11 +74,9 @@ class PixelQ(nn.Module):
         """Map [..., F] to V [..., h, w] and the advantages [..., A, h, w]."""
         leading, (rows, columns) = features.shape[:-1], self._grid
         small = torch.relu(self.map(features)).reshape(-1, rows, columns, CHANNELS)
-        # Each element of the small map gives 4x4 cells: 2x2 blocks of 2x2 cells. Neighbours overlap by one
-        # block.
-        blocks = self.up(small).view(
-            -1, rows, columns, 2, 2, 2, 2, self._maps
-        )  # ..., block i, j, within i, j, map
+        # Each element of the small map gives 2x2 blocks of 2x2 cells, which overlap with its neighbours' blocks.
+        # Axes: samples, rows, columns, block row, block column, cell row, cell column, maps.
+        blocks = self.up(small).view(-1, rows, columns, 2, 2, 2, 2, self._maps)
         out = sum(
             nn.functional.pad(blocks[:, :, :, i, j].flatten(3), (0, 0, j, 1 - j, i, 1 - i))
             for i in (0, 1)

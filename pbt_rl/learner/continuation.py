@@ -100,9 +100,8 @@ class Continuation:
     def _restore_slot(self, slot: int, saved: Mapping[str, Any]) -> None:
         state = self._shared.pack
         state.weights_version[slot] = saved["weights_version"]
-        state.lineage_version[slot] = saved.get(
-            "lineage_version", saved.get("weights_epoch")
-        )  # its name until 0.2
+        # Versions up to 0.2 saved it as "weights_epoch".
+        state.lineage_version[slot] = saved.get("lineage_version", saved.get("weights_epoch"))
         holder = state.holders[slot]
         if holder is not None:
             state.holders[slot] = SlotHolder(

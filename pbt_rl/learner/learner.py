@@ -300,7 +300,7 @@ class Learner:
 
     def _give_up(self, text: str) -> None:
         """End this process with a user error, from another thread, because the main thread hangs in a simulator."""
-        if isinstance(self._connection, Connection):  # in serial mode this is the supervisor's process
+        if isinstance(self._connection, Connection):  # in serial mode the process is the supervisor
             self.send(ChildFailed(text, user_error=True))
             os._exit(1)
 

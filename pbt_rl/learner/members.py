@@ -56,7 +56,7 @@ class PackMembers:
             assert load.member is not None
             self.generations[load.member], self._values[load.member] = load.generation, load.values
             self._note_counts(load)
-            if load.drawn != (load.member, 0):  # the pack was built with these weights
+            if load.drawn != (load.member, 0):  # otherwise the pack was built with them
                 self._import(load.slot, self._given(load))
 
     def slot_of(self, member: int) -> int | None:
@@ -186,7 +186,7 @@ class PackMembers:
         A new shaping version marks the episodes that start after the change.
         """
         slot, evaluated = self._held_slot(member), self._shared.pack.evaluated
-        if evaluated[slot] == begins:  # restored from the checkpoint
+        if evaluated[slot] == begins:  # already restored from a checkpoint
             return
         evaluated[slot] = begins
         if begins:

@@ -116,8 +116,8 @@ class Sampler:
         self.between_policies: Callable[[], object] = lambda: None
         """Callback between the forward passes of two policies of an inference batch. It may change members.
 
-        The steps of the batch are counted before, for the former members. Rollouts that start in the batch have the
-        lineage versions from before.
+        The steps of the batch are counted before this call, for the former members. Rollouts that start in the batch
+        have the former lineage versions, so they are outdated after a change.
         """
 
     def run_inference(self) -> bool:
@@ -317,7 +317,7 @@ class Sampler:
         vector_env.rollout.ready = self._pack.streams.mark()
         self._shared.full.append(vector_env.rollout)
         vector_env.rollouts += 1
-        if self._on_policy:  # keep the state before this observation
+        if self._on_policy:  # `state` stays the state before this observation
             vector_env.t += 1
             self._resting.append(vector_env)
         else:

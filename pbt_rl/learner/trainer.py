@@ -241,7 +241,7 @@ class Trainer:
         return usable_PK
 
     def _note_steps(self) -> None:
-        """Count the optimiser steps so far for the present members of the slots."""
+        """Count the optimiser steps so far for the members of the slots, before a command changes the members."""
         for taken in self.updater.take_statistics():
             with self._shared.learning.lock:
                 for i, p in enumerate(taken.slots):

@@ -27,7 +27,7 @@ class Machine:
     @classmethod
     def here(cls) -> Machine:
         """Count cores by affinity and cgroup quota, GPUs by torch."""
-        import torch  # noqa: PLC0415 - slow, so that only the parent and the learners import it
+        import torch  # noqa: PLC0415 - slow, and not needed by actors
 
         return cls(available_cpus(), usable_gpus(torch.cuda.device_count()))
 

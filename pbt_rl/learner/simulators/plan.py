@@ -73,7 +73,7 @@ def _check_abilities(config: Config, spec: EnvSpec) -> None:
 
 
 def waits_for(packs: Iterable[PackPlan], *, begun: bool) -> str:
-    """Return a line about the wait before the first frames.
+    """Return a message about the wait before the first frames.
 
     begun: the learners are running.
     """

@@ -21,7 +21,7 @@ WAITS, PLAYS, DONE = range(3)
 """Stage of a row in the current round: its episode has not started, is running, has ended."""
 LEADING = ("objective", "shaped_return", "length_steps")
 APART = 3
-"""Entries of rounds per group between two reads. The last entry is the sum of all further rounds."""
+"""N: entries of `Rounds.totals` per group. Each round has an entry; the last entry is the sum of all further rounds."""
 
 
 def nowhere(where: Tensor) -> bool:
@@ -87,9 +87,8 @@ class Rounds:
         if nowhere(ended):
             return
         ends = torch.sub(1, self._goes_on, out=self._spare[0])
-        counts = (
-            torch.sub(DONE, self._stage, out=self._spare[1]).mul_(self._stage).mul_(ends)
-        )  # 1 where PLAYS
+        # 1 where an episode of the round ends: (DONE - stage) * stage is 1 for PLAYS, else 0.
+        counts = torch.sub(DONE, self._stage, out=self._spare[1]).mul_(self._stage).mul_(ends)
         self._done += counts.sum(-1)
         for i, total in enumerate(self.sums):
             self._ended[i] += torch.mul(total, counts, out=self._spare[2]).sum(-1)
