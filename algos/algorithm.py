@@ -49,7 +49,7 @@ class LossInputs(NamedTuple):
     """
 
     log_prob: Tensor
-    """With gradients, as `entropy` and `value`."""
+    """`log_prob`, `entropy` and `value` have gradients."""
     entropy: Tensor
     value: Tensor
     advantage: Tensor
@@ -79,14 +79,14 @@ class UpdateSettings:
     proximal: bool = False
     """The `old` fields of a loss come from the policy at the start of the batch. This costs one forward pass."""
     off_policy: bool = False
-    """Rollouts may come from older weights. Therefore the last value is recomputed for each batch."""
+    """Rollouts may come from older weights. Therefore `Samples.last_value` is recomputed for each batch."""
 
 
 class OwnStep(NamedTuple):
     """Input of `Algorithm.backward`: a minibatch in time order."""
 
     group: Group
-    """The group that computes these policies."""
+    """Group of the policies, which computes forward passes."""
     samples: Samples
     """Observations as the network receives them, before normalisation. Learn from valid steps only."""
     cut: Tensor
@@ -113,7 +113,7 @@ class Auxiliary:
     replay: ReplaySpec
     """Size of the replay memory and the segments to draw."""
     reads_pixels: bool = True
-    """`loss` uses raw pixels, so images are not normalised."""
+    """`loss` needs raw pixels. Images are therefore not normalised."""
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ class Batch(Transitions[Tensor]):
     rollouts: Sequence[Rollout]
     """Rollouts of the batch. The observations stay there."""
     envs: int
-    """b"""
+    """b, rows of a policy in one rollout"""
     valid: Tensor
     """[P, T, B]: the transition is not a reset, and its rollout is not outdated for the policy"""
     final_value: Tensor | None = None

@@ -20,8 +20,9 @@ from .encoders import orthogonal
 
 
 class Core(nn.Module):
-    """Recurrent core from features and a state to features and a state; see `GruCore.forward`.
+    """Interface of a recurrent core; see `GruCore.forward`.
 
+    state_size: S.
     size: width of the output features.
     """
 

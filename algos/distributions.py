@@ -107,7 +107,7 @@ class DiagonalGaussian:
         return self._bounded(action, partial(constant, like=action))
 
     def greedy(self, params: Tensor) -> Tensor:
-        """Return the environment's actions for the means. Exported networks cannot use `constant`."""
+        """Return the environment's actions for the means, without `constant`, which exports do not support."""
         mean = params.chunk(2, -1)[0]
         return self._bounded(mean, mean.new_tensor)
 
@@ -146,7 +146,7 @@ class Distribution(Protocol):
         """Sample (action [..., A], log_prob [...]) without gradients. Equal generator states give equal samples."""
 
     def log_prob(self, params: Tensor, action: Tensor) -> Tensor:
-        """Return the log probability (density) [...] of actions [..., A], of any integer dtype if discrete."""
+        """Return the log probability (density) [...] of actions [..., A]. Discrete actions may be of any width."""
 
     def entropy(self, params: Tensor) -> Tensor:
         """Return the entropy [...] in nats."""

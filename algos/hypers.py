@@ -119,7 +119,7 @@ class AlgorithmEntry:
     module: str
     """`module:OBJECT`"""
     help: str = ""
-    """One sentence."""
+    """Help text, one sentence."""
     hypers: type | None = None
     """Dataclass of hyperparameters that only this algorithm reads."""
     options: Mapping[str, type] = field(default_factory=dict)

@@ -62,7 +62,7 @@ class Normalizers:
         """Update the exponential moving average of squared returns over valid steps.
 
         The average starts at 1. It is not initialised from the first batches, because their scale may be near zero.
-        Targets divided by that scale are huge and kill the network's units permanently (seen on Pong).
+        Targets divided by that scale are huge and leave dead ReLU units (seen on Pong).
         """
         if not self.returns:
             return

@@ -47,7 +47,7 @@ class ObsLayout:
 
     @property
     def history(self) -> int:
-        """Number of frames before its first step that a rollout stores."""
+        """Number of additional frames in a rollout, from before its first step."""
         return MAX_STACK - 1 if self.stack > 1 else 0
 
     @property

@@ -36,7 +36,7 @@ class Draw:
     """
 
     steps: int
-    """L"""
+    """L, steps of a segment."""
     times: int = 1
     rewarded_half: bool = False
     """Draw only segments within an episode. Half of them have a nonzero reward at the last step, if both kinds

@@ -139,7 +139,7 @@ class RolloutShape:
 
     layouts: Mapping[str, ObsLayout]
     steps: int
-    """T"""
+    """T, steps of a rollout"""
     rows: int
     """R, rows of all policies in one vector env"""
     policies: int

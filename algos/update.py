@@ -71,7 +71,7 @@ class StepLog:
 
 
 class Steps:
-    """Optimiser steps of one group, run by direct calls."""
+    """Optimiser steps of one group, run eagerly."""
 
     def __init__(self, span: slice, program: Program, log: StepLog) -> None:
         self._span, self._program, self._log = span, program, log
@@ -160,8 +160,8 @@ class Updater:
 
     current: slots that may learn.
     stepping: factory of the optimiser steps.
-    changing: lock held while a policy's state is written. With the lock, another thread may change members during a
-    step. A running step does not change a slot that was dropped from `current` under the lock.
+    changing: lock held while a policy's state is written. A thread that holds the lock may change members, even during
+    a step. A running step does not change a slot that was dropped from `current` under the lock.
     """
 
     def __init__(

@@ -357,7 +357,7 @@ class Serving:
     def publish(self, slots: tuple[int, ...], *, exchanged: bool) -> None:  # noqa: ARG002 - immediate here
         """Publish the current weights and normalisers of these slots. Called by learning.
 
-        exchanged: the slots have new members or lineages. No later inference batch may use the former weights.
+        exchanged: the weights in the slots were replaced. No later inference batch may use the former weights.
         """
         for p in slots:
             with self._locks[p]:
@@ -370,7 +370,7 @@ class Streams:
     """Streams of a device. This base class has a single stream: work runs in order, and nothing waits."""
 
     def serving(self, weights: Weights, state: Mapping[str, Tensor]) -> Serving:
-        """Create the copy of weights and statistics for acting. state: state of the pack."""
+        """Create the `Serving` of a pack. state: state of the pack."""
         return Serving(weights, state)
 
     def acting(self) -> AbstractContextManager[object]:

@@ -256,7 +256,7 @@ def build_pack(
 
     values: values of each slot. An empty slot needs values, but does not use them.
     holders: member of each slot. None: the first members of the plan.
-    packing: None: the default of `packings_of`.
+    packing: default: the first of `packings_of`.
     net: network whose weights all policies start with, which is faster than separate initialisation.
     streams: see `Pack`.
     """
@@ -296,7 +296,7 @@ def rollout_shape(pack: Pack, spec: EnvSpec, steps: int, rows: int) -> RolloutSh
 
 
 def lone_pack(config: Config, spec: EnvSpec, plan: PackPlan, values: Values) -> Pack:
-    """Build a pack of one policy on the CPU, otherwise as in a plan."""
+    """Build the pack of a plan, but with one policy and on the CPU."""
     alone = replace(plan, members=plan.members[:1], slots=1, device="cpu")
     return build_pack(config, spec, alone, [values], 0)
 

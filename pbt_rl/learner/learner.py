@@ -75,8 +75,8 @@ from pbt_rl.processes.polling import AdaptivePoller, Heartbeat, mail_check
 
 WINDOW_SECONDS = 1.0
 CONTENDED = 0.1
-"""Minimum share of a window in which a thread waits for a core. With actors and learner on two full cores, the share
-was 0.19 to 0.47."""
+"""Minimum fraction of the time in which a thread waits for a core, to count as contended. With actors and learner on
+two busy cores, the fraction was 0.19 to 0.47."""
 
 
 def seconds_waited(thread: int) -> float | None:
@@ -109,7 +109,9 @@ class Contention:
         self._contended = False
 
     def __call__(self) -> bool:
-        """True if the thread waited often for a core in the last complete window. False before the first window."""
+        """True if the thread waited often for a core in the last complete period of WINDOW_SECONDS. False until
+        then.
+        """
         now = self._clock()
         if now - self._began >= WINDOW_SECONDS:
             waited = self._waited(self._thread)
@@ -136,7 +138,7 @@ class TrainingClock:
     def tick(self, *, trains: bool) -> None:
         """Add the time since the last tick.
 
-        trains: sampling has started. Time before does not count.
+        trains: sampling has started. The time before is not counted.
         """
         now = self._clock()
         if self._ticked is not None:
@@ -291,7 +293,7 @@ class Learner:
         return torch.from_numpy((1.0 - share_P).clip(0.0, 1.0)).float().to(self.pack.device)
 
     def _expect_frames(self) -> None:
-        """Write the frames that are expected until the time limit to the environments' frame budgets."""
+        """With a time limit, set the frame budgets that environments see to the frames expected by then."""
         config = self._setup.config
         share = self.clock.seconds / config.train_for_seconds if config.train_for_seconds else 0.0
         if share > 0:

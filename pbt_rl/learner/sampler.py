@@ -193,7 +193,8 @@ class Sampler:
     def take_resets(self) -> None:
         """Zero the recurrent state of slots whose weights were replaced.
 
-        The lineage version is read first: a rollout that starts without a reset is then outdated.
+        The lineage version is read before the resets. Therefore a rollout with a new lineage version starts with a zero
+        state.
         """
         self._lineage_version = self._shared.pack.lineage_version.copy()
         while self._shared.state_resets:

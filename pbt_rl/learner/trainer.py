@@ -147,7 +147,7 @@ class Trainer:
         self.end_batch(batch)
 
     def take_batch(self) -> Batch:
-        """Concatenate the oldest full rollouts to a batch. Draw segments from the replay memory, if any."""
+        """Concatenate the oldest full rollouts into a batch. Draw segments from the replay memory, if any."""
         self.learning = True
         self._beat(True)
         shared, updater = self._shared, self.updater
@@ -212,7 +212,7 @@ class Trainer:
                 shared.learning.steps[index] += steps_P[p]
 
     def batch_of(self, rollouts: Sequence[AnyRollout], usable_PK: NDArray[np.bool_]) -> Batch:
-        """Concatenate rollouts of vector envs to a batch. The rollout of a device simulator is one batch."""
+        """Concatenate rollouts of vector envs into a batch. The rollout of a device simulator is one batch."""
         whole = rollouts[0]
         if not isinstance(whole, Rollout):
             return whole.batch(usable_PK[:, 0])

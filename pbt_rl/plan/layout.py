@@ -79,7 +79,7 @@ class Plan:
 
     @property
     def environments_of(self) -> dict[int, int]:
-        """Member -> `environments_of_member`."""
+        """Member -> number of its environments while it is in a slot."""
         return {m: pack.environments_of_member for pack in self.packs for m in pack.members}
 
     @property

@@ -74,7 +74,7 @@ class Size:
 
 
 class Flaws(NamedTuple):
-    """Flaws of planned sizes, most severe first. A flaw of 0 is absent."""
+    """Flaws of planned sizes, most severe first. False or 0: no flaw."""
 
     old: bool
     """Rollouts are older than the rule in the module docstring allows."""

@@ -99,7 +99,7 @@ class Recording:
     def run(self, recorder: Recorder | None) -> None:
         """Run the program. Raises NotRecordedError if the capture fails.
 
-        recorder: None: run eagerly.
+        recorder: without a recorder, the program runs eagerly.
         """
         if self._replay is not None:
             self._replay()

@@ -141,7 +141,7 @@ def _made_up(layout: ObsLayout, shape: tuple[int, ...], device: torch.device) ->
 
 
 def _seconds(compute: Callable[[], Tensor], device: torch.device) -> float:
-    """Return the minimum seconds over a few tries, including a synchronisation. Uses CUDA graphs if possible, like
+    """Return the minimum seconds over a few tries, including a synchronisation. Uses CUDA graphs if possible, as in
     learning.
     """
     result = torch.zeros((), device=device)

@@ -153,7 +153,7 @@ class ResidentSampler:
             self._inference.rounds.open_rounds(slot)
 
     def run_inference(self) -> bool:
-        """Fill a rollout. False if all slots are empty or the rollout has not been learned from."""
+        """Fill a rollout. False if all slots are empty or the last rollout still waits for learning."""
         shared = self._shared
         if shared.full or not any(shared.pack.holders):
             return False
