@@ -27,7 +27,6 @@ from .losses import (
     VARIANCE_MIN,
     Scalar,
     Stats,
-    clamp,
     explained_variance,
     masked,
     normalize_advantage,
@@ -120,7 +119,7 @@ def _by_tensors(
     # The gradient of the value is 0 where the clipped value has the larger error.
     change, wanted = value - old_value, target - old_value
     with torch.no_grad():
-        clipped = clamp(change, -clip_value, clip_value) - wanted
+        clipped = torch.clamp(change, -clip_value, clip_value) - wanted  # type: ignore[arg-type] # floats or tensors
     error = change - wanted
     squares = torch.where(clipped.abs() > error.abs(), clipped, error).square()
 

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .device import for_upload
+from .device import uploaded
 from .observations import ObsLayout, last_stack, restack, restack_torch
 from .rollout import FIELDS, Rollout, Span, Transitions
 
@@ -150,9 +150,6 @@ def make_batch(
         split = [x.reshape(x.shape[0], policies, envs).swapaxes(0, 1) for x in parts]
         return np.concatenate(split, axis=2)
 
-    def upload(array: NDArray[Any]) -> Tensor:
-        return for_upload(torch.from_numpy(np.ascontiguousarray(array)), device).to(device, non_blocking=True)
-
     host: dict[str, NDArray[Any]] = {}
     tensors: dict[str, Any] = {}
     for name, spec in FIELDS.items():
@@ -161,9 +158,9 @@ def make_batch(
             host[name] = from_host(parts)
         else:
             tensors[name] = from_device(parts, spec.span)
-    tensors |= {name: upload(array) for name, array in host.items()}
+    tensors |= {name: uploaded(array, device) for name, array in host.items()}
     usable_P1B = np.repeat(usable_PK, envs, axis=1)[:, None]
-    valid = upload(~host["first"][:, 1:] & usable_P1B)
+    valid = uploaded(~host["first"][:, 1:] & usable_P1B, device)
     return Batch(rollouts=rollouts, envs=envs, valid=valid, replayed=(), **tensors)
 
 

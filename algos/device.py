@@ -19,7 +19,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numba
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 Kernel = Callable[..., Any]
@@ -83,3 +85,9 @@ def for_upload(host: Tensor, device: torch.device) -> Tensor:
     """
     lock = LOCKED.get(device.type)
     return host if lock is None else lock(host)
+
+
+def uploaded(array: NDArray[Any], device: torch.device) -> Tensor:
+    """Copy a host array to a device without waiting."""
+    host = torch.from_numpy(np.ascontiguousarray(array))
+    return for_upload(host, device).to(device, non_blocking=True)

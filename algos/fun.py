@@ -338,7 +338,8 @@ def fun_loss(
     net: PolicyNet, s: Sequences, hypers: Hypers, return_scale: Tensor, settings: UpdateSettings
 ) -> tuple[Tensor, Stats, Tensor]:
     """Compute (loss, statistics, targets of the worker [T-1, B] in reward units) of one policy."""
-    body, heads = _body(net), net.heads
+    body, heads = net.body, net.heads
+    assert isinstance(body, FunBody)
     seen = {name: x for name, x in s.obs.items() if name != ACTION_MASK}
     unrolled = body.unroll(seen, s.state, s.first, s.cut)
     params, value = heads(unrolled.features)
@@ -429,11 +430,6 @@ def reached(
     index = aim.clamp(max=steps).unsqueeze(-1).expand(*aim.shape, state.shape[-1])
     difference = state.gather(0, index) - state[:-1]
     return cosine_similarity(difference, goal[:-1], dim=-1, eps=TINY), known
-
-
-def _body(net: PolicyNet) -> FunBody:
-    assert isinstance(net.body, FunBody)
-    return net.body
 
 
 def of_the_paper(env_recipe: Mapping[str, object]) -> Mapping[str, object]:

@@ -39,11 +39,6 @@ def mean(x: Tensor, valid: Tensor) -> Tensor:
     return (masked(x, valid) * shares(valid)).sum()
 
 
-def clamp(x: Tensor, low: Scalar, high: Scalar) -> Tensor:
-    """Clamp x to [low, high]. The limits are two floats or two tensors."""
-    return torch.clamp(x, low, high)  # type: ignore[arg-type]  # torch types the two cases apart
-
-
 def normalize_advantage(advantage: Tensor, valid: Tensor) -> Tensor:
     """Normalise the valid samples of one policy to mean 0 and std 1. Invalid samples become 0."""
     apart, variance = _moments(masked(advantage, valid), valid)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from .batch import Batch, Segments
-from .device import for_upload
+from .device import uploaded
 from .observations import ObsLayout
 from .rollout import Rollout, RolloutShape
 
@@ -256,8 +256,7 @@ class Replay:
         return flat[self._uploaded(places_PLS)]
 
     def _uploaded(self, array: NDArray[Any]) -> Tensor:
-        here = for_upload(torch.from_numpy(np.ascontiguousarray(array)), self._device)
-        return here.to(self._device, non_blocking=True)
+        return uploaded(array, self._device)
 
 
 def _restacked(frames: Tensor, begins: Tensor, stack: int) -> Tensor:

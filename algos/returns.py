@@ -153,7 +153,8 @@ def _arrays(of: Trajectories) -> tuple[Floats | Bools, ...]:
     return (*_floats(*of[:2]), *(np.ascontiguousarray(x.numpy(), np.bool_) for x in of[2:]))
 
 
-def _gae_loop(
+@kernel
+def _gae_kernel(
     reward: Floats,
     value: Floats,
     terminated: Bools,
@@ -179,7 +180,8 @@ def _gae_loop(
                 advantage[p, t, b] = carry[b]
 
 
-def _vtrace_loop(
+@kernel
+def _vtrace_kernel(
     reward: Floats,
     value: Floats,
     terminated: Bools,
@@ -212,7 +214,3 @@ def _vtrace_loop(
                 advantage[p, t, b] = delta + rho_t * ahead if is_valid else zero
                 carry[b] = delta + c_t * ahead if is_valid else zero
                 target[p, t, b] = value[p, t, b] + carry[b]
-
-
-_gae_kernel = kernel(_gae_loop)
-_vtrace_kernel = kernel(_vtrace_loop)

@@ -109,11 +109,6 @@ def aligned(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
-def moved(segments: list[Segment], by: int) -> list[Segment]:
-    """Shift segments by `by` elements."""
-    return [replace(s, start=s.start + by) for s in segments]
-
-
 def point(module: nn.Module, segments: list[Segment], flat: Tensor, grad: Tensor) -> None:
     """Replace a module's parameters by views of `flat`, and their gradients by views of `grad` (unless empty)."""
     for segment, parameter in zip(segments, module.parameters(), strict=True):
@@ -221,7 +216,7 @@ class Group:
         self._normalizers, self._stats, self._serving_stats = normalizers, stats, serving_stats
         self._alone = alone
         body, heads = weights.layout.body, weights.layout.heads
-        serving_heads = moved(heads, -weights.layout.body_size)
+        serving_heads = [replace(s, start=s.start - weights.layout.body_size) for s in heads]
         none = torch.empty(0)
         working_grad, grad = weights.gradients(self.span)
         # Two networks, because two threads use them, and custom modules may have dropout in training mode.

@@ -171,11 +171,9 @@ LOOP_ON_CPU = 4096
 
 def passes(config: Config) -> tuple[int, int]:
     """Return the epochs per batch and the minibatches per epoch."""
-    return (
-        (1, 1)
-        if config.algorithm.learns_per_vector_env
-        else (config.learner.epochs, config.learner.minibatches)
-    )
+    if config.algorithm.learns_per_vector_env:
+        return 1, 1
+    return config.learner.epochs, config.learner.minibatches
 
 
 def minibatch_steps(config: Config, plan: PackPlan) -> int:

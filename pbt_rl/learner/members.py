@@ -76,15 +76,13 @@ class PackMembers:
             self._shared.learning.updates[index],
             int(self.fresh_steps[index]) * self._frame_skip,
         )
-        self._states.write(save.entry, self._exported(slot), counts)
+        state = {name: x.numpy() for name, x in self._pack.export_member(slot).items()}
+        self._states.write(save.entry, state, counts)
 
     def _held_slot(self, member: int) -> int:
         slot = self.slot_of(member)
         assert slot is not None, f"member {member} holds no slot"
         return slot
-
-    def _exported(self, slot: int) -> Arrays:
-        return {name: x.numpy() for name, x in self._pack.export_member(slot).items()}
 
     def _import(self, slot: int, arrays: Arrays) -> None:
         self._pack.import_member(slot, {name: torch.from_numpy(x) for name, x in arrays.items()})

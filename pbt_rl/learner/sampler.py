@@ -22,7 +22,7 @@ from torch import Tensor
 
 from pbt_rl.actors.mailbox import OBSERVATIONS, Mailbox
 from pbt_rl.actors.messages import Episode, Game
-from pbt_rl.algos.device import for_upload
+from pbt_rl.algos.device import uploaded
 from pbt_rl.algos.distributions import Distribution
 from pbt_rl.algos.pack import Pack
 from pbt_rl.algos.rollout import OUTCOMES, Memory, Rollout, native
@@ -306,8 +306,7 @@ class Sampler:
             for name, layout in self._layouts.items()
         }
         first = [u.rollout.first[u.t].reshape(-1, envs) for u in vector_envs]
-        first_here = for_upload(torch.from_numpy(np.concatenate(first, 1)), pack.device)
-        first_PB = first_here.to(pack.device, non_blocking=True)
+        first_PB = uploaded(np.concatenate(first, 1), pack.device)
         if not pack.state_size:
             return obs, torch.empty((*first_PB.shape, 0), device=pack.device), first_PB
         return obs, packed([u.state.view(-1, envs, pack.state_size) for u in vector_envs]), first_PB

@@ -133,8 +133,8 @@ def test_all_of_them_work_under_vmap_and_with_a_separate_critic():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"core": "Forgetful"}, "a step that is `first`"),
-        ({"core": "Foresees"}, "4 steps at once"),
+        ({"core": "Forgetful"}, "at a `first` step"),
+        ({"core": "Foresees"}, "4 steps in one call"),
         ({"core": "WrongState"}, "float32 [1, 5] for float32 [4, 2, 16], float32 [2, 5]"),
         ({"core": "OnlyOut"}, "return (float features [4, 2, G], state [2, 5])"),
         ({"core": "NoSize"}, "state_size None"),

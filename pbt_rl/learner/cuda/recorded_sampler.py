@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from pbt_rl.algos.observations import ObsLayout, push_frames_torch
@@ -135,7 +134,10 @@ class RecordedSampler(Sampler):
             (vector_env, self._next_rollout(vector_env) if vector_env.t == self._steps else None)
             for vector_env in vector_envs
         ]
-        for (vector_env, following), action_RA in zip(steps, self._answered(steps), strict=True):
+        bucket = self._batch(steps, next(n for n in SIZES if n >= len(steps)))
+        streams.fetch(bucket.action, bucket.action_on_host)
+        actions_MRA = bucket.action_on_host[: len(steps)].numpy()
+        for (vector_env, following), action_RA in zip(steps, actions_MRA, strict=True):
             if following is not None:
                 vector_env.rollout.ready = streams.mark()
                 self._shared.full.append(vector_env.rollout)
@@ -143,13 +145,6 @@ class RecordedSampler(Sampler):
                 self._go_on_in(vector_env, following)
             vector_env.rollout.weights_version[vector_env.t] = version
             self._answer(vector_env, action_RA)
-
-    def _answered(self, steps: Sequence[Step]) -> NDArray[np.generic]:
-        """Run one inference batch. Wait for the actions and return them, [M, R, A]."""
-        bucket = self._batch(steps, next(n for n in SIZES if n >= len(steps)))
-        self._pack.streams.fetch(bucket.action, bucket.action_on_host)
-        actions: NDArray[np.generic] = bucket.action_on_host[: len(steps)].numpy()
-        return actions
 
     def _batch(self, steps: Sequence[Step], vector_envs: int) -> _Bucket:
         if vector_envs not in self._buckets:
