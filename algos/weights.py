@@ -32,6 +32,7 @@ from torch import Tensor, nn
 from .device import Mark
 from .models import PolicyNet
 from .normalizers import Normalizers, of_normalizers
+from .parts import Parts
 
 ALIGNMENT = 32
 
@@ -198,6 +199,7 @@ class Group:
     alone: the group is a single policy, whose network is called directly. Otherwise networks run under vmap over
     stacked parameters.
     stats, serving_stats: normaliser statistics for learning and for acting.
+    parts: threads that compute `forward`.
     """
 
     def __init__(
@@ -210,8 +212,10 @@ class Group:
         serving_stats: Mapping[str, Tensor],
         *,
         alone: bool,
+        parts: Parts | None = None,
     ) -> None:
-        self.slots = slots
+        assert alone or parts is None, "vmap runs in one thread"
+        self.slots, self._parts = slots, parts
         self.span = slice(slots[0], slots[-1] + 1)
         self._normalizers, self._stats, self._serving_stats = normalizers, stats, serving_stats
         self._alone = alone
@@ -251,6 +255,11 @@ class Group:
         cut: steps before which gradients of a recurrent core stop, see cores.py. None: only before the first step.
         """
         rows = (state_GBS, first_GTB) if cut_GTB is None else (state_GBS, first_GTB, cut_GTB)
+        if self._parts is not None:
+            return self._parts.forward(self._forward, obs_GTB, *rows)
+        return self._forward(obs_GTB, *rows)
+
+    def _forward(self, obs_GTB: Mapping[str, Tensor], *rows: Tensor) -> tuple[Tensor, ...]:
         learned: tuple[Tensor, ...] = self.of_each(_outputs, self.normalized(obs_GTB), *rows)
         return learned
 

@@ -3,14 +3,15 @@
     python scripts/bench.py --env atari/pong [--peer] [--json FILE]
     python scripts/bench.py --replacements                  # see scripts/lab/replacement_bench.py
     python scripts/bench.py --env ENV --raw                 # the vector env beside a bare loop: scripts/bench_raw.py
+    python scripts/bench.py --job default                   # only the job with default options
 
 Costs are CPU-microseconds per step (one action of one policy). The limit of a machine is
 cores / (environment + inference + learning), the speed without any loss between the stages. `achieved_over_limit` is
 the fraction that a real run reaches. Shared machines change speed, so stages are measured before and after the run. A
-round in which they changed by more than 25 % is discarded and repeated. The job has one epoch, one policy (and then
-four), and otherwise the environment's defaults. A run is measured once all rows of all vector envs have started and an
-update was made. The time until then is reported separately. A run that is not steady, or an account that does not add
-up to the machine's cores, is an error.
+round in which they changed by more than 25 % is discarded and repeated. Each population size (one policy and four)
+trains two jobs. "default" has default options. "one-epoch" has one pass over each batch, and is the job of peers. A run
+is measured once all rows of all vector envs have started and an update was made. The time until then is reported
+separately. A run that is not steady, or an account that does not add up to the machine's cores, is an error.
 `achieved_over_allowed` compares with the stages measured in parallel (scripts/bench_beside.py). The table shows the use
 of the cores (scripts/bench_account.py).
 """
@@ -28,7 +29,6 @@ import time
 from argparse import SUPPRESS, ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from multiprocessing.connection import Pipe
@@ -42,11 +42,9 @@ from bench_beside import MORE_THAN_CORES, go_sign, shares, timed_cpu, together
 from bench_raw import BUILT_IN, beside_raw, random_actions
 
 from pbt_rl.actors.mailbox import OBSERVATIONS
-from pbt_rl.config import Config, LearnerConfig
 from pbt_rl.config.command import parse_train
 from pbt_rl.envs.base import cpu_clock, default_shaping_source, private_step_arrays
-from pbt_rl.envs.lookup import make_vector_env, recipe
-from pbt_rl.options.declare import changed
+from pbt_rl.envs.lookup import make_vector_env
 from pbt_rl.plan import Machine
 from pbt_rl.run.memory import Memory, Start
 from pbt_rl.run.resolved import ResolvedRun
@@ -62,24 +60,35 @@ LINES: list[Any] = []
 """Our ends of the connections to learners without a supervisor. They stay open, because a learner ends if it closes."""
 
 
-def bench_config(env: str, num_policies: int) -> Config:
-    """Return the measured job: the environment's recipe with one epoch, one minibatch and no image normalisation.
+ONE_EPOCH, DEFAULT = "one-epoch", "default"
+JOBS: Mapping[str, str] = {
+    ONE_EPOCH: (
+        "--learner.epochs 1 --learner.minibatches 1 --learner.no-normalize-images "
+        "--pbt.start-frames 20000 --pbt.period-frames 20000 --pbt.min-episodes 1"
+    ),
+    DEFAULT: "",
+}
+"""Job -> options. With one epoch, images are not normalised, because peers do not normalise them."""
 
-    Peers do not normalise images either.
-    """
-    config: Config = changed(Config(env=env, num_policies=num_policies), recipe(env))
-    learner: LearnerConfig = replace(config.learner, epochs=1, minibatches=1, normalize_images=False)
-    return replace(config, learner=learner)
+
+def job_options(env: str, num_policies: int, job: str) -> list[str]:
+    """Return the options of `train` for a job."""
+    return ["--env", env, "--num-policies", str(num_policies), *JOBS[job].split()]
 
 
 def measure_stage(
-    stage: str, env: str, num_policies: int, seconds: float, begins: Callable[[], bool] = lambda: True
+    stage: str,
+    env: str,
+    num_policies: int,
+    seconds: float,
+    job: str = ONE_EPOCH,
+    begins: Callable[[], bool] = lambda: True,
 ) -> float:
     """Measure the CPU-microseconds per step of one stage on one thread.
 
-    It has the planned rows and batch. begins: see `timed_cpu`.
+    It has the planned rows and batch. Learning makes all passes over a batch. begins: see `timed_cpu`.
     """
-    resolved = ResolvedRun.resolve(bench_config(env, num_policies), Machine.here())
+    resolved = ResolvedRun.resolve(parse_train(job_options(env, num_policies, job)), Machine.here())
     pack_plan = resolved.plan.packs[0]
     rng = np.random.default_rng(0)
     if stage == "environment":
@@ -186,17 +195,10 @@ def _fill(rollout: Any, rng: np.random.Generator, nvec: tuple[int, ...]) -> None
     rollout.first[:] = False
 
 
-JOB = (
-    "--learner.epochs 1 --learner.minibatches 1 --learner.no-normalize-images "
-    "--pbt.start-frames 20000 --pbt.period-frames 20000 --pbt.min-episodes 1"
-)
-"""Options of `bench_config`, with a comparison every 20,000 frames of a member."""
-
-
 def run_training(
-    env: str, num_policies: int, seconds: float, job: str = JOB, keep: Path | None = None
+    env: str, num_policies: int, seconds: float, job: str = JOBS[ONE_EPOCH], keep: Path | None = None
 ) -> dict[str, Any]:
-    """Train until `seconds` of a steady run are measured. job: more options; "" for default options.
+    """Train until `seconds` of a steady run are measured. job: more options.
 
     Returns the run's summary with `start_figures`, and the CPU account as "account". keep: folder for the output of
     the run and its learners. Raises RuntimeError if the run fails, is not steady, or its account is wrong.
@@ -252,19 +254,19 @@ def start_figures(
     }
 
 
-def measure(env: str, num_policies: int, seconds: float, rounds: int) -> dict[str, Any]:
+def measure(env: str, num_policies: int, seconds: float, rounds: int, job: str) -> dict[str, Any]:
     """Measure stages and runs alternately, `rounds` times. Print the account of each run. Return medians."""
     cores = Machine.here().cpus
     summary: dict[str, Any] = {}
 
     def stages() -> tuple[Mapping[str, float], Mapping[str, float]]:
-        job = env, num_policies, seconds / 8
-        alone = {stage: together(*job, {stage: 1})[stage] for stage in STAGES}
-        return alone, together(*job, shares(alone, cores + MORE_THAN_CORES))
+        measured = env, num_policies, seconds / 8, job
+        alone = {stage: together(*measured, {stage: 1})[stage] for stage in STAGES}
+        return alone, together(*measured, shares(alone, cores + MORE_THAN_CORES))
 
     def one_round() -> dict[str, float]:
         before = stages()
-        summary.update(run_training(env, num_policies, seconds))
+        summary.update(run_training(env, num_policies, seconds, JOBS[job]))
         after = stages()
         alone, beside = (
             {stage: (one[stage] + other[stage]) / 2 for stage in STAGES}
@@ -334,8 +336,7 @@ def compare_with_peers(seconds: float, rounds: int) -> dict[str, Any]:
 def _beside_peers(num_policies: int, seconds: float) -> dict[str, float]:
     """Run the peers between two runs of ours.
 
-    The mean of our two runs is used, so that drift of the machine cancels. Another run of ours has default options, a
-    different job: Atari's recipe has four epochs of four minibatches.
+    The mean of our two runs is used, so that drift of the machine cancels. Another run of ours has the default job.
     """
     from peer_bench import run_sample_factory  # noqa: PLC0415 - needed with --peer only
 
@@ -347,7 +348,7 @@ def _beside_peers(num_policies: int, seconds: float) -> dict[str, float]:
         "sample_factory": run_sample_factory(num_policies, "atari", seconds),
         "envpool": run_sample_factory(num_policies, "envpool", seconds),
     }
-    typed = float(run_training("atari/pong", num_policies, seconds, job="")["frames_per_second"])
+    typed = float(run_training("atari/pong", num_policies, seconds, JOBS[DEFAULT])["frames_per_second"])
     after = ours()
     results = {"pbt_rl": (before + after) / 2, **peers, "as_typed": typed, "drift": before / after - 1}
     print(num_policies, json.dumps(results), flush=True)
@@ -372,12 +373,14 @@ def main() -> None:
     add("--seconds", type=float, default=60.0, help="duration of a measurement, once the run is steady")
     add("--rounds", type=int, default=3, help="number of measurements; their medians are printed")
     add("--num-policies", type=int, default=0, help="only this population size (default: one and four)")
+    add("--job", choices=JOBS, help="only this job (default: both)")
     add("--stage", choices=STAGES, help=SUPPRESS)
     arguments = parser.parse_args()
     sys.path.append(str(Path(__file__).with_name("lab")))  # folder of the two benchmarks below
     if arguments.stage:
         env, num_policies = arguments.env or "atari/pong", arguments.num_policies or 1
-        print(measure_stage(arguments.stage, env, num_policies, arguments.seconds, go_sign()))
+        job = arguments.job or ONE_EPOCH
+        print(measure_stage(arguments.stage, env, num_policies, arguments.seconds, job, go_sign()))
         return
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends child processes
     try:
@@ -401,12 +404,16 @@ def _measured(parser: ArgumentParser, arguments: Namespace) -> dict[str, Any]:
         parser.error(f"--peer compares on atari/pong only, not on {env}")
     results: dict[str, Any] = {"env": env}
     populations = [arguments.num_policies] if arguments.num_policies else [1, 4]
-    for num_policies in populations:
-        figures = measure(env, num_policies, arguments.seconds, arguments.rounds)
-        results[f"policies_{num_policies}"] = figures
-        print(f"{env}, {num_policies} policies:", json.dumps(figures, indent=2), flush=True)
-    results["achieved_over_limit"] = results[f"policies_{populations[0]}"]["achieved_over_limit"]
-    print(f"achieved_over_limit: {results['achieved_over_limit']:.3f}")
+    for job in [arguments.job] if arguments.job else JOBS:
+        results[job] = {}
+        for num_policies in populations:
+            print(f"{env}, {num_policies} policies, job {job}:", flush=True)
+            figures = measure(env, num_policies, arguments.seconds, arguments.rounds, job)
+            results[job][f"policies_{num_policies}"] = figures
+            print(json.dumps(figures, indent=2), flush=True)
+    for job, sizes in results.items():
+        for size, figures in sizes.items() if job in JOBS else ():
+            print(f"{job}, {size}: achieved_over_limit {figures['achieved_over_limit']:.3f}")
     if arguments.peer:
         results |= compare_with_peers(arguments.seconds, arguments.rounds)
     return results

@@ -72,12 +72,14 @@ def shares(costs: Mapping[str, float], processes: int) -> dict[str, int]:
     return number
 
 
-def together(env: str, num_policies: int, seconds: float, number: Mapping[str, int]) -> dict[str, float]:
+def together(
+    env: str, num_policies: int, seconds: float, job: str, number: Mapping[str, int]
+) -> dict[str, float]:
     """Measure the CPU-microseconds per step of each stage in parallel. number: stage -> number of processes.
 
     The processes have the environment variables of learners. Raises RuntimeError with the output of a failed one.
     """
-    words = ["--env", env, "--num-policies", str(num_policies), "--seconds", str(seconds)]
+    words = ["--env", env, "--num-policies", str(num_policies), "--seconds", str(seconds), "--job", job]
     with contextlib.ExitStack() as ends:
         running: list[tuple[str, Any]] = []
         for stage in [stage for stage, times in number.items() for _ in range(times)]:

@@ -24,8 +24,10 @@ from pbt_rl.algos.distributions import Distribution, make_distribution
 from pbt_rl.algos.encoders import CNNS, NetworkError, is_grid, is_image
 from pbt_rl.algos.model_config import ModelConfig
 from pbt_rl.algos.models import NetInputs, PolicyNet, make_model
+from pbt_rl.algos.normalizers import SMALLEST_PICTURE
 from pbt_rl.algos.observations import ObsLayout
 from pbt_rl.algos.pack import Pack, Packing
+from pbt_rl.algos.parts import Parts
 from pbt_rl.algos.rollout import RolloutShape
 from pbt_rl.algos.weights import Streams
 from pbt_rl.config import Config
@@ -163,6 +165,14 @@ def _sees_images(spec: EnvSpec) -> bool:
     return any(a.dtype == "uint8" and len(a.shape) >= 2 for a in spec.obs.values())
 
 
+def sees_pictures(config: Config, spec: EnvSpec) -> bool:
+    """True if a built-in CNN encodes images that are larger than grids of codes."""
+    return config.model.encoder in ("auto", *CNNS) and any(
+        a.dtype == "uint8" and len(a.shape) >= 2 and min(a.shape[-2:]) >= SMALLEST_PICTURE
+        for a in spec.obs.values()
+    )
+
+
 VMAP_ON_CPU = 4
 """Minimum number of policies for which small networks are faster under vmap on a CPU (docs/lab/speed.md)."""
 LOOP_ON_CPU = 4096
@@ -282,6 +292,7 @@ def build_pack(
         normalized_obs=normalized_obs(config, spec),
         normalize_returns=config.learner.normalize_returns,
         streams=streams,
+        parts=Parts(plan.parts, max(1, plan.threads // plan.parts)) if plan.parts > 1 else None,
     )
 
 
