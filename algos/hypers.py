@@ -125,7 +125,7 @@ class AlgorithmEntry:
     options: Mapping[str, type] = field(default_factory=dict)
     """Config group -> dataclass of options that only this algorithm reads."""
     recipes: Mapping[str, Recipe] = field(default_factory=dict)
-    """Published command lines by name."""
+    """Name -> published command line."""
     recipes_are_for_it: bool = False
     """The recipes of environments are tuned for this algorithm and need no changes."""
 

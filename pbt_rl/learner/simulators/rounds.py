@@ -46,7 +46,11 @@ class Rounds:
         *,
         begun: bool = True,
     ) -> None:
-        """begun: the first round consists of the first episode of each row. Otherwise: of the second episodes."""
+        """Open a first round in all groups.
+
+        begun: the first round consists of the first episode of each row. Otherwise it consists of the second
+        episodes.
+        """
         assert rows % groups == 0
         self.size = rows // groups
         """Rows per group."""
