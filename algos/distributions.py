@@ -69,10 +69,7 @@ class DiagonalGaussian:
         return self.by_kernel(params, noise) if has_kernels(params) else self.by_tensors(params, noise)
 
     def by_tensors(self, params: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute `sample` on any device.
-
-        noise: [..., A], standard normal.
-        """
+        """Compute `sample` on any device. noise: [..., A], standard normal."""
         mean, log_std = params.chunk(2, -1)
         return torch.addcmul(mean, log_std.exp(), noise), _normal_log_prob(noise, log_std)
 
@@ -215,10 +212,7 @@ class Categorical:
         return self.by_kernel(params, uniform) if has_kernels(params) else self.by_tensors(params, uniform)
 
     def by_tensors(self, params: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute `sample` on any device.
-
-        uniform: [..., A], float32 in [0, 1).
-        """
+        """Compute `sample` on any device. uniform: [..., A], float32 in [0, 1)."""
         actions, log_prob = [], None
         for i, log_p in enumerate(self._log_softmax(params)):
             cumulative = log_p.exp().cumsum(-1)

@@ -126,10 +126,7 @@ class DilatedLstm(nn.Module):
 
 
 class FunBody(Body):
-    """Body of manager and worker; see the module docstring.
-
-    exploration: probability of a random goal.
-    """
+    """Body of manager and worker; see the module docstring. exploration: probability of a random goal."""
 
     factors: Tensor
 

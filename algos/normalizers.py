@@ -44,10 +44,7 @@ class Normalizers:
     pixels: torch.dtype = torch.float32
 
     def empty(self, zeros: Callable[..., Tensor]) -> dict[str, Tensor]:
-        """Return initial statistics.
-
-        zeros: function from a row shape to a tensor of zeros [policies, *shape].
-        """
+        """Return initial statistics. zeros: function from a row shape to a tensor of zeros [policies, *shape]."""
         stats = {"return_square": zeros() + 1}
         for name, size in self.obs_sizes.items():
             stats[f"obs_mean.{name}"] = zeros(size)

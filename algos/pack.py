@@ -243,10 +243,7 @@ class Pack:
 
     @torch.no_grad()
     def fresh_state(self, net: PolicyNet | None = None) -> dict[str, Tensor]:
-        """Return the CPU state of an untrained policy.
-
-        net: the policy's network. None: initialise a network.
-        """
+        """Return the CPU state of an untrained policy. net: the policy's network. None: initialise a network."""
         fresh = self._empty_state(1, torch.device("cpu"))
         self._layout.write(self._make_net() if net is None else net, fresh["param"][0])
         return {name: stacked[0] for name, stacked in fresh.items()}

@@ -30,10 +30,7 @@ from .rollout import Rollout, RolloutShape
 
 @dataclass(frozen=True)
 class Draw:
-    """Specification of one kind of segment.
-
-    times: segments drawn per `ReplaySpec.per_steps`.
-    """
+    """Specification of one kind of segment. times: segments drawn per `ReplaySpec.per_steps`."""
 
     steps: int
     """L, steps of a segment."""
@@ -56,10 +53,7 @@ class ReplaySpec:
     """Each batch draws `Draw.times` segments per `per_steps` steps of the batch, and at least `Draw.times`."""
 
     def streams_per_vector_env(self, vector_envs: int, rows: int) -> int:
-        """Return K, the streams per vector env and policy.
-
-        rows: rows of a policy in one vector env.
-        """
+        """Return K, the streams per vector env and policy. rows: rows of a policy in one vector env."""
         return min(rows, max(1, self.streams // vector_envs))
 
     def pieces(self, draw: Draw, steps: int) -> int:
@@ -117,10 +111,7 @@ class Replay:
 
     @torch.no_grad()
     def add(self, rollouts: Iterable[Rollout], lineage_version: NDArray[np.int64]) -> None:
-        """Store full rollouts, oldest first.
-
-        lineage_version: [P], current lineage version of each slot.
-        """
+        """Store full rollouts, oldest first. lineage_version: [P], current lineage version of each slot."""
         self._begin[lineage_version != self._lineage_version] = self._written
         self._lineage_version[:] = lineage_version
         for rollout in rollouts:

@@ -48,10 +48,7 @@ class StepLog:
 
     @torch.no_grad()
     def write(self, step: int | Tensor, span: slice, stats: Mapping[str, Tensor]) -> None:
-        """Write the statistics of a step.
-
-        step: number of the step, as an int or a [1] tensor on the device.
-        """
+        """Write the statistics of a step. step: number of the step, as an int or a [1] tensor on the device."""
         if not self.names:
             self.names = tuple(stats)
             self._values_SPV = torch.zeros((*self._shape, len(self.names)), device=self._device)

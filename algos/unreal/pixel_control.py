@@ -89,10 +89,7 @@ class PixelQ(nn.Module):
         return maps.select(-3, 0), maps[..., 1:, :, :]
 
     def of_action(self, value: Tensor, advantage: Tensor, action: Tensor) -> Tensor:
-        """Return Q of the actions taken, [..., h, w].
-
-        action: [..., components].
-        """
+        """Return Q of the actions taken, [..., h, w]. action: [..., components]."""
         q = value
         for part, chosen in zip(advantage.split(self.nvec, -3), action.unbind(-1), strict=True):
             index = chosen.long()[..., None, None, None].expand(*part.shape[:-3], 1, *part.shape[-2:])

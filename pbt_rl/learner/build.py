@@ -333,10 +333,7 @@ def fresh_arrays(pack: Pack, net: PolicyNet) -> Arrays:
 
 
 class Drawing:
-    """Weight initialisation on the CPU, with the same results as in the learners.
-
-    plan: plan of any pack of the run.
-    """
+    """Weight initialisation on the CPU, with the same results as in the learners. plan: plan of any pack of the run."""
 
     def __init__(self, config: Config, spec: EnvSpec, plan: PackPlan, values: Values) -> None:
         self._config, self._spec, self._plan, self._values = config, spec, plan, values

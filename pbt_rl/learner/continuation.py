@@ -41,10 +41,7 @@ class Continuation:
         self._sampler, self._trainer = sampler, trainer
 
     def save(self, *, vector_envs: bool) -> dict[str, Any]:
-        """Return the state.
-
-        vector_envs: also save the vector envs, which must be between two batches.
-        """
+        """Return the state. vector_envs: also save the vector envs, which must be between two batches."""
         if vector_envs:
             self._sampler.take_resets()  # because pending resets are not saved
         return {

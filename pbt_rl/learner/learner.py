@@ -136,10 +136,7 @@ class TrainingClock:
         self._ticked: float | None = None
 
     def tick(self, *, trains: bool) -> None:
-        """Add the time since the last tick.
-
-        trains: sampling has started. The time before is not counted.
-        """
+        """Add the time since the last tick. trains: sampling has started. The time before is not counted."""
         now = self._clock()
         if self._ticked is not None:
             self.seconds += min(now - self._ticked, self.PAUSE_SECONDS)

@@ -82,14 +82,11 @@ class Trainer:
     # -- the loop -------------------------------------------------------------------------------------------
 
     def run(self, buffers_freed: Callable[[], None]) -> None:
-        """Run as a thread until `stopping`.
-
-        buffers_freed: called when sampling may continue.
-        """
+        """Run as a thread until `stopping`. buffers_freed: called when sampling may continue."""
         while not self.stopping:
             with self.wake:
                 self.wake.wait_for(self._has_work, timeout=1.0)
-            freed = bool(self.commands)  # a command may fill an empty slot, whose sampling can start
+            freed = bool(self.commands)  # a command may fill an empty slot, which can then be sampled
             self.run_commands()
             if self.has_batch and not self.stopping and not self.paused:
                 self.learn()

@@ -148,10 +148,7 @@ class Sizing:
         return 0.0 if self.per_vector_env else abs(size.batch_rows / self.batch_rows - 1)
 
     def sizes(self, vector_envs: Sequence[int], slots: Sequence[int]) -> tuple[Flaws, list[Size]]:
-        """Choose b and k per pack, with equal rows for all policies.
-
-        vector_envs, slots: U and P per pack.
-        """
+        """Choose b and k per pack, with equal rows for all policies. vector_envs, slots: U and P per pack."""
         if self.envs:
             sizes = [self._of(n, self.envs) for n in vector_envs]
             return self._flaws(vector_envs, slots, sizes), sizes
@@ -212,10 +209,7 @@ class Sizing:
 
 
 def share_actors(actors: int, members: Sequence[int]) -> list[int]:
-    """Divide actors among packs in proportion to members, at least one actor each.
-
-    actors: at least `len(members)`.
-    """
+    """Divide actors among packs in proportion to members, at least one actor each. actors: at least `len(members)`."""
     shares = [1] * len(members)
     for _ in range(actors - len(members)):
         shares[min(range(len(members)), key=lambda pack: shares[pack] / members[pack])] += 1

@@ -34,10 +34,7 @@ class Recorder(Protocol):
     """Capture interface of a device."""
 
     def carry_out(self, program: Callable[[], None], *, watched: bool) -> None:
-        """Run a program eagerly on the capture stream.
-
-        watched: check whether the program can be captured.
-        """
+        """Run a program eagerly on the capture stream. watched: check whether the program can be captured."""
 
     def record(self, program: Callable[[], None], generators: Sequence[torch.Generator] = ()) -> Replay:
         """Capture a program without running it. Return the replay function.
@@ -81,10 +78,7 @@ class NotRecordedError(RuntimeError):
 
 
 class Recording:
-    """Program and its CUDA graph, if captured.
-
-    generators: see `Recorder.record`.
-    """
+    """Program and its CUDA graph, if captured. generators: see `Recorder.record`."""
 
     def __init__(self, program: Callable[[], None], generators: Sequence[torch.Generator] = ()) -> None:
         self._program, self._generators = program, generators
@@ -139,10 +133,7 @@ _REFUSED = "which cannot be captured"
 
 
 class Rehearsal(TorchDispatchMode):
-    """Dispatch mode that detects the first call that cannot be captured.
-
-    device: device type.
-    """
+    """Dispatch mode that detects the first call that cannot be captured. device: device type."""
 
     def __init__(self, device: str) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # torch's has no annotations

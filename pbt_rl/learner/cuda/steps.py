@@ -54,10 +54,7 @@ class RecordedStepping(Stepping):
 
 
 class RecordedSteps(Steps):
-    """Optimiser steps of a group, with one CUDA graph per number of rows.
-
-    number: steps per batch.
-    """
+    """Optimiser steps of a group, with one CUDA graph per number of rows. number: steps per batch."""
 
     def __init__(
         self, span: slice, program: Program, log: StepLog, number: int, stepping: RecordedStepping

@@ -131,8 +131,5 @@ SEPARATE: dict[str, Callable[[torch.device], Streams]] = {"cuda": CudaStreams}
 
 
 def streams_of(device: torch.device, *, threads: bool) -> Streams:
-    """Create the streams of a device.
-
-    threads: acting and learning run in two threads.
-    """
+    """Create the streams of a device. threads: acting and learning run in two threads."""
     return SEPARATE[device.type](device) if threads and device.type in SEPARATE else Streams()

@@ -90,10 +90,7 @@ def _place() -> str:
 def check_rows(
     env_id: str, options: lookup.EnvOptions, spec: EnvSpec, steps: int, seed: int, device: str
 ) -> tuple[list[str], list[str]]:
-    """Run all checks. Return errors and warnings.
-
-    steps: total number over all rows.
-    """
+    """Run all checks. Return errors and warnings. steps: total number over all rows."""
     defaults = list(spec.shaping.values())
     others = [2 * value or 1.0 for value in defaults]
     each = max(1, min(STEPS, steps // (POLICIES * ENVS)))

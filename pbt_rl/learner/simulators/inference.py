@@ -61,10 +61,7 @@ class Inference:
         self._t_1.zero_()
 
     def act(self, obs: Mapping[str, Tensor]) -> Tensor:
-        """Store observations and run inference. Return the simulator's actions, [R, A].
-
-        obs: name -> [R, ...].
-        """
+        """Store observations and run inference. Return the simulator's actions, [R, A]. obs: name -> [R, ...]."""
         self._give(self._seen, {OBS + name: obs[name] for name in self._layouts})
         self._pack.take_published()
         self._run(self._acting, self._act)

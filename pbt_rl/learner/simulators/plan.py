@@ -73,10 +73,7 @@ def _check_abilities(config: Config, spec: EnvSpec) -> None:
 
 
 def waits_for(packs: Iterable[PackPlan], *, begun: bool) -> str:
-    """Return a message about the wait before the first frames.
-
-    begun: the learners are running.
-    """
+    """Return a message about the wait before the first frames. begun: the learners are running."""
     if begun:
         return "the simulator runs its first steps, which may compile for minutes"
     rows = sum(pack.rows for pack in packs)
