@@ -134,30 +134,21 @@ class Batch(Transitions[Tensor]):
 def make_batch(
     rollouts: Sequence[Rollout], policies: int, usable_PK: NDArray[np.bool_], device: torch.device
 ) -> Batch:
-    """Concatenate k rollouts into a batch.
-
-    usable_PK: rollout k is valid for policy p.
-    """
+    """Concatenate k rollouts into a batch. usable_PK: rollout k is valid for policy p."""
     envs = rollouts[0].rows // policies
-
-    def from_device(parts: list[Tensor], span: Span) -> Tensor:
-        if span is Span.START:
-            return torch.cat([x.view(policies, envs, -1) for x in parts], dim=1)
-        split = [x.view(x.shape[0], policies, envs, *x.shape[2:]).transpose(0, 1) for x in parts]
-        return torch.cat(split, dim=2)
-
-    def from_host(parts: list[NDArray[Any]]) -> NDArray[Any]:
-        split = [x.reshape(x.shape[0], policies, envs).swapaxes(0, 1) for x in parts]
-        return np.concatenate(split, axis=2)
 
     host: dict[str, NDArray[Any]] = {}
     tensors: dict[str, Any] = {}
     for name, spec in FIELDS.items():
         parts = [getattr(r, name) for r in rollouts]
         if spec.source == "environment":
-            host[name] = from_host(parts)
+            arrays = [x.reshape(x.shape[0], policies, envs).swapaxes(0, 1) for x in parts]
+            host[name] = np.concatenate(arrays, axis=2)
+        elif spec.span is Span.START:
+            tensors[name] = torch.cat([x.view(policies, envs, -1) for x in parts], dim=1)
         else:
-            tensors[name] = from_device(parts, spec.span)
+            split = [x.view(x.shape[0], policies, envs, *x.shape[2:]).transpose(0, 1) for x in parts]
+            tensors[name] = torch.cat(split, dim=2)
     tensors |= {name: uploaded(array, device) for name, array in host.items()}
     usable_P1B = np.repeat(usable_PK, envs, axis=1)[:, None]
     valid = uploaded(~host["first"][:, 1:] & usable_P1B, device)

@@ -1,6 +1,7 @@
 """Device-specific parts: numba kernels for CPUs, and the order of work on GPU streams.
 
-numba kernels run without the interpreter lock. numba caches them on disk if the cache folder is writable.
+numba kernels run without the interpreter lock. For few rows, equivalent tensor operations take ten times as long.
+numba caches kernels on disk if the cache folder is writable.
 
 Acting and learning may have separate GPU streams (pbt_rl/learner/cuda). Work on one stream runs in order, and
 concurrently with work on other streams. Kernel launches are asynchronous: a call that has returned may not have run
@@ -49,10 +50,7 @@ def finite_kernel(function: Callable[..., None]) -> Kernel:
 
 
 def has_kernels(x: Tensor) -> bool:
-    """True if numba kernels support this tensor: float32 on a CPU.
-
-    For few rows, the tensor operations of a kernel take ten times as long as the kernel.
-    """
+    """True if numba kernels support this tensor: float32 on a CPU."""
     return x.device.type == "cpu" and x.dtype == torch.float32
 
 

@@ -170,8 +170,7 @@ def restack_torch(out_TGb: Tensor, frame_SGb: Tensor, first_TGb: Tensor) -> None
 def last_stack(frame_SGb: Tensor, first_TGb: Tensor) -> Tensor:
     """Return the stacks [G, b, H, W] of the observation after the last step of a rollout.
 
-    frame_SGb: [T + 4, G, b, H, W].
-    first_TGb: [T + 1, G, b].
+    frame_SGb: [T + 4, G, b, H, W]. first_TGb: [T + 1, G, b].
     """
     newest = min(first_TGb.shape[0], MAX_STACK)  # earlier steps do not affect the stack
     frames = frame_SGb[-(newest + MAX_STACK - 1) :]
@@ -188,9 +187,7 @@ def bytes_of(stack: Tensor) -> Tensor:
 def push_frames(stack: Tensor, frame: Tensor, first: NDArray[np.bool_]) -> None:
     """Push frames onto stacks. Rows that are `first` get a stack of copies.
 
-    stack: int32 [R, H, W].
-    frame: uint8 [R, H, W], on the device of `stack`.
-    first: [R], on the host.
+    stack: int32 [R, H, W]. frame: uint8 [R, H, W] on the same device. first: [R] on the host.
     """
     rows = stack.shape[0]
     if stack.device.type == "cpu":

@@ -134,11 +134,9 @@ def place_of(error: Exception) -> str:
 class UserEncoder(Encoder):
     """Custom encoder, named by `module:factory` (docs/reference/network.md).
 
-    factory(obs_shapes) returns an nn.Module that maps name -> [N, ...] to [N, F]. A dry run determines F.
-
-        images          scaled to [0, 1], in the dtype of the weights; uint8 if the module's `raw_pixels` is true
-        texts           int32
-        other inputs    float32
+    factory(obs_shapes) returns an nn.Module that maps name -> [N, ...] to [N, F]. A dry run determines F. Images are
+    scaled to [0, 1] in the dtype of the weights, or are uint8 if the module's attribute `raw_pixels` is true. Texts are
+    int32, other inputs are float32.
 
     The module may have constant buffers. A forward pass must not change them (as batch normalisation does), because all
     policies share them.

@@ -82,9 +82,7 @@ two busy cores, the fraction was 0.19 to 0.47."""
 def seconds_waited(thread: int) -> float | None:
     """Return the total seconds in which a runnable thread waited for a core. None if unavailable.
 
-    Source: second number of schedstat (Linux, Documentation/scheduler/sched-stats.rst).
-
-    thread: native id.
+    thread: native id. Source: second number of schedstat (Linux, Documentation/scheduler/sched-stats.rst).
     """
     try:
         return int(Path(f"/proc/self/task/{thread}/schedstat").read_text().split()[1]) / 1e9
@@ -95,8 +93,7 @@ def seconds_waited(thread: int) -> float | None:
 class Contention:
     """Detector of CPU contention, for the thread that creates the object.
 
-    waited: see `seconds_waited`.
-    clock: returns seconds.
+    waited: see `seconds_waited`. clock: returns seconds.
     """
 
     def __init__(
@@ -125,8 +122,7 @@ class TrainingClock:
     """Clock of the training seconds of the run. Each tick adds at most PAUSE_SECONDS, because a suspended process does
     not train.
 
-    before: training seconds before this learner started.
-    clock: returns seconds.
+    before: training seconds before this learner started. clock: returns seconds.
     """
 
     PAUSE_SECONDS = 60.0

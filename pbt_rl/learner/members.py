@@ -179,10 +179,7 @@ class PackMembers:
         self._shaping.write(slot, version, shaping)
 
     def evaluate(self, member: int, *, begins: bool) -> None:
-        """Start or end evaluation, in which a member acts without learning.
-
-        A new shaping version marks the episodes that start after the change.
-        """
+        """Start or end evaluation: the member acts without learning. New episodes get a new shaping version."""
         slot, evaluated = self._held_slot(member), self._shared.pack.evaluated
         if evaluated[slot] == begins:  # already restored from a checkpoint
             return

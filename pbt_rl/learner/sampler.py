@@ -142,14 +142,8 @@ class Sampler:
 
     def _actor_waits(self) -> bool:
         """True if an actor waits for actions of all its vector envs. Vector envs under construction do not count."""
-        working = {
-            vector_env.wake_fd
-            for vector_env in self.vector_envs
-            if vector_env.taken and not vector_env.has_step
-        }
-        return any(
-            vector_env.has_step and vector_env.wake_fd not in working for vector_env in self.vector_envs
-        )
+        working = {u.wake_fd for u in self.vector_envs if u.taken and not u.has_step}
+        return any(u.has_step and u.wake_fd not in working for u in self.vector_envs)
 
     @property
     def begun(self) -> bool:
@@ -325,11 +319,10 @@ class Sampler:
 
     def _answer(self, vector_env: SampledVectorEnv, action_PBA: NDArray[np.generic]) -> None:
         """Write actions to a mailbox and wake the actor."""
-        vector_env.box.action[:] = self.distribution.delivered(
-            action_PBA.reshape(vector_env.box.action.shape)
-        )
+        box = vector_env.box
+        box.action[:] = self.distribution.delivered(action_PBA.reshape(box.action.shape))
         vector_env.t += 1
-        vector_env.box.publish_action(vector_env.wake_fd)
+        box.publish_action(vector_env.wake_fd)
 
     def _next_rollout(self, vector_env: SampledVectorEnv) -> Rollout:
         """Take a free buffer for a rollout that starts with the vector env's current recurrent state."""

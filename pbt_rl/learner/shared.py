@@ -85,8 +85,7 @@ class PackState:
 
         The array `member` is replaced instead of changed, because the sampler reads the array without a lock.
 
-        index: index of the member. None: empty.
-        members: number of members.
+        index: index of the member, None to empty the slot. members: number of members.
         """
         member = self.member.copy()
         member[slot] = members if index is None else index
@@ -162,11 +161,9 @@ class LearningCounts:
         self.sums[index][name] = (total, count)
 
     def note_steps(self, index: int, stats: Mapping[str, NDArray[np.float32]]) -> None:
-        """Count a member's optimiser steps, and add their statistics.
+        """Count a member's optimiser steps, and add their statistics. stats: [S] each.
 
         A step with a non-finite gradient counts as skipped. A step without samples does not count.
-
-        stats: [S] each.
         """
         active = stats[ACTIVE] > 0
         good = active & np.isfinite(stats["grad_norm"])
@@ -220,8 +217,7 @@ class SharedState:
     ) -> SharedState:
         """Create the state of a new pack.
 
-        holders: member of each slot, with shaping version 0.
-        generations: member -> generation, if not 0.
+        holders: member of each slot, with shaping version 0. generations: member -> generation, if not 0.
         """
         held = [
             None if member is None else SlotHolder(members.index(member), {0: generations.get(member, 0)})

@@ -198,10 +198,7 @@ class Trainer:
         self._beat(False)
 
     def _count(self, steps_P: list[int]) -> None:
-        """Add the batch to the counts of the members that learned.
-
-        steps_P: valid steps per slot.
-        """
+        """Add the batch to the counts of the members that learned. steps_P: valid steps per slot."""
         shared, learned_P = self._shared, self.updater.current.host
         with shared.learning.lock:
             for p in np.flatnonzero(learned_P).tolist():

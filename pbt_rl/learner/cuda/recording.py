@@ -91,10 +91,7 @@ class Recording:
         return self._replay is not None
 
     def run(self, recorder: Recorder | None) -> None:
-        """Run the program. Raises NotRecordedError if the capture fails.
-
-        recorder: without a recorder, the program runs eagerly.
-        """
+        """Run the program, eagerly without a recorder. Raises NotRecordedError if the capture fails."""
         if self._replay is not None:
             self._replay()
         elif recorder is None:
@@ -202,9 +199,7 @@ REGISTERED = torch.__version__ < "2.14"
 
 
 class CudaRecorder:
-    """CUDA graphs, captured and replayed on the current stream. Graphs share a memory pool and must not run
-    concurrently.
-    """
+    """CUDA graphs on the current stream. They share a memory pool and must not run concurrently."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device

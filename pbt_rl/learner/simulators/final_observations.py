@@ -36,12 +36,9 @@ class FinalObservations:
     def note(
         self, t: int | Tensor, truncated: Tensor, obs: Mapping[str, Tensor] | None, state: Tensor
     ) -> None:
-        """Store the final observations of a step.
+        """Store the final observations of step t (on the device: [1]).
 
-        t: number of the step, as an int or a [1] tensor on the device.
-        truncated: [R].
-        obs: name -> [R, ...], or None.
-        state: [P, b, S] after acting.
+        truncated: [R]. obs: name -> [R, ...], or None. state: [P, b, S] after acting.
         """
         if obs is None or (self.obs and nowhere(truncated)):
             return

@@ -46,11 +46,7 @@ class Rounds:
         *,
         begun: bool = True,
     ) -> None:
-        """Open a first round in all groups.
-
-        begun: the first round consists of the first episode of each row. Otherwise it consists of the second
-        episodes.
-        """
+        """Start the first rounds. begun: they contain the first episode of each row, otherwise the second episode."""
         assert rows % groups == 0
         self.size = rows // groups
         """Rows per group."""
