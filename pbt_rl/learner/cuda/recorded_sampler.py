@@ -23,7 +23,7 @@ from pbt_rl.algos.observations import ObsLayout, push_frames_torch
 from pbt_rl.algos.pack import Pack
 from pbt_rl.algos.rollout import OBS, Memory, Rollout
 from pbt_rl.learner.cuda.memory import host_buffer
-from pbt_rl.learner.cuda.recording import RUNS, NotRecordedError, Recording, Replays, recorder_of
+from pbt_rl.learner.cuda.recording import RUNS, Recording, Replays, recorder_of
 from pbt_rl.learner.sampler import SampledVectorEnv, Sampler
 
 SIZES = (1, 2, 4, 8, 16, 32, 64)
@@ -87,9 +87,8 @@ class RecordedSampler(Sampler):
 
     def __init__(self, pack: Pack, *arguments: Any, **more: Any) -> None:
         super().__init__(pack, *arguments, **more)
-        self._recorder = recorder_of(pack.device)
         self._buckets: dict[int, tuple[_Bucket, Recording]] = {}
-        self.replays = Replays()
+        self.replays = Replays("inference batches", recorder_of(pack.device))
 
     def record_inference_batches(self) -> None:
         """Capture graphs of all sizes with dummy steps only, without changing the training state.
@@ -112,8 +111,8 @@ class RecordedSampler(Sampler):
     def run_inference_batches(self, ready: list[SampledVectorEnv]) -> None:
         """Run inference in batches of at most MOST_VECTOR_ENVS vector envs."""
         # With packing `loop`, a graph depends on the set of idle slots.
-        possible = self._recorder is not None and not (self._pack.packing == "loop" and any(self._pack.idle))
-        if not possible or not all(vector_env.taken for vector_env in ready):
+        depends = self._pack.packing == "loop" and any(self._pack.idle)
+        if self.replays.recorder is None or depends or not all(u.taken for u in ready):
             super().run_inference_batches(ready)
             if ready:
                 self.replays.count(replayed=False)
@@ -154,17 +153,8 @@ class RecordedSampler(Sampler):
         bucket, recording = self._buckets[vector_envs]
         bucket.fill(steps)
         self._pack.take_published()
-        self._run(bucket, recording)
+        self.replays.run(recording)
         return bucket
-
-    def _run(self, bucket: _Bucket, recording: Recording) -> None:
-        try:
-            recording.run(self._recorder)
-        except NotRecordedError as error:
-            self.replays.fail("inference batches", error)
-            self._recorder = None
-            self._program(bucket)
-        self.replays.count(replayed=recording.replays)
 
     @torch.no_grad()
     def _program(self, bucket: _Bucket) -> None:

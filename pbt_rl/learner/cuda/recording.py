@@ -49,30 +49,6 @@ RUNS = 3
 """Number of runs until a program is replayed."""
 
 
-@dataclass
-class Replays:
-    """Counts of all runs, and of replays among them."""
-
-    runs: int = 0
-    replayed: int = 0
-    why_not: str = ""
-    """Error of a failed capture. Empty: none failed."""
-
-    def count(self, *, replayed: bool) -> None:
-        """Count one run."""
-        self.runs += 1
-        self.replayed += replayed
-
-    def restart(self) -> None:
-        """Reset the counts."""
-        self.runs = self.replayed = 0
-
-    def fail(self, what: str, error: Exception) -> None:
-        """Store the error of a failed capture, and warn."""
-        self.why_not = str(error).splitlines()[0] if str(error) else type(error).__name__
-        warnings.warn(f"{what} are not captured as CUDA graphs, which costs speed: {error}", stacklevel=2)
-
-
 class NotRecordedError(RuntimeError):
     """Raised if a program cannot be captured. The program has not run."""
 
@@ -105,6 +81,46 @@ class Recording:
             except (RuntimeError, NetworkError) as error:  # NetworkError wraps errors of custom modules
                 raise NotRecordedError(str(error)) from error
             self._replay()
+
+
+@dataclass
+class Replays:
+    """Recorder for some programs, with counts of their runs and replays."""
+
+    what: str
+    """Name of the programs in messages."""
+    recorder: Recorder | None
+    """None: no program is captured from now on."""
+    runs: int = 0
+    replayed: int = 0
+    why_not: str = ""
+    """Error of a failed capture. Empty: none failed."""
+
+    def run(self, recording: Recording) -> None:
+        """Run a program, by replay if possible. Stop capturing programs if the capture fails."""
+        try:
+            recording.run(self.recorder)
+        except NotRecordedError as error:
+            self.fail(error)
+            recording.run(None)
+        self.count(replayed=recording.replays)
+
+    def count(self, *, replayed: bool) -> None:
+        """Count one run."""
+        self.runs += 1
+        self.replayed += replayed
+
+    def restart(self) -> None:
+        """Reset the counts."""
+        self.runs = self.replayed = 0
+
+    def fail(self, error: Exception) -> None:
+        """Stop capturing programs, and warn."""
+        self.recorder = None
+        self.why_not = str(error).splitlines()[0] if str(error) else type(error).__name__
+        warnings.warn(
+            f"{self.what} are not captured as CUDA graphs, which costs speed: {error}", stacklevel=2
+        )
 
 
 WAITING = frozenset(

@@ -18,7 +18,7 @@ from pbt_rl.algos.batch import Samples
 from pbt_rl.algos.device import for_upload
 from pbt_rl.algos.rollout import FIELDS, FieldSpec, Rollout, poison
 from pbt_rl.algos.update import Orders, Program, StepLog, Stepping, Steps
-from pbt_rl.learner.cuda.recording import RUNS, NotRecordedError, Recorder, Recording, Replays
+from pbt_rl.learner.cuda.recording import RUNS, Recorder, Recording, Replays
 from pbt_rl.learner.shared import AnyRollout
 from pbt_rl.learner.trainer import Trainer
 
@@ -30,8 +30,7 @@ class RecordedStepping(Stepping):
     """
 
     def __init__(self, recorder: Recorder) -> None:
-        self.recorder: Recorder | None = recorder
-        self.replays = Replays()
+        self.replays = Replays("optimiser steps", recorder)
         self.obs = {}
         self.samples: Samples | None = None
 
@@ -83,13 +82,7 @@ class RecordedSteps(Steps):
     def run(self, step: int) -> None:
         size = self._sizes[step]
         recording = self._recordings.setdefault(size, Recording(lambda: self._one(size)))
-        try:
-            recording.run(self._stepping.recorder)
-        except NotRecordedError as error:
-            self._stepping.replays.fail("optimiser steps", error)
-            self._stepping.recorder = None
-            self._one(size)
-        self._stepping.replays.count(replayed=recording.replays)
+        self._stepping.replays.run(recording)
 
     def end(self) -> None:
         """Keep the samples, because replays read the buffers."""

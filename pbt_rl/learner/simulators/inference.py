@@ -41,8 +41,7 @@ class Inference:
     ) -> None:
         self._pack, self._distribution, self._generator = pack, distribution, generator
         self._layouts, self._rollout, self._final_obs = rollout.layouts, rollout, final_obs
-        self._recorder = recorder
-        self.replays = None if recorder is None else Replays()
+        self.replays = None if recorder is None else Replays("inference batches", recorder)
         self.rounds: Rounds | None = None
         self._shape = rollout.fields["state"].shape[:2]
         self.state = torch.zeros_like(rollout.fields["state"])
@@ -76,7 +75,8 @@ class Inference:
         given |= {FINAL + name: step.final_obs[name] for name in self._layouts} if step.final_obs else {}
         given |= {STAT + name: values for name, values in step.stats.items()}
         if self._recorder is not None and self._gave and self._gave.keys() != given.keys():
-            self._stop_recording(NotRecordedError("this step returned other fields than the step before"))
+            assert self.replays is not None
+            self.replays.fail(NotRecordedError("this step returned other fields than the step before"))
         self._give(self._gave, given)
         self._run(self._taking, self._take)
         self._t += 1
@@ -156,19 +156,14 @@ class Inference:
             places[name].copy_(x)
 
     def _run(self, recording: Recording, program: Callable[[], None]) -> None:
-        served = self._pack.packing != "loop" or not any(self._pack.idle)
-        if self._recorder is None or not served:  # no capture with idle slots, because they may be used later
-            program()
-        else:
-            try:
-                recording.run(self._recorder)
-            except NotRecordedError as error:
-                self._stop_recording(error)
-                program()
+        depends = self._pack.packing == "loop" and any(self._pack.idle)  # these slots may be used later
+        if self.replays is not None and self.replays.recorder is not None and not depends:
+            self.replays.run(recording)
+            return
+        program()
         if self.replays is not None:
-            self.replays.count(replayed=self._recorder is not None and served and recording.replays)
+            self.replays.count(replayed=False)
 
-    def _stop_recording(self, error: Exception) -> None:
-        assert self.replays is not None
-        self.replays.fail("inference batches", error)
-        self._recorder = None
+    @property
+    def _recorder(self) -> Recorder | None:
+        return None if self.replays is None else self.replays.recorder
