@@ -48,7 +48,7 @@ def check_network(config: Config, spec: EnvSpec, devices: Sequence[str]) -> None
     inputs = blank_inputs(spec, net.state_size, 3)
     here = [torch.device(name) for name in devices if name == "cpu" or torch.cuda.is_available()]
     for dtype in {compute_dtype(config.learner.precision, device, spec) for device in here}:
-        for parameter in net.body.parameters():  # packs do not convert buffers either
+        for parameter in net.body.parameters():  # only parameters, as in a pack
             parameter.data = parameter.data.to(dtype)
         with torch.no_grad(), network_errors():
             net(*inputs)
