@@ -156,7 +156,7 @@ class Inference:
             places[name].copy_(x)
 
     def _run(self, recording: Recording, program: Callable[[], None]) -> None:
-        depends = self._pack.packing == "loop" and any(self._pack.idle)  # these slots may be used later
+        depends = self._pack.packing == "loop" and any(self._pack.idle)  # idle slots may be used later
         if self.replays is not None and self.replays.recorder is not None and not depends:
             self.replays.run(recording)
             return
