@@ -229,7 +229,7 @@ def math(job: Job) -> dict[str, Any]:
     """Compare acting and learning on CPU and device, with equal steps and random numbers."""
     _exactly()
     found: dict[str, Any] = {"passed": True}
-    cases = (("loop", ()), ("vmap", ("--model.core=gru",)), ("bmm", ()))
+    cases = (("loop", ()), ("vmap", ("--model.core=gru",)), ("bmm", ()), ("streams", ()))
     for precision, (packing, more) in itertools.product(NEAR, cases):
         words = (f"--learner.packing={packing}", f"--learner.precision={precision}", *more)
         actions, acted, states = [], [], []
@@ -266,6 +266,8 @@ LEARNERS = (
     ("vmap", "float32", ("--model.core=gru",)),
     ("bmm", "float32", ()),
     ("bmm", "bf16", ()),
+    ("streams", "float32", ()),
+    ("streams", "bf16", ()),
     ("vmap", "bf16", ("--model.core=lstm", "--learner.returns=vtrace")),
     ("loop", "bf16", ("--model.core=gru",)),
     ("loop", "bf16", ("--algo=unreal",)),

@@ -89,9 +89,10 @@ class LearnerConfig:
     --learner.minibatches steps. The plan keeps rollouts younger than half of this."""
     precision: Literal["auto", "bf16", "float32"] = "auto"
     """Precision of encoder and core. Master weights are float32. auto: bf16 if it is faster on the device."""
-    packing: Literal["auto", "loop", "vmap", "bmm"] = option("auto", may_change=True)
-    """How a device computes its policies: one after another (loop), in one call (vmap), or in one call with
-    convolutions as matrix products (bmm). Custom network modules need loop. auto on a GPU: the fastest in a short
+    packing: Literal["auto", "loop", "vmap", "bmm", "streams"] = option("auto", may_change=True)
+    """How a device computes its policies: one after another (loop), in one call (vmap), in one call with
+    convolutions as matrix products (bmm), or at the same time on separate CUDA streams (streams). Custom network
+    modules need loop. auto on a GPU: the fastest in a short
     trial. auto on a CPU: vmap for at least four policies without a CNN and fewer than 4,096 steps per optimiser
     step, otherwise loop."""
     threads: int = option(0, at_least=0, zero="planned", may_change=True)
