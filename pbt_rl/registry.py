@@ -74,6 +74,10 @@ class Registry(Mapping[str, T], Generic[T]):
             raise EntryPointError(f"{point} must be an object of {self._kind}, not {what}")
         return other
 
+    def is_external(self, name: str) -> bool:
+        """True for an object of another package."""
+        return name in self and name not in self._own
+
     def items(self) -> ItemsView[str, T]:
         """Return the names and objects, without faulty entry points."""
         return {name: self[name] for name in self if name not in self.unusable}.items()

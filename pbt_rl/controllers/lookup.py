@@ -16,7 +16,14 @@ from pbt_rl.controllers.exploit import Exploit, ExploitRule
 from pbt_rl.controllers.explore import Explore, ExploreRule
 from pbt_rl.controllers.hypers import HyperSpec
 from pbt_rl.controllers.options import PbtConfig
-from pbt_rl.controllers.own import own_controller, own_exploit, own_explore, with_function
+from pbt_rl.controllers.own import (
+    checked_exploit,
+    checked_explore,
+    own_controller,
+    own_exploit,
+    own_explore,
+    with_function,
+)
 from pbt_rl.controllers.ready import Ready, ReadyRule
 from pbt_rl.controllers.settings import with_settings
 from pbt_rl.errors import ConfigError, require
@@ -53,7 +60,8 @@ def build_exploit(pbt: PbtConfig) -> Exploit:
     if ":" in pbt.exploit:
         return own_exploit(pbt.exploit, pbt.exploit_option)
     rule: ExploitRule = _found(EXPLOIT_RULES, pbt.exploit, "pbt.exploit")
-    return with_settings(rule.build(pbt), pbt.exploit_option, "pbt.exploit-option")
+    exploit = with_settings(rule.build(pbt), pbt.exploit_option, "pbt.exploit-option")
+    return checked_exploit(pbt.exploit, exploit) if EXPLOIT_RULES.is_external(pbt.exploit) else exploit
 
 
 def least_members(exploit: str) -> int:
@@ -73,6 +81,8 @@ def build_explore(pbt: PbtConfig, table: Mapping[str, HyperSpec]) -> Explore:
         entry: ExploreRule = _found(EXPLORE_RULES, pbt.explore, "pbt.explore")
         tuned = {name: spec for name, spec in table.items() if spec.tuned}
         rule = with_settings(entry.build(pbt, tuned), pbt.explore_option, "pbt.explore-option")
+        if EXPLORE_RULES.is_external(pbt.explore):
+            rule = checked_explore(pbt.explore, rule, table)
     return with_function(rule, pbt.custom_explore, pbt.explore, table) if pbt.custom_explore else rule
 
 

@@ -106,9 +106,13 @@ def own_exploit(path: str, settings: Sequence[str]) -> OwnExploit:
             " ".join(settings)[:200],
             "a function has no settings: leave it out",
         )
-        rule = OwnExploit(who, OwnDonors(path, made))
-    else:
-        rule = OwnExploit(who, load_rule(path, "pbt.exploit", (), {"select": 3}, settings))
+        return checked_exploit(path, OwnDonors(path, made))
+    return checked_exploit(path, load_rule(path, "pbt.exploit", (), {"select": 3}, settings))
+
+
+def checked_exploit(name: str, made: Any) -> OwnExploit:
+    """Wrap a rule of a user or of another package, and try it on sample members. Raises ConfigError."""
+    rule = OwnExploit(f"--pbt.exploit {name}", made)
     members = tuple(MemberReport(i, 1000, (float(i), i + 1.0), 2, 0, _AnyValues()) for i in range(10))
     copy.deepcopy(rule).select(members, Random(0))
     return rule
@@ -179,12 +183,22 @@ def own_explore(path: str, table: Mapping[str, HyperSpec], settings: Sequence[st
     """Load and check the rule `module:Class`. settings: NAME=VALUE entries. Raises ConfigError."""
     tuned = {name: spec for name, spec in table.items() if spec.tuned}
     methods = {"initial": 2, "mutate": 2}
-    made = load_rule(path, "pbt.explore", (tuned,), methods, settings)
-    who = f"--pbt.explore {path}"
-    if not isinstance(made, Pairing):
-        return OwnExplore(who, made, table)
-    check_signature(who, made.learn, 4, "learn")
-    return OwnPairing(who, made, table)
+    return checked_explore(path, load_rule(path, "pbt.explore", (tuned,), methods, settings), table)
+
+
+def checked_explore(name: str, made: Any, table: Mapping[str, HyperSpec]) -> OwnExplore:
+    """Wrap a rule of a user or of another package, and try it on the defaults. Raises ConfigError.
+
+    A rule that learns from comparisons is not tried, because it may need one first.
+    """
+    who = f"--pbt.explore {name}"
+    if isinstance(made, Pairing):
+        check_signature(who, made.learn, 4, "learn")
+        return OwnPairing(who, made, table)
+    rule = OwnExplore(who, made, table)
+    if not isinstance(made, Learning):
+        copy.deepcopy(rule).mutate({name: spec.default for name, spec in table.items()}, Random(0))
+    return rule
 
 
 @dataclass(eq=False)
