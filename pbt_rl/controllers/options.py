@@ -170,8 +170,8 @@ class ScheduleConfig:
 class SearchConfig:
     """Searches: HyperTrick, Successive Halving, Hyperband, ASHA and random search.
 
-    Each member is one configuration, drawn from the priors of the tuned values (--pbt.tune). Member 0 is drawn too. If
-    there are more members than slots (--slots), the next member takes the slot of a member that stops.
+    Each member is one configuration, drawn from the priors of the tuned values (--pbt.tune). Member 0 is drawn too, so
+    the --hypers values are not among the configurations. When a member stops, the next one takes its slot (--slots).
     """
 
     phases: int = option(10, at_least=1, at_most=1000)
