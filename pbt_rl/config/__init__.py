@@ -213,8 +213,8 @@ class Config:
     """Train a population of policies."""
 
     env: str = option(common=True, leads_out=_names_module_or_path)
-    """Environment as family/name (atari/pong, gym/CartPole-v1, toy/memory), or a custom one as module:factory.
-    `pbt-rl envs` lists them."""
+    """Environment as family/name (atari/pong, gym/CartPole-v1, toy/memory), or a custom environment as module:factory.
+    `pbt-rl envs` lists the environments."""
     env_option: tuple[str, ...] = option((), pairs=True, common=True)
     """KEY=VALUE: keyword argument of the environment's factory (custom environments, and families such as gym/). A
     VALUE that is not JSON is a string."""

@@ -15,7 +15,7 @@ USUAL_FRAMES: int = Config.train_for_frames
 FIRST_SHARE, PERIODS = 20, 25
 """Divisors of a frame budget: start (1/20) and period (1/25) of comparisons."""
 ENDLESS_FRAMES = 10**15
-"""Frame budget with --hours, because the time ends the run before the default number of frames."""
+"""Frame budget with --hours: practically unlimited, because the time limit ends the run."""
 
 
 def following_budget(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

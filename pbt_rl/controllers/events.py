@@ -91,7 +91,7 @@ class Round(_Known, frozen=True, tag="round"):
     report: PopulationReport
     decisions: tuple[Decision, ...]
     incomplete: tuple[Whole, ...] = ()
-    """Members of which an environment has not yet finished an episode since the change. Their objectives are biased
+    """Members with an environment that has not finished an episode since the last change. Their objectives are biased
     towards short episodes."""
     count: Whole = 1
     """Number of episodes in each entry of `MemberReport.objectives`. More than 1 in a device simulator, where an entry
@@ -104,8 +104,8 @@ class MemberProgress(Struct, frozen=True):
     objective: mean of the window. None without an episode.
     complete: every environment has finished an episode since the last change.
     early: mean objective of all episodes since the last change, including episodes that do not count yet.
-    ended: number of environments, of `environments`, that have finished an episode since the last change.
-    raw_return, length_steps: means over the latest episodes.
+    ended: number of environments that have finished an episode since the last change.
+    environments: number of all environments. raw_return, length_steps: means over the latest episodes.
     """
 
     member: Whole

@@ -101,10 +101,9 @@ class PbtConfig:
     factors: tuple[float, ...] = option((1.2, 0.8), above=0)
     """Factors by which a value may be multiplied (--pbt.explore factors, resample)."""
     explore_probability: float | None = option(None, at_least=0, at_most=1)
-    """Probability that a value changes (--pbt.explore factors, multiply-or-divide), that a value is drawn anew
-    (resample, pairwise, and perturb for user-defined ranges), or that all values are drawn anew (resample-all).
-    Default: 1 for factors and multiply-or-divide (1/3 with --pbt.exploit impala), 0.2 for resample-all, otherwise
-    0.25."""
+    """Probability of a change, which depends on --pbt.explore. factors, multiply-or-divide: a value is multiplied or
+    divided (default: 1; with --pbt.exploit impala: 1/3). resample, pairwise, and perturb for user-defined ranges: a
+    value is drawn anew (default: 0.25). resample-all: all values are drawn anew (default: 0.2)."""
     explore_option: tuple[str, ...] = option((), pairs=True)
     """NAME=VALUE: setting of the explore rule, such as window=100 (pb2). The error for an unknown name lists the
     settings of the rule."""

@@ -19,7 +19,7 @@ from pbt_rl.errors import ConfigError
 from pbt_rl.options.declare import option
 
 LEAST_DATA = 3
-"""With fewer observations, values are drawn from their priors."""
+"""Minimum number of observations for the model. With fewer observations, values are drawn from their priors."""
 
 
 @dataclass(frozen=True)

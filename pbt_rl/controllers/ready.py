@@ -119,8 +119,8 @@ class Synchronous:
     """Comparison of all members together, every `period_frames`, after a burn-in.
 
     Rule of Sample Factory, of Ray's `synch=True`, and of Jaderberg et al. (2017), appendix A.1. Its clock is
-    `PopulationReport.frames`. The first comparison is due at `start_frames`, but after at least one period. The next
-    comparison is due one period after the last comparison was *held*, because comparisons must not pile up after a
+    `PopulationReport.frames`. The first comparison is due at `start_frames`, but after at least one period. Each later
+    comparison is due one period after the previous comparison was *held*, because comparisons must not pile up after a
     pause.
     growth: factor from each period to the next.
 
@@ -277,9 +277,9 @@ class Timed:
     """Comparison of all members together, every `period_seconds` of training.
 
     The first comparison is due at `start_seconds`, but after at least one period. Each later comparison is due one
-    period after the last was *due*, so that the budget determines the number of comparisons. If a comparison is late by
-    more than half a period, the next is due a whole period after it. `min_episodes` and postponed comparisons: see
-    `Synchronous`.
+    period after the previous comparison was *due*, because the budget should determine the number of comparisons. If a
+    comparison is late by more than half a period, the next comparison is due one period after it was *held*.
+    `min_episodes` and postponed comparisons: see `Synchronous`.
     """
 
     period_seconds: float

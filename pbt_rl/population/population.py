@@ -138,7 +138,7 @@ class Member(MemberRecord):
         self.recent = deque(maxlen=RECENT_EPISODES)
 
     def apply(self, change: Change) -> None:
-        """Apply a change. A new generation counts as not broken until its first report."""
+        """Apply a change. A new generation resets `broken`."""
         super().apply(change)
         if change.values is not None or change.evaluates:
             self.shares.restart(self.frames, change.evaluates * (len(self.tasks) or 1) or None)

@@ -62,7 +62,7 @@ def grid_levels(specs: Mapping[str, HyperSpec], number: int) -> list[list[float]
 
 
 def prior_quantile(spec: HyperSpec, share: float) -> float:
-    """Return the quantile (0 to 1) of the prior (see `sample_prior`)."""
+    """Return the quantile `share` (0 to 1) of a value's prior."""
     prior = spec.start
     if prior.choices:
         return spec.clamp(prior.choices[min(int(share * len(prior.choices)), len(prior.choices) - 1)])

@@ -38,7 +38,7 @@ class _Kind:
         return ControllerEntry(
             self.build,
             ("search", "pbt.min_episodes"),
-            "searches over configurations, which stop bad ones early (--search).",
+            "searches that draw configurations and stop bad configurations early (--search).",
             searches=True,
             note=self.note,
             patience_frames=self.patience_frames,

@@ -110,8 +110,8 @@ def hard_weight(win_rate: float, power: float) -> float:
 def make_games(slots: int, envs: int, agents: int, pick: Pick) -> list[list[int]]:
     """Return slots * envs / agents games, each a list of slots. Each slot plays `envs` agents.
 
-    The first agent of a game is the slot with the most agents left, so that in games of two no slot must play itself. A
-    slot plays a second agent in a game only if no other slot has agents left.
+    The first agent of a game is the slot with the most agents left, because the last slot could otherwise only play
+    itself. A slot plays two agents of a game only if no other slot has agents left.
     """
     left = [envs] * slots
     games = []

@@ -101,7 +101,7 @@ class Ratings:
         return [(m, score if self.objective == "win-rate" else self.elo[m]) for m, score in rated]
 
     def stats(self, member: int) -> dict[str, float]:
-        """Return the rating and the win rate of a member, without unknown ones."""
+        """Return the known statistics of a member: `elo` and `win_rate`."""
         scores = self._scores[member]
         found = {"win_rate": fsum(scores) / len(scores)} if scores else {}
         return found | ({"elo": self._shown[member]} if member in self._shown else {})
