@@ -26,7 +26,7 @@ def following_budget(values: Mapping[str, Any], given: Mapping[str, Any]) -> dic
     """
     of_frames = ("train_for_frames", "pbt.start_frames", "pbt.period_frames")
     by_rounds = values.get("controller", "pbt") != "pbt" or values.get("pbt.evaluate_episodes")
-    serial = values.get("mode") == "serial"  # equal seeds give equal decisions
+    serial = values.get("mode") == "serial"  # comparisons by time would not be reproducible
     seconds = values.get("train_for_seconds", 0)
     follows: dict[str, Any] = {}
     if seconds and not (
@@ -61,7 +61,7 @@ def following_hours(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict
         return {}
     require(0 < hours <= MOST_HOURS, "hours", f"{hours:g}", f"give a number above 0, at most {MOST_HOURS:,}")
     compares = controller_entry(values.get("controller", "pbt")).compares and values.get("pbt.enabled", True)
-    remedy = "it sets comparison times, and this controller does not compare members: give --train-for-seconds instead"
+    remedy = "it sets the times of comparisons, and this run has none: give --train-for-seconds instead"
     require(compares, "hours", f"{hours:g}", remedy)
     seconds = given.get("train_for_seconds") or 3600 * hours
     follows = {

@@ -130,7 +130,7 @@ class Lineage:
                 continue
             source = self._present.get(donor[0]) if donor[1] is None else donor
             if source not in self._nodes:
-                raise ConfigError(f"{where} copies member {donor[0]}, which never had that state")
+                raise ConfigError(f"{where} copies a state of member {donor[0]} that does not exist")
 
     def add_first_members(self, values: list[Values]) -> None:
         """Add initialised members 0, 1, ... at frame 0."""

@@ -49,7 +49,7 @@ class MemberRecord:
         strange = sorted(self.values.keys() ^ self._names)
         if strange:
             raise ValueError(
-                f"the saved values of member {self.id} differ from those of this run in: {', '.join(strange)}"
+                f"the saved state and this run have different values of member {self.id}: {', '.join(strange)}"
             )
 
     @property

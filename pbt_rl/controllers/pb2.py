@@ -70,9 +70,9 @@ class Pb2:
     def __post_init__(self) -> None:
         if importlib.util.find_spec("sklearn") is None:
             raise ConfigError(
-                "PB2 needs scikit-learn: install it with pip install 'pbt-rl[search]', or use another --pbt.explore"
+                "--pbt.explore pb2 requires scikit-learn: pip install 'pbt-rl[search]', or use another rule"
             )
-        # Derived from `tuned`: not fields, because they are neither settings nor state.
+        # Not fields, because they are derived from `tuned` and must not be saved.
         self._choices = {n: s for n, s in self.tuned.items() if s.scale == "choice"}
         self._numbers = {n: s for n, s in self.tuned.items() if s.scale != "choice" and s.low < s.high}
         self._space = self._bounds()

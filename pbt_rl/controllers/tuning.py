@@ -44,7 +44,7 @@ def chosen(
     priors = dict(_entry("pbt.prior", table, entry) for entry in prior)
     tuned = bounds.keys() if tune else {n for n, spec in table.items() if spec.tuned and not _off(spec)}
     for name in priors.keys() - tuned:
-        raise ConfigError(f"--pbt.prior {name} cannot be used: {name} is not tuned; add it to --pbt.tune")
+        raise ConfigError(f"--pbt.prior {name} cannot be used: {name} is not tuned: add {name} to --pbt.tune")
     return {
         name: _tuned(spec, bounds.get(name), priors.get(name))
         if name in tuned

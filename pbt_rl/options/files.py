@@ -161,7 +161,7 @@ def _checked(given: Mapping[str, Any], known: Mapping[str, Option]) -> dict[str,
         if name in REMOVED and value == REMOVED[name]:  # in the config.json of an earlier version
             continue
         if any(key.startswith(f"{name}.") for key in known):
-            raise ConfigError(f"{name}={value!r} cannot be used: give its options by name")
+            raise ConfigError(f"{name}={value!r} cannot be used: give the options of this group by name")
         if name not in known:
             line = unknown(written_name, [option.name for option in known.values()], sign="").replace(
                 "-", "_"

@@ -182,7 +182,9 @@ def as_type(hint: Any, value: Any) -> Any:
             value = (value,)
         if not isinstance(value, Iterable) or isinstance(value, str | bytes | Mapping):
             raise ValueError(
-                'several texts, such as ["a", "b"]' if arguments[0] is str else "several, such as [1.2, 0.8]"
+                'several texts, such as ["a", "b"]'
+                if arguments[0] is str
+                else "several numbers, such as [1.2, 0.8]"
             )
         return tuple(as_type(arguments[0], x) for x in value)
     if hint is Path:
@@ -195,7 +197,7 @@ def as_type(hint: Any, value: Any) -> Any:
         whole = isinstance(value, int) and not isinstance(value, bool)
         return _checked(value, whole and abs(value) < MOST, "a whole number of at most 18 digits")
     if is_dataclass(hint):
-        raise ValueError("its options by name")
+        raise ValueError("the options of this group by name")
     if hint is bool:
         return _checked(value, isinstance(value, bool), "true or false")
     assert hint is str, hint

@@ -142,7 +142,7 @@ def _built(kind: type[T], prog: str, values: Mapping[str, Any]) -> T:
     for option in table(kind).values():
         if option.default is MISSING and option.field not in values:
             name = option.name.upper() if option.is_positional else f"--{option.name}"
-            raise ConfigError(f"{name} is missing: {prog} {name}; {prog} --help")
+            raise ConfigError(f"{name} is missing: write {prog} {name} (see {prog} --help)")
     command = build(kind, values)
     validate(command)
     return command

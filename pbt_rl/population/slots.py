@@ -105,7 +105,7 @@ class Slots:
 
     def _limit(self, pack: int, member: Member) -> int | None:
         limits = [member.until_frames]
-        # With enough slots, no member waits for a slot. A member at the budget trains on until all are at the budget.
+        # If no member waits for a slot, a member at its budget continues until all members have reached the budget.
         if self.packs[pack].slots < len(self.of(pack)):
             limits.append(self.budget_frames)
         return min((limit for limit in limits if limit is not None), default=None)
