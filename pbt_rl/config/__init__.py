@@ -149,19 +149,18 @@ def hypers_of(algo: str) -> type[Hypers]:
 
     Imports a custom algorithm. Raises ConfigError if the import fails.
     """
-    if ":" not in algo:
-        return Hypers
-    own = load_algorithm(algo).hypers
-    return Hypers if own is None else _more_hypers(own)
+    return _more_hypers(load_algorithm(algo).hypers) if ":" in algo else Hypers
 
 
 def _joined(own: type | None, values: Mapping[str, Any]) -> Hypers:
     """Unpickle hypers."""
-    return (Hypers if own is None else _more_hypers(own))(**values)
+    return _more_hypers(own)(**values)
 
 
 @cache
-def _more_hypers(own: type) -> type[Hypers]:
+def _more_hypers(own: type | None) -> type[Hypers]:
+    if own is None:
+        return Hypers
     both = {f.name for f in fields(own)} & {f.name for f in fields(Hypers)}
     if both:
         raise ConfigError(

@@ -299,9 +299,7 @@ def _perturb(pbt: PbtConfig, tuned: Specs) -> Explore:
 
 
 def _factors(pbt: PbtConfig, tuned: Specs) -> Explore:
-    rule = EXPLOIT_RULES.get(pbt.exploit)
-    usual = 1.0 if rule is None else rule.explore_probability
-    return PerturbFactors(tuned, pbt.factors, probability(pbt, usual))
+    return PerturbFactors(tuned, pbt.factors, change_probability(pbt))
 
 
 PROBABILITY = "pbt.explore_probability"
@@ -312,6 +310,12 @@ ANEW = 0.25
 def probability(pbt: PbtConfig, usual: float) -> float:
     """Return --pbt.explore-probability, or the default of the rule."""
     return usual if pbt.explore_probability is None else pbt.explore_probability
+
+
+def change_probability(pbt: PbtConfig) -> float:
+    """Return --pbt.explore-probability, or the default of the exploit rule (`ExploitRule.explore_probability`)."""
+    rule = EXPLOIT_RULES.get(pbt.exploit)
+    return probability(pbt, 1.0 if rule is None else rule.explore_probability)
 
 
 PERTURB = ExploreRule(

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
 
-from pbt_rl.controllers.exploit_published import IMPALA_PROBABILITY
 from pbt_rl.controllers.explore import (
     ANEW,
     PROBABILITY,
@@ -18,6 +17,7 @@ from pbt_rl.controllers.explore import (
     FromPriors,
     PerturbFactors,
     Specs,
+    change_probability,
     move_choice,
     move_each,
     moved_by,
@@ -121,8 +121,7 @@ class ResampleAll(FromPriors, ByChance):
 
 
 def _multiply_or_divide(pbt: PbtConfig, tuned: Specs) -> Explore:
-    usual = IMPALA_PROBABILITY if pbt.exploit == "impala" else 1.0
-    return MultiplyOrDivide(tuned, probability=probability(pbt, usual))
+    return MultiplyOrDivide(tuned, probability=change_probability(pbt))
 
 
 def _resample(pbt: PbtConfig, tuned: Specs) -> Explore:
