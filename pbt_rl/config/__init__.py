@@ -307,7 +307,7 @@ class Config:
     init_from: tuple[str, ...] = option((), repeated=True)
     """Start from the weights of another run: RUN[@FRAMES][:MEMBER] (default: the best member of the newest checkpoint),
     or a member's .safetensors file. Given once: all members start from these weights. Given --num-policies times:
-    member i starts from the i-th weights."""
+    member i starts from the i-th source."""
     init_parts: Literal["all", "weights", "weights+normalisers"] = "all"
     """Parts of --init-from to load. all: weights, normalisers and optimiser state. Hypers are never loaded."""
     init_strict: bool = True
@@ -444,7 +444,7 @@ class Config:
         return self.learner.returns == "vtrace" or (self.learner.returns == "auto" and uncorrected)
 
     def start_of(self, member: int) -> int:
-        """Return the member that shares the initial values. A control: its partner in the population. Else: itself."""
+        """Return the member whose start values this member has: for control i member i, otherwise the member itself."""
         return member - self.num_policies if member >= self.num_policies else member
 
     def initial_std(self, member: int) -> float:

@@ -65,7 +65,7 @@ class Groups:
         return member * len(self.frequencies) // self._num_members
 
     def select(self, members: Members, rng: Random, deciding: Deciding = None) -> list[Selection]:
-        """Select for each deciding member, in the order of `members`. Members of groups that are not due stay."""
+        """Select for each deciding member, in the order of `members`. Groups that are not due stay unchanged."""
         self._rounds += 1
         selections: dict[int, Selection] = {}
         scores = {m.member: score(m) for m in members}

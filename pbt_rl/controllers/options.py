@@ -56,16 +56,17 @@ class PbtConfig:
         custom="module:Class",
         common=True,
     )
-    """Rule for replacements. `top-middle-bottom` (Sample Factory): the best members stay unchanged, the worst copy a
-    random one of the best and mutate, the others keep their weights and mutate. `truncation` (Jaderberg et al. 2017,
-    Ray): only the worst members copy and mutate. {each} Or your own class or function (docs/reference/rules.md)."""
+    """Rule for replacements. `top-middle-bottom` (Sample Factory): the best members stay unchanged, each of the worst
+    members copies a random one of the best and mutates, and the other members only mutate. `truncation` (Jaderberg et
+    al. 2017, Ray): only the worst members copy and mutate. {each} Or your own class or function
+    (docs/reference/rules.md)."""
     copy: Literal["both", "weights", "hypers"] = "both"
     """Parts that a replaced member copies. `both`: weights and values. `weights`: members keep their initial values,
     without mutation. `hypers`: members keep their own weights. The last two are ablations of Jaderberg et al. (2017),
     section 4.4.3."""
     replace_fraction: float = option(0.3, at_least=0, at_most=0.5)
-    """Size of the group of the best members and of the group of the worst members, as a share of the population, at
-    least 1 member (--pbt.exploit top-middle-bottom, truncation, sigma-gap)."""
+    """Size of the best group, and of the worst group, as a share of the population (--pbt.exploit top-middle-bottom,
+    truncation, sigma-gap). Each group has at least 1 member."""
     replace_gap: float = option(0.1, at_least=0)
     """Minimum lead of a donor over the replaced member, relative to the larger of the two absolute objectives
     (--pbt.exploit top-middle-bottom, truncation). The lead must exceed --pbt.replace-gap, --pbt.replace-gap-absolute
@@ -126,11 +127,11 @@ class PbtConfig:
     is the objective. Members do not learn meanwhile, but the frames count towards the budget. 0: rank members by their
     training episodes. The final evaluation has a separate option, --final-episodes."""
     tune: tuple[str, ...] = option((), common=True, test=_once, remedy="each name once")
-    """Values to tune: hypers by name, reward shaping as `shaping.NAME`. Default: the default set of hypers, and all
-    shaping except score_scale, because advantage normalisation cancels a common factor of all rewards. NAME=LOW:HIGH
-    also sets the bounds of mutations. Start values are then drawn between these bounds, uniformly on the scale of the
-    value, but member 0 keeps a --hypers.* value within the bounds. NAME=LOW:HIGH:SCALE also sets the scale: log,
-    linear, one-minus or int."""
+    """Values to tune: hypers by name, reward shaping as `shaping.NAME`. Default: the hypers marked as tuned in
+    --help-all, and all shaping except score_scale, because advantage normalisation cancels a common factor of all
+    rewards. NAME=LOW:HIGH also sets the bounds of mutations. Start values are then drawn between these bounds,
+    uniformly on the scale of the value, but member 0 keeps a --hypers.* value within the bounds. NAME=LOW:HIGH:SCALE
+    also sets the scale: log, linear, one-minus or int."""
     prior: tuple[str, ...] = option((), common=True, test=_once, remedy="each name once")
     """Distribution of the start values, if it is narrower than the bounds: NAME=LOW:HIGH, NAME=LOW:HIGH:SCALE, or
     choices as NAME=A,B,C."""

@@ -54,7 +54,7 @@ def chosen(
 
 
 def _off(spec: HyperSpec) -> bool:
-    """Check whether the default switches a term off and cannot be multiplied: 0, 1 (one_minus) or OFF."""
+    """Check whether the default disables a term: 0, 1 (one_minus) or OFF. Factors cannot change these values."""
     if spec.low <= spec.default <= spec.high:
         return False
     ends = {"log": 0.0, "one_minus": 1.0}

@@ -169,6 +169,6 @@ class Slots:
     def stuck(self) -> bool:
         """True if no member may train, and no pending report can change this.
 
-        True after two reports of each learner, because the first report may be older than the last decisions.
+        This requires two reports of each learner, because the first report may be older than the last decisions.
         """
         return min((self._idle_reports[pack] for pack in self.serving), default=0) >= 2

@@ -53,7 +53,7 @@ class RestorePoint:
     initialised: bool = False
     """True for initialised weights."""
     frames: int = 0
-    """Offset: this plus the member's frames is the number of training frames since the restore point."""
+    """Offset. Offset + frames of the member = training frames since the restore point."""
     pending: RestorePoint | None = None
     """Restore point after the checkpoint in progress. None: unchanged."""
 

@@ -128,6 +128,7 @@ class RunMatchups:
         return self._make() if self._changing else []
 
     def games(self, pack: int, row_UES: NDArray[np.int64]) -> list[list[int]]:
+        """Return the number of agent pairs for each pair of slots of a pack, [P, P]."""
         return games_between(row_UES, self._makers[pack].slots, self._makers[pack].envs)
 
     def _make(self) -> list[NDArray[np.int64]]:
