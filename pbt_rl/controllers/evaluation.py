@@ -28,7 +28,7 @@ class Evaluation:
     _began: dict[int, int] = field(default_factory=dict, init=False)
     """Member under evaluation -> its frames at the start of the evaluation."""
     _given_up: bool = field(default=False, init=False)
-    """Hold the next comparison without an evaluation."""
+    """True if the next comparison is held without an evaluation."""
 
     def hold(
         self,

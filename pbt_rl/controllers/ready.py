@@ -88,7 +88,7 @@ def grown(period_frames: int, growth: float, rounds: int) -> int:
 
 
 LATE_SHARE = 0.1
-"""Fraction of a period. A comparison that is later has a note."""
+"""Delay of a comparison as a fraction of a period. A comparison with a larger delay has a note."""
 
 
 def _ready(report: PopulationReport, min_episodes: int, *, late: bool) -> tuple[MemberReport, ...]:

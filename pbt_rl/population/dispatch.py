@@ -78,7 +78,7 @@ class MemberRecord:
 
 @dataclass(eq=False)
 class Remembered:
-    """Remembered state."""
+    """Remembered state, with the header of its file and its restore point."""
 
     state: State
     header: SnapshotHeader
@@ -116,7 +116,7 @@ class Dispatch:
     store: Store = field(init=False, metadata=SHARED)
     """Set by `open_store`."""
     _records: list[MemberRecord] = field(default_factory=list, init=False, metadata=TRANSIENT)
-    """Index: member id."""
+    """Record of each member, by id."""
     _remembered: dict[StateKey, Remembered] = field(default_factory=dict, init=False, metadata=TRANSIENT)
     _saving: dict[Key, Saving] = field(default_factory=dict, init=False, metadata=TRANSIENT)
     _starting: dict[int, dict[int, State]] = field(default_factory=dict, init=False, metadata=TRANSIENT)

@@ -245,7 +245,7 @@ class Population:
     discarded: int = field(default=0, init=False)
     """Number of discarded rollouts."""
     accelerated: dict[str, dict[str, Any]] = field(default_factory=dict, init=False, metadata=TRANSIENT)
-    """Learner -> its reported accelerations."""
+    """Learner -> its last `LearnerReport.accelerated`."""
     _counted: dict[str, int] = field(default_factory=dict, init=False, metadata=TRANSIENT)
     """Learner -> its reported number of discarded rollouts. A new learner starts at 0."""
     _lag_sum: float = field(default=0.0, init=False)
