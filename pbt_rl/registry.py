@@ -153,10 +153,7 @@ ALGORITHMS: Registry[Any] = Registry(
         "unreal": "pbt_rl.algos.hypers:UNREAL",
     },
 )
-"""Values of `--algo` -> `AlgorithmEntry` (`algos/hypers.py`).
-
-The order of rows determines the order of hypers, in which controllers sample values.
-"""
+"""Values of `--algo` -> `AlgorithmEntry` (`algos/hypers.py`). Controllers sample hypers in the order of these rows."""
 CONTROLLERS: Registry[Any] = Registry(
     "pbt_rl.controllers",
     "pbt_rl.controllers.entry:ControllerEntry",

@@ -73,10 +73,7 @@ class ControllerEntry:
     follows: str = ""
     """Option with the recorded run whose journal the controller reads, or ""."""
     patience_frames: Callable[[OptionGroups, int], int] = ten_periods
-    """(options, budget in frames) -> episode timeout in frames.
-
-    After this time, a changed member is ranked without its unfinished episodes. Otherwise an episode that never ends
-    would exclude the member forever.
-    """
+    """(options, budget in frames) -> episode timeout in frames. After this time, a changed member is ranked without its
+    unfinished episodes, because an episode that never ends would otherwise exclude the member forever."""
     full_frames: Callable[[OptionGroups, int], int] = lambda _options, budget_frames: budget_frames
     """(options, budget in frames) -> maximum training length of a member in frames."""

@@ -22,10 +22,7 @@ GPU_LEARNING = "learning on the GPU"
 
 
 class Event(Struct, frozen=True):
-    """Fields of all events.
-
-    time: seconds since the epoch. frames: fewest frames of any training member.
-    """
+    """Fields of all events. time: seconds since the epoch. frames: fewest frames of any training member."""
 
     time: Annotated[float, Meta(ge=0, lt=LAST_TIME)]
     frames: Whole
@@ -91,11 +88,9 @@ class Round(_Known, frozen=True, tag="round"):
     report: PopulationReport
     decisions: tuple[Decision, ...]
     incomplete: tuple[Whole, ...] = ()
-    """Members with an environment that has not finished an episode since the last change. Their objectives are biased
-    towards short episodes."""
+    """Members with an environment that has not finished an episode since the last change."""
     count: Whole = 1
-    """Number of episodes in each entry of `MemberReport.objectives`. More than 1 in a device simulator, where an entry
-    is a mean."""
+    """Number of episodes in each entry of `MemberReport.objectives`: more than 1 in a device simulator."""
 
 
 class MemberProgress(Struct, frozen=True):
@@ -175,10 +170,7 @@ class Resume(_Known, frozen=True, tag="resume"):
 
 
 class FinalGames(Struct, frozen=True):
-    """Final evaluation of a member.
-
-    mean: mean objective. halves: mean objectives of the episodes with even and with odd numbers.
-    """
+    """Final evaluation of a member. mean: mean objective. halves: mean of even episodes, mean of odd episodes."""
 
     member: Whole
     mean: float

@@ -198,11 +198,8 @@ def hyper_table(hypers: Any) -> dict[str, HyperSpec]:
 
 
 UNTUNED = frozenset({"score_scale"})
-"""Reward shaping that is only tuned if --pbt.tune lists it.
-
-With normalised advantages, a common factor of all rewards does not affect the policy loss. The factor only multiplies
-the value loss by its square.
-"""
+"""Reward shaping that is only tuned if --pbt.tune lists it. With normalised advantages, a common factor of all rewards
+does not change the policy loss. The factor only multiplies the value loss by its square."""
 EITHER_SIGN = frozenset({"life_loss_penalty"})
 """Reward shaping that is tuned although its default is 0, because positive and negative values may help."""
 

@@ -27,13 +27,10 @@ class Declared(TypedDict, total=False):
     """Metadata of an option."""
 
     at_least: float
-    """Inclusive lower bound of a number, or of each number of a tuple."""
+    """at_least, above, at_most, below: bounds of a number, or of each number of a tuple."""
     above: float
-    """Exclusive lower bound."""
     at_most: float
-    """Inclusive upper bound."""
     below: float
-    """Exclusive upper bound."""
     distinct: bool
     """The numbers of a tuple must be distinct."""
     empty: bool

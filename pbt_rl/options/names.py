@@ -14,10 +14,7 @@ def spelt(name: str) -> str:
 
 
 def unknown(name: str, known: Collection[str], *, sign: str = "--") -> str:
-    """Format an error for an unknown option, with the probably intended option.
-
-    known: valid names. sign: prefix of option names in the error.
-    """
+    """Format an error for an unknown option, with a guess. known: valid names. sign: prefix of names in the error."""
     typed = spelt(name)
     last = typed.rpartition(".")[2]
     option = OTHER_NAMES.get(last)

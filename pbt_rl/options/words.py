@@ -37,10 +37,7 @@ VALUE = re.compile(r"-(\d|\.\d|inf|nan)")
 
 @dataclass(frozen=True)
 class Entry:
-    """Option as typed.
-
-    written: text before `=`. text: text after `=`, or None. follow: words up to the next option.
-    """
+    """Option as typed. written: text before `=`. text: text after `=`, or None. follow: words up to the next option."""
 
     written: str
     text: str | None
