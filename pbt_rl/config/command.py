@@ -118,7 +118,7 @@ class Layers:
         return build(TrainCommand, whole | following_budget(whole, given), hypers=self.hypers)
 
     def config(self) -> Config:
-        """Build the config of the run, without --show and --probe. Raises ConfigError or EnvSetupError."""
+        """Build the config of the run, without the options of `TrainCommand`. Raises ConfigError or EnvSetupError."""
         return with_start_values(as_base(Config, self.command()))
 
 
