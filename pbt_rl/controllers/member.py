@@ -49,7 +49,7 @@ class MemberRecord:
         strange = sorted(self.values.keys() ^ self._names)
         if strange:
             raise ValueError(
-                f"the saved state and this run have different values of member {self.id}: {', '.join(strange)}"
+                f"member {self.id} has other values in the saved state than in this run: {', '.join(strange)}"
             )
 
     @property
