@@ -132,8 +132,8 @@ def make_games(slots: int, envs: int, agents: int, pick: Pick) -> list[list[int]
 def even_out(games: list[list[int]], played_PP: list[list[int]]) -> None:
     """Exchange slots between games to balance the number of games per pair. Both arguments are changed in place.
 
-    played_PP: [P, P] number of games of each pair, including `games`; symmetric. An exchange must decrease the sum of
-    the squared numbers m. A new game of a pair changes the sum by (m + 1)^2 - m^2 = 2 m + 1, a removed game by 1 - 2 m.
+    played_PP: [P, P] number of games m of each pair, including `games`; symmetric. An exchange must decrease the sum of
+    m^2 over all pairs. A new game of a pair adds (m + 1)^2 - m^2 = 2 m + 1, and a removed game adds 1 - 2 m.
     """
     for one, other in combinations(games, 2):
         for a, b in product(range(len(one)), range(len(other))):
