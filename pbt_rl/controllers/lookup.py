@@ -1,7 +1,4 @@
-"""Rules and controllers by option value: from the tables of `pbt_rl.registry`, or user-defined.
-
-A new rule is a class, its entry next to it, and one row of a table.
-"""
+"""Construction of rules and controllers from option values: registered in `pbt_rl.registry`, or user-defined."""
 
 from __future__ import annotations
 
@@ -31,18 +28,18 @@ from pbt_rl.registry import CONTROLLERS, EXPLOIT_RULES, EXPLORE_RULES, READY_RUL
 
 
 def texts() -> dict[str, str]:
-    """Return name -> help of the controllers."""
+    """Return name -> help of all controllers."""
     return {name: entry.help for name, entry in CONTROLLERS.items()}
 
 
 def controller_entry(name: str) -> ControllerEntry:
-    """Return the entry of a controller; a user-defined one (`module:Class`) is imported."""
+    """Return the entry of a controller. Imports a user-defined controller (`module:Class`)."""
     entry: ControllerEntry = own_controller(name) if ":" in name else _found(CONTROLLERS, name, "controller")
     return entry
 
 
 def _found(table: Mapping[str, Any], name: str, option: str) -> Any:
-    """Return an entry. Raises ConfigError if it is from another package that cannot be imported."""
+    """Return an entry. Raises ConfigError if another package provides the entry and its import fails."""
     try:
         return table[name]
     except ValueError as error:
@@ -65,7 +62,7 @@ def build_exploit(pbt: PbtConfig) -> Exploit:
 
 
 def least_members(exploit: str) -> int:
-    """Return the size of the smallest population in which this rule has an effect."""
+    """Return the smallest population size at which this rule has an effect."""
     return 1 if ":" in exploit else int(_found(EXPLOIT_RULES, exploit, "pbt.exploit").least_members)
 
 

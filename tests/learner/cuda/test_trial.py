@@ -159,7 +159,7 @@ def test_a_candidate_whose_recording_breaks_ends_the_trial_and_is_left_out_of_th
         assert setup.without == ("bmm",)
         state["broken"] = False
         with DrivenLearner(device=str(DEVICE), obs=FRAMES, packing="auto", without=setup.without) as driven:
-            assert driven.learner.pack.packing in ("loop", "vmap")
+            assert driven.learner.pack.packing != "bmm"
             assert "bmm breaks CUDA graph capture" in ready_note(driven)
 
 
