@@ -116,8 +116,8 @@ def test_what_fails_is_not_taken(monkeypatch, error):
     with pretend_device(), DrivenLearner(device=str(DEVICE), obs=FRAMES, packing="auto") as driven:
         assert driven.learner.pack.packing == "loop"
         assert ready_note(driven).startswith(
-            "policies are computed by loop (time per batch: bmm failed: too large, streams failed: too large, loop 8.0 ms, "
-            "vmap failed: too large)"
+            "policies are computed by loop (time per batch: bmm failed: too large, streams failed: too large, "
+            "loop 8.0 ms, vmap failed: too large)"
         )
 
 
