@@ -204,7 +204,7 @@ def test_the_page_of_a_run_that_goes_on_with_a_broken_last_line_needs_nothing_el
     with (run / "journal.jsonl").open("a") as file:
         file.write('{"event": "round", "fra')
     code, out, err = pbt_rl("report", run, "--out", tmp_path / "out")
-    assert (code, err) == (0, "")
+    assert (code, err) == (0, f"Drawing report of {run} ...\n")
     assert out.splitlines()[0] == str(tmp_path / "out" / "report.html")
     assert f"and {len(list((tmp_path / 'out').iterdir())) - 1} files" in out
     text = (tmp_path / "out" / "report.html").read_text()
