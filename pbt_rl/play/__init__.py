@@ -1,4 +1,4 @@
 """Trained members: evaluation, matches between members, videos, export.
 
-Reads run folders. Starts no training.
+The package reads run folders and starts no training.
 """

@@ -1,4 +1,4 @@
-"""Export of a run's results for other programs: a member's network with a model card, the trials.
+"""Export of a trained member's network, with a model card, for other programs.
 
-Reads run folders. Starts no training.
+The package reads run folders and starts no training.
 """
