@@ -12,11 +12,11 @@ policy). Results:
 - `achieved_over_allowed`: speed of a real run / limit with costs measured in parallel (scripts/bench_beside.py).
 - a table with the use of the cores (scripts/bench_account.py).
 
-The job has one policy, in a second measurement four policies, one epoch, and otherwise the environment's defaults. The
-measurement of a run begins when all rows of all vector envs have started and an update was made. The time until then is
-reported separately. Shared machines change their speed. Therefore stages are measured before and after the run. If they
-have changed by more than 25 %, the round is discarded and repeated. It is an error if a run is not steady, or if the
-table does not add up to the machine's cores.
+The job is measured with one policy and with four policies. It has one epoch, and otherwise the environment's defaults.
+The measurement of a run begins when all rows of all vector envs have started and an update was made. The time until
+then is reported separately. Shared machines change their speed. Therefore stages are measured before and after the run.
+If their costs have changed by more than 25 %, the round is discarded and repeated. It is an error if a run is not
+steady, or if the table does not add up to the machine's cores.
 """
 
 from __future__ import annotations

@@ -231,7 +231,7 @@ def _passed(
 
 
 def lost(figures: Mapping[str, float], alone: Mapping[str, float], cores: int) -> dict[str, float]:
-    """Return the causes of the loss against the limit, as fractions.
+    """Return the causes why a run is slower than the limit, as fractions.
 
     alone: stage -> CPU-microseconds per step, measured alone. "dearer than alone": relative cost increase of the stages
     in the run. "achieved by the account" = (fraction of the cores in the stages) / (1 + "dearer than alone").

@@ -343,7 +343,7 @@ def serial(job: Job) -> dict[str, Any]:
 
 
 def train(job: Job) -> dict[str, Any]:
-    """Train a whole population, and measure once all emulators have started."""
+    """Train a whole population. Measure after all emulators have started."""
     (policies,) = job.policies
     with watched(job) as used:
         keep = Path(job.keep) if job.keep else None

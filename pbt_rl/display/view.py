@@ -67,15 +67,15 @@ class MemberView:
 
     member: int
     objective: float | None
-    """Mean true objective over the window. None until an episode counts. With tasks: until one of each task counts."""
+    """Mean true objective over the window. None until an episode counts, with tasks an episode of each task."""
     episodes: int
     """Number of finished episodes in all generations."""
     generation: int
     frames: int
     values: Values
-    """Current hypers and shaping."""
+    """Current hypers and reward weights."""
     initial: Values
-    """Hypers and shaping at the start of the run."""
+    """Hypers and reward weights at the start of the run."""
     stats: dict[str, float]
     """Name -> latest value: `EPISODE_STATS`, `MATCHUP_STATS`, `stats/NAME` from `episode_extra_stats`. All other names
     are learning statistics (`MemberStats.values`)."""
@@ -163,11 +163,11 @@ class RunView:
     waits_for: str = ""
     """Current start-up step. Empty after the first frames."""
     stalled_seconds: float = 0.0
-    """Seconds without new frames during start-up, or if unusually long. Otherwise 0."""
+    """Seconds without new frames. 0 unless the run is starting or the pause is unusually long."""
     learns: bool = False
     """True while a learner has a batch to learn from."""
     tuned: frozenset[str] = frozenset()
-    """Names of the hypers and shaping values that the controller may change."""
+    """Names of the hypers and reward weights that the controller may change."""
     seconds_left_at_most: bool = False
     """True if `seconds_left` is an upper bound, because a search may evict members."""
     comparison_in_seconds: float | None = None

@@ -82,7 +82,7 @@ def points(grid: Mapping[str, Sequence[str]], seeds: Sequence[int]) -> list[Poin
 
 
 def _name(values: Mapping[str, str], seed: int) -> str:
-    """Return a folder name of the last part of each option, its value, and the seed. Raises ConfigError."""
+    """Return the name of a run: the last part of each option with its value, and the seed. Raises ConfigError."""
     parts = [f"{option.rpartition('.')[2]}_{text}" for option, text in values.items()]
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", ".".join([*parts, f"seed{seed}"]))
     if len(name) > _MOST_NAME or not name[0].isalnum():

@@ -35,8 +35,8 @@ def evaluate(
     The environment family sets the evaluation options (Atari: whole games, unclipped scores). Reward weights have their
     default values, so that members are comparable. episodes: number of episodes, with tasks per task. greedy: take the
     most probable actions instead of sampling. trust: allow imports of modules that the run names. Raises ConfigError
-    for a folder without a run, for modules without trust, for an unsaved member or checkpoint, and for a video that
-    cannot be written.
+    for a folder without a run, for a run that names modules if `trust` is False, for an unsaved member or checkpoint,
+    and for a video that cannot be written.
     """
     filmed = None if video is None else best_film(video)
     config, saved = saved_to_play(source, say, trust=trust)

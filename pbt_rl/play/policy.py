@@ -186,7 +186,7 @@ def load_policy(
 
 
 def gymnasium_interface(spec: EnvSpec, options: EnvOptions) -> Interface | None:
-    """Return the interface of a Gymnasium environment by its spaces. None for any other environment."""
+    """Return the interface that a Gymnasium environment's spaces define. None for any other environment."""
 
     def reader(leaf: Leaf) -> Callable[[NDArray[Any], int], NDArray[Any]]:
         bare = replace(leaf, path=(), in_info=False)

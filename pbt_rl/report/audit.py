@@ -49,7 +49,7 @@ def audit(run: Path, trust: bool = False) -> int:
 
 @dataclass(frozen=True)
 class Recorded:
-    """Recorded run to recompute. config: options at its start. events: all events, an iterator."""
+    """Recorded run to recompute. config: options at its start. events: iterator over all events."""
 
     run: Path
     trust: bool
@@ -61,7 +61,7 @@ class Recorded:
 
     @classmethod
     def open(cls, run: Path, trust: bool = False) -> Recorded:
-        """Read the head of a run's journal. Raises ConfigError if there is no run, or if it cannot be recomputed."""
+        """Read the head of a run's journal. Raises ConfigError if the run is missing or cannot be recomputed."""
         events = journal_events(run)
         head = _head(events)
         start, config = _first_event(run, head)
@@ -71,13 +71,16 @@ class Recorded:
         return cls(run, trust, start, config, itertools.chain(head, events), frozenset(first))
 
     def table(self, config: Config) -> dict[str, HyperSpec]:
-        """Return the specs of the members' values under these options."""
+        """Return name -> HyperSpec of the members' values, for a config."""
         return value_table(config, self.start.shaping, self.names)
 
     def resumed(
         self, event: Resume, state: Any, change: Callable[[Config], Config] = lambda c: c
     ) -> Controller:
-        """Rebuild the controller as the user resumed it with other options. change: function of the options."""
+        """Return the controller after a resume with other options. change: applied to these options.
+
+        state: state of the controller before the resume. Raises ConfigError.
+        """
         config = config_from_json(event.config, RunFolder(self.run).at_default)
         check_trust(config, AUDIT, self.run, trust=self.trust)
         config = change(_declared(config, self.trust, self.run))
@@ -167,7 +170,7 @@ def _described(mismatch: Mismatch, frames: int | None) -> str:
 
 
 def _differing(one: Any, other: Any) -> str:
-    """Describe `one`. If both have the same type, list only the fields that differ."""
+    """Describe a decision. If `other` has the same type, only the fields that differ are listed."""
     if one is None:
         return "nothing"
     if type(one) is not type(other):

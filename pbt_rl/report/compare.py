@@ -47,7 +47,7 @@ MOST_OPTIONS = 4
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that differ only in their seed. label: their names. options: options that differ between groups."""
+    """Runs that differ only in their seed. label: name of the group. options: options that differ between groups."""
 
     label: str
     options: str
@@ -55,7 +55,7 @@ class Group:
 
 
 def mean_objective(run: History) -> float | None:
-    """Return the mean of the members' last known objectives. None if none is known."""
+    """Return the mean of the members' last known objectives. None without a known objective."""
     known = [o for member in run.ranking if (o := run.objective(run.last[member])) is not None]
     return fmean(known) if known else None
 

@@ -59,7 +59,7 @@ def label(key: StateKey) -> str:
 
 
 def value_column(name: str) -> str:
-    """Return the column name of a hyperparameter: its name, with a prefix if that is in COLUMNS."""
+    """Return the column name of a hyperparameter: its name, or `value.NAME` if COLUMNS contains the name."""
     return f"value.{name}" if name in COLUMNS else name
 
 
@@ -118,7 +118,7 @@ def _values(history: History, node: Node) -> dict[str, float | str]:
 
 
 def decisions(history: History) -> list[dict[str, Any]]:
-    """Return one record per decision."""
+    """Return one record per decision of the run."""
     return [
         {
             "seconds": taken.seconds,

@@ -28,7 +28,7 @@ SPEED, LOSSES = "throughput/frames_per_second", ("_loss", "/entropy", "/kl", "/g
 """TensorBoard tag of the speed, and endings of the tags of shown learning statistics."""
 MOST_PANELS = 24
 NAME_WIDTH, NAME_HEIGHT = 0.06, 0.045
-"""Distance between the ends of two curves, as shares of the axes, below which both are labelled by one text."""
+"""Two curves share a label if their ends are closer than this, as shares of the axes."""
 MOST_NAMED = 12
 """Maximum number of curves with labels. More labels would overlap."""
 
@@ -205,8 +205,8 @@ def top_mean(curves: Sequence[Sequence[Point]], count: int) -> tuple[np.ndarray,
     """Return a grid of frames, and the mean of the highest `count` curves at each point.
 
     Where fewer curves have data, the mean is over these. The grid begins when half of the curves have begun.
-    At the same time, members have different numbers of frames. Each curve is therefore extended by 4 % of the grid's
-    end at both ends. A curve that ends in the last 10 % of the grid is extended to its end.
+    Parallel members have different numbers of frames. Therefore each curve is extended at both ends, by 4 % of the
+    grid's last frame. A curve that ends in the last 10 % of the grid is extended to the end of the grid.
     """
     first, last = float(np.median([c[0].frames for c in curves])), max(c[-1].frames for c in curves)
     grid = np.linspace(first, last, GRID_POINTS)
@@ -223,7 +223,10 @@ def top_mean(curves: Sequence[Sequence[Point]], count: int) -> tuple[np.ndarray,
 
 
 def schedules(history: History) -> style.Drawn:
-    """Draw each tuned value over the training of the weights: all nodes faint, last members thin, the best thick."""
+    """Draw each tuned hyperparameter over the training frames of the weights.
+
+    All nodes are faint, the last members thin, and the best member thick.
+    """
     if all(len({tuple(n.values.items()) for n in history.lineage.path(m)}) == 1 for m in history.last):
         return "No member's values changed during the run."
     lineage = history.lineage

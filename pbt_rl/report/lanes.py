@@ -42,7 +42,7 @@ class Layout:
 
 
 def ancestors(history: History) -> dict[StateKey, int]:
-    """Return ancestor of the last members -> the frames of its training that these members inherited."""
+    """Return key -> training frames up to which a last member descends from this node, for all ancestors."""
     found: dict[StateKey, int] = {}
     for node in history.last.values():
         key: StateKey | None = node.key

@@ -175,7 +175,7 @@ def page(
 
 
 def status(history: History, running: bool | None, age: float = 0.0) -> str:
-    """Return state, time, frames and speed as HTML. Times are the times of the last record plus its age."""
+    """Return state, time, frames and speed as HTML. The times include the age of the last record."""
     options, told = history.options, history.told
     left = None if told is None or not running else told.seconds_left
     passed = history.training_seconds + min(age, age if left is None else left)

@@ -1,6 +1,6 @@
 """Read-only HTTP server of the watch page and its figures.
 
-The page loads only figures from this server. There is no authentication: anyone who reaches the port can read the page.
+The page loads no files from other servers. There is no authentication: anyone who reaches the port can read the page.
 """
 
 from __future__ import annotations

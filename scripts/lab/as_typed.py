@@ -5,8 +5,8 @@
     python scripts/lab/as_typed.py atari/breakout --minutes 10 --seeds 0     # on idle cores, and with Sample Factory
     python scripts/lab/tables.py
 
-Scores are means over 20 evaluation episodes of the last weights. Actions are sampled, in the column `greedy` greedy.
-Sample Factory has the options of its example, on the CPU.
+Scores are means over 20 evaluation episodes of the last weights with sampled actions. The column `greedy` has the mean
+with greedy actions. Sample Factory has the options of its example, on the CPU.
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ def _takes_one(make: Callable[..., Any]) -> bool:
 
 
 class Trackers:
-    """Trackers of a run, for use from one thread. Trackers get the views that TensorBoard would get."""
+    """Trackers of a run, for use from one thread. They receive views in the intervals of `gap_seconds`."""
 
     def __init__(self, names: Sequence[str], run: TrackedRun, warn: Callable[[str], None]) -> None:
         """Import the trackers. Raises ConfigError."""

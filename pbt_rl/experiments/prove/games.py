@@ -23,7 +23,7 @@ from pbt_rl.record.saved import Source, find_saved, read_config
 
 FILE = "judged.json"
 VALIDATION, TEST = 1_000_003, 2_000_003
-"""First seeds of the evaluation episodes. Runs with equal training seeds have equal evaluation seeds in all arms."""
+"""First evaluation seeds. 1000 times the training seed is added, so evaluation seeds are equal in all arms."""
 ROWS = 25
 
 

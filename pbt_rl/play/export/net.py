@@ -103,7 +103,7 @@ class ExportedPolicy(nn.Module):
         return {name: getattr(self, f"statistic_{n}") for n, name in enumerate(self._names)}
 
     def forward(self, *arrays: Tensor) -> tuple[Tensor, ...]:
-        """Compute the outputs. arrays: inputs in the order of `inputs`."""
+        """Compute the outputs. arrays: one array per input, in the order of `inputs`."""
         rows = arrays[0].shape[0]
         named = {port.obs: x for port, x in zip(self.inputs, arrays, strict=True)}
         state = named.pop("") if self.recurrent else arrays[0].new_zeros((rows, 0), dtype=torch.float32)

@@ -1,7 +1,7 @@
 """Evaluation episodes of one saved member, and the messages of the evaluation process.
 
-All evaluations during training have equal seeds, which differ from the seeds of training. Therefore the results differ
-by the weights and not by the initial states.
+All evaluations during training have equal seeds, which differ from the seeds of training. Differences between results
+are therefore due to the weights, not to the initial states.
 
 In the final evaluation, a *round* is one episode on every row. Only whole rounds count, because a time limit would
 otherwise drop the longer episodes.

@@ -123,7 +123,7 @@ class Evaluations:
         return every > 0 and self._playing is None and frames // every > before // every
 
     def take(self, frames: int) -> bool:
-        """Return True if an evaluation is due. The following is then due at the next multiple of the option."""
+        """Return True if an evaluation is due. If so, the next one is due at the next multiple of the option."""
         is_due = self.due(frames)
         if is_due:
             self._taken_frames = frames
