@@ -234,13 +234,13 @@ class TensorBoard:
             if math.isfinite(value)
         ]
         if clip:
-            width, height = struct.unpack("<HH", clip[6:10])  # of the GIF header
+            width, height = struct.unpack("<HH", clip[6:10])  # size in the GIF header
             values.append(_image("evaluation/game", clip, width, height))
         self._population.message(values, evaluation.all_frames)
 
     def _write(self, view: RunView) -> None:
         news = view.frames > self._population.last_step or self._changed(view)
-        # The view may have been written earlier, if a member's file could not be written after it.
+        # If a member's file could not be written in an earlier attempt, the population's file contains this view.
         if news and view is not self._written_population:
             self._population.scalars(population_scalars(view), view.frames)
             self._written_population, self._written_seconds = view, view.seconds

@@ -88,7 +88,7 @@ class MemberView:
     ended: int = 0
     """Number of environments that have ended an episode since the last change."""
     environments: int = 0
-    """Number of the member's environments whose episodes are counted separately."""
+    """Number of the member's environments."""
     early: float | None = None
     """Mean objective over the ended episodes since the last change, including episodes that do not count yet.
 

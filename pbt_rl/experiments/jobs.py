@@ -159,7 +159,7 @@ class Sweep:
                     ended += self._reap(len(left))
                     time.sleep(POLL_SECONDS)
             finally:
-                for job in self._running:  # not empty only after an error here
+                for job in self._running:  # empty unless this process had an error
                     job.process.terminate()
         return ended
 
@@ -189,7 +189,7 @@ class Sweep:
             os.sched_setaffinity(0, whole)
         job = _Job(point, share, process)
         self._running.append(job)
-        if self.signal is not None and not job.told:  # it came while the process was starting
+        if self.signal is not None and not job.told:  # the signal came while the process was starting
             job.send(self.signal)
         where = f" on {share.devices}" if share.devices else ""
         print(f"{number}: {point.name} begins{where}; its output is in {log}", flush=True)

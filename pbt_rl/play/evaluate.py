@@ -52,7 +52,7 @@ def evaluate(
         # The camera films row 0 only, so all episodes are on row 0. With many tasks this would take too long.
         most = 1 if filmed is not None and not spec.tasks else MAX_ROWS
         begins = lookup.backend_of(config.env, options)[0].begins
-        # Episodes of some tasks are 50 times as long as those of others.
+        # Some tasks have 50 times longer episodes than other tasks.
         progress = Progress(sys.stderr, begins, alike=not spec.tasks)
         played = play_episodes(policy, options, episodes, seed, filmed, progress, most=most)
     if spec.tasks:

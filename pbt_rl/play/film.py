@@ -107,8 +107,8 @@ class Film:
         return subprocess.Popen(
             [get_ffmpeg_exe(), "-y", "-loglevel", "error", *raw, *codec, str(self._path)],
             stdin=subprocess.PIPE,
-            stderr=subprocess.PIPE,  # cannot fill, because only errors are printed
-            process_group=0,  # not ended by Ctrl-C: the evaluation closes the film
+            stderr=subprocess.PIPE,  # cannot fill, because ffmpeg prints only errors
+            process_group=0,  # Ctrl-C does not end ffmpeg, because the evaluation closes the film
         )
 
     def _error(self, why: str) -> ConfigError:

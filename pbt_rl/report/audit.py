@@ -38,11 +38,11 @@ def audit(run: Path, trust: bool = False) -> int:
     rounds = Rounds(run, recorded.events)
     mismatches = audit_decisions(rounds, controller, recorded.resumed)
     made = f"{len(rounds.frames)} rounds with {rounds.decisions} decisions"
-    counted = f"{made}, and the values of all members at the start"
+    counted = f"{made}, and the initial values of all members"
     if not mismatches:
-        print(f"{run}: {counted}, agree bit for bit with the recomputed ones")
+        print(f"{run}: {counted}, agree bit for bit with the recomputation")
         return EXIT_OK
-    print(f"{run}: of {counted}, {len(mismatches)} disagree with the recomputed ones")
+    print(f"{run}: of {counted}, {len(mismatches)} differ from the recomputation")
     print(_described(mismatches[0], rounds.frames.get(mismatches[0].index)) + _origin(recorded.start))
     return EXIT_DIFFERENT
 
@@ -190,7 +190,8 @@ def _origin(start: Start) -> str:
     then, now = (start.versions.get("pbt_rl"), start.git), (__version__, git_version())
     if then == now:
         return ""
-    return f"\nnote: recorded by pbt_rl {_shown(then[0])} (source {_shown(then[1])}), and this is {now[0]} ({now[1]})"
+    recorded = f"pbt_rl {_shown(then[0])} (source {_shown(then[1])})"
+    return f"\nnote: {recorded} recorded the run, and version {now[0]} ({now[1]}) is installed"
 
 
 def _shown(text: str | None) -> str:

@@ -132,7 +132,7 @@ def write_comparison(folders: Sequence[Path], out: Path) -> list[Path]:
     """Write page, figures and tables into `out`. Return the paths, the page first. Raises ConfigError."""
     runs = [read_run(folder) for folder in folders]
     if len({folder.resolve() for folder in folders}) < len(folders):
-        raise ConfigError("the same run is given twice: give each run once")
+        raise ConfigError(f"{' '.join(map(str, folders))}: a run is given twice; give each run once")
     found = groups(runs)
     coloured = [(COLOURS[i % len(COLOURS)], group.runs) for i, group in enumerate(found)]
     same = len({run.options.env for run in runs}) == 1
@@ -173,7 +173,7 @@ def mean_and_range(axes: Axes, lines: Sequence[Curve], colour: str, label: str) 
     """Draw mean and range of curves, over the frames for which all curves have data."""
     left = sorted(lines, key=lambda line: float(line[0][-1]))
     while left and left[0][0][-1] < max(x[0] for x, _ in left):
-        del left[0]  # it ends before others start
+        del left[0]  # this line ends before another line starts
     if not left:
         axes.plot([], [], color=colour, linewidth=2, label=plain(f"{label} (too few records)"))
         return

@@ -251,7 +251,7 @@ def schedules(history: History) -> style.Drawn:
         scale.dress(axes)
         axes.set_title(scale.label)
         style.frames_axis(axes, "")
-    dotted = "; dotted: where you gave values at a resume" if lineage.typed else ""
+    dotted = "; dotted: you gave values at a resume" if lineage.typed else ""
     figure.supxlabel(f"frames of training of the weights{dotted}", fontsize=8.5)
     return figure
 

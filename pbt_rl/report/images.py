@@ -14,7 +14,7 @@ DPI = 100
 
 def images(run: Path, names: Sequence[str]) -> dict[str, bytes | str]:
     """Return figure name -> PNG file, or the reason why there is no figure."""
-    # Imported here, at the priority set by the parent, because the import takes as long as the drawing.
+    # Imported here, after `main` has set the priority, because the import takes as long as the drawing.
     from pbt_rl.record.history import read_run  # noqa: PLC0415
     from pbt_rl.report.pictures import PICTURES, draw  # noqa: PLC0415
 

@@ -41,6 +41,13 @@ KINDS: Mapping[DecisionName, tuple[str, str]] = {
     "restart": ("restart", "restarts"),
     "stop": ("stopped", "stopped"),
 }
+ENDS = {
+    "frames": "all frames trained",
+    "seconds": "time budget used",
+    "steps": "all steps taken",
+    "objective": "target objective reached",
+}
+"""Reason for the end of a run -> text. Other reasons are texts."""
 MEMBERS_CAPTION = (
     "Last known state of each member, best first. Hyperparameters are shown if they differ between members or have "
     "changed (start → now). Objective: mean over the window, which are the last episodes since the member's last "
@@ -191,7 +198,7 @@ def status(history: History, running: bool | None, age: float = 0.0) -> str:
         )
     began = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(history.start.time))
     parts += [f"controller {options.controller}, seed {history.start.seed}", f"started {began}"]
-    kind, badge = "", f"ended: {history.ended}"
+    kind, badge = "", f"ended: {ENDS.get(history.ended or '', history.ended)}"
     if running:
         kind, badge = "good", "running" + f", last record {clock(age)} ago" * (age > QUIET_SECONDS)
     elif history.ended is None:
@@ -236,7 +243,7 @@ def _best(history: History) -> str:
         return "no member has a score yet"
     best = max(population, key=lambda m: (early[m].early, -m))
     one = early[best]
-    return f"best so far member {best}: ~{one.early:.4g}, {one.ended} of {one.environments} environments"
+    return f"best member so far {best}: ~{one.early:.4g} in {one.ended} of {one.environments} environments"
 
 
 def _moved(history: History) -> str:
@@ -246,7 +253,7 @@ def _moved(history: History) -> str:
     line = history.lineage.line(history.last[history.best].key)
     now = line[-1].values
     then = dict(line[0].values)
-    for node in line:  # values set by the user at a resume were not moved by the controller
+    for node in line:  # values that the user set at a resume are not changes by the controller
         then.update(history.lineage.typed.get(node.key, {}))
     name = next(iter(shown_values(then, now)), "")
     if not name:
@@ -262,9 +269,9 @@ def facts(history: History) -> list[tuple[str, str]]:
     unit, told = history.options.unit, history.told
     shown = [(f"{unit} of all members, summed", short(history.all_frames))]
     if history.entry_episodes > 1:
-        shown.append(("an entry of a window", f"mean of {history.entry_episodes} episodes"))
+        shown.append(("episodes per entry of the window", f"{history.entry_episodes}"))
     if told is not None and told.lag_mean is not None:
-        shown.append(("age of rollouts, in optimiser steps", f"{told.lag_mean:.0f}, at most {told.lag_max}"))
+        shown.append(("rollout age, in optimiser steps", f"{told.lag_mean:.0f}, at most {told.lag_max}"))
     if not history.is_search and history.points:
         shown.append(("surviving founders", f"{history.founders} of {history.population}"))
     if history.learners_lost:
@@ -348,8 +355,8 @@ def _decisions(history: History) -> str:
         }
         for taken in changes[: -LAST_DECISIONS - 1 : -1]
     ]
-    counts = Counter("stopped" if t.change.stopped else "changed" for t in changes)
-    title = " and ".join(f"{counted(n, 'time')} a member was {kind}" for kind, n in sorted(counts.items()))
+    counts = Counter("stop" if t.change.stopped else "change" for t in changes)
+    title = " and ".join(counted(n, kind) for kind, n in sorted(counts.items())) + " of members"
     left_out = f"; the last {LAST_DECISIONS} are shown, all are in decisions.csv"
     more = left_out if len(changes) > LAST_DECISIONS else ""
     return f"<details><summary>{title}{more}</summary>{table(rows)}</details>"

@@ -144,7 +144,5 @@ def said_of_luck(noise: Noise, period: str, *, in_python: bool) -> str:
     found = f"{made}, {noise.within} of them within the noise of the windows (Welch's test, p >= {LEVEL:g})."
     if not mostly_luck(noise):
         return found
-    rules = (
-        ", --pbt.exploit t-test or --pbt.replace-gap-absolute (a share of scores near 0 is too small a gap)"
-    )
+    rules = ", --pbt.exploit t-test, or --pbt.replace-gap-absolute (--pbt.replace-gap is relative)"
     return f"{found} Most may be due to chance; avoid them with longer periods ({period}){rules * (not in_python)}."

@@ -60,7 +60,7 @@ def with_rules(config: Config, words: Sequence[str], run: Path) -> Config:
             name.startswith("pbt.") or name == "controller",
             "what-if",
             word,
-            f"the scores of {run} are fixed: give options of decisions, such as pbt.exploit=t-test",
+            f"the scores of {run} are recorded: give options of decision rules, such as pbt.exploit=t-test",
         )
         fixed = "the recorded scores depend on it" if field_name in OF_SCORES else ""
         if field_name.startswith(OF_TIMES):

@@ -176,7 +176,7 @@ def run(
 def _places(folder: Path | str | None, journal: Path | str | None) -> tuple[Path | None, Path | None]:
     """Return the paths of folder and journal. Raises ConfigError if both are given, or if the journal exists."""
     if folder is not None:
-        needs(journal is None, "journal", str(journal), "leave it out: the folder has one")
+        needs(journal is None, "journal", str(journal), "leave it out, because the folder has a journal")
         place = path_given("folder", folder)
         return place, place / JOURNAL
     if journal is None:
@@ -193,7 +193,7 @@ def _check_controller(controller: Controller, steps: int, window: int, *, saved:
     highest = f"the end of the highest rung of {type(controller).__name__}"
     needs(steps >= top, "steps", steps, f"give {top} or more, {highest}")
     evaluated: int = getattr(getattr(controller, "evaluation", None), "episodes", 0)
-    needs(window >= evaluated, "window", window, f"give {evaluated} or more, as its evaluation has")
+    needs(window >= evaluated, "window", window, f"give {evaluated} or more, its evaluations per comparison")
     if saved:
         try:  # fail now instead of at the first save
             save_state(controller)
@@ -255,7 +255,7 @@ def audit(
     events = list(journal_events(path_given("folder", folder)))
     start = events[0] if events else None
     if not _is_tuned(start):
-        raise ConfigError(f"{folder} is not the folder of a run of tune.run")
+        raise ConfigError(f"{folder} is not the folder of a tune.run run")
     if isinstance(controller, Mapping):
         options = converted(start.config, _Options, "the first line of the journal")
         rules = Rules(options.period, options.quantile, options.factors, explore)
@@ -288,7 +288,7 @@ def _factory(
     needs(workers <= 1, "workers", workers, "give a factory: members cannot move to other processes")
     needs(len(members) > 0, "members", members, "give 1 or more")
     same = next(((i, k) for k, one in enumerate(members) for i in range(k) if members[i] is one), None)
-    needs(same is None, "members", members, f"entries {same} are one object: make a new one for each")
+    needs(same is None, "members", members, f"entries {same} are one object: make a separate object for each")
     alike = num_members in (None, len(members))
     needs(alike, "num_members", num_members, f"leave it out: a list of {len(members)} members was given")
     return list(members).__getitem__, len(members)
@@ -308,7 +308,7 @@ def _clear(journal: Path) -> None:
         return
     first = next(journal_events(journal.parent), None)
     if first is not None and not _is_tuned(first):
-        raise ConfigError(f"{journal.parent} cannot be used: it holds another run; give another folder")
+        raise ConfigError(f"{journal.parent} cannot be used: it contains another run; give another folder")
     if first is not None:
         text = f"tune.run: {journal.parent}: the previous run ended before its first save: it restarts"
         print(text, file=sys.stderr, flush=True)

@@ -124,7 +124,7 @@ def _of_meanings(
     who = f"explore={meaning(function)}"
     try:
         takes_rng = len(signature(function).parameters) > 1
-    except (TypeError, ValueError):  # of C code
+    except (TypeError, ValueError):  # a function implemented in C
         takes_rng = False
 
     def moved(values: Values, rng: Random) -> Values:
@@ -162,7 +162,7 @@ def _spec(name: str, value: Any) -> HyperSpec:
         needs(len(value) > 1, f"space[{name!r}]", value, "give two choices or more")
         return choice_spec(name, tuple(value), value[0])
     if isinstance(value, tuple):
-        value = tuple(end.item() if hasattr(end, "item") else end for end in value)  # numpy's
+        value = tuple(end.item() if hasattr(end, "item") else end for end in value)  # NumPy scalars
     pair = isinstance(value, tuple) and len(value) == 2 and all(type(end) in (int, float) for end in value)
     remedy = "give (low, high), a list of choices, or a HyperSpec; set constants in the member"
     needs(pair, f"space[{name!r}]", value, remedy)

@@ -109,7 +109,7 @@ class Training:
     def go_on(self, parts: Mapping[str, Any], config: Mapping[str, Any]) -> Result:
         """Resume from saved parts (see `_save_run`, `restore`), and train to the end. config: for the journal."""
         self._whole = True
-        self._write("resume", config=dict(config), changed={})  # so that the time until now does not count
+        self._write("resume", config=dict(config), changed={})  # the pause does not count as time of the run
         restore_state(self._controller, parts["controller"])
         for name in SAVED:
             setattr(self, f"_{name}", parts[name])
@@ -263,7 +263,7 @@ class Training:
                 else:
                     tasks.append(Load(member.id, state))
             elif member.broken and change.values is not None:
-                member.note_broken()  # a generation begins with an empty window
+                member.note_broken()  # again, because the new generation has an empty window
         self._carry_out(tasks)
 
     def _save(self, keys: Collection[StateKey]) -> dict[StateKey, Any]:

@@ -177,7 +177,7 @@ class Worker:
                 others = (other for other, its in self._members.items() if its is made and other != member)
                 if (other := next(others, None)) is not None:
                     raise Refused(
-                        f"members {other} and {member} are one object: make a new one for each index"
+                        f"members {other} and {member} are one object: make a new object for each index"
                     )
                 self._members[member] = made
             case Train(member, hypers, steps):

@@ -136,7 +136,7 @@ class Task:
                 "--train-for-frames is missing: give the frames of each member, such as --train-for-frames 1M; arms "
                 "have equal frames"
             )
-        differs = {  # from the default, because a config file may be that of a run, which contains every option
+        differs = {  # from the default, because --config may be a run's config.json, which contains every option
             "train-for-seconds": config.train_for_seconds > 0,
             "stop-at-objective": config.stop_at_objective is not None,
             "controller": config.controller != Config.controller,
@@ -171,7 +171,7 @@ class Task:
             period = layers.values["pbt.period_frames"]
         else:
             words += ["--pbt.period-frames", str(period)]
-        if "pbt.start_frames" not in layers.given:  # that of a recipe may exceed the run's frames
+        if "pbt.start_frames" not in layers.given:  # the recipe's value may exceed the run's frames
             words += ["--pbt.start-frames", str(period)]
         config = parse_train(words[1:])
         if config.pbt.start_values:
@@ -185,8 +185,8 @@ class Task:
             of_start = name == "pbt.prior" or name.removeprefix("hypers.") in tuned
             if of_start and "pbt.start-values" not in arm.names and arm.name not in BUILT_IN:
                 raise ConfigError(
-                    f"--{name} cannot be used in --arm {arm.name}: it has no effect, because the members of all arms "
-                    "begin with the same drawn values. Give it for all arms, or --pbt.start-values in this one"
+                    f"--{name} cannot be used in --arm {arm.name}: it has no effect, because members begin with equal "
+                    "values in all arms. Give it for all arms, or give --pbt.start-values in this arm"
                 )
         try:
             config = parse_train(self.command(arm, 0)[1:])
@@ -244,15 +244,15 @@ def said(config: Config, compared: Sequence[int]) -> str:
     """Return the warning of `too_short`. compared: number of members in each comparison."""
     pbt, frames = config.pbt, config.train_for_frames
     first = max(pbt.start_frames, pbt.period_frames)
-    due = (frames - first) // pbt.period_frames  # without the last, because the run may end before it
+    due = (frames - first) // pbt.period_frames  # without the last one, because the run may end before it
     held = sum(compared) / config.num_policies
     if 2 * held >= due:
         return ""
     least = f"{_up(frames / held):,}" if held else f"more than {frames:,}"
     return (
         f"each member was compared {held:.3g} times instead of about {due}: --pbt.period-frames {pbt.period_frames:,} "
-        f"is too short. Between two comparisons a member needs {pbt.min_episodes} whole episodes, and at least "
-        f"one in each environment. Give {least}{' or more' if held else ''}, or fewer environments "
+        f"is too short. Between two comparisons a member needs {pbt.min_episodes} whole episodes, and at least one "
+        f"episode in each environment. Give {least}{' or more' if held else ''}, or fewer environments "
         "(--envs-per-vector-env, --actors, or --rows of a simulator), under another --name"
     )
 

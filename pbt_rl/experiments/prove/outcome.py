@@ -95,9 +95,7 @@ def needed(one: Comparison) -> str:
     more = one.needed - one.seeds
     if more <= 0:
         return "this number of seeds detects such a difference with a power of 80 %"
-    return (
-        f"if this is the true difference, {counted(more, 'more seed')} would detect it with a power of 80 %"
-    )
+    return f"{counted(more, 'more seed')} would detect such a difference with a power of 80 %"
 
 
 def signed(number: float) -> str:

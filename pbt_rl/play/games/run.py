@@ -80,7 +80,7 @@ def recorded_late(journal: Path, position: int, frames: int) -> list[Evaluation]
     and ended after it, so they are valid for the resumed run.
     """
     found: list[Evaluation] = []
-    if not journal.exists():  # reported where the journal is continued
+    if not journal.exists():  # the code that continues the journal reports this error
         return found
     with journal.open("rb") as file:
         file.seek(position)
@@ -159,7 +159,7 @@ class Evaluations:
         playing = self._playing
         if playing is None:
             return
-        ended = playing.child.exit_code() is not None  # before the messages are read, so that none is missed
+        ended = playing.child.exit_code() is not None  # checked first, so that no message is missed
         late = time.monotonic() - playing.began > LIMIT_SECONDS
         if not (ended or late):
             return
@@ -327,7 +327,7 @@ def play_final_games(
                 WAIT_SECONDS,
             )
             for member, child in list(children.items()):
-                ended = child.exit_code() is not None  # before the messages are read, so that none is missed
+                ended = child.exit_code() is not None  # checked first, so that no message is missed
                 for message in child.messages():
                     scores[member] += message.objectives
                 if ended:
@@ -339,15 +339,15 @@ def play_final_games(
             child.end(0.0)
     if not all(scores.values()):
         note(
-            "final evaluation: not every member has finished one episode in time; the best member is chosen by its "
-            "objective in training"
+            "final evaluation: not every member has finished an episode in time; objectives in training select the "
+            "best member"
         )
         return {}
     return _results(scores, controls=bool(config.controls))
 
 
 def _results(scores: Mapping[int, list[float]], *, controls: bool) -> dict[int, FinalGames]:
-    if controls:  # equal numbers, because the maximum of several means is higher with fewer episodes
+    if controls:  # equal numbers of episodes, because the maximum of means over fewer episodes is higher
         least = min(map(len, scores.values()))
         scores = {member: own[:least] for member, own in scores.items()}
     return {
