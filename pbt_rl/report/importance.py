@@ -17,7 +17,7 @@ from pbt_rl.report.style import FAINT, TOP, Drawn, new_figure, plain
 MIN_CONFIGURATIONS = 10
 FORESTS = 100
 """Number of forests for 40 to 200 configurations, as in the paper. Otherwise a quarter of it is fitted, because fewer
-configurations cannot distinguish so many forests, and more configurations take too long."""
+configurations cannot distinguish 100 forests, and more configurations take too long."""
 MOST_CONFIGURATIONS = 1000
 """Maximum number of configurations. Above it a random sample is used, because 12,000 take minutes."""
 FOLDS = 10
@@ -36,7 +36,7 @@ class Importance:
 
 
 def importance(
-    configurations: Sequence[Values], scores: Sequence[float], *, seed: int = 0, forests: int | None = None
+    configurations: Sequence[Values], scores: Sequence[float], *, forests: int | None = None
 ) -> Importance:
     """Fit forests with random settings. Return the importances of the best forest in ten-fold cross-validation.
 
@@ -53,18 +53,18 @@ def importance(
     x = np.array([[values[name] for name in names] for values in configurations])
     y = np.array(scores)
     variation = float(((y - y.mean()) ** 2).sum()) if np.ptp(y) > 0 else 0.0
-    rng = Random(seed)
+    rng = Random(0)
     if forests is None:
         forests = FORESTS if 40 <= len(configurations) <= 200 else FORESTS // 4
     best, best_r_squared = None, -np.inf
-    folds = KFold(FOLDS, shuffle=True, random_state=seed)
+    folds = KFold(FOLDS, shuffle=True, random_state=0)
     for number in range(forests):
         forest = RandomForestRegressor(
             n_estimators=rng.randint(10, 40),
             max_depth=rng.choice([2, 3, 5, None]),
             min_samples_leaf=rng.choice([1, 2, 4]),
             max_features=rng.choice([1.0, 0.7, 0.4]),
-            random_state=seed + number,
+            random_state=number,
         )
         predicted = cross_val_predict(forest, x, y, cv=folds)
         r_squared = 1 - float(((y - predicted) ** 2).sum()) / variation if variation else 0.0

@@ -73,28 +73,28 @@ def run_sample_factory(num_policies: int, backend: Backend, seconds: float) -> f
     return float(run_job("sample_factory_job.py", options, seconds + 15)["frames_per_second"])
 
 
-def peers_python(venv: Path = VENV) -> Path:
+def peers_python() -> Path:
     """Return the interpreter of the peers' virtual environment. Make it if it is missing or out of date.
 
     It has torch and ale-py in the versions of this interpreter, for a fair comparison. torch is installed first, and
-    constrains the other packages, so that pip does not replace it. Raises RuntimeError if pip fails, or if `venv` is
-    the current environment, because the peers' packages would replace the project's packages.
+    constrains the other packages, so that pip does not replace it. Raises RuntimeError if pip fails, or in the peers'
+    environment itself.
     """
-    if venv.resolve() == Path(sys.prefix).resolve():
-        raise RuntimeError(f"{venv} is the environment of this project: use a separate one for the peers")
+    if VENV.resolve() == Path(sys.prefix).resolve():
+        raise RuntimeError(f"{VENV} is the environment of this project: use a separate one for the peers")
     torch = f"torch=={importlib.metadata.version('torch').partition('+')[0]}"
     peers = ["sample-factory==2.1.1", "envpool==1.2.5", f"ale-py=={importlib.metadata.version('ale-py')}"]
     pins = [torch, "numpy==1.26.4", "gymnasium==0.29.1"]
-    python, stamp = venv / "bin" / "python", venv / "installed.txt"
+    python, stamp = VENV / "bin" / "python", VENV / "installed.txt"
     wanted = "\n".join(pins + peers)
     if stamp.exists() and stamp.read_text() == wanted:
         return python
-    print(f"installing the peers into {venv} (once; about 2 GB)", file=sys.stderr)
-    venv.mkdir(parents=True, exist_ok=True)
-    constraints = venv / "constraints.txt"
+    print(f"installing the peers into {VENV} (once; about 2 GB)", file=sys.stderr)
+    VENV.mkdir(parents=True, exist_ok=True)
+    constraints = VENV / "constraints.txt"
     constraints.write_text("\n".join(pins))
     pip = [str(python), "-m", "pip", "install", "--quiet", "--constraint", str(constraints)]
-    for command in ([sys.executable, "-m", "venv", str(venv)], [*pip, torch, "numpy"], [*pip, *peers]):
+    for command in ([sys.executable, "-m", "venv", str(VENV)], [*pip, torch, "numpy"], [*pip, *peers]):
         done = subprocess.run(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
         )

@@ -187,16 +187,16 @@ def compare(ours: Sequence[float], theirs: Sequence[float]) -> Comparison:
     return Comparison(len(gains), mean, by_t, by_bootstrap, wins, losses, needed)
 
 
-def interval_by_t(gains: Sequence[float], level: float = LEVEL) -> Interval:
+def interval_by_t(gains: Sequence[float]) -> Interval:
     """Return the interval of the mean by Student (1908): mean -+ t * s / sqrt(n), t with n - 1 degrees of freedom."""
-    half = t_quantile((1 + level) / 2, len(gains) - 1) * stdev(gains) / math.sqrt(len(gains))
+    half = t_quantile((1 + LEVEL) / 2, len(gains) - 1) * stdev(gains) / math.sqrt(len(gains))
     return Interval(fmean(gains) - half, fmean(gains) + half)
 
 
-def interval_by_bootstrap(gains: Sequence[float], level: float = LEVEL) -> Interval:
+def interval_by_bootstrap(gains: Sequence[float]) -> Interval:
     """Return the percentile bootstrap interval of the mean over n seeds (Efron 1979)."""
     drawn = np.random.default_rng(0).integers(len(gains), size=(RESAMPLES, len(gains)))
-    low, high = np.quantile(np.asarray(gains)[drawn].mean(1), [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(np.asarray(gains)[drawn].mean(1), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return Interval(float(low), float(high))
 
 
