@@ -382,7 +382,7 @@ class Run:
             raise Failed(f"hang: no {what} within {seconds:.0f} s; processes {left}")
 
     def _watch_for(self, happened: Callable[[], bool], seconds: float) -> None:
-        """Wait for a short condition by fast polling, at most until the run ends."""
+        """Wait by fast polling for a condition that may hold only briefly, at most until the run ends."""
         _within(seconds, lambda: self._over() or happened(), FAST_POLL_SECONDS)
 
     def _over(self) -> bool:

@@ -117,7 +117,7 @@ class Terminal:
     def __init__(
         self, heading: Sequence[str], *, plain: bool | None = None, console: Console | None = None
     ) -> None:
-        """heading: lines to print at the start, such as the run's folder. plain: None decides by the output."""
+        """heading: lines to print at the start, such as the run's folder. plain: None means detect from the output."""
         self._console = console or _console()
         self.heading = heading
         self.plain = not is_live_terminal(self._console) if plain is None else plain

@@ -136,7 +136,7 @@ class PolicyState:
 
     recurrent_PRS: Tensor
     frames: Mapping[str, Tensor]
-    """Observation name -> frame stack [R, H, W], one 32-bit number per pixel."""
+    """Observation name -> frame stack, int32 [R, H, W]. A number contains the last four 8-bit values of a pixel."""
 
 
 class Policy:

@@ -32,7 +32,7 @@ README = ROOT / "README.md"
 PARTNERS = 6
 """Number of members of PBT in `figure5.csv`. They are compared with as many members of random search."""
 NOT_RL = ("figure5 digits", "figure5 ring", "characters text")
-"""Keys of TITLES that are not reinforcement learning."""
+"""Keys of TITLES for tasks without reinforcement learning."""
 
 Members = Sequence[tuple[float, float]]
 """(validation, test) of each member of a run."""
