@@ -192,13 +192,8 @@ def evaluations(history: History) -> style.Drawn:
 def drawn_curves(history: History, *, controls: bool = False) -> dict[int, list[Point]]:
     """Return member -> points with a known objective. controls: include the control group."""
     left_out: frozenset[int] = frozenset() if controls else history.controls
-    return {
-        m: known for m, points in history.curves.items() if m not in left_out and (known := _known(points))
-    }
-
-
-def _known(points: Sequence[Point]) -> list[Point]:
-    return [p for p in points if p.drawn is not None]
+    curves = {m: points for m, points in history.curves.items() if m not in left_out}
+    return {m: known for m, points in curves.items() if (known := [p for p in points if p.drawn is not None])}
 
 
 def top_mean(curves: Sequence[Sequence[Point]], count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -252,7 +247,7 @@ def schedules(history: History) -> style.Drawn:
         axes.set_title(scale.label)
         style.frames_axis(axes, "")
     dotted = "; dotted: you gave values at a resume" if lineage.typed else ""
-    figure.supxlabel(f"frames of training of the weights{dotted}", fontsize=8.5)
+    figure.supxlabel(f"training frames of the weights{dotted}", fontsize=8.5)
     return figure
 
 
@@ -271,7 +266,7 @@ def forest(history: History) -> style.Drawn:
     _label_members(axes, history, layout)
     axes.set_ylim(layout.bottom, 0)
     longest = max(lineage.end_trained(n.key) for n in lineage.nodes)
-    style.frames_axis(axes, "frames of training of the weights")
+    style.frames_axis(axes, "training frames of the weights")
     axes.set_xlim(0, max(longest, 1) * 1.04)
     axes.grid(visible=False, axis="y")
     axes.yaxis.set_visible(False)

@@ -53,7 +53,8 @@ MEMBERS_CAPTION = (
     "changed (start → now). Objective: mean over the window, which are the last episodes since the member's last "
     "change. The window first grows by one episode of every environment at a time, so it may lag behind the return. "
     "~: some environments have not ended an episode since the change. Environments: number of those that have. Return: "
-    "mean over the last 100 episodes since the change, without shaping. Final: mean over the final evaluation."
+    "mean over the last 100 episodes since the change, without shaping. Final: mean over the final evaluation. "
+    "Generation: number of changes. Founder: member with whose initial weights the lineage began."
 )
 CONTROLS_CAPTION = (
     "One run shows the result for one seed. To find out whether PBT helps on this task, compare several seeds "

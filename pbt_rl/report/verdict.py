@@ -34,7 +34,7 @@ def control_facts(history: History) -> list[tuple[str, object]]:
     )
     judged = "windows of training episodes: the highest score is biased upwards"
     if history.final is not None:
-        split = "one half selects a member, the other scores it"
+        split = "one half selects a member, and the other half scores it"
         how = "the same episodes select a member and score it" if halves is None else split
         judged = f"{max(history.final.episodes.values())} evaluation episodes of each member; {how}"
     low = " (too low)" if len(others) < starts else ""
@@ -116,15 +116,16 @@ def notes(history: History) -> list[str]:
     if noise is None or history.is_search or not noise.comparisons:
         return []
     unit = "seconds" if options.pbt.ready == "timed" else "frames"
-    period = "period=" if options.api is not None else f"--pbt.period-{unit}"
-    start = "" if options.api is not None else f", --pbt.start-{unit}"
+    period, start, budget = f"--pbt.period-{unit}", f", --pbt.start-{unit}", f"--train-for-{unit}"
+    if options.api is not None:
+        period, start, budget = "period=", "", "steps="
     lines = [said_of_luck(noise, period, in_python=options.api is not None)] if noise.replacements else []
     made = counted(noise.comparisons, "comparison")
     if noise.comparisons < FEW_COMPARISONS:
-        lines.append(
-            f"{made}: too few for a schedule to form; aim for 20 to 50. Shorten the periods ({period}{start}), or "
-            "train longer if comparisons wait for episodes."
-        )
+        remedy = f"Train longer ({budget})"
+        if not mostly_luck(noise):
+            remedy = f"Shorten the periods ({period}{start}), or train longer if comparisons are late"
+        lines.append(f"{made}: too few for a schedule to form; aim for 20 to 50. {remedy}.")
     elif noise.comparisons > MANY_COMPARISONS and 2 * noise.within > noise.replacements > 0:
         lines.append(f"{made}: with longer periods ({period}), chance decides fewer comparisons.")
     return lines
