@@ -99,7 +99,7 @@ class Rounds:
         self._run, self._events = run, events
         self.decisions = self.replacements = 0
         self.frames: dict[int, int] = {}
-        """Index of each round -> population clock (frames)."""
+        """Index of a round in the journal -> population clock in frames."""
 
     def __iter__(self) -> Iterator[Event]:
         """Yield the events. Raises ConfigError if rounds are missing from the journal."""
