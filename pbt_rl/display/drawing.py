@@ -67,10 +67,7 @@ class Drawing:
         self._requested = not self._given_up
 
     def poll(self) -> dict[str, bytes | str]:
-        """Return finished images by name, and start the next drawing if it is due.
-
-        A text replaces an image that could not be drawn.
-        """
+        """Return name -> finished image, or the reason why it is missing. Start the next drawing if it is due."""
         ready = self._collect()
         if self._requested and self.child is None and time.monotonic() >= self._next:
             self._start_process(self._priority)

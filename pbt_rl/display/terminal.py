@@ -253,10 +253,7 @@ def print_leaderboard(view: RunView, plain: bool) -> None:
 
 
 def is_live_terminal(console: Console) -> bool:
-    """Return True if a table can be redrawn in place.
-
-    This requires a real terminal, even with FORCE_COLOR, and an encoding that has the table's characters.
-    """
+    """Return True if a table can be redrawn in place: on a terminal whose encoding has the table's characters."""
     return console.is_interactive and sys.stdout.isatty() and console.encoding.startswith("utf")
 
 
@@ -288,10 +285,7 @@ def decision_line(
 
 
 def next_commands(folder: Path, config: Config, ended: str, *, trained: bool, saved: bool) -> list[str]:
-    """Return shell commands for a finished run, each with its purpose as a comment.
-
-    trained: the run has trained frames. saved: the run has a checkpoint.
-    """
+    """Return shell commands for a finished run with comments. trained: it has frames. saved: it has a checkpoint."""
     twice = {
         "frames": f" --train-for-frames {2 * config.train_for_frames}",
         "seconds": f" --train-for-seconds {2 * config.train_for_seconds:g}",

@@ -90,9 +90,7 @@ class MemberView:
     environments: int = 0
     """Number of the member's environments."""
     early: float | None = None
-    """Mean objective over the ended episodes since the last change, including episodes that do not count yet.
-
-    None before any episode."""
+    """Mean objective over all ended episodes since the last change, counted or not. None before any episode."""
     tasks: dict[str, TaskView | None] = field(default_factory=dict)
     """Task name -> view, or None for a task without an episode. Empty without tasks."""
     final: FinalGames | None = None

@@ -1,4 +1,1 @@
-"""Trained members: evaluation, matches between members, videos, export.
-
-The package reads run folders and starts no training.
-"""
+"""Trained members: evaluation, matches between members, videos, export. Run folders are only read."""

@@ -161,10 +161,7 @@ class Policy:
     def act(
         self, obs: Mapping[str, NDArray[Any]], first_R: NDArray[np.bool_], state: PolicyState | None
     ) -> tuple[NDArray[Any], PolicyState]:
-        """Return actions [R, A] and the next state.
-
-        obs: name -> array [R, ...] of a vector env. first_R: rows whose episode begins. state: None at the start.
-        """
+        """Return actions [R, A] and the next state. obs: name -> array [R, ...]. first_R: rows that begin episodes."""
         device, rows = self._pack.device, len(first_R)
         before = self._blank(rows) if state is None else state
         seen: dict[str, Tensor] = {}

@@ -77,10 +77,7 @@ class Recorded:
     def resumed(
         self, event: Resume, state: Any, change: Callable[[Config], Config] = lambda c: c
     ) -> Controller:
-        """Return the controller after a resume with other options. change: applied to these options.
-
-        state: state of the controller before the resume. Raises ConfigError.
-        """
+        """Return the controller after a resume with other options. change: applied to these options."""
         config = config_from_json(event.config, RunFolder(self.run).at_default)
         check_trust(config, AUDIT, self.run, trust=self.trust)
         config = change(_declared(config, self.trust, self.run))
@@ -117,10 +114,7 @@ class Rounds:
 
 
 def _declared(config: Config, trust: bool, run: Path) -> Config:
-    """Return the config with the hypers that its algorithm declares. Raises ConfigError.
-
-    A user-defined algorithm is imported only if it declares hypers.
-    """
+    """Return the config with the declared hypers. A user-defined algorithm is imported only if it declares hypers."""
     if all("bounds" in option.metadata for option in table(config.hypers).values()):
         return config
     check_trust(config, ("algo",), run, trust=trust)
@@ -138,10 +132,7 @@ def _head(events: Iterator[Event]) -> list[Event]:
 
 
 def _first_event(run: Path, events: Sequence[Event]) -> tuple[Start, Config]:
-    """Return the first event and its config. Raises ConfigError if the run cannot be recomputed.
-
-    events: result of `_head`.
-    """
+    """Return the first event and its config. events: result of `_head`. Raises ConfigError for other journals."""
     if not events or not isinstance(events[0], Start):
         raise ConfigError(
             f"{run} is not the folder of a run: its journal does not begin with the event `start`"

@@ -201,10 +201,7 @@ def pareto(points: Sequence[tuple[float, float]]) -> Points:
 
 
 def run_costs(history: History, kind: str) -> Points:
-    """Return (processor seconds so far, best member's objective) along a run.
-
-    kind: `CPU` or `GPU`. Empty if the run has no record of this processor's time.
-    """
+    """Return (processor seconds so far, best member's objective) along a run, empty if unknown. kind: CPU or GPU."""
     whole = history.cpu_seconds if kind == "CPU" else history.gpu_seconds
     known = drawn_curves(history)
     if not whole or not known:

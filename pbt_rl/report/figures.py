@@ -218,10 +218,7 @@ def top_mean(curves: Sequence[Sequence[Point]], count: int) -> tuple[np.ndarray,
 
 
 def schedules(history: History) -> style.Drawn:
-    """Draw each tuned hyperparameter over the training frames of the weights.
-
-    All nodes are faint, the last members thin, and the best member thick.
-    """
+    """Draw each tuned hyperparameter over the training frames of the weights, the best member's values thick."""
     if all(len({tuple(n.values.items()) for n in history.lineage.path(m)}) == 1 for m in history.last):
         return "No member's values changed during the run."
     lineage = history.lineage

@@ -78,10 +78,7 @@ def importance(
 
 
 def figure(history: History) -> Drawn:
-    """Draw the importance of each hyperparameter.
-
-    In a search, each member is a configuration. With PBT, each node of the lineage is a configuration.
-    """
+    """Draw the importances. Configurations are the members of a search, or with PBT all nodes of the lineage."""
     lineage = history.lineage
     known = [
         n

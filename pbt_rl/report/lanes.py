@@ -14,10 +14,7 @@ THIN_LANE = 0.3
 
 @dataclass(frozen=True)
 class Layout:
-    """Vertical positions of the nodes.
-
-    y: node -> position, downwards from 0 to `bottom`. height: height of the axes in inches.
-    """
+    """Vertical positions of the nodes, downwards from 0 to `bottom`. height: height of the axes in inches."""
 
     y: dict[StateKey, float]
     bottom: float

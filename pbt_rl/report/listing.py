@@ -150,10 +150,7 @@ def _tuned(folder: RunFolder) -> tuple[str, int, int]:
 
 
 def _state(folder: RunFolder, ended: str | None, summary: _Summary | None, *, begun: bool) -> str:
-    """Return the state of a run that is not running. Raises _Broken.
-
-    begun: True if the journal contains an event. A run that could not save its end is resumable.
-    """
+    """Return the state of a run that is not running. begun: the journal contains an event. Raises _Broken."""
     planned = ended in PLANNED_ENDS
     unsaved = os.path.lexists(folder.config) and summary is not None and summary.saved_at_frames is None
     if planned and not unsaved:
@@ -200,10 +197,7 @@ def _json(path: Path, kind: type[T], lack: str) -> T:
 
 
 def _read(path: Path, limit: int, *, from_start: bool = False) -> tuple[bytes, bool]:
-    """Return the last `limit` bytes of a file (the first with `from_start`), and True if these are the whole file.
-
-    Raises _Broken.
-    """
+    """Return the last or first `limit` bytes of a file, and True if these are the whole file. Raises _Broken."""
     try:
         check_file(path)
         with path.open("rb") as file:

@@ -1,7 +1,4 @@
-"""Report page of a run: one HTML document without JavaScript.
-
-`live` serves this page with a script that renews it.
-"""
+"""Report page of a run, one HTML document without JavaScript. `live` adds a script that renews the page."""
 
 from __future__ import annotations
 
@@ -391,10 +388,7 @@ def write_report(run: Path, out: Path) -> list[Path]:
 
 
 def write_files(out: Path, contents: Mapping[str, bytes], absent: Sequence[str] = ()) -> list[Path]:
-    """Write files into a folder and return their paths. Raises ConfigError.
-
-    The folder is created if it is missing. absent: names of files to remove from it.
-    """
+    """Write files into a folder, and remove the files in `absent`. Return the written paths. Raises ConfigError."""
     try:
         out.mkdir(parents=True, exist_ok=True)
         for name in absent:

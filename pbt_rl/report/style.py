@@ -1,7 +1,4 @@
-"""Common style of all figures.
-
-Figures are made without pyplot, because it has global state and may open windows.
-"""
+"""Common style of all figures. pyplot is not used, because it has global state and may open windows."""
 
 from __future__ import annotations
 

@@ -72,10 +72,7 @@ def expected_best(scores: Sequence[float], k: int, picks: Sequence[float] | None
 
 
 def _picked(halves: Sequence[Mapping[int, float]], k: int) -> float:
-    """Return the expected score of the best of k members. Half of the episodes select it, and the other half score it.
-
-    The result is the mean over both roles of the halves.
-    """
+    """Return the expected score of the best of k members. Each half of the episodes selects once and scores once."""
     one, other = ([half[m] for m in sorted(half)] for half in halves)
     return fmean((expected_best(one, k, picks=other), expected_best(other, k, picks=one)))
 
@@ -90,10 +87,7 @@ def _halves(history: History, members: AbstractSet[int]) -> tuple[dict[int, floa
 
 
 def scores(history: History) -> tuple[dict[int, float], dict[int, float]]:
-    """Return member -> score for the population and for the controls.
-
-    Scores are means of the final evaluation. Without a final evaluation: objectives in training.
-    """
+    """Return member -> final evaluation mean, or objective in training, for the population and for the controls."""
     known = history.final_scores or {m: o for m in history.last if (o := history.score(m)) is not None}
     finite = {m: score for m, score in known.items() if math.isfinite(score)}
     return (
@@ -108,10 +102,7 @@ def _frames(history: History, *, control: bool) -> float:
 
 
 def notes(history: History) -> list[str]:
-    """Return sentences about the noise of a PBT run's comparisons, with the options to change.
-
-    Empty without a comparison.
-    """
+    """Return sentences about the noise of a PBT run's comparisons, with remedies. Empty without a comparison."""
     noise, options = history.noise, history.options
     if noise is None or history.is_search or not noise.comparisons:
         return []

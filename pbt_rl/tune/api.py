@@ -300,10 +300,7 @@ def _summary(table: Mapping[str, HyperSpec] | None) -> dict[str, str]:
 
 
 def _clear(journal: Path) -> None:
-    """Empty the journal of a `tune.run` run without a saved state, because the run restarts.
-
-    Raises ConfigError if another program wrote the journal.
-    """
+    """Empty the journal of a run without a saved state. Raises ConfigError if another program wrote the journal."""
     if not journal.exists():
         return
     first = next(journal_events(journal.parent), None)

@@ -93,10 +93,7 @@ Queue = deque[tuple[int, Task]]
 
 @dataclass(frozen=True)
 class WorkerSetup:
-    """First message to a worker.
-
-    main: preparation data of multiprocessing's spawn method. factory: pickled.
-    """
+    """First message to a worker. main: preparation data of multiprocessing's spawn method. factory: pickled."""
 
     main: dict[str, Any]
     factory: bytes
@@ -251,10 +248,7 @@ class LocalPool:
 
 
 class ProcessPool:
-    """W worker processes. Worker i runs the members i, i + W, i + 2 W, ...
-
-    Raises RunFailed when a worker dies.
-    """
+    """W worker processes. Worker i runs the members i, i + W, i + 2 W... Raises RunFailed if a worker dies."""
 
     def __init__(self, make: Callable[[int], Member], workers: int) -> None:
         cannot = f"workers={workers} cannot be used:"
@@ -284,10 +278,7 @@ class ProcessPool:
             raise
 
     def carry_out(self, tasks: Sequence[Task]) -> list[Any]:
-        """Return one result per task, in the order of the tasks.
-
-        Each worker has at most one task at a time. More tasks could fill both pipes of a worker, and block both sides.
-        """
+        """Return one result per task, in order. Each worker has at most one task, because more could fill its pipes."""
         queues: list[Queue] = [deque() for _ in self._children]
         for number, task in enumerate(tasks):
             queues[task.member % len(queues)].append((number, task))

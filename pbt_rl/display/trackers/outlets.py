@@ -104,10 +104,7 @@ class Outlet(Thread):
             return None
 
     def send(self, message: RunView | str) -> None:
-        """Queue a view, or the reason for the end of the run. Warn once if the tracker has failed.
-
-        If the queue is full, the oldest message is dropped.
-        """
+        """Queue a view, or the reason for the end. A full queue drops its oldest message. Warn once after a failure."""
         if self._failed and not self._over:
             self._over = True
             self._warn(
@@ -183,9 +180,6 @@ def check(config: Config) -> None:
 
 
 def start(config: Config, folder: RunFolder, seconds: float, warn: Callable[[str], None]) -> Trackers:
-    """Start the trackers of a run. Raises ConfigError if a tracker cannot be imported.
-
-    seconds: see `TrackedRun`. warn: called with each warning, one line.
-    """
+    """Start the trackers of a run. seconds: see `TrackedRun`. warn: called with each warning. Raises ConfigError."""
     run = TrackedRun(str(config.name), folder, as_json_types(to_json(config)), config.members, seconds)
     return Trackers(config.track, run, warn)

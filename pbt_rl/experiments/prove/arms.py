@@ -102,10 +102,7 @@ def read_arms(given: Sequence[str], without: Sequence[str] = ()) -> list[Arm]:
 
 
 def check_names(names: Sequence[str], where: str, allowed: Sequence[str] = ()) -> None:
-    """Check that the user gave no option that the arms set. Raises ConfigError.
-
-    allowed: options that the user may give.
-    """
+    """Check that the user gave no option that the arms set, except `allowed` options. Raises ConfigError."""
     for name in names:
         why = INSTEAD.get(name, "") if name not in allowed else ""
         if name in GIVEN_HERE:
@@ -116,10 +113,7 @@ def check_names(names: Sequence[str], where: str, allowed: Sequence[str] = ()) -
 
 @dataclass(frozen=True)
 class Task:
-    """Training task of all arms.
-
-    common: options of `pbt-rl train` for all arms, without seed and name. config: config from these options.
-    """
+    """Training task of all arms. common: their options of `pbt-rl train`, without seed and name."""
 
     common: tuple[str, ...]
     config: Config

@@ -29,10 +29,7 @@ ROWS = 25
 
 @dataclass(frozen=True)
 class Judged:
-    """Scores of one run: means over evaluation episodes of each saved member.
-
-    games: number of episodes per score. frames: sum over all members.
-    """
+    """Mean scores of each saved member of a run. games: episodes per score. frames: sum over all members."""
 
     games: int
     frames: int
@@ -92,10 +89,7 @@ def frames_of(run: Path) -> int:
 
 
 def fresh_games(run: Path, games: int, seed: int) -> dict[int, float]:
-    """Return member -> mean objective over whole episodes with sampled actions. All members have equal seeds.
-
-    games: number of episodes, with tasks per task.
-    """
+    """Return member -> mean objective. All members have equal seeds. games: episodes per member (and task)."""
     config = read_config(run)
     spec, options = evaluation_spec(config)
     scores = {}

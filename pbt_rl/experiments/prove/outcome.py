@@ -159,9 +159,7 @@ class Comparison:
     wins: int
     losses: int
     needed: int | None
-    """Total number of seeds for a power of 80 %, if true difference and spread are as measured.
-
-    None means more than MOST_SEEDS."""
+    """Number of seeds for 80 % power with the measured difference and spread. None means more than MOST_SEEDS."""
 
     @property
     def verdict(self) -> Verdict:

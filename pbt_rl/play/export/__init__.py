@@ -1,4 +1,1 @@
-"""Export of a trained member's network, with a model card, for other programs.
-
-The package reads run folders and starts no training.
-"""
+"""Export of a trained member's network, with a model card, for other programs."""

@@ -92,10 +92,7 @@ SUFFIXES = {"onnx": ".onnx", "safetensors": ".safetensors", "rsl_rl": "_rsl_rl.p
 
 
 def check_same(policy: ExportedPolicy, run: Run, path: Path) -> None:
-    """Compare outputs of an exported file with the policy, for 1 and 8 rows. Remove the file if they differ.
-
-    Raises ConfigError.
-    """
+    """Compare an exported file with the policy for 1 and 8 rows. If they differ, remove it and raise ConfigError."""
     generator = torch.Generator().manual_seed(0)
     for rows in (1, 8):
         arrays = [port.random(rows, generator) for port in policy.inputs]

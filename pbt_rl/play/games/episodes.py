@@ -94,10 +94,7 @@ SEEDS = 2**31
 
 @dataclass(frozen=True)
 class EvaluationSetup:
-    """First message to an evaluation during training.
-
-    descriptor: file descriptor for the clip of the first episode. -1 means no clip.
-    """
+    """First message to an evaluation during training. descriptor: file descriptor for the clip, -1 without a clip."""
 
     config: Config
     checkpoint: Checkpoint

@@ -130,10 +130,7 @@ class Evaluations:
         return is_due
 
     def begin_games(self, checkpoint: Checkpoint, member: int | None, all_frames: int) -> None:
-        """Start the evaluation of a member of a checkpoint. If `member` is None, do nothing.
-
-        all_frames: frames of the whole population at the checkpoint.
-        """
+        """Start the evaluation of a member of a checkpoint. all_frames: frames of the whole population at it."""
         generations = {saved.member: saved.generation for saved in checkpoint.members()}
         if member is None or member not in generations:
             return
@@ -200,11 +197,7 @@ class Evaluations:
         trained_seconds: float,
         stop: Callable[[], bool],
     ) -> RunView:
-        """Run the final evaluation, and return the view with its results.
-
-        Without a final evaluation, return the view unchanged. trained_seconds: duration of the training. stop: returns
-        True to abort.
-        """
+        """Run the final evaluation, if any. Return the view with its results. stop: returns True to abort."""
         seconds = final_seconds(self._config, spec, trained_seconds)
         members = candidates(view.members, checkpoint, self._config)
         if not (seconds and members):
