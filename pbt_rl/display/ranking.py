@@ -311,7 +311,7 @@ def number(x: float | None) -> str:
 
 
 def value(x: float) -> str:
-    """Format a hyperparameter with three digits. Values just below 1, such as discounts, have as many as needed."""
+    """Format a hyperparameter with three digits. Discounts and decays get enough digits to differ from 1."""
     if 0.9 < x < 1:
         return f"{x:.{max(5, math.ceil(-math.log10(1 - x)) + 1)}f}".rstrip("0")
     if x != 0 and not 0.001 <= abs(x) < 100_000:

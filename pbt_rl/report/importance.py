@@ -17,7 +17,7 @@ from pbt_rl.report.style import FAINT, TOP, Drawn, new_figure, plain
 MIN_CONFIGURATIONS = 10
 FORESTS = 100
 """Number of forests for 40 to 200 configurations, as in the paper. Otherwise a quarter of it is fitted, because fewer
-configurations cannot distinguish 100 forests, and more configurations take too long."""
+configurations cannot rank 100 forests reliably, and more configurations take too long."""
 MOST_CONFIGURATIONS = 1000
 """Maximum number of configurations. Above it a random sample is used, because 12,000 take minutes."""
 FOLDS = 10

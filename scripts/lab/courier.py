@@ -2,8 +2,8 @@
 
     PYTHONPATH=scripts/lab pbt-rl train --env courier:make_env --mode serial --rows 64
 
-The agent pushes a point of unit mass through a square. A delivery is a rest of the point at its goal. The goal then
-moves. The objective is the number of deliveries in an episode. Other reward terms:
+The agent pushes a point of unit mass through a square. If the point rests at its goal, a delivery is counted, and the
+goal moves. The objective is the number of deliveries in an episode. Other reward terms:
 
     near      closeness to the goal. With weight 0, exploration hardly finds deliveries. With a large weight, the point
               waits near its goal, because a delivery would move the goal away.
