@@ -50,7 +50,7 @@ def timed_cpu(
 
 
 def go_sign() -> Callable[[], bool]:
-    """Return a function for `timed_cpu.begins`. It reports this stage as ready. It returns True if all are ready."""
+    """Return a function for `timed_cpu.begins`. It reports the stage as ready, and returns True if all are ready."""
     said: list[bool] = []
 
     def begins() -> bool:

@@ -67,7 +67,7 @@ class MemberView:
 
     member: int
     objective: float | None
-    """Mean true objective over the window. None until an episode counts, with tasks an episode of each task."""
+    """Mean true objective over the window. None while the window is empty."""
     episodes: int
     """Number of finished episodes in all generations."""
     generation: int
