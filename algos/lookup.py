@@ -21,7 +21,7 @@ __all__ = ["ALGORITHMS", "is_known", "load", "names", "texts"]
 
 
 def names() -> tuple[str, ...]:
-    """Return the names of the built-in algorithms."""
+    """Return the names of all algorithms, including algorithms of other packages."""
     return tuple(ALGORITHMS)
 
 

@@ -24,8 +24,9 @@ from .optim import Gradients, Optimizer, grad_scale
 from .parts import Parts
 from .weights import Group, NetLayout, Streams, Weights
 
-Packing = Literal["loop", "vmap", "bmm"]
-"""Computation of the policies: one by one; together by vmap; by vmap with convolutions as matrix products."""
+Packing = Literal["loop", "vmap", "bmm", "streams"]
+"""Computation of the policies: one by one; together by vmap; by vmap with convolutions as matrix products; at the same
+time on separate streams."""
 
 
 class Pack:
@@ -75,7 +76,10 @@ class Pack:
         shared = (self._template, self.weights, self._normalizers, self.state, self._serving.stats)
         slots, alone = range(num_policies), packing == "loop"
         together: list[tuple[int, ...]] = [(p,) for p in slots] if alone else [tuple(slots)]
-        self._groups = [Group(of_group, *shared, alone=alone, parts=parts) for of_group in together]
+        branches = self.streams if packing == "streams" else None
+        self._groups = [
+            Group(of_group, *shared, alone=alone, branches=branches, parts=parts) for of_group in together
+        ]
         for p in range(num_policies):
             self.set_fresh(p, template if p == 0 else make_net())
 

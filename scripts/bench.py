@@ -2,18 +2,23 @@
 
     python scripts/bench.py --env atari/pong [--peer] [--json FILE]
     python scripts/bench.py --replacements                  # see scripts/lab/replacement_bench.py
-    python scripts/bench.py --env ENV --raw                 # the vector env beside a bare loop: scripts/bench_raw.py
+    python scripts/bench.py --env ENV --raw                 # the vector env and a bare loop, see scripts/bench_raw.py
     python scripts/bench.py --job default                   # only the job with default options
 
-Costs are CPU-microseconds per step (one action of one policy). The limit of a machine is
-cores / (environment + inference + learning), the speed without any loss between the stages. `achieved_over_limit` is
-the fraction that a real run reaches. Shared machines change speed, so stages are measured before and after the run. A
-round in which they changed by more than 25 % is discarded and repeated. Each population size (one policy and four)
-trains two jobs. "default" has default options. "one-epoch" has one pass over each batch, and is the job of peers. A run
-is measured once all rows of all vector envs have started and an update was made. The time until then is reported
-separately. A run that is not steady, or an account that does not add up to the machine's cores, is an error.
-`achieved_over_allowed` compares with the stages measured in parallel (scripts/bench_beside.py). The table shows the use
-of the cores (scripts/bench_account.py).
+The stages are environment, inference and learning. Their costs are CPU-microseconds per step (one action of one
+policy). Results:
+
+- limit: cores / (sum of the costs), the speed of the machine without any loss between the stages.
+- `achieved_over_limit`: speed of a real run / limit.
+- `achieved_over_allowed`: speed of a real run / limit with costs measured in parallel (scripts/bench_beside.py).
+- a table with the use of the cores (scripts/bench_account.py).
+
+Two jobs are measured, each with one policy and with four policies. "default" has default options. "one-epoch" makes one
+pass over each batch, like the job of the peers.
+The measurement of a run begins when all rows of all vector envs have started and an update was made. The time until
+then is reported separately. Shared machines change their speed. Therefore stages are measured before and after the run.
+If their costs have changed by more than 25 %, the round is discarded and repeated. It is an error if a run is not
+steady, or if the table does not add up to the machine's cores.
 """
 
 from __future__ import annotations
@@ -51,13 +56,13 @@ from pbt_rl.run.resolved import ResolvedRun
 
 STAGES = ("environment", "inference", "learning")
 MOST_DRIFT = 0.25
-"""Tolerated change of the cores' speed within a round. The mean of start and end is used."""
+"""Tolerated change of the cores' speed within a round. Costs are means of the measurements before and after the run."""
 MOST_OTHERS = 0.05
-"""Tolerated fraction of the cores for processes outside the run."""
+"""Tolerated fraction of the cores that processes outside the run use."""
 RAW_SECONDS, RAW_PAIRS = 2.0, 9
-"""Maximum duration of a measurement with --raw, and their number on each side."""
+"""With --raw: maximum duration of a measurement, and number of measurements of each loop."""
 LINES: list[Any] = []
-"""Our ends of the connections to learners without a supervisor. They stay open, because a learner ends if it closes."""
+"""Parent's ends of the connections to learners. They are kept, because a learner ends if its connection is closed."""
 
 
 ONE_EPOCH, DEFAULT = "one-epoch", "default"
@@ -84,9 +89,9 @@ def measure_stage(
     job: str = ONE_EPOCH,
     begins: Callable[[], bool] = lambda: True,
 ) -> float:
-    """Measure the CPU-microseconds per step of one stage on one thread.
+    """Return the CPU-microseconds per step of one stage on one thread. Rows, batch and passes are as in a run.
 
-    It has the planned rows and batch. Learning makes all passes over a batch. begins: see `timed_cpu`.
+    begins: see `timed_cpu`.
     """
     resolved = ResolvedRun.resolve(parse_train(job_options(env, num_policies, job)), Machine.here())
     pack_plan = resolved.plan.packs[0]
@@ -136,8 +141,8 @@ def measure_stage(
 def inference_batch(sampler: Any, shared: Any, vector_envs_per_actor: int) -> Callable[[], int]:
     """Return a function that runs an inference batch and returns its number of steps.
 
-    The batch has one vector env of each actor. This is about the size of an inference batch in a run, because an actor
-    steps one of its vector envs at a time.
+    The batch has one vector env of each actor. An inference batch in a run is about as large, because an actor steps
+    one of its vector envs at a time.
     """
     batch = sampler.vector_envs[::vector_envs_per_actor]
 
@@ -153,7 +158,7 @@ def inference_batch(sampler: Any, shared: Any, vector_envs_per_actor: int) -> Ca
             vector_env.taken = int(vector_env.box.header[OBSERVATIONS]) - 1  # so that the step counts as new
         return serve()
 
-    for _ in range(2):  # the first step differs, because it follows no action
+    for _ in range(2):  # the first step differs, because it has no previous action
         for vector_env in batch:
             vector_env.box.header[OBSERVATIONS] += 1
         serve()
@@ -198,10 +203,11 @@ def _fill(rollout: Any, rng: np.random.Generator, nvec: tuple[int, ...]) -> None
 def run_training(
     env: str, num_policies: int, seconds: float, job: str = JOBS[ONE_EPOCH], keep: Path | None = None
 ) -> dict[str, Any]:
-    """Train until `seconds` of a steady run are measured. job: more options.
+    """Train until `seconds` of a steady run are measured. Return the run's summary with additional entries.
 
-    Returns the run's summary with `start_figures`, and the CPU account as "account". keep: folder for the output of
-    the run and its learners. Raises RuntimeError if the run fails, is not steady, or its account is wrong.
+    The entries are "frames_per_second", "account" (see bench_account.py), "start" (see `start_figures`) and
+    "planned_age". job: additional options, "" for the default options. keep: folder for the output of run and learners.
+    Raises RuntimeError if the run fails or is not steady, or if its account is wrong.
     """
     folder = Path(tempfile.mkdtemp(prefix="pbt_rl-bench-"))
     options = (
@@ -242,9 +248,10 @@ def run_training(
 def start_figures(
     events: Sequence[Mapping[str, Any]], began: float, watch: Watch, rate: float
 ) -> dict[str, float]:
-    """Return the waiting times at the start. events: of the journal. began: in seconds since the epoch.
+    """Return the seconds to the first update and to the steady rate, and the frames lost until then.
 
-    Lost frames are those missing at the first progress event of the steady run, compared with `rate` frames/s.
+    Lost frames: frames that a run with `rate` frames/s from the start would have more at the first progress event of
+    the steady run. events: events of the journal. began: time of the start in seconds since the epoch.
     """
     first = next(e for e in events if e["event"] == "progress" and e["time"] >= watch.steady)
     return {
@@ -255,7 +262,7 @@ def start_figures(
 
 
 def measure(env: str, num_policies: int, seconds: float, rounds: int, job: str) -> dict[str, Any]:
-    """Measure stages and runs alternately, `rounds` times. Print the account of each run. Return medians."""
+    """Measure `rounds` rounds: the stages, a run, the stages. Print the account of each run. Return medians."""
     cores = Machine.here().cpus
     summary: dict[str, Any] = {}
 
@@ -303,9 +310,13 @@ def measure(env: str, num_policies: int, seconds: float, rounds: int, job: str) 
 def steady(one_round: Callable[[], dict[str, float]], rounds: int) -> list[dict[str, float]]:
     """Return the figures of `rounds` undisturbed rounds. Disturbed rounds are repeated.
 
-    "drift": relative slowdown of the same work from the start of a round to its end. "dearer than alone": see `lost`.
-    Below 0, the cores were faster in the run than before and after it. "others": fraction of the cores. Raises
-    RuntimeError if no round is steady.
+    Figures of a round that show a disturbance:
+
+    - "drift": relative increase of the stages' costs from the start of the round to its end
+    - "dearer than alone": see `lost`. Below 0, the cores were faster in the run than before and after it.
+    - "others": fraction of the cores that other programs use
+
+    Raises RuntimeError if no round is undisturbed.
     """
     found: list[dict[str, float]] = []
     left_out: list[str] = []
@@ -326,7 +337,7 @@ def steady(one_round: Callable[[], dict[str, float]], rounds: int) -> list[dict[
 
 
 def compare_with_peers(seconds: float, rounds: int) -> dict[str, Any]:
-    """Run the peers on the same job, `rounds` times. Print and return the frames/s of each round."""
+    """Run Sample Factory and pbt_rl on one job, `rounds` times. Print and return the frames/s of each round."""
     asked = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
     commit = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
     peers = {str(n): steady(partial(_beside_peers, n, seconds), rounds) for n in (1, 4)}
@@ -334,9 +345,9 @@ def compare_with_peers(seconds: float, rounds: int) -> dict[str, Any]:
 
 
 def _beside_peers(num_policies: int, seconds: float) -> dict[str, float]:
-    """Run the peers between two runs of ours.
+    """Run the peers between two runs of pbt_rl. The mean of the two runs cancels a drift of the machine.
 
-    The mean of our two runs is used, so that drift of the machine cancels. Another run of ours has the default job.
+    A third run of pbt_rl ("as_typed") has default options: Atari's recipe has four epochs of four minibatches.
     """
     from peer_bench import run_sample_factory  # noqa: PLC0415 - needed with --peer only
 
@@ -356,7 +367,7 @@ def _beside_peers(num_policies: int, seconds: float) -> dict[str, float]:
 
 
 def main() -> None:
-    """Print the figures, and write them with --json."""
+    """Print the figures. Write them to a file with --json."""
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--env", default=None, help="default: atari/pong")
