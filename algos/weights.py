@@ -431,7 +431,8 @@ class Streams:
 
     def branch(self, number: int) -> AbstractContextManager[object]:  # noqa: ARG002 - there is one stream
         """Return a context that queues work on a branch. The branch starts after all earlier work on the current
-        stream."""
+        stream.
+        """
         return nullcontext()
 
     def join(self, number: int) -> None:
