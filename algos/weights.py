@@ -430,9 +430,7 @@ class Streams:
         return nullcontext()
 
     def branch(self, number: int) -> AbstractContextManager[object]:  # noqa: ARG002 - there is one stream
-        """Return a context that queues work on a branch. The branch starts after all earlier work on the current
-        stream.
-        """
+        """Return a context that queues work on a branch, after all earlier work on the current stream."""
         return nullcontext()
 
     def join(self, number: int) -> None:
