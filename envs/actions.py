@@ -120,7 +120,7 @@ def _parts(space: spaces.Space[Any], path: Path = ()) -> Iterator[tuple[Path, sp
 
 
 def _choices_of(part: spaces.Space[Any]) -> spaces.Space[Any]:
-    """Return an integer Box with few values as a MultiDiscrete; other spaces unchanged."""
+    """Convert an integer Box with few values to a MultiDiscrete. Return all other spaces unchanged."""
     if not (isinstance(part, spaces.Box) and np.issubdtype(part.dtype, np.integer) and part.shape):
         return part
     low, high = part.low.astype(np.float64), part.high.astype(np.float64)

@@ -31,17 +31,17 @@ LARGEST_REWARD = 3.4e38
 ACTION_MASK = "action_mask"
 """Reserved observation name: mask of the allowed discrete actions, uint8 [sum(nvec)], 1 = allowed.
 
-The masks of all components are concatenated. If the mask of a component is all zeros, the component does not act in
-this step. An example is an agent that waits for another player's move. Its action is ignored and excluded from the
-loss.
+The masks of all components are concatenated. If the mask of a component is all zeros, its action is ignored and
+excluded from the loss. An example is an agent that waits for another player's move.
 """
 
 
 LAST = "last_action_reward"
-"""Reserved observation name: last action and reward, float32 [sum(nvec) + 1].
+"""Reserved observation name: last action and reward, float32 [sum(nvec) + len(low) + 1].
 
-Contents: the last choice of each component as one-hot, then the reward clipped to -1..1. All numbers are 0 at the
-first observation of an episode. The encoder passes them unchanged to the recurrent core, if the network has a core.
+Contents: the last choice of each discrete component as one-hot, the last continuous components, then the reward clipped
+to -1..1. All numbers are 0 in the first observation of an episode. If the network has a recurrent core, the encoder
+passes them unchanged to the core.
 """
 
 
@@ -195,8 +195,8 @@ class StepArrays:
     stat_values: NDArray[np.float64]
     """[R, MOST_STATS] values, NaN in unused entries. Without extra statistics both arrays may stay unwritten."""
     agent: NDArray[np.int64] | None = None
-    """[R] environment * S + agent. None if `spec.agents` is 1. All rows of an environment have `episode_done` set in
-    the same step.
+    """[R] index of the agent that the row plays: environment * S + agent. None if `spec.agents` is 1. The rows of an
+    environment have `episode_done` set in the same step.
     """
     task: NDArray[np.int64] | None = None
     """[R] index of the episode's task in `EnvSpec.tasks`. None without tasks."""

@@ -152,7 +152,7 @@ def normalised(kind: str) -> str:
 _RUNNING = re.compile(r"Running(MeanStd|Stat|Norm)|Welford|ZFilter|MeanStdFilter")
 """Class names of running statistics for normalisation."""
 _MOMENTS = ({"mean"}, {"var", "std", "m2"}, {"count", "n"})
-"""Suffixes of attribute names. An object with a suffix of each set is a running statistic, whatever its class."""
+"""Suffixes of attribute names. An object with a suffix of each set counts as a running statistic."""
 
 
 def _normalises(env: Any) -> bool:
@@ -209,7 +209,7 @@ def _is_binary(space: Any) -> bool:
 
 
 def _is_mask(name: Any, value: Any, choices: int, rows: int) -> bool:
-    """Check whether an info entry looks like a mask of each row's choices, or like a list of allowed choices."""
+    """Check whether an entry of an info dict looks like action masks of all rows, or like a list of allowed choices."""
     if not isinstance(name, str) or name.startswith("_") or not _MASK.search(name):
         return False
     try:
@@ -358,7 +358,10 @@ class Remarks:
             )
 
     def of_objective(self, *, given: bool) -> None:
-        """Record whether an episode had a true objective. Warn if it is missing in some episodes, or with shaping."""
+        """Record whether an episode had a true objective. Warn if only some episodes have it.
+
+        Also warn if the environment has reward shaping without a true objective.
+        """
         self.reads = False
         self._given.add(given)
         if "true_objective" in self._seen and True not in self._given:
@@ -498,7 +501,7 @@ def _observation(out: StepArrays, row: int) -> tuple[bytes, bool]:
 
 
 def once(tell: Callable[[str], None]) -> Callable[[str], None]:
-    """Return a function that calls `tell` once for each text. Texts count as equal if they agree up to the colon."""
+    """Return a function that calls `tell` once for each text. Texts that agree up to the first colon count once."""
     told = set[str]()
 
     def say(text: str) -> None:

@@ -39,7 +39,7 @@ KINDS = (SEVERAL_AGENTS, VECTOR)
 
 
 def make(env_id: str, rows: int, keywords: Mapping[str, Any], index: int = 0) -> CustomEnv:
-    """Call the user's factory once. It returns one environment, or a vector environment of all rows.
+    """Call the user's factory once, for one environment or for a vector environment of all R rows.
 
     index: `env_index`, unique among all environments of a run. A recreated environment gets its previous index.
     """
@@ -65,7 +65,7 @@ def make(env_id: str, rows: int, keywords: Mapping[str, Any], index: int = 0) ->
 
 
 def probe(env_id: str, keywords: Mapping[str, Any]) -> EnvSpec:
-    """Make one environment, describe it and close it."""
+    """Make an environment, close it and return its spec."""
     with time_limit(time_limits.PROBE_SECONDS, making(env_id)):
         other = resident_backend(env_id)
         if other is None:

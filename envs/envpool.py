@@ -199,7 +199,7 @@ def _decoder(engine: Any, space: spaces.Space[Any]) -> Callable[[NDArray[Any]], 
 def _leaves(engine: Any, env_id: str, choices: int) -> tuple[Leaf, ...]:
     """Return the arrays of an observation, including the action mask.
 
-    choices: size of a mask over the action components. Masks of another size become the observation "allowed".
+    choices: total number of discrete choices. A mask of another size is converted to the observation "allowed".
     """
     space = engine.gymnasium_observation_space
     mask = space.spaces.get(ACTION_MASK) if isinstance(space, spaces.Dict) else None
@@ -265,7 +265,7 @@ def _try_out(name: str, request: str, given: str) -> None:
 
 
 def recipe(name: str, options: AtariOptions, keywords: Mapping[str, Any]) -> dict[str, object]:
-    """Return default options: Atari's for Atari games, otherwise by action and observation spaces."""
+    """Return default options: Atari's options for Atari games, else options for the action and observation spaces."""
     task = describe(name, options, keywords)
     if task.is_atari:
         return atari.recipe()

@@ -63,7 +63,7 @@ _ACCOUNTS = ("raw_R", "shaped_R", "length_R", "shaping_version_R")
 
 
 class EpisodeBook:
-    """Return, length and shaping version of the current episode of each row.
+    """Statistics of the current episode of each row: raw and shaped return, length, shaping version.
 
     A vector env calls `open_episode` at the start of an episode and `add` in every step. It calls `write` at least in
     each step that ends an episode.

@@ -43,7 +43,7 @@ class EnvOptions:
         return next((options for options in self.families if isinstance(options, kind)), kind())
 
     def with_family(self, own: FamilyOptions) -> EnvOptions:
-        """Return a copy with other options of a family."""
+        """Return a copy in which the options of one family are replaced."""
         others = (options for options in self.families if type(options) is not type(own))
         return replace(self, families=(*others, own))
 

@@ -96,7 +96,7 @@ def tried(
 
     limit_seconds: timeout. None: unlimited.
     captured: True collects the fork's output. It is written to stderr, or becomes part of the error.
-    when: end of the error's sentence.
+    when: end of the error message, such as "when it was made".
 
     Raises EnvSetupError if the function raises, if the fork ends, or after the timeout. The function's own
     EnvSetupError is raised with its message; for other exceptions the message has the traceback.
@@ -180,7 +180,7 @@ class FirstProbe:
         """(key, spec) of the last call of `for_recipe`. Used by the next call of the probe."""
 
     def for_recipe(self, name: str, keywords: Mapping[str, Any]) -> EnvSpec:
-        """Describe an environment in a new trial, and keep the spec for the next call. Raises EnvSetupError."""
+        """Return the spec of an environment from a new trial, and keep it for the next call. Raises EnvSetupError."""
         self._known = None
         self._known = self._key(name, keywords), self(name, keywords)
         return self._known[1]
@@ -297,7 +297,7 @@ def _wait(pid: int, line: socket.socket, limit_seconds: float | None, outcome: i
 
 
 def _pauses(pid: int, limit_seconds: float | None, outcome: int) -> Iterator[float | None]:
-    """Yield the next seconds to wait, until the timeout. None: unlimited. The fork may request a longer timeout."""
+    """Yield durations of waits in seconds until the timeout. None: unlimited. The fork may request a longer timeout."""
     if limit_seconds is None:
         yield None
         return

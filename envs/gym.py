@@ -148,7 +148,7 @@ steps reached 18; a shared network of 128 tanh units, two epochs and a rate of 1
 
 
 _IMAGES = {name: value for name, value in atari.recipe().items() if not name.startswith("model.")}
-"""Options for images: those of Atari, except the network. Rewards are not clipped."""
+"""Options for images: Atari's options except the network. Rewards are not clipped."""
 
 
 def _time_limit_of(env: Any) -> int:
@@ -191,7 +191,7 @@ def _leaves_of(env_id: str, env: gymnasium.Env[Any, Any]) -> tuple[Leaf, ...]:
 
 
 def probe_with(env_id: str, make: MakeEnv) -> EnvSpec:
-    """Make one environment, describe it and close it."""
+    """Make an environment, close it and return its spec."""
     with time_limit(time_limits.PROBE_SECONDS, making(env_id)):
         env = make()
     with closing(env):
@@ -207,7 +207,7 @@ class GymVectorEnv:
         self._envs = [make() for _ in with_heartbeat(self._heartbeat, range(rows))]
         self.spec = describe(env_id, self._envs[0])
         if len({*map(id, self._envs)}) < rows:
-            raise EnvSetupError(f"{env_id} returned the same environment twice. Make a new one in every call")
+            raise EnvSetupError(f"{env_id} returned one environment twice. Make a new one in every call")
         if any(describe(env_id, env) != self.spec for env in self._envs[1:]):
             raise EnvSetupError(
                 f"{env_id}: two environments differ in their spaces or shaping. Make all of them alike"
@@ -237,7 +237,7 @@ class GymVectorEnv:
         """Row -> step at which its first episode is truncated, until that episode ends."""
 
     def spread_phases(self, rng: np.random.Generator) -> bool:
-        """Draw steps up to the limit of a `TimeLimit` wrapper, the only limit that is available."""
+        """Draw the steps up to the limit of a `TimeLimit` wrapper. Other limits are unknown."""
         limit = self.spec.time_limit
         if limit:
             self._cut_at = dict(enumerate(rng.integers(1, limit + 1, self.rows).tolist()))

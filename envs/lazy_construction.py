@@ -9,17 +9,16 @@ from typing import Protocol, runtime_checkable
 from .base import VectorEnv
 
 AT_ONCE_SECONDS = 8.0
-"""Seconds after an actor's start in which rows are made without a pause. If the learner has not answered by then,
-because it loads torch, construction continues until its first answer.
+"""Phase 1: seconds after an actor's start in which rows are made without a pause. If the learner has not answered by
+then, because it loads torch, the phase lasts until the first answer.
 """
 STEPS_AT_FIRST_SECONDS = 2.5
-"""Seconds of stepping afterwards: enough for the first batch of a small population."""
+"""Phase 2: seconds of stepping without construction, enough for the first batch of a small population."""
 STEPS_OF_A_PART, STEPS_OF_A_WHOLE = 0.25, 1.0
-"""Later, seconds of stepping per second of construction. PART: while the first vector env is incomplete. WHOLE: while
+"""Phase 3: seconds of stepping per second of construction. PART: while the first vector env is incomplete. WHOLE: while
 further vector envs are constructed.
 
-The first number is smaller because a step of an incomplete vector env costs the learner as much as a complete step,
-but missing rows are discarded.
+PART is smaller, because the learner discards the missing rows of a step but needs the time of a complete step.
 """
 
 

@@ -89,7 +89,7 @@ def converted(space: Any) -> spaces.Space[Any]:
         return spaces.MultiBinary(space.n)
     if kind.startswith("Box"):
         return spaces.Box(space.low, space.high, tuple(map(int, space.shape)), np.dtype(space.dtype).type)
-    raise EnvSetupError(f"the space {space} has no equivalent in Gymnasium. Use one of gymnasium.spaces")
+    raise EnvSetupError(f"the space {space} has no equivalent in Gymnasium. Use a space of gymnasium.spaces")
 
 
 class _InOrder(dict[Any, None]):
@@ -103,7 +103,7 @@ class _InOrder(dict[Any, None]):
 
 
 class _Crafter(OldGym):
-    """Crafter with ordered sets. It samples from sets of objects, so unordered sets would make seeds ineffective."""
+    """Crafter with ordered sets, because it samples from sets. With plain sets, equal seeds give unequal episodes."""
 
     def __init__(self, old: Any, render_mode: str | None = None) -> None:
         super().__init__(old, render_mode)

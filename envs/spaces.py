@@ -194,11 +194,11 @@ def obs_leaves(space: spaces.Space[Any], env_id: str) -> tuple[Leaf, ...]:
 def with_mask(
     leaves: tuple[Leaf, ...], action: ActionSpec, env_id: str, *, in_info: bool
 ) -> tuple[Leaf, ...]:
-    """Check an environment's action mask, if any, against its actions; return the leaves with it.
+    """Return the leaves, with the action mask from the info dict if the environment has it there.
 
-    in_info: the environment returns its mask as `info["action_mask"]`, which is appended to the leaves. The mask
-    covers the discrete components only. Raises EnvSetupError for a mask given twice or of the wrong size, for a mask
-    of continuous actions, and for an environment whose only observation is its mask.
+    in_info: True if the environment returns `info["action_mask"]`.
+    The mask covers only discrete components. Raises EnvSetupError if there are two masks, if the mask has a wrong size,
+    if all actions are continuous, or if there is no observation besides the mask.
     """
     if in_info:
         leaves += (_mask_leaf((sum(action.nvec),), in_info=True),)
@@ -239,7 +239,7 @@ def leaves_of(
 def parts_of(
     space: spaces.Space[Any], obs: Any = None, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[str, spaces.Space[Any], Any]]:
-    """Yield name, space and value of each array of an observation; the value is None if absent."""
+    """Yield (name, space, value) of each array in an observation. The value is None if it is missing."""
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         yield ".".join(path) or "obs", space, obs
         return
@@ -362,7 +362,7 @@ def read_rows(leaf: Leaf, obs: Any, rows: int | None, env_id: str) -> NDArray[An
 
 
 def fits_as_it_is(leaf: Leaf, obs: Any) -> bool:
-    """Check whether an observation can be written without conversion. `check_finite` must check its numbers.
+    """Check whether an observation can be written without conversion. Its numbers must be checked by `check_finite`.
 
     This fast path covers most observations. A call of `read_leaf` takes longer than a step of a small environment.
     """
@@ -490,7 +490,7 @@ def _one_hot(leaf: Leaf, array: NDArray[Any], env_id: str) -> NDArray[np.float32
 
 
 def _choices_of(leaf: Leaf) -> str:
-    """Describe the valid values of an integer, or of each of several."""
+    """Describe the valid values of each integer in a `one_hot` leaf."""
     ends = [f"{first}..{first + size - 1}" for first, size in np.broadcast(leaf.start, leaf.sizes)]
     shown = ", ".join(ends[:8]) + (", ..." if len(ends) > 8 else "")
     return f"{'an integer' if len(ends) == 1 else 'integers'} within {shown}"

@@ -26,9 +26,11 @@ CLOSE_SECONDS = 3.0
 INSIST_SECONDS = 0.2
 """Pause between two interruptions of code that catches the first."""
 GRACE_SECONDS = 5.0
-"""Seconds that a parent waits longer than its fork (first_trial.py), because the fork's message is more specific."""
+"""Extra timeout of a process that waits for its fork (first_trial.py). The fork then times out first, with a more
+specific error.
+"""
 told_of_long: list[Callable[[], object]] = []
-"""Callbacks before LONG_SECONDS begins. They inform processes that wait for this process."""
+"""Functions to call before LONG_SECONDS starts. They inform processes that wait for this process."""
 
 
 LAST_RESORT = 50
@@ -40,7 +42,7 @@ LEAST_COUNTED = 0.25
 
 
 class Patience:
-    """Timeout of a process that does not count the time in which the process is stopped or waits for a CPU.
+    """Timeout of a process. Time in which the process is stopped or waits for a CPU does not count.
 
     The first of LOOKS parts is wall time, because short calls then need no measurement.
     pid: the process. The waiting times of its child processes are included.

@@ -124,7 +124,7 @@ def names() -> tuple[str, ...]:
 
 
 def probe(level: str, keywords: Mapping[str, Any]) -> EnvSpec:
-    """Describe a level. Raises EnvSetupError for an unknown level and for unsupported settings."""
+    """Return the spec of a level. Raises EnvSetupError for an unknown level and for unsupported settings."""
     settings = _settings(level, keywords)
     return probe_with(lambda: Lab2dTable(level, settings))
 

@@ -80,7 +80,7 @@ MakeTable = Callable[[], Table]
 
 
 def probe_with(make: MakeTable) -> EnvSpec:
-    """Make one environment, describe it and close it."""
+    """Make an environment, close it and return its spec."""
     table = make()
     try:
         return table.describe()

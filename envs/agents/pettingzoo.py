@@ -85,7 +85,7 @@ def _find(name: str) -> str:
     if full is None:
         close = difflib.get_close_matches(name.rpartition("/")[2], short)
         hint = f" Did you mean {', '.join('pettingzoo/' + short[c] for c in close)}?" if close else ""
-        raise EnvSetupError(f"pettingzoo/{name} does not exist.{hint} `pbt-rl envs` lists the installed ones")
+        raise EnvSetupError(f"pettingzoo/{name} does not exist.{hint} `pbt-rl envs` lists all names")
     missing = _missing(full)
     if missing:
         remedy = f"pip install 'pettingzoo[{full.partition('/')[0]}]'"

@@ -35,8 +35,8 @@ def table_of(env_id: str, env: Any) -> ParallelTable | TurnTable:
 class _AgentTable:
     """Base class for both APIs.
 
-    If agents get rewards after they have left, they stay active until the end of the episode. This is detected in the
-    first episode in which it happens, and applies from the next episode on.
+    Agents that leave stay active until the end of the episode if agents get rewards after they have left. This rule
+    applies to all episodes after the first such reward.
     """
 
     def __init__(self, env_id: str, env: Any, *, turns: bool) -> None:
@@ -44,12 +44,12 @@ class _AgentTable:
         self._agents = Agents(env_id, env, turns=turns)
         self._none = np.zeros(len(self._agents.names), np.bool_)
         self._acting = self._active = self._known = self._none
-        """[S] each. _acting: agents that act in the next step. _active: also agents that have left but stay active.
-        _known: all agents that have acted in this episode.
+        """[S] each. _acting: agents that act in the next step. _active: these agents, and agents that have left but
+        stay active. _known: agents that have acted in this episode.
         """
         self._pays_late = self._stays = False
-        """_pays_late: an agent has got a reward after it had left, in any episode. _stays: agents that leave stay
-        active in this episode.
+        """_pays_late: True after an agent got a reward after it had left. _stays: True if agents that leave stay active
+        in this episode.
         """
 
     def describe(self) -> EnvSpec:

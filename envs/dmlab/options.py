@@ -12,7 +12,7 @@ from pbt_rl.options.declare import option
 from ..base import FamilyOptions
 
 DUMMY = "dummy"
-"""Name of a data set in the engine that has colours instead of photographs."""
+"""Value of --dmlab.dataset with which the engine shows colours instead of photographs."""
 PHOTOGRAPHS = ("0001.png", "2400.png")
 """First and last of the 2400 files in the folder of the data set."""
 NO_CACHE = "none"

@@ -48,11 +48,11 @@ from .levels import Pressed
 
 DIGEST_BYTES = 32
 KEEP_SHARE = 0.9
-"""Share of the size limit that is left after old maps are removed. The next removal is then some maps away."""
+"""Share of the size limit to which a full folder is reduced. If it were 1, every new map would cause a removal."""
 SWEEP_SECONDS = 60.0
 """Maximum seconds between two checks of the folder's size by a process that writes maps."""
 STALE_SECONDS = 3600.0
-"""Age at which a temporary file is removed. Its process was killed."""
+"""Age at which a temporary file is removed, because its process was killed."""
 _DRAFT = ".draft-"
 
 
@@ -202,7 +202,7 @@ def load_module() -> Any:
     """Import `deepmind_lab`, or load its library directly if the import fails.
 
     The package's `__init__` loads only this library, but needs Python up to 3.11, setuptools below 82, six and dm_env.
-    The library needs none of them. Its module must have the package's name, because it looks itself up by this name.
+    The library needs none of them. It must be loaded under the package's name, because it looks itself up by this name.
     """
     try:
         return importlib.import_module(_MODULE)

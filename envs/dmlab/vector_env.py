@@ -140,7 +140,7 @@ def row_setup(options: DmlabOptions, settings: Mapping[str, Any], row: int) -> R
 
 FRAMES_PER_SECOND = 60
 STEP_SECONDS = SILENCE_SECONDS + 60
-"""Timeout of a step or reset. It exceeds SILENCE_SECONDS, whose error message is more specific."""
+"""Timeout of a step or reset. It is longer than SILENCE_SECONDS, because that timeout has a more specific error."""
 BOTS = ("lasertag_", "lt_")
 """Name prefixes of levels with the engine's bots."""
 ANY_LEVEL = "lt_chasm"

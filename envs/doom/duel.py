@@ -14,7 +14,7 @@ following order does not hang, and equal seeds give equal games:
 
 The guest sends its buttons one tic ahead as soon as it does not have to wait for the host's buttons. Therefore
 `begin_episode` lets both play idle tics, the host first, until the host can play a tic alone. The guest's buttons take
-effect one tic later. The host's buttons are delayed by one tic too, so both players are equal.
+effect one tic later. The host's buttons are delayed by one tic too, so both players have equal delays.
 
     begin   a thread for each engine, because both wait for each other
     step    no threads
@@ -68,7 +68,7 @@ _MOST_BEGINNINGS = 50
 _IDLE_TICS = 6
 _LEAD_SECONDS, _PROOF_SECONDS = 0.01, 0.1
 """Seconds that the guest waits in an idle tic before it plays. From idle tic _IDLE_TICS on it waits _PROOF_SECONDS. If
-the host finishes a tic within them, it can play alone.
+the host finishes a tic within this time, it can play alone.
 """
 Do = Callable[[Any], None]
 
@@ -103,7 +103,7 @@ class _Engine:
         return self._error
 
     def close(self) -> None:
-        """End the thread and the game. Its process must be killed before."""
+        """End the thread and the game. The engine process must be killed before."""
         self._asked.put(None)
         self.game.close()
 
@@ -188,7 +188,7 @@ class Pair:
             os.close(self._handles.pop())
 
     def _start(self, game: Any) -> None:
-        """Start an engine and wait only for its process. Two engines must not start at once, see `Games`."""
+        """Start an engine and wait only for its process. Concurrent starts are not supported, see `Games`."""
         engine = _Engine(game, self._kill)
         self._engines.append(engine)
         engine.ask(start)

@@ -39,7 +39,7 @@ WEAPON: tuple[Buttons, ...] = (NOTHING, *({f"SELECT_WEAPON{slot}": 1.0} for slot
 
 @dataclass(frozen=True)
 class Event:
-    """Event of a step. Its amount is the rise of the sum of these game variables. down: the fall instead."""
+    """Event of a step. Its amount is the rise (or the fall, if `down` is True) of the sum of these game variables."""
 
     variables: tuple[str, ...]
     down: bool = False
@@ -66,7 +66,7 @@ EVENTS: Mapping[str, Event] = {
 """Name in the shaping -> event. The shaping value is the coefficient of the event in the reward."""
 
 OWN_REWARD = "reward"
-"""Name in the shaping. The shaping value is the factor on the scenario's reward."""
+"""Name of the shaping value that is the factor on the scenario's reward."""
 
 MEASURED: Mapping[str, float] = {"HEALTH": 100.0, "ARMOR": 100.0, "SELECTED_WEAPON_AMMO": 50.0}
 """Game variable in the observation "measurements" -> divisor."""

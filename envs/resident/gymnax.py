@@ -64,7 +64,7 @@ FIRST = FirstProbe("gymnax/", probe)
 
 
 def _probe(name: str, options: EnvOptions) -> EnvSpec:
-    """Return the spec, from a fork of this process. If JAX is imported, use no fork, because it would hang."""
+    """Return the spec of an environment. It is made in a fork, unless JAX is imported, because a fork then hangs."""
     return (probe if "jax" in sys.modules else FIRST)(name, options.keywords)
 
 

@@ -54,7 +54,7 @@ def _mailbox_specs(spec: EnvSpec) -> dict[str, ArraySpec]:
 
 
 class Mailbox:
-    """Mailbox of one vector env, for either side. `action`: [R, A]; `step`: see StepArrays."""
+    """Mailbox of a vector env, used by actor and learner. action: [R, A]. step: see StepArrays."""
 
     def __init__(self, spec: EnvSpec, rows: int, fd: int) -> None:
         self.spec, self.rows, self.fd = spec, rows, fd

@@ -97,7 +97,7 @@ class Load:
 
     entry     entry of the pool. It must not be changed before the answer.
     of_slot   another slot of the pack, copied on the device
-    drawn     (member, generation) for initialised weights
+    drawn     (member, generation) that seeds newly initialised weights
     """
 
     slot: int
@@ -118,7 +118,7 @@ class Load:
 class Save:
     """Write the state of a member in a slot to an entry of the pool. The answer is Saved.
 
-    key: number that Saved repeats.
+    key: number of the request, repeated in the answer.
     """
 
     member: int

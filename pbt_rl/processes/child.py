@@ -155,7 +155,7 @@ class Program:
         return self._keeper.poll()
 
     def how_it_ended(self) -> str:
-        """Wait for the end. Return a description of it, with the last output."""
+        """Wait for the end of the program. Return a description of the end, with the last output."""
         code = self._keeper.wait()
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
         tail, clean = self.last_words()
@@ -246,7 +246,7 @@ class Child(Program, Generic[SendT, ReceiveT]):
     def post(self, message: SendT) -> None:
         """Queue a message, and send queued messages if the socket has room.
 
-        Never blocks, because a child that waits for this process to read its messages does not read.
+        Never blocks, because this process and the child would wait for each other if both sockets were full.
         """
         self._unsent.append(message)
         self.flush()

@@ -50,7 +50,7 @@ LINE = 1
 """Descriptor of the socket to the parent. The keeper's stderr is redirected to this socket too."""
 CHILD, ENDED = b"\0child ", b"\0ended\n"
 """Marks in messages to the parent. They begin with a NUL byte because text contains none. CHILD precedes the process id
-of the child. ENDED precedes the last output. It is sent after all descendants have ended.
+of the child. ENDED precedes the last output, and is sent after all descendants have ended.
 """
 TAIL_BYTES = 4000
 """Size of the last output that the parent receives."""
@@ -285,7 +285,7 @@ def end_like(status: int) -> NoReturn:
 
 def _become(command: list[str]) -> NoReturn:
     """Replace this process by a command (exec)."""
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and a command inherits ignored signals
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, the command must not
         signal.signal(number, signal.SIG_DFL)
     try:
         os.execv(command[0], command)  # noqa: S606 - no shell is wanted

@@ -102,7 +102,7 @@ class Heartbeat:
 
     @property
     def heartbeat_age_seconds(self) -> float:
-        """Supervisor: seconds since the last heartbeat, of the slower thread if the trainer has work."""
+        """Supervisor: age of the main thread's heartbeat, or of the older heartbeat if the trainer has work."""
         # `busy` is read before the trainer's time. Otherwise work that starts between the two reads would look overdue.
         main, busy, trainer = (int(self._cells[cell]) for cell in (MAIN_NS, TRAINER_BUSY, TRAINER_NS))
         return (time.monotonic_ns() - (min(main, trainer) if busy else main)) / 1e9

@@ -79,6 +79,6 @@ def _end_process(seconds: float) -> None:
     said = f"pbt-rl: ended without a summary, because it hung for {seconds:.0f} s after Ctrl-C\n".encode()
     for fd, text in ((1, SHOW_CURSOR if os.isatty(1) else b""), (2, said)):
         with contextlib.suppress(OSError, ValueError):  # a closed descriptor
-            if text and select.select([], [fd], [], 0)[1]:  # a stopped terminal is not writable and would block
+            if text and select.select([], [fd], [], 0)[1]:  # a stopped terminal would block
                 os.write(fd, text)
     os._exit(128 + signal.SIGINT)

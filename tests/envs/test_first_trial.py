@@ -237,5 +237,5 @@ def test_the_copy_collects_no_garbage_of_this_process():
 def test_a_whole_number_of_the_shaping_that_arrives_as_a_float_is_explained():
     with pytest.raises(TypeError) as error:
         range(0, 20, 10.0)
-    assert "Values of the reward shaping are floats" in environment_traceback(error.value)
+    assert "Reward shaping values are floats" in environment_traceback(error.value)
     assert "floats" not in environment_traceback(TypeError("no"))

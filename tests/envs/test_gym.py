@@ -187,7 +187,7 @@ def test_a_reset_of_the_old_interface_is_refused_before_it_is_called(reset, wrap
     if not refused:
         assert describe("old:make", env).env_id == "old:make"
         return
-    with pytest.raises(EnvSetupError, match=f"old:make: its reset does not take {refused}: write"):
+    with pytest.raises(EnvSetupError, match=f"old:make: its reset has no parameter {refused}"):
         describe("old:make", env)
 
 

@@ -131,7 +131,7 @@ WRONG_SPACES = {
     ),
     "discrete": (
         {"observation": both(spaces.Discrete(4))},
-        r"make it Box\(0, 1, \(number of choices,\), np.uint8",
+        r"Box\(0, 1, \(number of choices,\), np.uint8",
     ),
     "twice": ({"observation": both(MASK), "action_mask": True}, "twice"),
     "alone": ({"observation": spaces.Dict({"action_mask": MASK})}, "action mask"),
