@@ -210,7 +210,7 @@ def test_what_cannot_be_read_is_refused():
     with pytest.raises(EnvSetupError, match=r"uint8.*float64"):
         read(spaces.Box(0, 255, (4, 4), np.uint8), np.zeros((4, 4)))
     one = Scripted()
-    with pytest.raises(EnvSetupError, match="the same environment twice"):
+    with pytest.raises(EnvSetupError, match="environment twice"):
         GymVectorEnv("m:f", lambda: one, 2, 0, lambda _: (0, {}))
 
 

@@ -222,7 +222,7 @@ def test_what_cannot_reach_rows_in_other_processes_is_refused():
 def test_vectors_that_do_not_say_enough_are_refused():
     assert describe_vector("m:f", SyncVectorEnv([Shaped, Shaped])).shaping == {"gain": 1.0}
     for other in (Counting, lambda: Shaped(2.0)):
-        with pytest.raises(EnvSetupError, match="m:f: two rows .*reward shaping"):
+        with pytest.raises(EnvSetupError, match=r"m:f: two rows .*reward shaping"):
             describe_vector("m:f", SyncVectorEnv([Shaped, other]))
     env = SyncVectorEnv([Counting])
     del env.metadata["autoreset_mode"]
