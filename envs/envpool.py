@@ -331,15 +331,13 @@ class EnvPoolVectorEnv:
         if starts_R.any():
             self._begin_episodes(np.flatnonzero(starts_R).tolist())
         goes_R = played_R = ~starts_R
-        if self._scoring is not None:
-            played_R = self._scoring.played(goes_R, fire_R)
         over_R, cut_R = over.astype(np.bool_, copy=False), cut.astype(np.bool_, copy=False)
         score_R = np.where(goes_R, score.astype(np.float64), 0.0)
         if not (np.abs(score_R) < LARGEST_REWARD).all():
             raise EnvSetupError(f"{self.spec.env_id} returned a reward that is not finite. Use another task")
-        ends_R = over_R
-        reward_R = score_R
+        ends_R, reward_R = over_R, score_R
         if self._scoring is not None:
+            played_R = self._scoring.played(goes_R, fire_R)
             lives_R = info["lives"].astype(np.int64)
             reward_R, life_over_R = self._scoring.step(score_R * played_R, lives_R, goes_R)
             ends_R = over_R | life_over_R

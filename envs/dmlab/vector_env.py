@@ -182,8 +182,7 @@ def _notes(name: str, settings: Mapping[str, Any]) -> list[str]:
     if "episodeLengthSeconds" not in settings:
         return []
     fixed = [level for level in FIXED_LENGTH if level in name or name == ALL]
-    has = "have episodes of a fixed length" if len(fixed) > 1 else "has episodes of a fixed length"
-    return [f"{', '.join(fixed)} {has} and ignores episodeLengthSeconds"] if fixed else []
+    return [f"episodeLengthSeconds has no effect in {', '.join(fixed)} (fixed length)"] if fixed else []
 
 
 def _try_gpus(options: DmlabOptions) -> None:

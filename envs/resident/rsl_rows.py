@@ -91,7 +91,7 @@ class VecEnvRows:
 
     def __init__(self, env_id: str, env: Any, objective: str = "") -> None:
         self._env, self.rows, self.device = env, int(env.num_envs), torch.device(env.device)
-        whole = getattr(env, "unwrapped", env)
+        self._whole = whole = getattr(env, "unwrapped", env)
         manager = getattr(whole, "reward_manager", None)
         self._terms = None if manager is None else Terms(env_id, manager, self.rows, float(whole.step_dt))
         self._metrics = getattr(whole, "metrics_manager", None)
@@ -161,11 +161,11 @@ class VecEnvRows:
     @property
     def metadata(self) -> Any:
         """Metadata of the engine, such as the frame rate of videos."""
-        return getattr(getattr(self._env, "unwrapped", self._env), "metadata", None)
+        return getattr(self._whole, "metadata", None)
 
     def render(self) -> Any:
         """Render row 0. The engine must be made with `render_mode="rgb_array"`."""
-        return getattr(self._env, "unwrapped", self._env).render()
+        return self._whole.render()
 
     def close(self) -> None:
         close = getattr(self._env, "close", None)
