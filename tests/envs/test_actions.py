@@ -64,7 +64,7 @@ def test_continuous_actions_are_clipped_to_their_bounds():
 @pytest.mark.parametrize(
     ("space", "message"),
     [
-        (spaces.Box(0, 256, (2,), np.int64), r"the action space Box.* whole numbers \(256 at most\)"),
+        (spaces.Box(0, 256, (2,), np.int64), r"the action space Box.* \(at most 256 values\)"),
         (spaces.Box(0, 1, (2,), bool), "the action space Box"),
         (spaces.Sequence(spaces.Discrete(2)), "the action space Sequence"),
         (spaces.Dict({"a": spaces.Tuple([spaces.Text(3)])}), r"its part a\.0 of the action space Text"),

@@ -85,7 +85,7 @@ def test_ends_final_observations_and_types(name):
 
 
 def test_vectors_that_cannot_be_used():
-    with pytest.raises(EnvSetupError, match=r"resets by AutoresetMode\.NEXT_STEP"):
+    with pytest.raises(EnvSetupError, match=r"AutoresetMode\.NEXT_STEP"):
         made("next_step")
     with pytest.raises(EnvSetupError, match="obs as ndarray, not as tensors"):
         made("of_numpy")

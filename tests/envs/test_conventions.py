@@ -229,4 +229,4 @@ def test_a_picture_of_wide_bounds_in_which_nothing_is_seen_is_told(high, seen, s
     for step in range(300):
         out.obs["obs"][:] = shades if step % 2 else 0
         watch.note(out)
-    assert [line.partition(" from")[0] for line in told] == ["picture 'obs' has shades"] * said
+    assert [line.partition(" has")[0] for line in told] == ["picture 'obs'"] * said

@@ -94,4 +94,4 @@ def test_other_statistics_are_left_out_and_told_once(stats, kept, wrong, mode):
     assert kept in given
     assert all(one in ({}, kept) for one in given)
     (told,) = source.told
-    assert re.search(rf'info\["episode_extra_stats"\] is not recorded .* holds {wrong}', told)
+    assert re.search(rf'info\["episode_extra_stats"\] is not recorded .* has {wrong}', told)

@@ -124,7 +124,7 @@ def both(mask):
 WRONG_SPACES = {
     "continuous": ({"observation": both(MASK), "action": spaces.Box(-1, 1, (4,))}, "actions are continuous"),
     "continuous, info": ({"action": spaces.Box(-1, 1, (4,)), "action_mask": True}, "actions are continuous"),
-    "size": ({"observation": both(spaces.Box(0, 1, (3,), np.uint8))}, r"shape \(3,\): give .* \(4,\)"),
+    "size": ({"observation": both(spaces.Box(0, 1, (3,), np.uint8))}, r"shape \(3,\)\. .* \(4,\)"),
     "multi-discrete size": (
         {"observation": both(MASK), "action": spaces.MultiDiscrete([4, 2])},
         r"each of the 6 choices",
