@@ -135,9 +135,7 @@ def test_weights_act_at_the_next_step():
 def test_the_objective_can_be_one_term():
     _, step = stepped(Fake(speed=(speed, 2.0), effort=(effort, -1.0)), 1, objective="effort")
     assert step.objective.tolist() == [1.5] * ROWS
-    with pytest.raises(
-        EnvSetupError, match=r"'tail' \(--env-option objective\).*terms speed; metrics none"
-    ):
+    with pytest.raises(EnvSetupError, match=r"'tail' \(--env-option objective\).*terms speed; metrics none"):
         VecEnvRows("a:b", Fake(speed=(speed, 2.0)), "tail")
 
 
