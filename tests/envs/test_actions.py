@@ -1,4 +1,4 @@
-"""Action spaces as columns and back: plain ones, and Tuples and Dicts of them; observations that are Tuples."""
+"""Conversion of action spaces to columns and back, and observations that are Tuples."""
 
 import numpy as np
 import pytest
@@ -154,7 +154,7 @@ def test_a_tuple_of_observations_is_named_by_place():
 
 
 def answers(out):
-    """The best actions of toy/hybrid."""
+    """Return the optimal actions of toy/hybrid."""
     return np.concatenate([out.obs["0"].argmax(1)[:, None], out.obs["1.number"]], 1).astype(np.float32)
 
 

@@ -1,4 +1,4 @@
-"""What other trainers read and this one does not: it is said, and not passed over."""
+"""Warnings about conventions of other trainers that have no effect here."""
 
 import sys
 from types import SimpleNamespace
@@ -204,7 +204,7 @@ def test_a_table_of_large_numbers_is_no_picture(high, dtype, image):
 
 
 def test_the_steps_for_which_a_row_waits_are_no_episodes():
-    """An engine resets behind its row, which delivers `first` in each step until it is ready."""
+    """While an engine resets, its row delivers `first` in each step."""
     played, out = Played([], None), private_step_arrays(describe("m:f", Env()), 4)
     for _ in range(30):
         for step in range(20):

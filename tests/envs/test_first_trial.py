@@ -1,4 +1,4 @@
-"""Environments that end their process when they are made are tried in a copy of it, and named."""
+"""Environments that end their process are tried in a fork and reported."""
 
 import gc
 import os
@@ -221,7 +221,7 @@ def test_the_copy_collects_no_garbage_of_this_process():
     class Handle:
         def __del__(self):
             if os.getpid() != ours:
-                os._exit(7)  # as a destructor that needs a thread of this process
+                os._exit(7)  # a destructor that needs a thread of this process
 
     ours = os.getpid()
     handle = Handle()

@@ -1,4 +1,4 @@
-"""Vector envs of Gymnasium environments: spaces, the protocol, seeds, shaping, contract breaches."""
+"""Vector envs of Gymnasium environments: spaces, protocol, seeds, shaping, invalid return values."""
 
 import gymnasium
 import numpy as np
@@ -15,7 +15,7 @@ VECTOR = spaces.Box(-1, 1, (2,))
 
 
 class Scripted(gymnasium.Env):
-    """Answers what the test wrote: one entry a step; reset answers `start`. Remembers what it was given."""
+    """Environment that returns prepared values: `start` in reset, then one entry per step. Records its inputs."""
 
     def __init__(self, script=(), start=None, observation_space=VECTOR, action_space=None):
         self.observation_space = observation_space
@@ -149,7 +149,7 @@ def test_shaping_is_found_below_wrappers_and_given_nested_for_agent_0():
     assert env.given == ({"weapon": {"hit": 4.0}, "death": -1.0}, 0, 0)  # set before the first reset
 
 
-# Contract breaches: each names the environment, what was expected and what came.
+# Invalid return values: the error has the environment, the expected and the actual value.
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Action masks, as environments give them: in the observation or the info dict, alone or as a vector."""
+"""Action masks in the observation or the info dict, of single and vector environments."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from pbt_rl.errors import EnvSetupError
 
 
 class InInfo(Masked):
-    """The toy with its mask in the info dict; none at an episode's end, when it is not needed."""
+    """The toy with its mask in the info dict. The mask is missing at an episode's end, where it is optional."""
 
     metadata = {"action_mask": True}  # noqa: RUF012 - as Gymnasium has it
 
@@ -49,7 +49,7 @@ def native_vector_env(make, mode, rows=3, seed=0):
 
 
 def play(vector_env, steps=200):
-    """Act by the mask; [T, ...] of what was seen and earned."""
+    """Return observations and rewards [T, ...] of a policy that obeys the mask."""
     out, rng, history = private_step_arrays(vector_env.spec, vector_env.rows), np.random.default_rng(0), []
     vector_env.reset(out)
     for _ in range(steps):
@@ -99,7 +99,7 @@ SEEN, MASK = spaces.Box(0, 1, (4,)), spaces.Box(0, 1, (4,), np.uint8)
 
 
 class Given(InInfo):
-    """The toy with other spaces, and with another mask."""
+    """The toy with other spaces and another mask."""
 
     metadata = {}  # noqa: RUF012
 

@@ -1,4 +1,4 @@
-"""Environments that others wrote: attributes, values, names and ends that are not quite as they should be."""
+"""Third-party environments with unusual attributes, values, names and ends."""
 
 import sys
 from types import ModuleType
@@ -49,7 +49,7 @@ def env_of(**attributes):
 
 
 class Source:
-    """A source of shaping that keeps what is remarked."""
+    """Shaping source that records warnings."""
 
     def __init__(self, values=None):
         self.told, self.values = [], values or {}
@@ -60,7 +60,7 @@ class Source:
 
 
 def played(kind, steps=8, source=None, wrap=lambda env: env):
-    """Play two rows; return the vector env's step arrays at its last episode's end."""
+    """Step two rows. Return the step arrays at the end of the last episode."""
     vector_env = GymVectorEnv("m:f", lambda: wrap(kind()), 2, 0, source or Source())
     out, ends = private_step_arrays(vector_env.spec, 2), []
     vector_env.reset(out)
@@ -261,7 +261,7 @@ def test_an_action_is_what_a_sample_of_its_space_is(space):
 
 def test_a_wrapper_that_cannot_flatten_a_space_is_named_with_what_to_do(monkeypatch):
     class Words(spaces.Space):
-        """As MiniGrid's space of missions: none of Gymnasium's kinds."""
+        """A space of another class than Gymnasium's, like MiniGrid's space of missions."""
 
     class Mission(Plain):
         observation_space = spaces.Dict(image=BOX, mission=Words((), np.str_))
@@ -289,7 +289,7 @@ MASK = {"action_mask": np.array([0, 1], np.int8)}
 
 
 class Game:
-    """Two agents; the infos hold masks."""
+    """Two agents with masks in their info dicts."""
 
     possible_agents, metadata, of_reset, of_end = ["a", "b"], {}, True, {}
 
@@ -342,7 +342,7 @@ def test_masks_in_infos_of_agents_are_obeyed_if_declared_and_remarked_if_not(dec
 
 
 class Misnamed(Game):
-    """Pays agents by other names than it has."""
+    """Returns rewards under unknown agent names."""
 
     def step(self, actions):
         seen, _, *others = super().step(actions)
@@ -363,7 +363,7 @@ def test_rewards_only_of_unknown_agents_are_refused():
 
 
 class Old:
-    """Before Gymnasium: no seed with reset, four values from step."""
+    """Old gym interface: `reset` without a seed, four values from `step`."""
 
     observation_space, action_space, metadata = BOX, spaces.Discrete(2), None
 

@@ -1,4 +1,4 @@
-"""Parts of DeepMind Lab that need no engine: scores, actions, words, turns of levels, the cache of maps."""
+"""Parts of DeepMind Lab without the engine: scores, actions, words, order of levels, map cache."""
 
 import os
 import shutil
@@ -198,7 +198,7 @@ def test_words_stand_at_the_end_whatever_their_case_and_signs():
 
 
 class Maps:
-    """A cache, and a place from and to which maps are copied."""
+    """Map cache with a folder for copies of maps."""
 
     def __init__(self, folder, limit=10**9):
         self.folder = folder
@@ -252,7 +252,7 @@ def test_maps_used_longest_ago_are_removed(tmp_path):
         os.utime(max(maps.files, key=lambda p: p.stat().st_mtime), (age, age))
     assert len(maps.files) == 4
     maps.fetch("a")
-    maps.write("e", b"e" * 1000)  # too much: down to nine tenths of the limit
+    maps.write("e", b"e" * 1000)  # above the limit: reduced to 0.9 of the limit
     assert [key for key in "abcde" if maps.fetch(key)] == ["a", "d", "e"]
 
 
@@ -271,7 +271,7 @@ def test_drafts_of_the_killed_go_in_time(tmp_path):
     for path in (old, fresh):
         path.write_bytes(b"half")
     os.utime(old, (time.time() - STALE_SECONDS - 60,) * 2)
-    Maps(tmp_path).write("b")  # a new one looks around
+    Maps(tmp_path).write("b")  # a new process checks the folder's size
     assert (old.exists(), fresh.exists()) == (False, True)
 
 

@@ -1,4 +1,4 @@
-"""EnvPool vector envs: what they deliver at an episode's end, seeds, Atari's scores and lives, masks, and what is
+"""EnvPool vector envs: ends of episodes, seeds, Atari's scores and lives, masks, what is
 refused."""
 
 import os
@@ -29,7 +29,7 @@ def make(task, rows=2, seed=0, shaping=None, atari=None, **keywords):
 
 
 def play(vector_env, out, steps, seed=0):
-    """Random actions; [T, ...] of every field, the start included."""
+    """Return all fields [T, ...] of random steps, including the reset."""
     rng, history = np.random.default_rng(seed), []
     for step in range(steps + 1):
         if step:
