@@ -28,7 +28,7 @@ def actions(steps=20, rows=ROWS, seed=0):
 
 
 def played(change=lambda action: action, after=lambda action, step: None):
-    """Return observations and rewards of 20 steps. change: called before a step with the action. after: called after it."""
+    """Return observations and rewards of 20 steps. change, after: called before and after each step."""
     env, _ = made()
     seen = []
     for action in actions():

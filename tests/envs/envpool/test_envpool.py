@@ -1,5 +1,4 @@
-"""EnvPool vector envs: ends of episodes, seeds, Atari's scores and lives, masks, what is
-refused."""
+"""EnvPool vector envs: ends of episodes, seeds, Atari's scores and lives, masks, rejected tasks."""
 
 import os
 
