@@ -186,5 +186,5 @@ def _unknown_game(game: str, known: tuple[str, ...]) -> str:
         return f"atari/{game} needs several players. `pbt-rl envs` lists the supported games"
     snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", game).lower().replace("-", "_")
     close = difflib.get_close_matches(snake, known)
-    hint = f"; did you mean {', '.join('atari/' + name for name in close)}?" if close else ""
+    hint = f"; did you mean {', '.join('atari/' + name for name in close)}?" if close else ";"
     return f"atari/{game} is not an Atari game{hint} `pbt-rl envs` lists all {len(known)} games"

@@ -213,7 +213,7 @@ def with_mask(
     if not action.nvec:
         raise EnvSetupError(
             f"{env_id} has an action mask, but its actions are continuous. Masks apply to Discrete "
-            "and MultiDiscrete actions; remove the mask, or rename it if it is something else"
+            "and MultiDiscrete actions. Remove the mask, or rename it if it is not a mask"
         )
     if masks[0].shape != (sum(action.nvec),):
         raise EnvSetupError(
@@ -273,17 +273,13 @@ def _leaves(space: spaces.Space[Any], path: tuple[str, ...], env_id: str) -> tup
         longest = getattr(space, "max_length", 2 * MOST_WORDS)
         words = max(1, min(MOST_WORDS, (longest + 1) // 2))
         return (Leaf(name, path, "text", (), ArraySpec((words,), "int32", "a text, its words hashed")),)
-    remedy = "give it as a Box of a fixed shape"
+    remedy = "Return a Box of a fixed shape"
     if path:
-        wrapper = (
-            "FilterObservation(env, KEYS) keeps the keys"
-            if len(path) == 1
-            else "TransformObservation(env, F, SPACE) gives the parts"
-        )
-        remedy = f"leave it out (gymnasium.wrappers.{wrapper} that you name), or {remedy}"
+        wrapper = "FilterObservation" if len(path) == 1 else "TransformObservation"
+        remedy += f", or remove the observation by gymnasium.wrappers.{wrapper}"
     raise EnvSetupError(
-        f"{env_id}: observation {name!r} is a {type(space).__name__} space; Box, Discrete, MultiDiscrete, MultiBinary, "
-        f"Text, Dict and Tuple are supported: {remedy}"
+        f"{env_id}: observation {name!r} is a {type(space).__name__} space. Supported: Box, Discrete, MultiDiscrete, "
+        f"MultiBinary, Text, Dict and Tuple. {remedy}"
     )
 
 
@@ -296,7 +292,7 @@ def _array_leaf(
 ) -> Leaf:
     shape, whole = tuple(map(int, space.shape)), space.dtype is not None and space.dtype.kind in "biu"
     if 0 in shape:
-        raise EnvSetupError(f"{env_id}: observation {name!r} has no numbers, shape {shape}: leave it out")
+        raise EnvSetupError(f"{env_id}: observation {name!r} has no numbers, shape {shape}. Remove it")
     picture = _as_picture(space)
     if picture is None:
         low, high = _bounds(space) or (0.0, 0.0)
@@ -333,8 +329,8 @@ def _choices_leaf(
     sizes = (int(space.n),) if isinstance(space, spaces.Discrete) else tuple(map(int, space.nvec.ravel()))
     if sum(sizes) > MOST_CHOICES:
         raise EnvSetupError(
-            f"{env_id}: observation {name!r} has {sum(sizes):,} choices, each of which is a number for the network, "
-            f"{MOST_CHOICES:,} at most: give it as a Box of numbers"
+            f"{env_id}: observation {name!r} has {sum(sizes):,} choices, each an input of the network. At most "
+            f"{MOST_CHOICES:,} are supported. Return a Box of numbers"
         )
     start = int(space.start) if alone else tuple(map(int, np.ravel(space.start)))
     shape = () if alone else tuple(map(int, space.shape or ()))
