@@ -227,7 +227,7 @@ def _is_mask(name: Any, value: Any, choices: int, rows: int) -> bool:
     )
 
 
-# -- while it is stepped
+# -- during steps
 
 _LIMIT = re.compile(r"time_?(out|limit)|truncat|bad_transition", re.IGNORECASE)
 """Names of flags for a truncation in the old gym interface and in other trainers."""

@@ -94,7 +94,7 @@ DMLAB_RECIPES = {
             "hypers.gamma": 0.99,
             "hypers.learning_rate": 1e-4,
             "hypers.entropy_coef": 0.003,
-            "hypers.value_coef": 1.0,  # its 0.5, for a value loss without the factor of 1/2 used here
+            "hypers.value_coef": 1.0,  # equals 0.5 there, without the factor of 1/2 used here
             "hypers.max_grad_norm": 1e9,  # no limit
             "dmlab.actions": "extended",
             "dmlab.reward_unit": 5.0,

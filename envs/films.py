@@ -43,7 +43,7 @@ class SeenPictures:
     def __init__(self, frames_per_second: float) -> None:
         self.frames_per_second = frames_per_second
 
-    def shoot(self, step: StepArrays, action_A: NDArray[Any] | None) -> Picture:  # noqa: ARG002 - a Camera
+    def shoot(self, step: StepArrays, action_A: NDArray[Any] | None) -> Picture:  # noqa: ARG002 - see Camera
         return np.moveaxis(step.obs["obs"][0], 0, -1)
 
     def close(self) -> None:
@@ -68,7 +68,7 @@ class RenderCamera:
             float(fps) if isinstance(fps, int | float | np.number) and 0 < fps < MOST_FPS else USUAL_FPS
         )
 
-    def shoot(self, step: StepArrays, action_A: NDArray[Any] | None) -> Picture:  # noqa: ARG002 - a Camera
+    def shoot(self, step: StepArrays, action_A: NDArray[Any] | None) -> Picture:  # noqa: ARG002 - see Camera
         """Render a picture. Raises EnvSetupError if the environment cannot be rendered."""
         try:
             picture: Any = self._env.render()
@@ -108,7 +108,7 @@ class ColourTwin:
         self.frames_per_second = FRAMES_PER_SECOND / options.frame_skip
         self._engine: Any = engine(game, 1, options, img_height=height, img_width=width, grayscale=False)
 
-    def shoot(self, step: StepArrays, action_A: NDArray[Any] | None) -> Picture:  # noqa: ARG002 - a Camera
+    def shoot(self, step: StepArrays, action_A: NDArray[Any] | None) -> Picture:  # noqa: ARG002 - see Camera
         if action_A is None:
             frames, _ = self._engine.reset(seed=self._seed)
             self._seed = None

@@ -155,7 +155,7 @@ def _time_limit_of(env: Any) -> int:
     """Return the step limit of Gymnasium's `TimeLimit` wrapper; 0 without one."""
     while isinstance(env, gymnasium.Wrapper):
         if isinstance(env, gymnasium.wrappers.TimeLimit):
-            return env._max_episode_steps  # noqa: SLF001 - the only place of it
+            return env._max_episode_steps  # noqa: SLF001 - there is no public access
         env = env.env
     return 0
 
