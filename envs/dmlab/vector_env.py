@@ -238,7 +238,7 @@ def recipe(name: str) -> dict[str, object]:
         "envs_per_vector_env": 2,
         "actor_timeout_seconds": STEP_SECONDS,
         "train_for_frames": 10_000_000_000 if name == ALL else 1_000_000_000,
-        # With tasks, these are numbers of episodes per task.
+        # With tasks, a round is one episode of each task. These are numbers of rounds.
         "pbt.objective_episodes": 10 if name == ALL else 100,
         "pbt.min_episodes": 1 if name == ALL else 5,
     }
