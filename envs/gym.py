@@ -237,7 +237,7 @@ class GymVectorEnv:
         """Row -> step at which its first episode is truncated, until that episode ends."""
 
     def spread_phases(self, rng: np.random.Generator) -> bool:
-        """Draw the steps up to the limit of a `TimeLimit` wrapper. Other limits are unknown."""
+        """See `SpreadsPhases`. Only the limit of a `TimeLimit` wrapper is known."""
         limit = self.spec.time_limit
         if limit:
             self._cut_at = dict(enumerate(rng.integers(1, limit + 1, self.rows).tolist()))
