@@ -158,7 +158,7 @@ class EnvSpec:
 class StepArrays:
     """Output arrays of a vector env's step: views of its mailbox with leading axis R.
 
-    Environments are reset in the next step, as with Gymnasium's `AutoresetMode.NEXT_STEP`. The step that ends an
+    Environments are reset in the next step, as with Gymnasium's autoreset mode NEXT_STEP. The step that ends an
     episode delivers the final observation with `terminated` or `truncated` set. The following step ignores its action
     and resets the environment. It delivers the first observation with `first` set and reward 0. Learners mask the
     transition of a reset.
