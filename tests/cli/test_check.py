@@ -292,7 +292,7 @@ def test_a_mistake_is_found_alone(found, kind, said):
         (Deaf, "100 steps .*: cost"),
         (Unseeded, "not seeded"),
         (OutOfBounds, "'obs' .*: 10 .*-9 to 9 "),
-        (Dim, "'obs' .*0 to 0 "),
+        (Dim, "'obs' .*0 to 0"),
         (Endless, "no episode .*100 steps"),
         (ZeroDefault, "shaping cost is 0"),
         (AllAllowed, "action mask never forbade"),
