@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -351,6 +352,26 @@ class History:
         """Seconds of training without start-up and shutdown, as in the terminal; `seconds` if not recorded."""
         told = None if self.told is None else self.told.training_seconds
         return self.seconds if told is None else told
+
+    def trained_until(self, seconds: float) -> float:
+        """Convert seconds since the start to training seconds, by linear interpolation between progress records."""
+        times, trained = self._training_clock
+        after = bisect_right(times, seconds)
+        if not times or after == 0:
+            return 0.0 if times else seconds
+        begun = trained[after - 1]
+        passed = seconds - times[after - 1]
+        if after == len(times):
+            return begun + passed
+        share = passed / (times[after] - times[after - 1])
+        return begun + share * (trained[after] - begun)
+
+    @cached_property
+    def _training_clock(self) -> tuple[list[float], list[float]]:
+        """Return the times of the progress records with training seconds, and these training seconds."""
+        known = [(self.since(e), e.training_seconds) for e in self.of(Progress)]
+        told = [(time, trained) for time, trained in known if trained is not None]
+        return [time for time, _ in told], [trained for _, trained in told]
 
     @property
     def controls(self) -> frozenset[int]:

@@ -76,7 +76,12 @@ def check_trust(config: Config, options: Collection[str], run: Path, *, trust: b
             f"{RunFolder(run).config} names {typed}, which would be imported or used. If you trust its author, "
             "add --trust (from Python: trust=True)"
         )
-    _say(f"pbt-rl: {run} is your own run: the modules and paths in its config are used: {typed}")
+    short = typed if len(typed) <= MOST_SHOWN else f"{typed[:MOST_SHOWN]}..."
+    _say(f"pbt-rl: using code and paths of your own run: {short}")
+
+
+MOST_SHOWN = 80
+"""Maximum characters to print of the options of the user's own run."""
 
 
 @cache

@@ -104,10 +104,15 @@ def describe_comparisons(resolved: ResolvedRun) -> list[str]:
     if by_time:
         when = f"after {in_time(first)} of training and then every {in_time(pbt.period_seconds)}"
     rules = f"--pbt.ready {pbt.ready}, --pbt.exploit {pbt.exploit}, --pbt.explore {pbt.explore}"
-    number = _comparisons_within(
-        seconds if by_time else frames, first, pbt.period_seconds if by_time else pbt.period_frames
-    )
-    times = f", at most {number:,} times" if number and pbt.period_growth == 1 else ""
+    update = max(pack.batch_rows for pack in plan.packs) * config.learner.rollout * spec.frame_skip
+    if pbt.period_growth != 1:
+        times = ""
+    elif by_time:
+        steps = 0 if spec.resident else rounds * spec.time_limit * plan.environments
+        longest = steps * spec.frame_skip / (SLOW_CORE * plan.cpus)
+        times = _at_most(seconds, first, pbt.period_seconds, longest * (spec.agents == 1))
+    else:
+        times = _at_most(frames, first, max(pbt.period_frames, update), episodes * (spec.agents == 1))
     lines = [f"members are compared {when}{times}: --controller {config.controller}, {rules}"]
     if spec.agents == 1:
         limit = f": up to {episodes:,} frames" if episodes else ""
@@ -126,14 +131,16 @@ def describe_comparisons(resolved: ResolvedRun) -> list[str]:
         unit = "seconds" if by_time else "frames"
         lower = f"lower --pbt.start-{unit} and --pbt.period-{unit}"
         return [*lines, f"note: the first comparison is due {late}: {lower}"]
-    update = max(pack.batch_rows for pack in plan.packs) * config.learner.rollout * spec.frame_skip
     if by_time or pbt.period_frames >= max(update, episodes):
         return [*lines, *noted]
     why = f"{update:,}, the frames of one batch"
     if update < episodes:
         why = f"{episodes:,}, the frames that one episode in each of a member's environments may take"
     fit = _comparisons_within(frames, max(first, update, episodes), max(update, episodes))
-    short = f"--pbt.period-frames {pbt.period_frames:,} is less than {why}: about {fit} comparisons fit into this run"
+    count = counted(fit, "comparison")
+    short = (
+        f"--pbt.period-frames {pbt.period_frames:,} is less than {why}: this run has time for about {count}"
+    )
     derived = pbt.period_frames == in_frames(frames)["pbt.period_frames"]
     return [*lines, *noted, f"{'note' if derived else 'warning'}: {short}"]
 
@@ -149,6 +156,19 @@ def _slow_episodes(resolved: ResolvedRun, rounds: int) -> list[str]:
     how = f"{steps:,} steps, even at {speed:,} frames/s on {counted(plan.cpus, 'core')}"
     due = f"Comparisons are due every {in_time(period)}, and wait for it: train longer{fewer}"
     return [f"note: one episode in each environment takes about {in_time(seconds)} ({how}). {due}"]
+
+
+def _at_most(budget: float, first: float, period: float, longest: float) -> str:
+    """Describe the number of comparisons within a budget; empty for none.
+
+    All arguments are frames of a member, or all are seconds.
+    period: minimum distance of two comparisons. longest: duration of the episodes that a comparison waits for, if they
+    reach their time limit; 0 if unknown.
+    """
+    most = _comparisons_within(budget, max(first, period), period)
+    least = _comparisons_within(budget, max(first, longest), max(period, longest))
+    fewer = f" (about {least:,} if all episodes reach their time limit)" if least < most else ""
+    return f", at most {most:,} times{fewer}" if most else ""
 
 
 def _comparisons_within(budget: float, first: float, period: float) -> int:

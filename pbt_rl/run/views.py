@@ -162,6 +162,7 @@ class WaitingComparison:
         self._period = period_frames
         self._due_frames: int | None = None
         """Minimum frames of the members when the comparison was due."""
+        self._warned = False
 
     def __call__(self, view: RunView) -> list[str]:
         """Return the warnings for this view."""
@@ -170,8 +171,9 @@ class WaitingComparison:
             self._due_frames = frames if view.comparison_in_seconds == 0 else None
             return []
         waited, ended = frames - self._due_frames, any(one.episodes for one in view.members)
-        if waited < (LONG_WAIT if ended else 1) * self._period:
+        if self._warned or waited < (LONG_WAIT if ended else 1) * self._period:
             return []
+        self._warned = True
         text = (
             "WARNING: a comparison has been overdue for longer than --pbt.period-frames: it needs one episode in each "
             f"environment of a member, and {'episodes are long' if ended else 'no episode has ended'}. Limit the "

@@ -36,6 +36,21 @@ def test_what_a_comparison_needs_is_in_the_plan():
     assert "--num-policies 4" not in notes("--num-policies=1", "--pbt.no-enabled")
 
 
+@pytest.mark.parametrize(
+    ("options", "most", "least"),
+    [
+        ("--train-for-frames=20k", 19, 1),
+        ("--train-for-frames=1M", 24, 24),
+        ("--pbt.ready=timed --pbt.period-seconds=9 --train-for-seconds=300", 33, 9),
+        ("--pbt.ready=timed --pbt.period-seconds=90 --train-for-seconds=900", 9, 9),
+    ],
+)
+def test_the_number_of_comparisons_depends_on_batches_and_episodes(options, most, least):
+    (line,) = (one for one in notes("--num-policies=4", *options.split()).splitlines() if "at most" in one)
+    assert f", at most {most} times" in line
+    assert f"(about {least} if all episodes reach their time limit)" in line or most == least
+
+
 def test_the_rollout_age_is_a_line_of_show_alone():
     run = resolved("gym/CartPole-v1", "--num-policies=4")
     (first, *_) = page(run, run.controller().initial(run.config.members)[0])
