@@ -231,7 +231,7 @@ def _report_seeds(report: Report, dry_run: DryRun, main: Played, seed: int) -> b
     report.facts.append(
         (
             "seeds",
-            f"equal seeds give equal steps ({steps}); other seeds give {'other' if differs else 'equal'} steps",
+            f"equal seeds give the same {steps} steps; other seeds give {'other' if differs else 'the same'} steps",
         )
     )
     if not differs:
