@@ -104,4 +104,4 @@ def test_a_folder_that_holds_runs_names_one_and_a_run_without_its_journal_says_w
     with pytest.raises(ConfigError, match=r"no config\.json; .*one$"):
         read_config(run.path.parent)
     assert run.lacks("journal.jsonl") == f"{run.path} has no journal.jsonl: restore the file"
-    assert "there is none" in RunFolder(Path("x" * 5000)).lacks("config.json")
+    assert "does not exist" in RunFolder(Path("x" * 5000)).lacks("config.json")
