@@ -123,7 +123,7 @@ def _report_network(report: Report, config: Config, spec: EnvSpec) -> None:
     try:
         check_network(config, spec, ["cpu"])
         report.facts += [
-            ("network", line.removeprefix("the network ")) for line in network_sees(config, spec)
+            ("network", line.removeprefix("network inputs: ")) for line in network_sees(config, spec)
         ]
     except ValueError as error:
         report.mistakes.append(str(error))

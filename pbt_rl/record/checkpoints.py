@@ -5,7 +5,7 @@ checkpoints/at_FRAMES/             FRAMES: least frames of any training member; 
   state.json                       all state except the members (`CheckpointWriter.begin_checkpoint`)
   policy_00.safetensors            arrays of member 0 as named tensors
   remembered_00_3.safetensors      remembered state of member 0 in generation 3
-checkpoints/at_FRAMES.partial/     being written or deleted; removed when a killed run is resumed
+checkpoints/at_FRAMES.partial/     being written or deleted; the next checkpoint of the run removes it
 
     in a member's file       in MemberSnapshot.arrays
     net.NAME                 "param" [N]          NAME: of the network's `state_dict`

@@ -54,8 +54,8 @@ def test_the_number_of_comparisons_depends_on_batches_and_episodes(options, most
 def test_the_rollout_age_is_a_line_of_show_alone():
     run = resolved("gym/CartPole-v1", "--num-policies=4")
     (first, *_) = page(run, run.controller().initial(run.config.members)[0])
-    assert "age of rollouts: " in first
-    assert "age of rollouts" not in "\n".join(describe_plan(run))
+    assert "rollout age: " in first
+    assert "rollout age" not in "\n".join(describe_plan(run))
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_another_batch_than_the_option_is_explained(options, reason):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--pbt.period-frames=15999",), "is less than 16,000, the frames that one episode"),
+        (("--pbt.period-frames=15999",), "is less than 16,000, the maximum frames of one"),
         (("--pbt.period-frames=16000",), ""),
         (
             ("--env=tensors/pendulum", "--env-option=limit=90", "--pbt.period-frames=8k"),
