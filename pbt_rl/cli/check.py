@@ -54,7 +54,7 @@ def check(
     config: Config | None = None,
     device: str = "cpu",
 ) -> Report:
-    """Check an environment. Raises the same errors as training if it cannot be constructed or reset.
+    """Check an environment. Raises ConfigError or EnvSetupError if it cannot be constructed or reset.
 
     steps: sum over all rows.
     timeout_seconds: limit of one step or reset of the vector env.
@@ -240,7 +240,7 @@ def _report_seeds(report: Report, dry_run: DryRun, main: Played, seed: int) -> b
 
 
 def _report_shaping(report: Report, dry_run: DryRun, main: Played, seed: int) -> None:
-    """Double each shaping value in turn, and compare the rewards with those of the main run."""
+    """Double each shaping value in turn, and compare the rewards with the rewards of the main run."""
     defaults, steps = dry_run.spec.shaping, min(SHORT_STEPS, len(main.digests))
     moved: list[str] = []
     unmoved: list[str] = []

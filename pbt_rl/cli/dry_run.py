@@ -72,7 +72,7 @@ class Ledger:
     limit: int = 0
     """Episode length at the last truncation. Later steps of this number are watched."""
     resets: list[bool] = field(default_factory=list)
-    """Per watched truncation: True if `step` returned the observation of a reset inside it."""
+    """Per watched truncation: True if `step` called `reset`, and returned the observation of the reset."""
 
 
 class _Witness(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -126,7 +126,7 @@ class _Witness(gymnasium.Wrapper[Any, Any, Any, Any]):
         return answer
 
     def _step_watched(self, action: Any) -> Any:
-        """Step, and check whether the step returned the observation of a reset inside it.
+        """Step, and check whether `step` called `reset`, and returned the observation of the reset.
 
         A Python profiler records the return values of `reset` and `step` of each wrapper, however they call each other.
         """

@@ -51,7 +51,7 @@ class ProveCommand(SeveralRuns):
     """
 
     seeds: int = option(5, test=lambda seeds: 2 <= seeds <= 1000, remedy="2 to 1,000: one seed has no spread")
-    """Number of seeds: 0, 1, ..."""
+    """Number of seeds. The seeds are 0, 1, ..."""
     arm: tuple[str, ...] = option((), repeated=True)
     """Additional arm: a controller such as mf-pbt, or NAME:OPTIONS for `pbt` with other options, such as
     t-test:'--pbt.exploit t-test'. May be repeated."""

@@ -51,7 +51,7 @@ class SweepCommand(SeveralRuns):
     """Train each combination of --grid values with each seed, as a separate run in runs/NAME/. All other options are
     options of `pbt-rl train`.
 
-    Repeat the command to continue: it skips finished runs and resumes the others. If a run fails, the others continue.
+    Repeat the command to continue: it skips finished runs and resumes other runs. A failed run does not end the sweep.
     Ctrl-C saves all running runs and starts no further runs.
 
     pbt-rl sweep --name rates --env gym/CartPole-v1 --grid hypers.learning-rate=1e-4,1e-3 --seeds 0 1 2 --jobs 2

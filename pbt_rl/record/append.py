@@ -63,7 +63,7 @@ class AppendFile:
 
 
 class Outage:
-    """Interval in which writing fails. A line is printed at its begin and at its end.
+    """Interval in which writing fails. A line is printed at its start and at its end.
 
     Attempts are at least `RETRY_SECONDS` apart, because frequent attempts on a full disk would slow the run down.
     """

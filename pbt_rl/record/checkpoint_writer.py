@@ -116,7 +116,7 @@ class UnfinishedCheckpoint:
         """Write the manifest and rename the folder.
 
         The name usually contains the frames of the saved members, because learners continue to train after the
-        request. The name of a kept checkpoint contains the frames at which it was due, because users type them.
+        request. The name of a kept checkpoint contains the frames at which it was due, because users type this number.
         """
         if not self._kept:
             ahead = [saved.frames for saved in self._members if saved.frames >= self._frames]
@@ -156,7 +156,7 @@ class UnfinishedCheckpoint:
 
 
 def remove_oldest(folder: Path, keep: int) -> None:
-    """Remove complete checkpoints, except the newest `keep` and those marked as kept. Raises OSError.
+    """Remove complete checkpoints, except the newest `keep` and all kept checkpoints. Raises OSError.
 
     Folders without a readable manifest are not removed, because their content is unknown.
     """
@@ -235,8 +235,8 @@ class CheckpointWriter:
         """Begin a checkpoint.
 
         state: content of state.json. It is encoded here, and may be modified afterwards.
-        expected: number of snapshots, including those of remembered states.
-        kept: never delete this checkpoint to make room for newer ones.
+        expected: number of snapshots, including snapshots of remembered states.
+        kept: never delete this checkpoint.
 
         Raises TypeError if JSON cannot represent the state.
         """

@@ -266,7 +266,7 @@ class Manifest:
     time: float
     """Seconds since the epoch."""
     kept: bool
-    """True if the checkpoint is never deleted as an old one."""
+    """True if the checkpoint is never deleted."""
     members: tuple[SavedMember, ...]
     remembered: tuple[SavedMember, ...]
     state: SavedFile

@@ -124,8 +124,8 @@ class RunFolder:
     def is_own(self) -> bool:
         """True if the user created the folder at this path, and owns all files in it that commands use.
 
-        False for a copied, moved or unpacked folder, because its path or its inode differs. False if others may write
-        a file, or if a file is a symbolic link.
+        False for a copied, moved or unpacked folder, because its path or its inode differs. False if another
+        user may write a file, or if a file is a symbolic link.
         """
         run = RunFolder(Path(os.path.realpath(self.path)))
         try:

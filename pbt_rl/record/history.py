@@ -58,7 +58,7 @@ class Point:
     complete: bool = True
     """False while some environments have not finished an episode since the member's last change."""
     early: float | None = None
-    """Mean objective of all episodes since the last change, including those that do not count yet."""
+    """Mean objective of all episodes since the last change. Some of these episodes may not count yet."""
 
     @property
     def drawn(self) -> float | None:
@@ -125,7 +125,7 @@ class PbtOptions:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Options that a report reads. A run of `tune.run` has only some of them."""
+    """Options that a report reads. A run of `tune.run` has only some of these options."""
 
     env: str = "a run"
     controller: str = "pbt"
@@ -219,7 +219,7 @@ class History:
 
     @cached_property
     def evaluations(self) -> list[Evaluation]:
-        """Evaluations during training, without those that are not finite."""
+        """Evaluations during training with a finite mean."""
         return [e for e in self.of(Evaluation) if math.isfinite(e.mean)]
 
     @property

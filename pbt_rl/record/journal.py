@@ -258,7 +258,7 @@ def check_file(path: Path, most_bytes: int | None = None) -> None:
 
 
 def read_object(path: Path, if_missing: str) -> dict[str, Any]:
-    """Read the JSON object in a file. Raises ConfigError. if_missing: its message if the file is missing."""
+    """Read the JSON object in a file. Raises ConfigError. if_missing: error message for a missing file."""
     try:
         check_file(path, MOST_BYTES)
         data = json.loads(path.read_text(encoding="utf-8"))

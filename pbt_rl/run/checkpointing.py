@@ -79,7 +79,7 @@ class Due:
         return 0 < self.next_frames <= frames
 
     def begun(self) -> None:
-        """Record the begin of a checkpoint."""
+        """Record the start of a checkpoint."""
         self.asked = False
         self._wait()
 
@@ -113,7 +113,7 @@ class Round:
     packs: frozenset[int]
     frames: int
     kept: bool = False
-    """True if the checkpoint is never deleted to make room for newer ones."""
+    """True if the checkpoint is never deleted."""
     evaluates: bool = False
     """True if the best member of the checkpoint is evaluated."""
     all_frames: int = 0
@@ -234,7 +234,7 @@ class Checkpointing:
         return True
 
     def note_learner_saved(self, pack: int, message: LearnerSaved) -> None:
-        """Record the state of a learner. After the last one, begin to save the members."""
+        """Record the state of a learner. If all learners have sent their state, start to save the members."""
         current = self._round
         if current is None or message.number != current.number:
             return  # this checkpoint was abandoned
@@ -321,7 +321,7 @@ class Checkpointing:
             self.games.begin_games(self.newest, current.state["best_member"], current.all_frames)
 
     def _give_up(self, current: Round) -> None:
-        """Drop an abandoned checkpoint. Release its states, except those that the writer still has."""
+        """Drop an abandoned checkpoint, and release the states that the writer does not have."""
         self._round = None
         for state in [*(state for state, _ in current.wanted), *current.to_come]:
             state.release()
@@ -355,7 +355,7 @@ class Checkpointing:
 
 
 def _counted(header: SnapshotHeader, state: State) -> SnapshotHeader:
-    """Update the counts of a header, because the learner may have trained since the begin of the checkpoint."""
+    """Update the counts of a header, because the learner may have trained since the start of the checkpoint."""
     frames, steps, updates, fresh_frames = state.counts
     if state.member != header.member:
         return replace(header, fresh_frames=fresh_frames)

@@ -24,9 +24,9 @@ from pbt_rl.plan import Plan
 class Controlled(ControllerWrapper):
     """Wrapper that hides the controls from a controller.
 
-    Control i starts with the weights (`drawn_net`) and values of member i, so that both groups start equally. If there
-    are more controls than members, the values of the others are sampled like those of members. Controls are evaluated
-    together with the population, because evaluation frames are not used for training.
+    Control i starts with the weights (`drawn_net`) and values of member i. Both groups therefore start equally. Values
+    of additional controls are sampled like values of members. Controls are evaluated together with the population,
+    because evaluation frames are not used for training.
     """
 
     population: int
@@ -55,7 +55,7 @@ class Controlled(ControllerWrapper):
         return [*decisions, *self._evaluations(report, decisions)]
 
     def _evaluations(self, report: PopulationReport, decisions: list[Decision]) -> list[Decision]:
-        """Evaluate controls from the begin of a member's evaluation until all evaluations have ended."""
+        """Evaluate controls from the start of a member's evaluation to the end of all evaluations."""
         before = bool(self._evaluated)
         begun = [d for d in decisions if isinstance(d, Evaluate)]
         self._evaluated -= {d.member for d in decisions}

@@ -58,7 +58,7 @@ NEARLY_ALL = 0.9
 MANY_ROWS = 4096
 """Rows of each member in the first of two estimates, whose difference is the memory of a row."""
 COMFORTABLE = 1 << 16
-"""Upper limit of open files, because some programs loop over all numbers up to the limit."""
+"""Maximum of the soft limit that is set, because some programs loop over all descriptors up to the limit."""
 RESERVE = 64
 """Descriptors for short-lived files, libraries, and the devices of a GPU driver."""
 MAPPED = 2

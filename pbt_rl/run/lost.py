@@ -8,9 +8,9 @@
 The members of the lost learner continue from the newest checkpoint, while other packs train. Parked members and
 remembered states lose no training, because they are in the store.
 
-If a learner is lost with its machine, it restarts on another free machine. If no machine is free, its members move to
-running packs, and wait there for a slot. As soon as a machine is free, the pack restarts without members, and takes
-waiting members. If the loss of a machine is announced (MachineLeaving), a checkpoint is written first.
+If a machine is lost, its learner restarts on another free machine. If no machine is free, the members move to running
+packs, and wait there for a slot. As soon as a machine is free, the learner restarts without members, and its slots are
+assigned to waiting members. If the loss of a machine is announced (MachineLeaving), a checkpoint is written first.
 
 The population clock never decreases. Training since the newest checkpoint is lost, and the journal records the loss.
 """

@@ -150,7 +150,7 @@ class Memory:
     def _fill_shaping(self, number: int, start: Start) -> None:
         """Write the initial shaping and frames of a pack's slots.
 
-        The versions must be those of the learner, because actors start episodes before the learner is ready.
+        The table must contain the learner's versions, because actors start episodes before the learner is ready.
         """
         names, loads = tuple(self._resolved.spec.shaping), start.slots[number]
         shaping = ShapingTable.map(

@@ -72,7 +72,7 @@ def resumed_controller(
     """Build the controller of a resumed run or of an audit.
 
     state: saved state of the controller (`save_state`).
-    values: new values of all members. In the state, those that are not tuned are replaced too.
+    values: new values of all members. Values that are not tuned are also replaced in the state.
     Raises ConfigError as `build_controller`. Raises ValueError, with the reason, if the state does not fit the
     controller, for example because the class of a rule has changed.
     """

@@ -1,7 +1,7 @@
 """Serial mode: its training loop, and its fleet. Actors and learners run in the supervisor's process.
 
-    messages for packs   -> the packs handle them in order, without training
-    no messages          -> the loop continues: each pack in turn learns from a batch
+    if there are messages for packs    the packs handle the messages in order, without training
+    otherwise                          the loop continues: each pack in turn learns from a batch
 
 At each decision, all packs are between two batches. Equal seeds therefore give equal bits.
 """
@@ -104,7 +104,7 @@ class Forward:
 
 
 class Line:
-    """One end of a connection within a thread. A full pipe would deadlock the thread, so that queues are used."""
+    """One end of a connection within a thread. It consists of queues, because a full pipe would block the thread."""
 
     def __init__(self, there: deque[bytes], back: deque[bytes]) -> None:
         self._there, self._back = there, back
@@ -206,7 +206,7 @@ class SerialFleet(LocalFleet):
         self.packs = [self._start_pack(number) for number in range(len(resolved.plan.packs))]
         self._training = train_serially(self.packs, supervisor or Forward())
         self.settled = True
-        """True if all packs have made equal progress. A resumed run starts with the first pack."""
+        """True if all packs have made equal progress. A checkpoint needs this, because a resume starts with pack 0."""
         self._paused = False
         self._said_unsaved = False
         self._stacks = StackDumps(list)

@@ -48,7 +48,7 @@ class Throughput:
 
     @property
     def spent(self) -> Spent:
-        """Usage so far. The frames are those of the last report."""
+        """Usage so far, with the frames at the last report."""
         return Spent(self.seconds, self.training_seconds, self._history[-1][1])
 
     @property
@@ -74,7 +74,7 @@ class Throughput:
 
     @property
     def stalled_seconds(self) -> float:
-        """Seconds without new frames. 0 unless they are much longer than the usual interval between reports.
+        """Seconds without new frames, if this time is much longer than the usual interval between reports. Else 0.
 
         Before the first frames: seconds since the start or resume.
         """

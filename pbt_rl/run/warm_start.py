@@ -1,6 +1,6 @@
 """Warm start (`--init-from`): members begin with the saved arrays of another run, as far as they fit.
 
-Only arrays are loaded. Hypers and shaping are those of this run. Frames, steps, updates and the learning rate schedule
+Only arrays are loaded. Hypers and shaping come from this run. Frames, steps, updates and the learning rate schedule
 start at 0. Modules in the config of the other run are not imported.
 """
 
@@ -54,14 +54,15 @@ class Fitted:
     misfits: tuple[Misfit, ...]
     """Requested tensors that are missing or do not fit."""
     skipped: tuple[str, ...]
-    """Reasons, one per requested tensor that was not copied: it does not fit, or another tensor of its group."""
+    """Reason for each requested tensor that was not copied: this tensor or another tensor of its group does not fit."""
 
 
 def fit(path: Path, tensors: Arrays, names: NetNames, onto: Arrays, parts: str = "all") -> Fitted:
     """Copy the tensors of a file into copies of a member's arrays. parts: see `--init-parts`.
 
     A tensor fits if name, shape and dtype are equal. The state of the optimiser is loaded completely or not at all,
-    because moments and step counts must have one origin. So are the statistics of each observation.
+    because moments and step counts must have one origin. The statistics of each observation are also loaded completely
+    or not at all.
 
     Raises ConfigError if a loaded tensor is not finite.
     """

@@ -22,7 +22,7 @@ from pbt_rl.run.nodes.node_worker import NodeWorker
 NODE_DIED = "its node has died"
 """Part of Ray's message if an actor dies with its node."""
 CAUSE = "The actor died because"
-"""Begin of the cause in Ray's message, after the description of the actor."""
+"""First words of the cause in Ray's message, after the description of the actor."""
 
 
 class RayBackend:
