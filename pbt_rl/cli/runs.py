@@ -54,9 +54,7 @@ def run(arguments: list[str]) -> int:
     if not rows:
         print(f"no runs in {command.folder}")
     else:
-        width = (
-            shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-        )  # only a terminal truncates
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
         print("\n".join(table(rows, time.time(), width)))
     for path in aside:
         print(

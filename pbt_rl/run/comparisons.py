@@ -124,7 +124,7 @@ class Comparisons:
         if values:
             live = {m.id: m for m in self._population.members if not m.stopped}
             made = given(values, [(m.id, m.generation, m.values) for m in live.values()])
-            # Earlier decisions remain in force.
+            # Keep the limits and evaluations of earlier decisions.
             self._carry_out(
                 [
                     replace(c, until_frames=live[c.member].until_frames, evaluates=live[c.member].evaluates)

@@ -253,7 +253,7 @@ def describe_plan(resolved: ResolvedRun) -> list[str]:
         lines.append(
             f"learner {number} on {pack.device}: member{'s' * (len(pack.members) > 1)} {_ids(pack.members)}"
             f"{'' if pack.slots == len(pack.members) else ' in ' + counted(pack.slots, 'slot')}; "
-            f"{counted(pack.environments // pack.slots, 'row' if spec.agents > 1 else 'environment')} of each "
+            f"{counted(pack.environments // pack.slots, 'row' if spec.agents > 1 else 'environment')} per member "
             f"({by}); "
             f"batch {steps} steps per policy{_other_batch(resolved, pack)}; "
             f"{counted(pack.threads, 'thread')}"
@@ -286,7 +286,7 @@ def _other_batch(resolved: ResolvedRun, pack: PackPlan) -> str:
         who = "the default"
     needed = max(1, asked // rollout)
     if pack.environments // pack.slots < needed:
-        return f" ({who} {asked} needs {needed} {'rows' if agents > 1 else 'environments'} of each)"
+        return f" ({who} {asked} needs {needed} {'rows' if agents > 1 else 'environments'} per member)"
     if pack.groups:
         return f" (one rollout of each environment, not {who} {asked})"
     return f" ({who} {asked}, rounded to whole vector envs)"

@@ -29,7 +29,7 @@ CARTPOLE = 4 * 8 * 500
 def test_what_a_comparison_needs_is_in_the_plan():
     text = notes("--num-policies=4")
     assert "at 25,000 frames each and then every 20,000, at most 24 times" in text
-    assert "32 environments of each (2 actors x 2 vector envs of 8)" in text
+    assert "32 environments per member (2 actors x 2 vector envs of 8)" in text
     assert f"one episode in each of a member's 32 environments: up to {CARTPOLE:,} frames" in text
     assert "warning" not in text
     assert "--num-policies 4 or more" in notes("--num-policies=1")
@@ -61,10 +61,10 @@ def test_the_rollout_age_is_a_line_of_show_alone():
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (("--actors=1", "--envs-per-vector-env=2"), " (the recipe's 1024 needs 32 environments of each)"),
+        (("--actors=1", "--envs-per-vector-env=2"), " (the recipe's 1024 needs 32 environments per member)"),
         (
             ("--actors=1", "--envs-per-vector-env=2", "--learner.batch=2048"),
-            " (--learner.batch 2048 needs 64 environments of each)",
+            " (--learner.batch 2048 needs 64 environments per member)",
         ),
         (("--learner.batch=1030",), " (--learner.batch 1030, rounded to whole vector envs)"),
         ((), ""),
