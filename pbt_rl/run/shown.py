@@ -80,11 +80,8 @@ def environments_each(resolved: ResolvedRun) -> int:
 def describe_comparisons(resolved: ResolvedRun) -> list[str]:
     """Describe the times and rules of comparisons. Warn if comparisons cannot happen in time."""
     config, pbt, spec, plan = resolved.config, resolved.config.pbt, resolved.spec, resolved.plan
-    entry, frames, seconds = (
-        controller_entry(config.controller),
-        config.train_for_frames,
-        config.train_for_seconds,
-    )
+    entry = controller_entry(config.controller)
+    frames, seconds = config.train_for_frames, config.train_for_seconds
     noted = [*filter(None, [entry.note(config, config.num_policies, frames)])]
     if config.searches:
         return noted
@@ -92,11 +89,8 @@ def describe_comparisons(resolved: ResolvedRun) -> list[str]:
         return ["note: PBT compares policies, but there is only one: give --num-policies 4 or more"]
     if not compares(config):
         return []
-    by_time, first, each = (
-        READY_RULES[pbt.ready].by_time,
-        first_comparison(config),
-        environments_each(resolved),
-    )
+    by_time = READY_RULES[pbt.ready].by_time
+    first, each = first_comparison(config), environments_each(resolved)
     # Frames of a member until each of its environments has ended an episode, at most. 0: unknown.
     rounds = -(-pbt.min_episodes // min(plan.environments_of.values()))
     episodes = each * rounds * spec.time_limit * spec.frame_skip
@@ -131,18 +125,13 @@ def describe_comparisons(resolved: ResolvedRun) -> list[str]:
         unit = "seconds" if by_time else "frames"
         lower = f"lower --pbt.start-{unit} and --pbt.period-{unit}"
         return [*lines, f"note: the first comparison is due {late}: {lower}"]
-    if by_time or pbt.period_frames >= max(update, episodes):
+    given = pbt.period_frames != in_frames(frames)["pbt.period_frames"]
+    if by_time or not given or pbt.period_frames >= max(update, episodes):
         return [*lines, *noted]
     why = f"{update:,}, the frames of one batch"
     if update < episodes:
         why = f"{episodes:,}, the maximum frames of one episode in each of a member's environments"
-    fit = _comparisons_within(frames, max(first, update, episodes), max(update, episodes))
-    count = counted(fit, "comparison")
-    short = (
-        f"--pbt.period-frames {pbt.period_frames:,} is less than {why}: this run has time for about {count}"
-    )
-    derived = pbt.period_frames == in_frames(frames)["pbt.period_frames"]
-    return [*lines, *noted, f"{'note' if derived else 'warning'}: {short}"]
+    return [*lines, *noted, f"warning: --pbt.period-frames {pbt.period_frames:,} is less than {why}"]
 
 
 def _slow_episodes(resolved: ResolvedRun, rounds: int) -> list[str]:
