@@ -59,8 +59,8 @@ class AuditCommand:
     run: Path = option(positional=True)
     """Folder of a run, such as runs/demo."""
     what_if: tuple[str, ...] = ()
-    """Instead, apply other rules to the recorded scores. Write them as NAME=VALUE: pbt.exploit=t-test
-    pbt.replace-errors=2. Separate several entries of one option by commas: pbt.factors=2,0.5."""
+    """Apply other rules to the recorded scores, and report how decisions would differ. Write each rule as NAME=VALUE:
+    pbt.exploit=t-test pbt.replace-errors=2. Separate entries of one option by commas: pbt.factors=2,0.5."""
     trust: bool = False
     """Import the modules in config.json although you did not make the run on this machine."""
 

@@ -279,7 +279,7 @@ class Supervisor:
 
     @property
     def _may_save(self) -> bool:
-        """True if the run can be saved: all learners are ready. With --nodes, missing learners are no obstacle."""
+        """True if the run can be saved: all learners are ready. With --nodes, learners may be missing."""
         return self._begun and (self._resolved.spread or self._all_serve)
 
     def _begin_checkpoint(self, fleet: Fleet) -> None:

@@ -43,10 +43,10 @@ def test_an_option_of_another_version_at_its_default_is_left_out(tmp_path):
     folder.config.write_text(json.dumps(data))
     assert read_config(tmp_path) == config
     (tmp_path / ".changed").write_text('["num_policies", "other.x"]')
-    with pytest.raises(ConfigError, match=": other; "):
+    with pytest.raises(ConfigError, match="unknown fields: other"):
         read_config(tmp_path)
     (tmp_path / ".changed").unlink()  # a run of before
-    with pytest.raises(ConfigError, match=r": atari.colour_averaging, other; "):
+    with pytest.raises(ConfigError, match=r": atari.colour_averaging, other\. "):
         read_config(tmp_path)
 
 
