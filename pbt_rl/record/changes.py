@@ -15,8 +15,8 @@ from pbt_rl.record.journal import as_json_types, journal_events
 def check_environment(run: Path, spec: EnvSpec, note: Callable[[str], None], *, trains: bool) -> None:
     """Raise ConfigError if the run's networks no longer fit its environment.
 
-    note: called with a warning about other action bounds, which the networks can still be used with.
-    trains: training continues, which also requires equal names of shaping values and observations, and as many agents.
+    note: called with a warning if only the bounds of actions have changed.
+    trains: training continues. Names of shaping values and observations, and the number of agents, must be equal too.
     """
     try:
         start = next(journal_events(run), None)

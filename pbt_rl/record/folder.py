@@ -194,8 +194,8 @@ def to_json(config: Config) -> dict[str, Any]:
 def config_from_json(data: object, at_default: Callable[[str], bool] = lambda _: False) -> Config:
     """Rebuild the config of a run, without imports of the modules that it names.
 
-    at_default: function that returns True if an option had its default value in the saved run. An option that no
-    longer exists is ignored if it had.
+    at_default: returns True if an option had its default value in the saved run. A removed option with its default
+    value is ignored.
     Raises ConfigError for an invalid config, and EnvSetupError for options that an environment family rejects.
     """
     if not isinstance(data, dict):

@@ -276,7 +276,7 @@ def read_object(path: Path, if_missing: str) -> dict[str, Any]:
 def was_saved(folder: Path) -> bool:
     """Check whether a run has ever had a checkpoint. Raises ConfigError.
 
-    The event of a checkpoint is cut off if the run is resumed from it. The `resume` event then proves the checkpoint.
+    A resume truncates the journal before the event of its checkpoint. The `resume` event then replaces this event.
     """
     if not RunFolder(folder).journal.exists():
         return False

@@ -2,8 +2,7 @@
 
 A config may name modules (`module:name`), a cluster, folders, and options of engines. Modules are imported, which
 executes their code. These options are used only if the user created the run, or trusts its author (--trust). Each
-command first checks the options that it uses (`PLAY`, `AUDIT`). Other files of a run are read as data, and a search for
-a member imports nothing.
+command first checks the options that it uses (`PLAY`, `AUDIT`). Other files of a run are only read as data.
 """
 
 from __future__ import annotations
