@@ -287,7 +287,7 @@ MANY_DISCARDED = 0.05
 
 
 OF_COLUMNS = (
-    "objective: mean over counted episodes (--pbt.objective-episodes); return, length: over the newest"
+    "objective: mean of the episodes that count (--pbt.objective-episodes); return, length: of the newest episodes"
 )
 """Shown only if the two means of a member differ."""
 
