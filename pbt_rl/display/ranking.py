@@ -286,7 +286,9 @@ MANY_DISCARDED = 0.05
 """Share of all rollouts above which discarded rollouts are shown."""
 
 
-OF_COLUMNS = "objective: mean of counted episodes (--pbt.objective-episodes); return, length: of the newest episodes"
+OF_COLUMNS = (
+    "objective: mean of counted episodes (--pbt.objective-episodes); return, length: of the newest episodes"
+)
 """Shown only if the two means of a member differ."""
 
 
