@@ -151,7 +151,7 @@ def _report_speed(report: Report, played: Played, dry_run: DryRun) -> None:
 
 
 def _report_remarks(report: Report, played: Played) -> None:
-    # An objective that is missing at some ends of episodes has a message of its own.
+    # An objective that is missing at some ends of episodes has a separate message.
     some = any(text.startswith('info["true_objective"] is missing at some') for text in played.remarks)
     for text in played.remarks:
         if not (some and text.startswith("there is reward shaping")):

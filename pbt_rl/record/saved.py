@@ -81,7 +81,7 @@ def check_trust(config: Config, options: Collection[str], run: Path, *, trust: b
 
 
 MOST_SHOWN = 80
-"""Maximum characters to print of the options of the user's own run."""
+"""Maximum characters to print of the options of a run that the user created."""
 
 
 @cache
