@@ -116,7 +116,6 @@ def _describe(spec: EnvSpec) -> list[tuple[str, str]]:
 
 
 def _report_network(report: Report, config: Config, spec: EnvSpec) -> None:
-    """Build the network of a run, and report its inputs."""
     from pbt_rl.learner.own_loss import check_network
     from pbt_rl.run.shown import network_sees
 

@@ -101,7 +101,6 @@ def run(arguments: list[str]) -> int:
 
 
 def _read(arguments: Sequence[str]) -> tuple[SweepCommand, Line]:
-    """Parse the command and the arguments of its runs. Raises ConfigError."""
     command, common = parse_part(SweepCommand, PROG, arguments)
     for name in GIVEN_BY_THE_SWEEP:
         if name in common.names:

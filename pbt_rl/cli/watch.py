@@ -93,7 +93,6 @@ def _live(run: Path) -> Live:
 
 
 def _server(command: WatchCommand, live: Live) -> Server:
-    """Start the server. Raises OSError."""
     from pbt_rl.report.server import Server
 
     try:

@@ -51,13 +51,10 @@ class RunFolder:
         self.config = path / "config.json"
         """Config as JSON, see `to_json`."""
         self.journal = path / "journal.jsonl"
-        """Events of the run."""
         self.summary = path / "summary.json"
-        """Result of the run."""
         self.checkpoints = path / "checkpoints"
         """Folder of checkpoints, see `record.checkpoints`."""
         self.logs = path / "logs"
-        """Folder for the output of all processes."""
         self.population_events = path / "population"
         """Folder of the population's TensorBoard events."""
 

@@ -74,7 +74,6 @@ class TakenDecision:
     frames: int
     decision: Decision
     change: Change
-    """Effect of the decision on the member."""
     objective: float | None
 
     @property

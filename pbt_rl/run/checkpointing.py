@@ -142,11 +142,9 @@ class Checkpointing:
         self.games = Evaluations(
             config, log_folder(resolved), lambda: recorder.evaluated_frames, recorder.evaluated, recorder.note
         )
-        """Evaluation episodes of saved members."""
         self.names: NetNames
         """Positions of the parameters in a member's flat vector. Set before the first checkpoint."""
         self.newest: Checkpoint | None = None
-        """Last complete checkpoint of this process."""
         self.begun = self.whole = 0
         """Number of checkpoints so far, and number of the last complete checkpoint."""
         self._round: Round | None = None

@@ -260,7 +260,6 @@ class Comparisons:
         return bool(moved)
 
     def _note_moved(self, moved: Sequence[tuple[int, int]]) -> None:
-        """Record members that have moved to another pack."""
         for member, pack in moved:
             self._population.play_elsewhere(member, self._packs[pack].environments_of_member)
             self._recorder.write("moved", member=member, pack=pack)

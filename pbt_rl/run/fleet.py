@@ -190,7 +190,6 @@ class ProcessFleet(LocalFleet):
         self._starved = defaultdict[str, Starved](Starved)
         """Label of a child process -> its waits for a CPU core."""
         self.learners: list[LearnerChild] = []
-        """Learner of each pack."""
         self.actors: list[ActorChild] = []
         """Actors, in the order of `memory.actors`."""
         self._hang_check = time.monotonic()

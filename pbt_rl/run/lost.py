@@ -48,9 +48,7 @@ class LostLearners:
     recorder: Recorder
     throughput: Throughput
     start: Start = field(init=False)
-    """Initial state of the run's processes."""
     count: int = field(default=0, init=False)
-    """Number of replacements."""
     _replaced: deque[float] = field(default_factory=lambda: deque(maxlen=MOST_REPLACED), init=False)
     """`time.monotonic()` of the last replacements."""
     _updates: dict[int, dict[int, int]] = field(default_factory=dict, init=False)

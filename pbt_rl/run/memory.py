@@ -110,7 +110,6 @@ class Memory:
         self.learners: list[LearnerSetup] = []
         packs = resolved.plan.packs
         self.heartbeats: list[Heartbeat] = []
-        """Per pack: heartbeat of its learner."""
         self._renewals = 0
         self._packs = [
             self._pack_memory(number, matchups[number] if matchups else None) for number in range(len(packs))

@@ -67,11 +67,9 @@ class Recorder:
         self._saved = self._open = False
         self._outage = Outage(f"small files of {folder.path}", self._terminal.event)
         self._shown: RunView | None = None
-        """Newest view."""
         self._decided: dict[int, tuple[Change, Values, dict[int, float | None]]] = {}
         """Per member: its last decision, its values before, and the scores of all members in this comparison."""
         self._evaluation: Evaluation | None = None
-        """Newest evaluation."""
         self._remarks_on: list[Callable[[RunView], list[str]]] = [
             WaitingComparison(resolved.config.pbt.period_frames),
             Remarks(),
@@ -290,7 +288,6 @@ class Recorder:
         return self._callbacks.report(view)
 
     def _warn(self, view: RunView) -> None:
-        """Print and record warnings about a view."""
         for found in self._remarks_on:
             for text in found(view):
                 self.remark(text)

@@ -202,7 +202,6 @@ class SerialFleet(LocalFleet):
         self._env_id = resolved.config.env
         self._folder = EnvironmentFolder()
         self._notices: list[Notice] = []
-        """Notices that `events` will yield."""
         self.packs = [self._start_pack(number) for number in range(len(resolved.plan.packs))]
         self._training = train_serially(self.packs, supervisor or Forward())
         self.settled = True

@@ -37,7 +37,6 @@ class WorkerSetup:
     resolved: ResolvedRun
     start: Start
     layout: ArrayLayout
-    """Layout of a state's arrays."""
     states: Mapping[int, State]
     """Pool entry -> content. Members without an entry get initialised weights."""
     matchups: tuple[NDArray[np.int64], ...]
@@ -133,9 +132,7 @@ class Place:
     """Resources for one pack: a share of a node's cores, and possibly a GPU."""
 
     node: str
-    """Id of the node in the cluster."""
     index: int
-    """Index among the places of the node."""
     cpus: float
     gpu: bool = False
 

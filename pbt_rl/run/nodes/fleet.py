@@ -60,7 +60,6 @@ UNREACHABLE_SECONDS = 30.0
 DEATH_SECONDS = 30.0
 """Time for the cluster to report the death of a node, after the death of its node worker."""
 NODES_SECONDS = 1.0
-"""Polling interval of the nodes."""
 PATIENCE_SECONDS = 0.1
 """Minimum timeout of a request. Decisions wait for the end of the request in flight."""
 REQUESTS_PER_SECOND = 500
@@ -193,14 +192,12 @@ class NodeFleet:
                 yield MachineLeaving(self._lost(remote, "is being taken away"))
 
     def _lost(self, remote: RemotePack, how: str) -> LearnerLost:
-        """Create the event of a pack that lost its node."""
         assert remote.place is not None
         self._shunned = remote.place.node
         text = f"the node of learner {remote.number} ({self._shunned[:8]}) {how}"
         return LearnerLost(remote.number, text, machine=True)
 
     def _take(self, remote: RemotePack) -> Iterator[Event]:
-        """Process the answer to a request."""
         incarnation = remote.incarnation
         try:
             answer = self._backend.result(remote.call)

@@ -43,7 +43,6 @@ class RemotePack:
     call: Any = None
     """Call in flight."""
     ready: bool = False
-    """True after the start of its learner."""
     leaving: bool = False
     """True after the supervisor was notified that the node will leave."""
     orders: list[Order] = field(default_factory=list)
