@@ -93,10 +93,7 @@ class Journal:
         self._file.sync()
 
     def start(self, config: Any, seed: int, spec: Any) -> None:
-        """Write the first event, with package versions. Raises OSError.
-
-        config, spec: dataclasses or JSON types.
-        """
+        """Write the first event, with package versions. Raises OSError. config, spec: dataclasses or JSON types."""
         known = {"versions": versions(), "git": git_version()}
         self._add("start", 0, {"config": config, "seed": seed, **known, "spec": spec})
         self._write_waiting()

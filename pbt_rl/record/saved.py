@@ -115,10 +115,7 @@ _SOURCE = re.compile(rf"(?P<run>.+?)(@(?P<at>[0-9]{{1,18}}))?(:(?P<member>{_MEMB
 
 @dataclass(frozen=True)
 class Source:
-    """Parsed text RUN[@FRAMES][:MEMBER].
-
-    at: frames of a checkpoint. None: the newest complete checkpoint.
-    """
+    """Parsed text RUN[@FRAMES][:MEMBER]. at: frames of a checkpoint. None: the newest complete checkpoint."""
 
     run: Path
     at: int | None = None

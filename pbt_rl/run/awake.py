@@ -100,10 +100,7 @@ def _look_often(clock: weakref.ref[RunningClock]) -> None:
 
 
 class Starved:
-    """Heartbeat age of a process, without its waits for a CPU core.
-
-    clock: a monotonic clock in seconds.
-    """
+    """Heartbeat age of a process, without its waits for a CPU core. clock: a monotonic clock in seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._began, self._waited = clock, float("-inf"), 0.0
