@@ -21,7 +21,7 @@ __all__ = ["ALGORITHMS", "is_known", "load", "names", "texts"]
 
 
 def names() -> tuple[str, ...]:
-    """Names of the built-in algorithms."""
+    """Names of all algorithms, also of other packages."""
     return tuple(ALGORITHMS)
 
 

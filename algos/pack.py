@@ -21,10 +21,12 @@ from .encoders import compute_by_products
 from .models import PolicyNet
 from .normalizers import Normalizers, return_scale
 from .optim import Gradients, Optimizer, grad_scale
+from .parts import Parts
 from .weights import Group, NetLayout, Streams, Weights
 
-Packing = Literal["loop", "vmap", "bmm"]
-"""How policies are computed: one at a time; together by vmap; by vmap with convolutions as matrix products."""
+Packing = Literal["loop", "vmap", "bmm", "streams"]
+"""How policies are computed: one at a time; together by vmap; by vmap with convolutions as matrix products; at the same
+time on separate streams."""
 
 
 class Pack:
@@ -35,6 +37,7 @@ class Pack:
     hypers: name -> [P] float32 tensor on the device, read by loss and optimiser at every update.
     streams: device streams of acting and learning.
     idle: slots without a member; a pack that computes policies one at a time skips them when acting.
+    parts: threads for the parts of a minibatch, for policies that are computed one at a time on a CPU.
     """
 
     def __init__(
@@ -50,10 +53,11 @@ class Pack:
         normalized_obs: Mapping[str, int],
         normalize_returns: bool,
         streams: Streams | None = None,
+        parts: Parts | None = None,
     ) -> None:
         self.streams = Streams() if streams is None else streams
         self.num_policies, self.device = num_policies, device
-        self.packing, self.optimizer = packing, optimizer
+        self.packing, self.optimizer, self.parts = packing, optimizer, parts
         self._make_net = make_net
         template = make_net()
         self.state_size = template.state_size
@@ -70,10 +74,13 @@ class Pack:
         self._template = template.to(device)
         if packing == "bmm":
             compute_by_products(self._template)
-        parts = (self._template, self.weights, self._normalizers, self.state, self._serving.stats)
+        shared = (self._template, self.weights, self._normalizers, self.state, self._serving.stats)
         slots, alone = range(num_policies), packing == "loop"
         together: list[tuple[int, ...]] = [(p,) for p in slots] if alone else [tuple(slots)]
-        self._groups = [Group(of_group, *parts, alone=alone) for of_group in together]
+        branches = self.streams if packing == "streams" else None
+        self._groups = [
+            Group(of_group, *shared, alone=alone, branches=branches, parts=parts) for of_group in together
+        ]
         for p in range(num_policies):
             self.set_fresh(p, template if p == 0 else make_net())
 

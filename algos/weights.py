@@ -21,7 +21,7 @@ import math
 import threading
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -32,6 +32,7 @@ from torch import Tensor, nn
 from .device import Mark
 from .models import PolicyNet
 from .normalizers import Normalizers, of_normalizers
+from .parts import Parts
 
 ALIGNMENT = 32
 
@@ -198,8 +199,9 @@ class Weights:
 class Group:
     """Policies computed in one forward pass: those of `slots`, at `span` of every [P, ...] tensor.
 
-    A group of several is computed by vmap over stacked parameters; with `alone` its single policy is called directly.
-    stats, serving_stats: normaliser statistics for learning and for acting.
+    A group of several is computed by vmap over stacked parameters, or with `branches` each policy on its own stream.
+    With `alone` its single policy is called directly. stats, serving_stats: normaliser statistics for learning and for
+    acting. parts: computes `forward` in threads.
     """
 
     def __init__(
@@ -212,8 +214,11 @@ class Group:
         serving_stats: Mapping[str, Tensor],
         *,
         alone: bool,
+        branches: Streams | None = None,
+        parts: Parts | None = None,
     ) -> None:
-        self.slots = slots
+        assert alone or parts is None, "vmap runs in one thread"
+        self.slots, self._parts = slots, parts
         self.span = slice(slots[0], slots[-1] + 1)
         self._normalizers, self._stats, self._serving_stats = normalizers, stats, serving_stats
         self._alone = alone
@@ -223,13 +228,20 @@ class Group:
         working_grad, grad = weights.gradients(self.span)
         # Two networks, because two threads use them and custom modules may apply dropout in training.
         self._learning, self._acting = copy.deepcopy(template), copy.deepcopy(template).eval()
-        if alone:
-            (slot,) = slots
-            point(self._learning.body, body, weights.working[slot], working_grad[0])
-            point(self._learning.heads, heads, weights.masters[slot], grad[0])
-            point(self._acting.body, body, weights.serving[slot], none)
-            point(self._acting.heads, serving_heads, weights.serving_heads[slot], none)
-        else:
+        if alone or branches is not None:
+            learning = [self._learning, *(copy.deepcopy(template) for _ in slots[1:])]
+            acting = [self._acting, *(copy.deepcopy(template).eval() for _ in slots[1:])]
+            for i, slot in enumerate(slots):
+                point(learning[i].body, body, weights.working[slot], working_grad[i])
+                point(learning[i].heads, heads, weights.masters[slot], grad[i])
+                point(acting[i].body, body, weights.serving[slot], none)
+                point(acting[i].heads, serving_heads, weights.serving_heads[slot], none)
+        self._learning_of_each: _OfEach
+        self._acting_of_each: _OfEach
+        if branches is not None:
+            self._learning_of_each = _Branches(learning, branches)
+            self._acting_of_each = _Branches(acting, branches)
+        elif not alone:
             self._learning_of_each = _Stacked(
                 self._learning,
                 stacked("body.", body, weights.working, working_grad)
@@ -253,6 +265,11 @@ class Group:
         cut: steps where gradients of a recurrent core stop, see models.py; None: at the first step.
         """
         rows = (state_GBS, first_GTB) if cut_GTB is None else (state_GBS, first_GTB, cut_GTB)
+        if self._parts is not None:
+            return self._parts.forward(self._forward, obs_GTB, *rows)
+        return self._forward(obs_GTB, *rows)
+
+    def _forward(self, obs_GTB: Mapping[str, Tensor], *rows: Tensor) -> tuple[Tensor, ...]:
         learned: tuple[Tensor, ...] = self.of_each(_outputs, self.normalized(obs_GTB), *rows)
         return learned
 
@@ -283,6 +300,30 @@ class Group:
         return _mapped(lambda x: x.unsqueeze(0), function(self._learning, *of_one))
 
 
+_OfEach = Callable[..., Any]
+"""Calls function(network, *inputs) for every policy. inputs, results: [G, ...], also in dicts and tuples."""
+
+
+class _Branches:
+    """Networks of all policies, each computed on its own stream.
+
+    Small kernels of one policy leave most of a GPU idle, so those of several policies run at the same time. autograd
+    runs each backward operation on the stream of its forward operation.
+    """
+
+    def __init__(self, nets: Sequence[PolicyNet], streams: Streams) -> None:
+        self._nets, self._streams = nets, streams
+
+    def __call__(self, function: Callable[..., Any], *inputs: Any) -> Any:
+        """Call function(network, *inputs) for every policy. inputs: [G, ...], also in dicts and tuples."""
+        results = []
+        for p, net in enumerate(self._nets):
+            with self._streams.branch(p):
+                results.append(function(net, *_mapped(lambda x, p=p: x[p], inputs)))
+        self._streams.join(len(self._nets))
+        return _stacked_results(results)
+
+
 class _Stacked:
     """Network of all policies, computed by vmap over stacked parameters.
 
@@ -311,6 +352,17 @@ class _Stacked:
             return function(self._net, *inputs)
 
         return torch.func.vmap(of_one)(self._params, *inputs)
+
+
+def _stacked_results(results: Sequence[Any]) -> Any:
+    """Stack equal trees of tensors, one per policy."""
+    first = results[0]
+    if isinstance(first, Tensor):
+        return torch.stack(list(results))
+    if isinstance(first, Mapping):
+        return {name: _stacked_results([result[name] for result in results]) for name in first}
+    parts = [_stacked_results(of_all) for of_all in zip(*results, strict=True)]
+    return type(first)(*parts) if hasattr(first, "_fields") else tuple(parts)
 
 
 def _outputs(net: PolicyNet, *inputs: Any) -> Any:
@@ -376,6 +428,13 @@ class Streams:
     def learning(self) -> AbstractContextManager[object]:
         """Context whose work goes to the learning stream."""
         return nullcontext()
+
+    def branch(self, number: int) -> AbstractContextManager[object]:  # noqa: ARG002 - there is one stream
+        """Context whose work may run at the same time as that of other branches, after all earlier work."""
+        return nullcontext()
+
+    def join(self, number: int) -> None:
+        """Make the current stream wait for the first `number` branches."""
 
     def mark(self) -> Mark | None:
         """Return a mark after the work queued on the current stream; None: all work is done."""

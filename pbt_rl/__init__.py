@@ -1,16 +1,17 @@
 """Train a population of reinforcement-learning agents on one machine.
 
     train, Config               train a population; its options
-    Result, MemberResult, Stop  result of `train`, one of its members; return value of a callback that ends the run
-    load_policy, Policy         a trained member as a function of observations
+    Result, MemberResult        result of `train`; result of one member
+    Stop                        return value of a callback that ends the run
+    load_policy, Policy         load a trained member; its policy, a function of observations
     tune                        population-based training of other training code: `tune.run`
     EnvSpec                     description of an environment
-    RewardShapingInterface      implemented by an environment whose shaping PBT tunes
-    TrainingInfoInterface       implemented by an environment that receives the frames of its member
+    RewardShapingInterface      interface of environments whose reward shaping PBT tunes
+    TrainingInfoInterface       interface of environments that receive the trained frames of their member
     ConfigError, EnvSetupError  errors of user input and of environments, with the remedy
     RunFailed                   failure of a run
 
-Names are imported at first use, so that this package imports fast and without torch (actor processes import it).
+Names are imported at first use. The import of this package is fast and without torch, because actors import it too.
 """
 
 from __future__ import annotations

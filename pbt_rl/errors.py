@@ -1,4 +1,4 @@
-"""Exceptions of the project.
+"""Exceptions of pbt_rl.
 
     Exception
     |-- ValueError
@@ -18,22 +18,22 @@ from contextlib import contextmanager
 
 
 class ConfigError(ValueError):
-    """Error of user input. The message has the option, its value and the remedy."""
+    """Wrong user input. The message contains the option, its value and the remedy."""
 
 
 class CheckpointBroken(ConfigError):  # noqa: N818 - an event
-    """Error of an incomplete, changed or missing checkpoint file. The message has its path."""
+    """Incomplete, changed or missing checkpoint file. The message contains its path."""
 
 
 class EnvSetupError(ValueError):
-    """Error of an environment that cannot be made or violates its interface.
+    """Environment that cannot be made or violates its interface.
 
-    The message has the fault, the value and the remedy.
+    The message contains the fault, the value and the remedy.
     """
 
 
 class RunFailed(Exception):  # noqa: N818 - an event
-    """Failure of a run. The message has the cause and the traceback of the child process, if any."""
+    """Failure of a run. The message contains the cause and the traceback of the child process, if any."""
 
 
 def require(condition: bool, option: str, value: object, remedy: str) -> None:
@@ -45,7 +45,7 @@ def require(condition: bool, option: str, value: object, remedy: str) -> None:
 
 @contextmanager
 def environment_code(env_id: str) -> Iterator[None]:
-    """Convert exceptions of environment code to EnvSetupError with the traceback."""
+    """Convert exceptions of environment code to EnvSetupError. The message contains the traceback."""
     try:
         yield
     except (ConfigError, EnvSetupError):

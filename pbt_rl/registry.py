@@ -1,12 +1,12 @@
 """Registries of extensible parts: seven tables from name to `module:OBJECT`.
 
-The table of commands is in `cli`. Each table is also a group of entry points, by which another installed package adds
-to it:
+The table of commands is in `cli`. Each table is also a group of entry points. Another installed package adds a row by
+an entry point:
 
     [project.entry-points."pbt_rl.exploit"]
     mine = "my_package.rules:MINE"
 
-Objects are imported at lookup. A faulty addition raises an error only if it is looked up; iteration skips it.
+Objects are imported at lookup. Looking up a faulty entry point raises EntryPointError; iteration skips it.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ T = TypeVar("T")
 
 
 def load_object(path: str, name: str = "name") -> Any:
-    """Import `module:object`. name: name of the object in the error.
+    """Import `module:object`. name: placeholder for the object in the error.
 
-    Raises ValueError with a text that follows the name of the object: "cannot be loaded: ...".
+    Raises ValueError. The caller adds the subject of the message: "cannot be loaded: ...".
     """
     module, _, attribute = path.partition(":")
     try:
@@ -35,18 +35,19 @@ def load_object(path: str, name: str = "name") -> Any:
 
 @cache
 def _entry_points() -> Any:
-    """Return the entry points of all groups; cached because a search takes milliseconds."""
+    """Return the entry points of all groups. Cached because a search takes milliseconds."""
     return entry_points()
 
 
 class EntryPointError(ValueError):
-    """Error of an entry point that cannot be imported or has the wrong type. The message has its name."""
+    """Entry point that cannot be imported or has the wrong type. The message contains its name."""
 
 
 class Registry(Mapping[str, T], Generic[T]):
-    """Mapping from name to object, imported at lookup; built-in ones first, then those of other packages.
+    """Mapping from name to object. Objects are imported at lookup. Built-in objects come first.
 
-    group: group of entry points. kind: class of the objects, as `module:Class`. own: name -> `module:OBJECT`.
+    group: group of entry points, for objects of other packages. kind: class of the objects, as `module:Class`.
+    own: built-in objects, name -> `module:OBJECT`.
     """
 
     def __init__(self, group: str, kind: str, own: Mapping[str, str]) -> None:
@@ -58,7 +59,7 @@ class Registry(Mapping[str, T], Generic[T]):
         return {point.name: point for point in points if point.name not in self._own}
 
     def __getitem__(self, name: str) -> T:
-        """Import an object. Raises KeyError, or EntryPointError for a faulty entry point."""
+        """Import an object. Raises KeyError for an unknown name, EntryPointError for a faulty entry point."""
         path = self._own.get(name) or self._others[name].value
         module, _, attribute = path.partition(":")
         if name in self._own:
@@ -74,17 +75,21 @@ class Registry(Mapping[str, T], Generic[T]):
             raise EntryPointError(f"{point} must be an object of {self._kind}, not {what}")
         return other
 
+    def is_external(self, name: str) -> bool:
+        """True for an object of another package."""
+        return name in self and name not in self._own
+
     def items(self) -> ItemsView[str, T]:
-        """Return the names and objects, without faulty entry points."""
+        """Return names and objects without faulty entry points."""
         return {name: self[name] for name in self if name not in self.unusable}.items()
 
     def values(self) -> ValuesView[T]:
-        """Return the objects, without faulty entry points."""
+        """Return objects without faulty entry points."""
         return dict(self.items()).values()
 
     @cached_property
     def unusable(self) -> dict[str, EntryPointError]:
-        """Errors of faulty entry points, by name."""
+        """Errors of faulty entry points: name -> error."""
         found = {}
         for name in self._others:
             try:
@@ -103,23 +108,23 @@ class Registry(Mapping[str, T], Generic[T]):
 
 @dataclass(frozen=True)
 class Recipe:
-    """Published command line."""
+    """Options of a published command line, for --recipe."""
 
     help: str
-    """One sentence."""
+    """Help text: one sentence."""
     values: Mapping[str, object]
     """Dotted field of the config -> value."""
 
 
 @dataclass(frozen=True)
 class Command:
-    """Command of `pbt-rl`, described without importing it."""
+    """Command of `pbt-rl`. Its module is imported when the command runs."""
 
     name: str
     module: str
     """Module with `run(arguments) -> exit code`, or MODULE:FUNCTION."""
     arguments: str
-    """Arguments in the list of commands."""
+    """Arguments, as printed in the list of commands."""
     help: str
 
 
@@ -141,7 +146,7 @@ FAMILIES: Registry[Any] = Registry(
         "tensors": "pbt_rl.envs.families:TENSORS",
     },
 )
-"""Environment families, the part of an id before the slash: each a `Family` (`envs/family.py`)."""
+"""Environment families: part of an environment id before the slash -> `Family` (`envs/family.py`)."""
 ALGORITHMS: Registry[Any] = Registry(
     "pbt_rl.algorithms",
     "pbt_rl.algos.hypers:AlgorithmEntry",
@@ -152,7 +157,7 @@ ALGORITHMS: Registry[Any] = Registry(
         "unreal": "pbt_rl.algos.hypers:UNREAL",
     },
 )
-"""Values of `--algo`: each an `AlgorithmEntry` (`algos/hypers.py`). Controllers sample in the order of their hypers."""
+"""Values of `--algo` -> `AlgorithmEntry` (`algos/hypers.py`). Controllers sample hypers in the order of these rows."""
 CONTROLLERS: Registry[Any] = Registry(
     "pbt_rl.controllers",
     "pbt_rl.controllers.entry:ControllerEntry",
@@ -167,7 +172,7 @@ CONTROLLERS: Registry[Any] = Registry(
         "random": "pbt_rl.controllers.search.entries:RANDOM",
     },
 )
-"""Values of `--controller`: each a `ControllerEntry` (`controllers/entry.py`)."""
+"""Values of `--controller` -> `ControllerEntry` (`controllers/entry.py`)."""
 READY_RULES: Registry[Any] = Registry(
     "pbt_rl.ready",
     "pbt_rl.controllers.ready:ReadyRule",
@@ -178,7 +183,7 @@ READY_RULES: Registry[Any] = Registry(
         "timed": "pbt_rl.controllers.ready:TIMED",
     },
 )
-"""Values of `--pbt.ready`: each a `ReadyRule` (`controllers/ready.py`)."""
+"""Values of `--pbt.ready` -> `ReadyRule` (`controllers/ready.py`)."""
 EXPLOIT_RULES: Registry[Any] = Registry(
     "pbt_rl.exploit",
     "pbt_rl.controllers.exploit:ExploitRule",
@@ -193,7 +198,7 @@ EXPLOIT_RULES: Registry[Any] = Registry(
         "sigma-gap": "pbt_rl.controllers.exploit_published:SIGMA_GAP",
     },
 )
-"""Values of `--pbt.exploit`: each an `ExploitRule`, whose fields `--pbt.exploit-option` sets."""
+"""Values of `--pbt.exploit` -> `ExploitRule` (`controllers/exploit.py`)."""
 EXPLORE_RULES: Registry[Any] = Registry(
     "pbt_rl.explore",
     "pbt_rl.controllers.explore:ExploreRule",
@@ -207,10 +212,10 @@ EXPLORE_RULES: Registry[Any] = Registry(
         "pairwise": "pbt_rl.controllers.explore_published:PAIRWISE",
     },
 )
-"""Values of `--pbt.explore`: each an `ExploreRule`, whose fields `--pbt.explore-option` sets."""
+"""Values of `--pbt.explore` -> `ExploreRule` (`controllers/explore.py`)."""
 RULES: Mapping[str, Registry[Any]] = {
     "pbt.ready": READY_RULES,
     "pbt.exploit": EXPLOIT_RULES,
     "pbt.explore": EXPLORE_RULES,
 }
-"""Option -> its rules."""
+"""Option that selects a rule -> registry of its rules."""

@@ -2,17 +2,23 @@
 
     python scripts/bench.py --env atari/pong [--peer] [--json FILE]
     python scripts/bench.py --replacements                  # see scripts/lab/replacement_bench.py
-    python scripts/bench.py --env ENV --raw                 # the vector env beside a bare loop: scripts/bench_raw.py
+    python scripts/bench.py --env ENV --raw                 # the vector env and a bare loop, see scripts/bench_raw.py
+    python scripts/bench.py --job default                   # only the job with default options
 
-Costs are CPU-microseconds per step (one action of one policy). The limit of a machine is
-cores / (environment + inference + learning), the speed without any loss between the stages. `achieved_over_limit` is
-the fraction that a real run reaches. Shared machines change speed, so stages are measured before and after the run. A
-round in which they changed by more than 25 % is discarded and repeated. The job has one epoch, one policy (and then
-four), and otherwise the environment's defaults. A run is measured once all rows of all vector envs have started and an
-update was made. The time until then is reported separately. A run that is not steady, or an account that does not add
-up to the machine's cores, is an error.
-`achieved_over_allowed` compares with the stages measured in parallel (scripts/bench_beside.py). The table shows the use
-of the cores (scripts/bench_account.py).
+The stages are environment, inference and learning. Their costs are CPU-microseconds per step (one action of one
+policy). Results:
+
+- limit: cores / (sum of the costs), the speed of the machine without any loss between the stages.
+- `achieved_over_limit`: speed of a real run / limit.
+- `achieved_over_allowed`: speed of a real run / limit with costs measured in parallel (scripts/bench_beside.py).
+- a table with the use of the cores (scripts/bench_account.py).
+
+Two jobs are measured, each with one policy and with four policies. "default" has default options. "one-epoch" makes one
+pass over each batch, like the job of the peers.
+The measurement of a run begins when all rows of all vector envs have started and an update was made. The time until
+then is reported separately. Shared machines change their speed. Therefore stages are measured before and after the run.
+If their costs have changed by more than 25 %, the round is discarded and repeated. It is an error if a run is not
+steady, or if the table does not add up to the machine's cores.
 """
 
 from __future__ import annotations
@@ -28,7 +34,6 @@ import time
 from argparse import SUPPRESS, ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from multiprocessing.connection import Pipe
@@ -42,44 +47,53 @@ from bench_beside import MORE_THAN_CORES, go_sign, shares, timed_cpu, together
 from bench_raw import BUILT_IN, beside_raw, random_actions
 
 from pbt_rl.actors.mailbox import OBSERVATIONS
-from pbt_rl.config import Config, LearnerConfig
 from pbt_rl.config.command import parse_train
 from pbt_rl.envs.base import cpu_clock, default_shaping_source, private_step_arrays
-from pbt_rl.envs.lookup import make_vector_env, recipe
-from pbt_rl.options.declare import changed
+from pbt_rl.envs.lookup import make_vector_env
 from pbt_rl.plan import Machine
 from pbt_rl.run.memory import Memory, Start
 from pbt_rl.run.resolved import ResolvedRun
 
 STAGES = ("environment", "inference", "learning")
 MOST_DRIFT = 0.25
-"""Tolerated change of the cores' speed within a round. The mean of start and end is used."""
+"""Tolerated change of the cores' speed within a round. Costs are means of the measurements before and after the run."""
 MOST_OTHERS = 0.05
-"""Tolerated fraction of the cores for processes outside the run."""
+"""Tolerated fraction of the cores that processes outside the run use."""
 RAW_SECONDS, RAW_PAIRS = 2.0, 9
-"""Maximum duration of a measurement with --raw, and their number on each side."""
+"""With --raw: maximum duration of a measurement, and number of measurements of each loop."""
 LINES: list[Any] = []
-"""Our ends of the connections to learners without a supervisor. They stay open, because a learner ends if it closes."""
+"""Parent's ends of the connections to learners. They are kept, because a learner ends if its connection is closed."""
 
 
-def bench_config(env: str, num_policies: int) -> Config:
-    """Return the measured job: the environment's recipe with one epoch, one minibatch and no image normalisation.
+ONE_EPOCH, DEFAULT = "one-epoch", "default"
+JOBS: Mapping[str, str] = {
+    ONE_EPOCH: (
+        "--learner.epochs 1 --learner.minibatches 1 --learner.no-normalize-images "
+        "--pbt.start-frames 20000 --pbt.period-frames 20000 --pbt.min-episodes 1"
+    ),
+    DEFAULT: "",
+}
+"""Job -> options. With one epoch, images are not normalised, because peers do not normalise them."""
 
-    Peers do not normalise images either.
-    """
-    config: Config = changed(Config(env=env, num_policies=num_policies), recipe(env))
-    learner: LearnerConfig = replace(config.learner, epochs=1, minibatches=1, normalize_images=False)
-    return replace(config, learner=learner)
+
+def job_options(env: str, num_policies: int, job: str) -> list[str]:
+    """Return the options of `train` for a job."""
+    return ["--env", env, "--num-policies", str(num_policies), *JOBS[job].split()]
 
 
 def measure_stage(
-    stage: str, env: str, num_policies: int, seconds: float, begins: Callable[[], bool] = lambda: True
+    stage: str,
+    env: str,
+    num_policies: int,
+    seconds: float,
+    job: str = ONE_EPOCH,
+    begins: Callable[[], bool] = lambda: True,
 ) -> float:
-    """Measure the CPU-microseconds per step of one stage on one thread.
+    """Return the CPU-microseconds per step of one stage on one thread. Rows, batch and passes are as in a run.
 
-    It has the planned rows and batch. begins: see `timed_cpu`.
+    begins: see `timed_cpu`.
     """
-    resolved = ResolvedRun.resolve(bench_config(env, num_policies), Machine.here())
+    resolved = ResolvedRun.resolve(parse_train(job_options(env, num_policies, job)), Machine.here())
     pack_plan = resolved.plan.packs[0]
     rng = np.random.default_rng(0)
     if stage == "environment":
@@ -127,8 +141,8 @@ def measure_stage(
 def inference_batch(sampler: Any, shared: Any, vector_envs_per_actor: int) -> Callable[[], int]:
     """Return a function that runs an inference batch and returns its number of steps.
 
-    The batch has one vector env of each actor. This is about the size of an inference batch in a run, because an actor
-    steps one of its vector envs at a time.
+    The batch has one vector env of each actor. An inference batch in a run is about as large, because an actor steps
+    one of its vector envs at a time.
     """
     batch = sampler.vector_envs[::vector_envs_per_actor]
 
@@ -144,7 +158,7 @@ def inference_batch(sampler: Any, shared: Any, vector_envs_per_actor: int) -> Ca
             vector_env.taken = int(vector_env.box.header[OBSERVATIONS]) - 1  # so that the step counts as new
         return serve()
 
-    for _ in range(2):  # the first step differs, because it follows no action
+    for _ in range(2):  # the first step differs, because it has no previous action
         for vector_env in batch:
             vector_env.box.header[OBSERVATIONS] += 1
         serve()
@@ -186,20 +200,14 @@ def _fill(rollout: Any, rng: np.random.Generator, nvec: tuple[int, ...]) -> None
     rollout.first[:] = False
 
 
-JOB = (
-    "--learner.epochs 1 --learner.minibatches 1 --learner.no-normalize-images "
-    "--pbt.start-frames 20000 --pbt.period-frames 20000 --pbt.min-episodes 1"
-)
-"""Options of `bench_config`, with a comparison every 20,000 frames of a member."""
-
-
 def run_training(
-    env: str, num_policies: int, seconds: float, job: str = JOB, keep: Path | None = None
+    env: str, num_policies: int, seconds: float, job: str = JOBS[ONE_EPOCH], keep: Path | None = None
 ) -> dict[str, Any]:
-    """Train until `seconds` of a steady run are measured. job: more options; "" for default options.
+    """Train until `seconds` of a steady run are measured. Return the run's summary with additional entries.
 
-    Returns the run's summary with `start_figures`, and the CPU account as "account". keep: folder for the output of
-    the run and its learners. Raises RuntimeError if the run fails, is not steady, or its account is wrong.
+    The entries are "frames_per_second", "account" (see bench_account.py), "start" (see `start_figures`) and
+    "planned_age". job: additional options, "" for the default options. keep: folder for the output of run and learners.
+    Raises RuntimeError if the run fails or is not steady, or if its account is wrong.
     """
     folder = Path(tempfile.mkdtemp(prefix="pbt_rl-bench-"))
     options = (
@@ -240,9 +248,10 @@ def run_training(
 def start_figures(
     events: Sequence[Mapping[str, Any]], began: float, watch: Watch, rate: float
 ) -> dict[str, float]:
-    """Return the waiting times at the start. events: of the journal. began: in seconds since the epoch.
+    """Return the seconds to the first update and to the steady rate, and the frames lost until then.
 
-    Lost frames are those missing at the first progress event of the steady run, compared with `rate` frames/s.
+    Lost frames: frames that a run with `rate` frames/s from the start would have more at the first progress event of
+    the steady run. events: events of the journal. began: time of the start in seconds since the epoch.
     """
     first = next(e for e in events if e["event"] == "progress" and e["time"] >= watch.steady)
     return {
@@ -252,19 +261,19 @@ def start_figures(
     }
 
 
-def measure(env: str, num_policies: int, seconds: float, rounds: int) -> dict[str, Any]:
-    """Measure stages and runs alternately, `rounds` times. Print the account of each run. Return medians."""
+def measure(env: str, num_policies: int, seconds: float, rounds: int, job: str) -> dict[str, Any]:
+    """Measure `rounds` rounds: the stages, a run, the stages. Print the account of each run. Return medians."""
     cores = Machine.here().cpus
     summary: dict[str, Any] = {}
 
     def stages() -> tuple[Mapping[str, float], Mapping[str, float]]:
-        job = env, num_policies, seconds / 8
-        alone = {stage: together(*job, {stage: 1})[stage] for stage in STAGES}
-        return alone, together(*job, shares(alone, cores + MORE_THAN_CORES))
+        measured = env, num_policies, seconds / 8, job
+        alone = {stage: together(*measured, {stage: 1})[stage] for stage in STAGES}
+        return alone, together(*measured, shares(alone, cores + MORE_THAN_CORES))
 
     def one_round() -> dict[str, float]:
         before = stages()
-        summary.update(run_training(env, num_policies, seconds))
+        summary.update(run_training(env, num_policies, seconds, JOBS[job]))
         after = stages()
         alone, beside = (
             {stage: (one[stage] + other[stage]) / 2 for stage in STAGES}
@@ -301,9 +310,13 @@ def measure(env: str, num_policies: int, seconds: float, rounds: int) -> dict[st
 def steady(one_round: Callable[[], dict[str, float]], rounds: int) -> list[dict[str, float]]:
     """Return the figures of `rounds` undisturbed rounds. Disturbed rounds are repeated.
 
-    "drift": relative slowdown of the same work from the start of a round to its end. "dearer than alone": see `lost`.
-    Below 0, the cores were faster in the run than before and after it. "others": fraction of the cores. Raises
-    RuntimeError if no round is steady.
+    Figures of a round that show a disturbance:
+
+    - "drift": relative increase of the stages' costs from the start of the round to its end
+    - "dearer than alone": see `lost`. Below 0, the cores were faster in the run than before and after it.
+    - "others": fraction of the cores that other programs use
+
+    Raises RuntimeError if no round is undisturbed.
     """
     found: list[dict[str, float]] = []
     left_out: list[str] = []
@@ -324,7 +337,7 @@ def steady(one_round: Callable[[], dict[str, float]], rounds: int) -> list[dict[
 
 
 def compare_with_peers(seconds: float, rounds: int) -> dict[str, Any]:
-    """Run the peers on the same job, `rounds` times. Print and return the frames/s of each round."""
+    """Run Sample Factory and pbt_rl on one job, `rounds` times. Print and return the frames/s of each round."""
     asked = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
     commit = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
     peers = {str(n): steady(partial(_beside_peers, n, seconds), rounds) for n in (1, 4)}
@@ -332,10 +345,9 @@ def compare_with_peers(seconds: float, rounds: int) -> dict[str, Any]:
 
 
 def _beside_peers(num_policies: int, seconds: float) -> dict[str, float]:
-    """Run the peers between two runs of ours.
+    """Run the peers between two runs of pbt_rl. The mean of the two runs cancels a drift of the machine.
 
-    The mean of our two runs is used, so that drift of the machine cancels. Another run of ours has default options, a
-    different job: Atari's recipe has four epochs of four minibatches.
+    A third run of pbt_rl ("as_typed") has default options: Atari's recipe has four epochs of four minibatches.
     """
     from peer_bench import run_sample_factory  # noqa: PLC0415 - needed with --peer only
 
@@ -347,7 +359,7 @@ def _beside_peers(num_policies: int, seconds: float) -> dict[str, float]:
         "sample_factory": run_sample_factory(num_policies, "atari", seconds),
         "envpool": run_sample_factory(num_policies, "envpool", seconds),
     }
-    typed = float(run_training("atari/pong", num_policies, seconds, job="")["frames_per_second"])
+    typed = float(run_training("atari/pong", num_policies, seconds, JOBS[DEFAULT])["frames_per_second"])
     after = ours()
     results = {"pbt_rl": (before + after) / 2, **peers, "as_typed": typed, "drift": before / after - 1}
     print(num_policies, json.dumps(results), flush=True)
@@ -355,7 +367,7 @@ def _beside_peers(num_policies: int, seconds: float) -> dict[str, float]:
 
 
 def main() -> None:
-    """Print the figures, and write them with --json."""
+    """Print the figures. Write them to a file with --json."""
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--env", default=None, help="default: atari/pong")
@@ -372,12 +384,14 @@ def main() -> None:
     add("--seconds", type=float, default=60.0, help="duration of a measurement, once the run is steady")
     add("--rounds", type=int, default=3, help="number of measurements; their medians are printed")
     add("--num-policies", type=int, default=0, help="only this population size (default: one and four)")
+    add("--job", choices=JOBS, help="only this job (default: both)")
     add("--stage", choices=STAGES, help=SUPPRESS)
     arguments = parser.parse_args()
     sys.path.append(str(Path(__file__).with_name("lab")))  # folder of the two benchmarks below
     if arguments.stage:
         env, num_policies = arguments.env or "atari/pong", arguments.num_policies or 1
-        print(measure_stage(arguments.stage, env, num_policies, arguments.seconds, go_sign()))
+        job = arguments.job or ONE_EPOCH
+        print(measure_stage(arguments.stage, env, num_policies, arguments.seconds, job, go_sign()))
         return
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends child processes
     try:
@@ -401,12 +415,16 @@ def _measured(parser: ArgumentParser, arguments: Namespace) -> dict[str, Any]:
         parser.error(f"--peer compares on atari/pong only, not on {env}")
     results: dict[str, Any] = {"env": env}
     populations = [arguments.num_policies] if arguments.num_policies else [1, 4]
-    for num_policies in populations:
-        figures = measure(env, num_policies, arguments.seconds, arguments.rounds)
-        results[f"policies_{num_policies}"] = figures
-        print(f"{env}, {num_policies} policies:", json.dumps(figures, indent=2), flush=True)
-    results["achieved_over_limit"] = results[f"policies_{populations[0]}"]["achieved_over_limit"]
-    print(f"achieved_over_limit: {results['achieved_over_limit']:.3f}")
+    for job in [arguments.job] if arguments.job else JOBS:
+        results[job] = {}
+        for num_policies in populations:
+            print(f"{env}, {num_policies} policies, job {job}:", flush=True)
+            figures = measure(env, num_policies, arguments.seconds, arguments.rounds, job)
+            results[job][f"policies_{num_policies}"] = figures
+            print(json.dumps(figures, indent=2), flush=True)
+    for job, sizes in results.items():
+        for size, figures in sizes.items() if job in JOBS else ():
+            print(f"{job}, {size}: achieved_over_limit {figures['achieved_over_limit']:.3f}")
     if arguments.peer:
         results |= compare_with_peers(arguments.seconds, arguments.rounds)
     return results

@@ -1,8 +1,8 @@
 """CPU account of a training run: use of the machine's cores, printed by scripts/bench.py below its figures.
 
-It covers a window of the run after all rows have started and an update was made. For each thread of the run, the kernel
-reports CPU time and time in the run queue (`/proc/PID/task/TID/schedstat`). It also reports the use of the cores
-(`/proc/stat`). Steps are read from the run's mailboxes, which the learner keeps open. So the measurement does not
+The account covers a window of the run after all rows have started and an update was made. For each thread of the run,
+the kernel reports CPU time and time in the run queue (`/proc/PID/task/TID/schedstat`). It also reports the use of the
+cores (`/proc/stat`). Steps are read from the run's mailboxes, which the learner keeps open. The measurement does not
 affect the run.
 
     environment     actors and their child processes: engines, and the mailboxes
@@ -10,10 +10,11 @@ affect the run.
     learning        the other threads of the learner
     supervisor      the run's main process, keepers, writers of checkpoints
     others          processes outside the run
-    idle, stolen    idle cores; cores that the hypervisor gave to other guests
+    idle            idle cores
+    stolen          cores that the hypervisor gave to other guests
 
-achieved / limit = (cores in the three stages / cores) * (cost of the stages alone / cost in the run). The loss is due
-to cores with other work or none, and to stages that cost more in parallel than alone.
+achieved / limit = (cores in the three stages / cores) * (cost of the stages alone / cost of the stages in the run). The
+loss has two causes: some cores do not run a stage, and a stage costs more in a run than alone.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ STAGES = ("environment", "inference", "learning")
 PARTS = (*STAGES, "supervisor")
 MAILBOX = re.compile(r"/memfd:pbt_rl-mailbox-")
 UPDATED = b"learning/policy_loss"
-"""Tag in TensorBoard's files from the first update on."""
+"""Tag that TensorBoard's files contain after the first update."""
 START_SECONDS = 300.0
 TICKS = os.sysconf("SC_CLK_TCK")
 MOST_OFF = 0.1
@@ -46,7 +47,7 @@ MOST_OFF = 0.1
 
 @dataclass
 class Reading:
-    """Cumulative counters, in seconds since an arbitrary moment."""
+    """Cumulative counters in seconds. Only differences of two readings have a meaning."""
 
     at: float
     steps: int
@@ -64,8 +65,9 @@ class Reading:
 
 @dataclass
 class Watch:
-    """Observer of a run's processes. pid: of its main process. vector_envs: number of mailboxes. rows: of each
-    mailbox.
+    """Observer of a run's processes.
+
+    pid: id of the main process. vector_envs: number of mailboxes. rows: rows per mailbox.
     """
 
     pid: int
@@ -75,16 +77,17 @@ class Watch:
     folder: Path
     """Folder of the run."""
     steady: float = 0.0
-    """Time when all rows had started and an update was made, in seconds since the epoch. 0 before."""
+    """Time when all rows had started and an update was made, in seconds since the epoch. Initially 0."""
     updated: float = 0.0
     """Time when the first update was detected."""
     _boxes: list[Mailbox] = field(default_factory=list)
     _played: dict[int, NDArray[np.bool_]] = field(default_factory=dict)
 
     def follow(self, seconds: float, cores: int) -> dict[str, float]:
-        """Measure `seconds` of a steady run: all rows have started, and an update was made.
+        """Wait until the run is steady (all rows have started, an update was made). Then measure `seconds` of it.
 
-        Raises RuntimeError if the run ends earlier, is not steady within START_SECONDS, or if the account is wrong.
+        Raises RuntimeError if the run ends earlier, if it is not steady within START_SECONDS, or if the account is
+        wrong.
         """
         end = time.monotonic() + START_SECONDS
         while not (self._all_played() and self.updated):
@@ -137,7 +140,7 @@ class Watch:
 
 
 def _tree(process: psutil.Process, role: str = "other") -> Iterator[tuple[psutil.Process, str]]:
-    """Yield a process and its descendants with their roles ("actor", "learner" or "other")."""
+    """Yield (process, role) of a process and its descendants. role: "actor", "learner" or "other"."""
     yield process, role
     try:
         for child in process.children():  # descendants of an actor or a learner have its role
@@ -149,7 +152,7 @@ def _tree(process: psutil.Process, role: str = "other") -> Iterator[tuple[psutil
 def role_of(command: Sequence[str]) -> str:
     """Return the role of a process by its command line: "actor", "learner" or "other".
 
-    A keeper is "other", although its command line ends with that of its child.
+    A keeper is "other", although its command line contains the command line of its child.
     """
     if any(Path(word).name == "keeper.py" for word in command):
         return "other"
@@ -158,7 +161,7 @@ def role_of(command: Sequence[str]) -> str:
 
 
 def _threads(pid: int) -> Iterator[tuple[int, float, float]]:
-    """Yield (thread, CPU seconds, seconds in the run queue)."""
+    """Yield (thread, CPU seconds, seconds in the run queue) of a process."""
     try:
         for task in Path(f"/proc/{pid}/task").iterdir():
             on_cpu, in_queue, _ = (task / "schedstat").read_text().split()
@@ -189,7 +192,7 @@ def _mailboxes(pid: int, spec: EnvSpec, rows: int) -> list[Mailbox]:
 
 
 def account(before: Reading, after: Reading, cores: int) -> dict[str, float]:
-    """Compute the cores used by each part, and the CPU-microseconds per step of each stage.
+    """Return the number of cores that each part uses, and the CPU-microseconds per step of each stage.
 
     Raises RuntimeError if the parts do not add up to the machine's cores.
     """
@@ -220,7 +223,7 @@ def account(before: Reading, after: Reading, cores: int) -> dict[str, float]:
 def _passed(
     before: Mapping[tuple[str, int], float], after: Mapping[tuple[str, int], float]
 ) -> dict[str, float]:
-    """Return the seconds of each part between two readings. Ended threads count as `others`."""
+    """Return part -> seconds between two readings, without threads that have ended."""
     passed = dict.fromkeys(PARTS, 0.0)
     for (part, thread), seconds in after.items():
         passed[part] += seconds - before.get((part, thread), 0.0)
@@ -228,10 +231,10 @@ def _passed(
 
 
 def lost(figures: Mapping[str, float], alone: Mapping[str, float], cores: int) -> dict[str, float]:
-    """Divide the lost fraction of the limit by cause.
+    """Return the causes why a run is slower than the limit, as fractions.
 
-    alone: stage -> CPU-microseconds per step, measured alone. "achieved by the account" = (fraction of the cores in
-    the stages) / (1 + "dearer than alone").
+    alone: stage -> CPU-microseconds per step, measured alone. "dearer than alone": relative cost increase of the stages
+    in the run. "achieved by the account" = (fraction of the cores in the stages) / (1 + "dearer than alone").
     """
     in_stages = sum(figures[f"{part} cores"] for part in STAGES) / cores
     dearer = sum(figures[f"{part} microseconds"] for part in STAGES) / sum(alone.values()) - 1

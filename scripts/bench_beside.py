@@ -1,8 +1,9 @@
 """Parallel measurement of the stages of scripts/bench.py: their cost when all cores are busy.
 
 A stage alone has the caches, the memory bandwidth and the clock rate of an idle machine. Here processes of all stages
-run at the same time without waiting for each other. There are a few more than cores, in proportion to the stages'
-shares of the time. Their CPU-microseconds per step include the cost of contention, but not that of coupling.
+run in parallel, and do not wait for each other. The number of processes is a little larger than the number of cores.
+Each stage has processes in proportion to its cost. The measured cost includes contention for the machine. It excludes
+waiting between stages.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 from pbt_rl.processes.child import CHILD_ENVIRONMENT
 
 MORE_THAN_CORES = 3
-"""Number of processes beyond the cores, because a run has more busy threads than cores."""
+"""Number of processes minus number of cores. It is positive, because a run has more busy threads than cores."""
 BENCH = str(Path(__file__).with_name("bench.py"))
 GO = "go"
 WARM_UP_SHARE = 0.25
@@ -33,9 +34,10 @@ def timed_cpu(
     clock: Callable[[], int] = time.process_time_ns,
     begins: Callable[[], bool] = lambda: True,
 ) -> float:
-    """Measure the CPU-microseconds per step of a loop after a warm-up. step: returns its number of steps.
+    """Measure the CPU-microseconds per step of a loop after a warm-up.
 
-    begins: called after the warm-up and then after each step. The measurement begins once it returns True.
+    step: body of the loop, returns its number of steps. clock: CPU-nanoseconds. begins: called after the warm-up, and
+    after each step until it returns True. The measurement then begins.
     """
     step()  # compilation and allocation may take longer than a short warm-up
     warm = time.monotonic() + seconds * WARM_UP_SHARE
@@ -48,7 +50,7 @@ def timed_cpu(
 
 
 def go_sign() -> Callable[[], bool]:
-    """Return a function that reports this stage as ready, and returns True once all stages are ready."""
+    """Return a function for `timed_cpu.begins`. It reports the stage as ready, and returns True if all are ready."""
     said: list[bool] = []
 
     def begins() -> bool:
@@ -65,19 +67,21 @@ def go_sign() -> Callable[[], bool]:
 
 
 def shares(costs: Mapping[str, float], processes: int) -> dict[str, int]:
-    """Divide processes among stages in proportion to their costs, at least one each."""
+    """Return stage -> number of processes, in proportion to its cost, at least one."""
     number = dict.fromkeys(costs, 1)
     while sum(number.values()) < processes:
         number[max(costs, key=lambda stage: costs[stage] / number[stage])] += 1
     return number
 
 
-def together(env: str, num_policies: int, seconds: float, number: Mapping[str, int]) -> dict[str, float]:
+def together(
+    env: str, num_policies: int, seconds: float, job: str, number: Mapping[str, int]
+) -> dict[str, float]:
     """Measure the CPU-microseconds per step of each stage in parallel. number: stage -> number of processes.
 
-    The processes have the environment variables of learners. Raises RuntimeError with the output of a failed one.
+    The processes have the environment variables of learners. Raises RuntimeError if a process fails.
     """
-    words = ["--env", env, "--num-policies", str(num_policies), "--seconds", str(seconds)]
+    words = ["--env", env, "--num-policies", str(num_policies), "--seconds", str(seconds), "--job", job]
     with contextlib.ExitStack() as ends:
         running: list[tuple[str, Any]] = []
         for stage in [stage for stage, times in number.items() for _ in range(times)]:

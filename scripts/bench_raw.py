@@ -1,8 +1,11 @@
-"""Speed of a vector env beside the bare loop over its environments: `scripts/bench.py --raw`.
+"""Speed of a vector env compared with a bare loop over its raw engine: `scripts/bench.py --raw`.
 
-Both step the same number of rows with random actions, in this process, alternately. An episode's end costs a step: the
-reset. The raw engine is the one that a user would step without pbt_rl: ale-py's vector environment for atari/, one
-Gymnasium environment per row for gym/, toy/ and custom ones, and `--raw MODULE:FACTORY` for anything else.
+Both are measured alternately in this process, with random actions and an equal number of rows. A reset counts as a
+step. The raw engine is the code that a user would step without pbt_rl:
+
+- atari/: ale-py's vector environment
+- gym/, toy/ and custom environments: one Gymnasium environment per row
+- all others: `--raw MODULE:FACTORY`
 """
 
 from __future__ import annotations
@@ -24,14 +27,17 @@ from pbt_rl.registry import load_object
 BUILT_IN = "built-in"
 WARM_UP_SHARE = 0.2
 ACTIONS = 997
-"""Number of random actions that are drawn before the measurement."""
+"""Number of random actions, which are drawn before the measurement."""
 
 Loop = tuple[Callable[[], object], Callable[[], int]]
-"""(one step of all rows, clock of CPU-nanoseconds)."""
+"""(function that steps all rows, clock of CPU-nanoseconds)."""
 
 
 def beside_raw(env: str, raw: str, rows: int, seconds: float, pairs: int) -> dict[str, Any]:
-    """Measure both in pairs; print a line, and return the figures. raw: BUILT_IN or module:factory."""
+    """Measure vector env and raw engine in pairs. Print a line, and return the figures.
+
+    raw: BUILT_IN or module:factory.
+    """
     options = EnvOptions()
     spec = probe(env, options)
     with ExitStack() as ends:
@@ -79,7 +85,7 @@ def in_words(figures: dict[str, Any]) -> str:
 def _measure(
     step: Callable[[], object], clock: Callable[[], int], seconds: float, rows: int
 ) -> tuple[float, float]:
-    """Return the microseconds per step of one row: of CPU, and of wall time."""
+    """Return microseconds of CPU time and of wall time per step of one row."""
     warm = time.perf_counter() + WARM_UP_SHARE * seconds
     while time.perf_counter() < warm:
         step()
@@ -101,14 +107,14 @@ def _our_loop(spec: EnvSpec, rows: int, options: EnvOptions, ends: ExitStack) ->
 
 
 def random_actions(spec: Any, shape: tuple[int, int], rng: np.random.Generator) -> Any:
-    """Draw actions of all rows."""
+    """Draw random actions [R, A] of all rows."""
     if spec.action.nvec:
         return rng.integers(0, spec.action.nvec, shape).astype(np.int32)
     return random_within(spec.action, shape[0], rng)
 
 
 def _raw_loop(env: str, raw: str, rows: int, options: EnvOptions, ends: ExitStack) -> Loop:
-    """Return the loop over the raw engine. Raises SystemExit if there is none."""
+    """Return the loop over the raw engine. Raises SystemExit if there is no built-in raw engine."""
     family, _, name = env.partition("/")
     if raw != BUILT_IN:
         make = load_object(raw, "factory")
@@ -150,7 +156,7 @@ def _vector(engine: Any, rows: int) -> Callable[[], object]:
 
 
 def _single(envs: Sequence[Any]) -> Callable[[], object]:
-    """Return a function that steps each environment once. envs: of Gymnasium."""
+    """Return a function that steps or resets each environment once. envs: Gymnasium environments."""
     envs[0].action_space.seed(0)
     actions: Iterator[Any] = itertools.cycle([envs[0].action_space.sample() for _ in range(ACTIONS)])
     over = [False] * len(envs)

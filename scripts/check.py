@@ -1,6 +1,6 @@
-"""Run all checks besides the tests: `python scripts/check.py` (or `make check`).
+"""Run all checks except the tests: `python scripts/check.py` (or `make check`).
 
-Prints one line per check, and the reasons of each failure. The exit code is 1 after a failure.
+It prints one line per check, and the reasons of each failure. The exit code is 1 after a failure.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import storm_checks
 ROOT = Path(__file__).resolve().parent.parent
 PATIENCE_SECONDS = 600.0
 MAX_LINES, MAX_TOP_MODULES = 600, 5
-"""Limits of lines per file and of modules directly in `pbt_rl`."""
+"""Maximum lines per file, and maximum number of modules directly in `pbt_rl`."""
 PROSE = {
     r"(?<![Tt]here )\bis no (?!longer)": "is not a ...",
     r"\b[Nn]obody\b": "name the subject: no member, no process",
@@ -37,7 +37,7 @@ PROSE = {
     r"\b(?:random play|fresh games?)\b": "random policy, evaluation episodes",
     r"\bof (?:the user's|its|their) own\b": "custom, or your",
 }
-"""Pattern -> what to write instead (CONTRIBUTING.md, Style), in code, documents and messages."""
+"""Pattern -> suggestion (CONTRIBUTING.md, Style), for code, documents and messages."""
 LOAD_AN_ACTOR = """
 import sys
 import pbt_rl.actors.actor
@@ -77,7 +77,7 @@ def main() -> int:
 
 
 def run(command: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a command in the repository with its output in `stdout`. Raises TimeoutExpired if it hangs."""
+    """Run a command in the repository. Its output, with stderr, is in `stdout`. Raises TimeoutExpired if it hangs."""
     return subprocess.run(
         command,
         cwd=ROOT,
@@ -98,7 +98,7 @@ def tool(module: str, *arguments: str) -> list[str]:
 
 
 def layers() -> list[str]:
-    """Check the import contracts of pyproject.toml. Return the output if one is broken."""
+    """Check the import contracts of pyproject.toml. Return the output if a contract is broken."""
     result = run([str(Path(sys.executable).with_name("lint-imports")), "--no-cache", "--no-logo"])
     return result.stdout.splitlines() if result.returncode else []
 
@@ -115,7 +115,7 @@ def sizes(root: Path) -> list[str]:
 
 
 def prose(root: Path) -> list[str]:
-    """Return the lines of code and documents with a phrase that a reader of the field stumbles over."""
+    """Return the lines of code and documents that match a pattern of PROSE."""
     folders = ("algos", "envs", "pbt_rl", "docs")
     files = [
         p for folder in folders for kind in ("*.py", "*.md", "*.js") for p in (root / folder).rglob(kind)
@@ -132,7 +132,7 @@ def prose(root: Path) -> list[str]:
 
 
 def actor_imports() -> list[str]:
-    """Load an actor and all environment families in a new interpreter. Return the heavy packages that it imports."""
+    """Import an actor and all environment families in a new interpreter. Return the forbidden packages it loads."""
     result = run([sys.executable, "-c", LOAD_AN_ACTOR])
     return result.stdout.splitlines() or ["it ended without any output"] if result.returncode else []
 

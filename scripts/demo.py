@@ -1,10 +1,10 @@
-"""Show what a population does, on any machine: first on CartPole, then on Atari.
+"""Demonstrate population based training on any machine: a run on CartPole, and a run on Atari.
 
     make demo
-    make demo ARGS="--seed 1 --name x"   # options of `pbt-rl train`, for both
+    make demo ARGS="--seed 1 --name x"   # options of `pbt-rl train`, for both runs
 
-Each part ends once it has shown something: its best member is clearly above the random policy after at least three
-comparisons. A slow or busy machine has up to a minute and a half for CartPole and four and a half for Atari.
+A run ends when its best member is clearly above the random policy, after at least three comparisons. The time limits
+are 90 s for CartPole and 270 s for Atari.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ OPTIONS = (
 
 @dataclass(frozen=True)
 class Part:
-    """One run. goal: objective of the best member that ends it; chance: that of the random policy."""
+    """One run. goal: objective of the best member that ends the run. chance: objective of the random policy."""
 
     title: str
     name: str
@@ -64,20 +64,20 @@ PARTS = (
 
 @dataclass
 class Watch:
-    """Ends a run once it has shown something."""
+    """Callbacks that end a run after COMPARISONS comparisons if the goal is reached."""
 
     part: Part
     comparisons: int = 0
     replaced: set[int] = field(default_factory=set)
 
     def on_decision(self, report: PopulationReport, decisions: Sequence[Decision]) -> None:
-        """Count comparisons, and the members that were replaced."""
+        """Count comparisons and replaced members."""
         del report
         self.comparisons += 1
         self.replaced |= {d.member for d in decisions if type(d).__name__ == "Replace"}
 
     def on_report(self, view: RunView) -> Stop | None:
-        """End the run if the best member is far enough, and some members were compared."""
+        """End the run if the best member has reached the goal after enough comparisons."""
         known = [m.objective for m in view.members if m.objective is not None and m.episodes]
         if self.comparisons >= COMPARISONS and max(known, default=self.part.chance) >= self.part.goal:
             return Stop(f"the best member scores {max(known):.4g}")
@@ -85,7 +85,7 @@ class Watch:
 
 
 def show(part: Part, words: Sequence[str]) -> tuple[Config, str]:
-    """Train one part; return its config and a sentence about what it showed."""
+    """Train one run. Return its config and a sentence about its result."""
     print(f"\n== {part.title}\n", flush=True)
     config = parse_train([*OPTIONS.split(), *part.options.split(), "--name", part.name, *named(part, words)])
     watch = Watch(part)
@@ -94,7 +94,7 @@ def show(part: Part, words: Sequence[str]) -> tuple[Config, str]:
 
 
 def named(part: Part, words: Sequence[str]) -> list[str]:
-    """Return the user's options; a --name of theirs begins the names of both runs."""
+    """Return the user's options. The user's --name becomes the prefix of both runs' names."""
     own = list(words)
     for at, word in enumerate(own):
         if word.startswith("--name="):
@@ -105,7 +105,7 @@ def named(part: Part, words: Sequence[str]) -> list[str]:
 
 
 def sentence(config: Config, watch: Watch) -> str:
-    """Return what a run has shown, by evaluation episodes if there were some."""
+    """Describe the result of a run by its final evaluation, or without one by its objectives in training."""
     folder = config.out / str(config.name)
     summary = json.loads((folder / "summary.json").read_text())
     members = summary["members"]
@@ -123,7 +123,7 @@ def sentence(config: Config, watch: Watch) -> str:
 
 
 def main() -> int:
-    """Show both parts; return the exit code."""
+    """Train both runs. Return the exit code."""
     words, shown, last = sys.argv[1:], [], Path()
     try:
         for part in PARTS:

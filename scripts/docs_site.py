@@ -1,8 +1,7 @@
 """Collect the pages of the documentation site in build/docs for mkdocs: `make docs`.
 
-README, CONTRIBUTING and CHANGELOG are added to the pages of docs/. Links between pages are kept. Links to other files
-of the repository point to its web page. Two pages are generated from the code: options with their help texts, and
-docstrings of the public names.
+The site has the pages of docs/ with README, CONTRIBUTING and CHANGELOG. Links to other files of the repository point to
+its web page. Two pages are generated from the code: options with their help texts, and docstrings of the public names.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ def printed(notebook: Mapping[str, Any], target: Path) -> str:
 
 
 def linked(text: str, page: Path, pages: Mapping[Path, Path]) -> str:
-    """Adapt the links of a page to the site. Code blocks are unchanged."""
+    """Adapt the links of a page to the site, except in code blocks."""
 
     def right(link: re.Match[str]) -> str:
         name, hash_sign, heading = link[1].partition("#")
@@ -87,16 +86,16 @@ def linked(text: str, page: Path, pages: Mapping[Path, Path]) -> str:
 
 
 def options_page() -> str:
-    """Generate the page of all commands and of the options of `pbt-rl train`."""
+    """Generate the page with all commands and the options of `pbt-rl train`."""
     from pbt_rl.cli import usage  # noqa: PLC0415 - the path is set first
     from pbt_rl.config.command import TrainCommand  # noqa: PLC0415
     from pbt_rl.options.declare import table  # noqa: PLC0415
     from pbt_rl.options.values import allowed  # noqa: PLC0415
 
     lines = [
-        "# Commands and options\n\nGenerated from the code. `pbt-rl COMMAND --help` shows the same.\n",
+        "# Commands and options\n\nGenerated from the code. `pbt-rl COMMAND --help` prints this text, too.\n",
         f"```\n{usage().strip()}\n```\n\n## Options of `pbt-rl train`\n",
-        "Defaults are those without an environment. The recipes of environment and algorithm override them (`--show`).",
+        "These are the defaults without an environment. Recipes of environment and algorithm override them (`--show`).",
     ]
     values, group = TrainCommand(env=""), None
     for option in sorted(table(values).values(), key=lambda option: len(option.path) > 1):
@@ -120,14 +119,14 @@ def _cell(value: Any) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Escape a text for a table cell: bars, and HTML outside of code."""
+    """Escape vertical bars, asterisks and HTML in a text for a table cell."""
     parts = text.replace("|", "\\|").split("`")
     parts[::2] = [part.replace("<", "&lt;").replace("*", "\\*") for part in parts[::2]]
     return "`".join(parts)
 
 
 def python_page() -> str:
-    """Generate the page of the public names: signatures and docstrings."""
+    """Generate the page with signatures and docstrings of the public names."""
     import pbt_rl  # noqa: PLC0415
     from pbt_rl import tune  # noqa: PLC0415
 
@@ -142,7 +141,7 @@ def python_page() -> str:
 
 
 def described(name: str, named: Any) -> list[str]:
-    """Return the section of a public name, with the public methods and properties of a class."""
+    """Return the section of a public name. For a class it includes the public methods and properties."""
     lines = [f"## {name}\n", *_signature(name, named)]
     if not inspect.isclass(named) or issubclass(named, BaseException):
         return lines
@@ -155,7 +154,7 @@ def described(name: str, named: Any) -> list[str]:
 
 
 def _signature(name: str, named: Any) -> list[str]:
-    """Return the signature, if there is one, and the docstring."""
+    """Return the signature, if any, and the docstring."""
     text = f"```text\n{inspect.cleandoc(named.__doc__ or '')}\n```\n"
     if not callable(named) or (inspect.isclass(named) and issubclass(named, BaseException)):
         return [text]

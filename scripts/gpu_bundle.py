@@ -1,10 +1,10 @@
-"""Make a bundle for a GPU machine without a package registry: the working tree and its dependencies except torch.
+"""Make a bundle for a GPU machine without a package registry: the working tree, and its dependencies except torch.
 
     python scripts/gpu_bundle.py [--python 3.12] [--into dist]     # makes dist/gpu-bundle.tar.xz
 
-On that machine: tar xf gpu-bundle.tar.xz (or python3 -m tarfile -e gpu-bundle.tar.xz). gpu-bundle/check.sh runs
-gpu_check.py, and gpu-bundle/run.sh runs pbt-rl. Options are passed on, and nothing is installed. torch, numpy, the
-dependencies of torch and those of gymnax are not included.
+On the GPU machine: tar xf gpu-bundle.tar.xz (or python3 -m tarfile -e gpu-bundle.tar.xz). Nothing is installed.
+gpu-bundle/check.sh runs gpu_check.py, and gpu-bundle/run.sh runs pbt-rl, with the given options. The bundle does not
+include torch and numpy, nor the dependencies of torch and gymnax.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 THERE = ("torch", "numpy")
 MORE = ("gymnax==1.0.1", "six==1.17.0")
-"""Packages without their dependencies, because JAX must come from the machine."""
+"""Packages to include without their dependencies, because the GPU machine must have a matching JAX."""
 MOST_MB = 56
-"""Size limit. With a checkout (8 MB) it stays below 64 MiB, the transfer limit of some machines."""
+"""Size limit of the bundle. With a checkout (8 MB) the sum is below 64 MiB, the transfer limit of some machines."""
 PLATFORMS = [f"manylinux{glibc}_x86_64" for glibc in ("_2_28", "_2_27", "_2_17", "2014")]
 SCRIPT = """#!/bin/sh
 # {about}
@@ -43,7 +43,7 @@ SCRIPTS = {
 
 
 def needed(names: list[str], version: str, besides: frozenset[str] = frozenset()) -> dict[str, str]:
-    """Return name -> installed version of packages and their dependencies."""
+    """Return name -> installed version of packages and their dependencies. besides: packages to skip."""
     found: dict[str, str] = {}
     waiting = list(names)
     while waiting:
@@ -76,7 +76,7 @@ def _without_tests(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
 
 
 def copy_tree(root: Path, target: Path) -> None:
-    """Copy the files of a checkout, including uncommitted ones, without those that git ignores."""
+    """Copy committed and uncommitted files of a checkout, except files that git ignores."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout
     for name in listed.split("\0"):

@@ -3,30 +3,30 @@
     python scripts/gpu_check.py [--minutes 9] [--quick] [--json FILE] [--keep FOLDER] [--only facts,math,...]
     python scripts/gpu_check.py --device cpu --policies 2      # every stage, no GPU
 
-It needs pbt_rl with its dependencies, and leaves no files. Each stage runs in a separate process, the most informative
-ones first. --quick takes four minutes and skips the stages with a dash:
+It needs pbt_rl with its dependencies, and leaves no files. Each stage runs in a separate process. The most informative
+stages are first. --quick takes four minutes and skips the stages with a dash:
 
       facts      card, cores, cost of a launch and of a replayed graph, page-locking of mailboxes
       limit      steps/s of all cores with the environment only
       train8     a whole run: fraction of the limit, replays, discards, policy lag, cores of the learner, memory
-      answers    outputs of recorded inference batches against recomputed ones, also after edits
-      replays    weights after replayed optimiser steps against call by call, by packing, core and dtype
-      math       actions and learned weights of the device against the CPU
+      answers    outputs of replayed inference batches are equal to recomputed outputs, also after edits of members
+      replays    weights are equal after optimiser steps with and without CUDA graphs, by packing, core and dtype
+      math       actions and learned weights are equal on device and CPU
       races      weights that are published during replayed inference and learning are never mixed
       recording  assumptions of the tests about CUDA graphs, failed recordings and locked memory
     - step       an optimiser step: time, launches, syncs; time from the start to the first batch
     - turn       inference batches by number of vector envs: time, launches, syncs
     - train1, train40, ...   whole runs of the other populations
     - members    replacements in a pack and from saved states: exactness and milliseconds
-    - leak       acting, learning and edits for a while: reserved memory stays constant
-    - serial     two serial runs of one seed: equal weights
+    - leak       reserved memory is constant during acting, learning and edits
+    - serial     two serial runs with one seed have equal weights
     - two        a run on two devices: all members train evenly; skipped on a machine with one GPU
 
-A stage that takes too long is stopped, and the others still run. The exit code is 1 if a stage is wrong or an accepted
-figure is missed. A stage without time left does not fail. Shares, replays, ages, discards and syncs are compared on
-each GPU. Milliseconds, GiB and steps/s are those of 16 cores and an H200, and are compared only on such machines.
---device cpu compares nothing. Notes of learners are below the table. The last line is for a bug report. --json also
-contains the longest kernels of a step and of inference batches.
+A stage that takes too long is stopped, and the other stages still run. The exit code is 1 if a stage is wrong, or if a
+figure is worse than its limit. A stage without time left does not fail. Shares, replays, ages, discards and syncs have
+limits on every GPU. Milliseconds, GiB and steps/s have limits only on machines with 16 cores and an H200 or a similar
+card. --device cpu has no limits. Notes of learners are below the table. Send the last line with a bug report. --json
+also writes the longest kernels of a step and of inference batches.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ from pbt_rl.learner.cuda.memory import PageLocks, host_buffer
 from pbt_rl.processes.child import CHILD_ENVIRONMENT
 
 TRAIN = "train"
-"""Prefix of stages that train. The number of policies follows."""
+"""Prefix of the names of stages that train. The number of policies follows."""
 WORTH = ("facts", "limit", f"{TRAIN}8", "answers", "replays", "math", "races", "recording")
 """Stages of --quick."""
 MORE = ("step", "turn", f"{TRAIN}1", f"{TRAIN}40", "members", "leak", "serial", f"{TRAIN}16", "two")
@@ -72,14 +72,14 @@ LEAST_SECONDS = 10.0
 """Minimum time to start a stage."""
 MOST_SECONDS = {"facts": 90.0, "limit": 60.0, "replays": 120.0, "math": 90.0, "serial": 80.0, "two": 120.0}
 RESERVED_SECONDS = {"limit": 25, "answers": 15, "replays": 30, "math": 20, "races": 15, "recording": 5}
-"""Time reserved for a later stage of WORTH, as measured on two idle cores, so that a slow stage delays no other one.
-Time beyond that goes to the first stage that needs it."""
+"""Stage of WORTH -> seconds that earlier stages must leave for it, as measured on two idle cores. The remaining time
+goes to the first stage that needs it."""
 STAGE_SECONDS = 75.0
-"""Maximum time of any other stage. For training stages the training time is added."""
+"""Maximum time of a stage that MOST_SECONDS lacks. For training stages the training time is added."""
 CARDS, CORES = ("H100", "H200", "B200"), 16
 """Cards and minimum number of cores for absolute limits."""
 ANYWHERE = ("share", "turns replayed", "steps replayed", "discarded", "age", "8 units syncs")
-"""Keys of figures that are compared on each GPU."""
+"""Keys of figures with limits on every GPU."""
 Results = dict[str, dict[str, Any]]
 """Stage -> figures by name."""
 THREADS_SECONDS = 5.0
@@ -87,9 +87,10 @@ THREADS_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure and its limits. most: the limits are upper limits, not lower ones.
+    """A figure and its limits. most: True for upper limits, False for lower limits.
 
-    accept: for inference batches, steps and learning, 25 to 50 % worse than an H200 (docs/lab/results/gpu_h200.json).
+    accept: limit of the check. For inference batches, steps and learning it is 25 to 50 % worse than an H200
+    (docs/lab/results/gpu_h200.json). stretch: target.
     """
 
     name: str
@@ -100,7 +101,10 @@ class Figure:
     most: bool = False
 
     def accepted(self, results: Results) -> bool | None:
-        """True if the figure is accepted. False after a failure of its stage. None: not compared here."""
+        """Return True if the figure is within its limit. False also after a failure of its stage.
+
+        None means that the figure has no limit on this machine, or that its stage did not run.
+        """
         if verdict(self.stage, results) in ("left out", "no time"):
             return None
         machine = results.get("machine", {})
@@ -192,7 +196,7 @@ def planned(policies: str, *, quick: bool) -> tuple[str, ...]:
 
 
 def seconds_of(stage: str, asked: Sequence[str], left: float, training: float) -> float:
-    """Return the time limit of a stage in seconds. left: total seconds left. training: seconds of a run of `train`."""
+    """Return the time limit of a stage in seconds. left: total seconds left. training: seconds of a training run."""
     most = MOST_SECONDS.get(stage, STAGE_SECONDS + stage.startswith(TRAIN) * training)
     later = [other for other in asked[asked.index(stage) + 1 :] if other in WORTH]
     reserved = sum(
@@ -202,7 +206,7 @@ def seconds_of(stage: str, asked: Sequence[str], left: float, training: float) -
 
 
 def in_process(stage: str, results: Results, seconds: float = STAGE_SECONDS) -> dict[str, Any]:
-    """Run a stage in a separate process. A device fault or a timeout does not affect other stages."""
+    """Run a stage in a separate process, so that a device fault or a timeout does not affect other stages."""
     limit = results.get("limit", {}).get("steps/s", 0.0)
     environment = os.environ | CHILD_ENVIRONMENT | {"GPU_CHECK_LIMIT": str(limit)}
     command, pipe = [sys.executable, __file__, *sys.argv[1:], "--stage", stage], subprocess.PIPE
@@ -225,7 +229,7 @@ def in_process(stage: str, results: Results, seconds: float = STAGE_SECONDS) -> 
 
 
 def one_stage(arguments: Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Carry out a stage in this process. Return the machine and the figures. An exception becomes a result."""
+    """Run a stage in this process. Return facts about the machine, and the figures. An exception becomes a figure."""
     job = Job(
         device=arguments.device,
         env=arguments.env,
@@ -294,7 +298,7 @@ def table(results: Results, asked: Sequence[str]) -> tuple[list[str], bool]:
         limits = f"{f'{sign} {figure.accept:g}':>12}{f'{sign} {figure.stretch:g}':>12}"
         lines.append(f"  {figure.name:42}{'-' if value is None else _short(value):>12}{limits}{said}")
     lines.append(
-        "  (limits are those of 16 cores and an H200; figures without a verdict were not compared here)"
+        "  (the limits are for 16 cores and an H200; figures without a verdict have no limit on this machine)"
     )
     notes = [f"  {stage:10}{results[stage]['said']}" for stage in asked if results.get(stage, {}).get("said")]
     return [*lines, *(["", "said by learners", *notes] if notes else [])], good
@@ -339,7 +343,7 @@ def serial(job: Job) -> dict[str, Any]:
 
 
 def train(job: Job) -> dict[str, Any]:
-    """Train a whole population, and measure once all emulators have started."""
+    """Train a whole population. Measure after all emulators have started."""
     (policies,) = job.policies
     with watched(job) as used:
         keep = Path(job.keep) if job.keep else None
@@ -379,7 +383,7 @@ def two(job: Job) -> dict[str, Any]:
 
 @contextmanager
 def watched(job: Job) -> Iterator[dict[str, float]]:
-    """Record the peak GPU memory and the maximum number of GPUs of one process. Empty on a CPU."""
+    """Record the peak GPU memory and the maximum number of GPUs that one process uses. Empty on a CPU."""
     found: dict[str, float] = {}
     ended = threading.Event()
     before = _used(job)  # this process's own context
@@ -399,7 +403,7 @@ def watched(job: Job) -> Iterator[dict[str, float]]:
 
 
 def _used(job: Job) -> float:
-    """Return the memory in use on the device, GiB."""
+    """Return the used memory of the device in GiB."""
     if not job.on_gpu:
         return 0.0
     free, total = torch.cuda.mem_get_info(job.torch_device)
@@ -430,7 +434,7 @@ def recording(job: Job) -> dict[str, Any]:
 
 
 def recorded(program: Callable[[], Any], recorder: product.Recorder, *generators: torch.Generator) -> Any:
-    """Record a program, which runs it three times. Return a function that runs it again."""
+    """Record a program by running it three times. Return a function that replays it."""
     one = product.Recording(program, generators)
     for _ in range(3):
         one.run(recorder)
@@ -438,9 +442,9 @@ def recorded(program: Callable[[], Any], recorder: product.Recorder, *generators
 
 
 def replays_as_it_goes(device: torch.device) -> str:
-    """Compare squashed Gaussian samples of replays with those call by call.
+    """Compare squashed Gaussian samples with and without replay.
 
-    Each replay must use new random numbers and read its inputs' current values.
+    Each replay must use new random numbers and the current values of its inputs.
     """
     recorder, generator = product.recorder_of(device), torch.Generator(device).manual_seed(1)
     assert recorder is not None
@@ -466,7 +470,7 @@ def replays_as_it_goes(device: torch.device) -> str:
 
 
 def refuses(device: torch.device) -> str:
-    """Check that a program with a read on the host is refused, and the next one recorded."""
+    """Check that a program that reads a value on the host is refused, and that the next program is recorded."""
     x, y = torch.ones(4, device=device), torch.zeros(4, device=device)
     looks, takes = product.recorder_of(device), product.recorder_of(device)
     assert looks is not None
@@ -483,7 +487,7 @@ def refuses(device: torch.device) -> str:
 
 
 def beside_another_thread(device: torch.device) -> str:
-    """Run an inference batch, call by call and replayed, while another thread keeps recording."""
+    """Run inference batches, replayed and call by call in turn, while another thread keeps recording."""
     acting, learning = torch.cuda.Stream(device, priority=-1), torch.cuda.Stream(device)
     ended, said = threading.Event(), []
 
@@ -539,7 +543,7 @@ def beside_another_thread(device: torch.device) -> str:
 
 
 def mends(device: torch.device) -> str:
-    """Break a recording by an undetected wait, then continue call by call."""
+    """Break a recording by a wait that is not detected in advance. Continue call by call."""
     recorder, generator = product.recorder_of(device), torch.Generator(device).manual_seed(4)
     assert recorder is not None
     x, before = torch.ones(4, device=device), torch.cuda.current_stream(device)

@@ -1,7 +1,7 @@
-"""Stages of gpu_check.py that need only a device, with their learner in this process.
+"""Stages of gpu_check.py with a learner in this process.
 
-Each stage gets a Job and returns figures by name. `passed` is False after an error. Stages with whole runs and the
-checks of CUDA graphs are in gpu_check.py.
+Each stage is a function of a Job that returns figures by name. The figure `passed` is False after an error. Stages with
+whole runs, and checks of CUDA graphs, are in gpu_check.py.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ from pbt_rl.run.resolved import ResolvedRun
 CPU = torch.device("cpu")
 RACE_SECONDS, RACE_TURNS = 15.0, 30
 STILL_TURNS = 6
-"""Number of inference batches of one observation until all stacked frames are equal."""
+"""Number of inference batches with equal observations after which all stacked frames are equal."""
 NEAR_ENOUGH = 1e-3
 LEAK_SECONDS = 25.0
 SEGMENT = 64 << 20
-"""Bytes of one allocator segment, which may be reserved after the first third without a leak."""
+"""Bytes of one allocator segment. `leak` tolerates one new segment after the first third of its time."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """Arguments of a stage. limit: steps/s of the stage `limit`, 0 before it. keep: folder for run output or ""."""
+    """Arguments of a stage. limit: steps/s of the stage `limit`, initially 0. keep: folder for run output, or ""."""
 
     device: str
     env: str
@@ -71,7 +71,7 @@ class Job:
         return self.torch_device.type == "cuda"
 
     def machine(self) -> dict[str, Any]:
-        """Return the facts of the machine that figures depend on."""
+        """Return facts about the machine: torch version, cores, GPU."""
         card = {"card": torch.cuda.get_device_name(self.torch_device)} if self.on_gpu else {}
         return {"torch": torch.__version__, "cores": len(os.sched_getaffinity(0))} | card
 
@@ -99,7 +99,7 @@ class Stand:
         self._ours, theirs = Pipe()
         self.learner = Learner(self._memory.learners[0], theirs)
         self.said = self._ours.recv().note
-        """The learner's note at its start: trial of packings, programs that are not replayed, kind of Adam step."""
+        """The learner's note at its start: packing trial, programs that are not replayed, kind of Adam step."""
         assert isinstance(self.learner.sampler, Sampler)
         self.sampler, self.trainer = self.learner.sampler, self.learner.trainer
         self.pack, self.shared = self.learner.pack, self.learner.shared
@@ -107,7 +107,7 @@ class Stand:
         self._rng = np.random.default_rng(0)
 
     def advance(self, *, still: bool = False) -> None:
-        """Write a random step into each mailbox that waits for one. still: the same step each time, in one episode."""
+        """Write a random step into each mailbox that waits for a step. still: write equal steps of one episode."""
         for box in self.boxes:
             if not box.learner_has_turn:
                 self._step(box)
@@ -117,14 +117,14 @@ class Stand:
                     box.step.first[:] = box.step.terminated[:] = False
 
     def give_back(self) -> None:
-        """Free full rollouts without learning from them."""
+        """Free full rollouts without learning."""
         while self.shared.full:
             rollout = self.shared.full.popleft()
             assert isinstance(rollout, Rollout), "of mailboxes"
             self.shared.free.append(rollout)
 
     def repeat_steps(self) -> None:
-        """Replay each group's optimiser step once without a learning slot. Does nothing without recorded steps."""
+        """Replay each group's optimiser step once, in which no slot learns. Do nothing without recorded steps."""
         if "steps" not in self.learner.acceleration.report():
             return
         updater = self.trainer.updater
@@ -146,7 +146,7 @@ class Stand:
         box.header[OBSERVATIONS] += 1
 
     def fill(self) -> list[Any]:
-        """Run inference until there is a batch. Return all actions."""
+        """Run inference until a batch is full. Return all actions."""
         actions = []
         while not self.trainer.has_batch:
             self.advance()
@@ -160,13 +160,13 @@ class Stand:
             self.trainer.learn()
 
     def acted(self) -> dict[str, torch.Tensor]:
-        """Values of the first observations of a batch, on the CPU: later ones depend on the actions."""
+        """Return the values of a batch's first observations on the CPU. Later observations depend on the actions."""
         self.finish()
         full = [one for one in self.learner.shared.full if isinstance(one, Rollout)]
         return {"value": torch.cat([one.value[0].cpu().float() for one in full])}
 
     def state(self) -> dict[str, torch.Tensor]:
-        """Return the state of all policies, on the CPU."""
+        """Return a copy of the state of all policies on the CPU."""
         self.finish()
         return {name: x.cpu().clone() for name, x in self.pack.state.items()}
 
@@ -182,7 +182,7 @@ class Stand:
 
 
 def stand(job: Job, policies: int, *words: str, **options: Any) -> closing[Stand]:
-    """Create a Stand that is closed at the end of a `with` block."""
+    """Return a Stand as a context manager that closes it."""
     return closing(Stand(job, policies, *words, **options))
 
 
@@ -190,7 +190,7 @@ def stand(job: Job, policies: int, *words: str, **options: Any) -> closing[Stand
 
 
 def facts(job: Job) -> dict[str, Any]:
-    """Measure the cost of a kernel launch, and collect versions and the card."""
+    """Measure the cost of kernel launches, and collect versions and the name of the GPU."""
     found: dict[str, Any] = job.machine() | {"python": sys.version.split()[0]}
     if not job.on_gpu:
         return found
@@ -220,16 +220,16 @@ def facts(job: Job) -> dict[str, Any]:
 
 SMALL = ("--learner.rollout=8", "--learner.batch=128", "--learner.epochs=2", "--hypers.unroll=8")
 NEAR = {"float32": 1e-4, "bf16": 2e-2}
-"""Maximum relative distance of weights to those of the CPU, and of answers to recomputed ones."""
+"""dtype -> maximum relative distance between results of device and CPU, and between outputs and recomputed outputs."""
 SAME = {"float32": 1e-5, "bf16": 1e-3}
-"""Maximum relative distance of weights learned by replays to those learned call by call."""
+"""dtype -> maximum relative distance between weights that were learned with and without replays."""
 
 
 def math(job: Job) -> dict[str, Any]:
-    """Compare acting and learning on CPU and device, with equal steps and random numbers."""
+    """Compare acting and learning of CPU and device, with equal environment steps and random numbers."""
     _exactly()
     found: dict[str, Any] = {"passed": True}
-    cases = (("loop", ()), ("vmap", ("--model.core=gru",)), ("bmm", ()))
+    cases = (("loop", ()), ("vmap", ("--model.core=gru",)), ("bmm", ()), ("streams", ()))
     for precision, (packing, more) in itertools.product(NEAR, cases):
         words = (f"--learner.packing={packing}", f"--learner.precision={precision}", *more)
         actions, acted, states = [], [], []
@@ -256,7 +256,7 @@ def math(job: Job) -> dict[str, Any]:
 
 
 def steps_are_replayed(at: Stand) -> bool:
-    """True if all optimiser steps are replayed or recording is off."""
+    """Return True if all optimiser steps are replayed, or if recording is off."""
     replays = at.learner.acceleration.report().get("steps")
     return replays is None or (not replays.why_not and 0 < replays.replayed == replays.of)
 
@@ -266,6 +266,8 @@ LEARNERS = (
     ("vmap", "float32", ("--model.core=gru",)),
     ("bmm", "float32", ()),
     ("bmm", "bf16", ()),
+    ("streams", "float32", ()),
+    ("streams", "bf16", ()),
     ("vmap", "bf16", ("--model.core=lstm", "--learner.returns=vtrace")),
     ("loop", "bf16", ("--model.core=gru",)),
     ("loop", "bf16", ("--algo=unreal",)),
@@ -274,7 +276,7 @@ LEARNERS = (
 
 
 def replays(job: Job) -> dict[str, Any]:
-    """Compare learning with and without recorded steps, before and after edits of members."""
+    """Compare learning with and without recorded optimiser steps, before and after edits of members."""
     _exactly()
     found: dict[str, Any] = {"passed": True}
     for packing, precision, more in LEARNERS:
@@ -308,8 +310,8 @@ def replays(job: Job) -> dict[str, Any]:
 def _exactly() -> None:
     """Disable TF32 and enable deterministic cuDNN.
 
-    TF32 differs by 1e-3 and with the number of rows. cuDNN otherwise sums gradients in any order, and Adam turns even
-    tiny differences of gradients into whole steps.
+    TF32 has errors of 1e-3 that depend on the number of rows. By default, cuDNN sums gradients in any order, and Adam
+    turns tiny differences of gradients into whole steps.
     """
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.deterministic = True
@@ -317,7 +319,7 @@ def _exactly() -> None:
 
 @contextmanager
 def one_source_of_chance() -> Iterator[None]:
-    """Make both devices use the CPU's random numbers."""
+    """Replace the random numbers of both devices by equal random numbers from the CPU."""
     chance = torch.Generator().manual_seed(1)
 
     def draw(
@@ -343,7 +345,7 @@ def _distance(a: torch.Tensor, b: torch.Tensor) -> float:
 
 
 def answers(job: Job) -> dict[str, Any]:
-    """Run inference batches of changing size, and recompute their answers."""
+    """Run inference batches of changing size, and compare their outputs with recomputed outputs."""
     _exactly()
     found: dict[str, Any] = {"passed": True}
     for precision, packing in itertools.product(NEAR, ("auto", "loop")):
@@ -387,10 +389,10 @@ def _answers(at: Stand) -> tuple[float, int]:
 
 
 def races(job: Job) -> dict[str, Any]:
-    """Publish two sets of weights while acting, and check that each answer is of one set.
+    """Publish two sets of weights in turn while acting. Check that each output is from one of the sets.
 
-    Optimiser steps are repeated meanwhile. Acting alternates between inference batches of constant observations and
-    forward passes call by call.
+    Optimiser steps are repeated at the same time. Acting alternates between inference batches of constant observations
+    and forward passes call by call.
     """
     with stand(job, 3, "--model.core=none") as at:
         pack, layouts = at.pack, at.sampler._layouts  # noqa: SLF001 - the shapes that the sampler stores
@@ -456,7 +458,7 @@ def races(job: Job) -> dict[str, Any]:
 
 
 def leak(job: Job) -> dict[str, Any]:
-    """Check memory: acting, learning and edits reserve at most one segment after the first third."""
+    """Check that acting, learning and edits reserve at most one new segment after the first third of the time."""
     if not job.on_gpu:
         return {"left out": "no GPU"}
     reserved: list[int] = []
@@ -482,7 +484,7 @@ def leak(job: Job) -> dict[str, Any]:
 
 
 def members(job: Job) -> dict[str, Any]:
-    """Check and time replacements within a pack and from saved states."""
+    """Check and time replacements within a pack, and from saved states."""
     taken: dict[str, list[float]] = {"copy": [], "saved": []}
     right = True
     with stand(job, 8) as at, at.pack.streams.learning():
@@ -506,7 +508,7 @@ def members(job: Job) -> dict[str, Any]:
 
 
 def limit(job: Job) -> dict[str, Any]:
-    """Measure environment steps on all cores, with random actions and without a learner."""
+    """Measure environment steps/s of all cores with random actions, without a learner."""
     cores = len(os.sched_getaffinity(0))
     cost = together(job.env, 1, job.seconds / 4, {"environment": cores})["environment"]
     return {"cores": cores, "us a step": cost, "steps/s": cores * 1e6 / cost}
@@ -539,7 +541,7 @@ def turn(job: Job) -> dict[str, Any]:
 
 
 def step(job: Job) -> dict[str, Any]:
-    """Time learning from a batch of 8 policies with the environment's recipe and automatic packing."""
+    """Time learning from a batch of 8 policies, with the environment's recipe and automatic packing."""
     began = time.perf_counter()
     with stand(job, 8) as at:
         at.fill()

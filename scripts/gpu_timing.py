@@ -15,7 +15,7 @@ LONGEST = 12
 
 
 def timed(work: Callable[[], object], finish: Callable[[], None], tries: int) -> tuple[float, float]:
-    """Return medians of (milliseconds until the device is done, CPU-milliseconds of this thread) of a call."""
+    """Return the medians of `timed_once` over `tries` calls. finish: waits for the device."""
     for _ in range(3):
         work()
     finish()
@@ -24,7 +24,7 @@ def timed(work: Callable[[], object], finish: Callable[[], None], tries: int) ->
 
 
 def timed_once(work: Callable[[], object], finish: Callable[[], None]) -> tuple[float, float]:
-    """Return (milliseconds until the device is done, CPU-milliseconds of this thread) of one call."""
+    """Call `work`. Return milliseconds until the device has finished, and CPU-milliseconds of this thread."""
     began, used = time.perf_counter(), time.thread_time()
     work()
     cpu = time.thread_time() - used
@@ -51,7 +51,7 @@ def _profiled(work: Callable[[], object]) -> Sequence[Any]:
 
 
 def _on_device(events: Sequence[Any]) -> list[Any]:
-    """Select the events on the device except waits such as `Context Sync`."""
+    """Return the events on the device, without waits such as `Context Sync`."""
     return [e for e in events if e.device_type.name == "CUDA" and not e.name.endswith(" Sync")]
 
 

@@ -2,8 +2,8 @@
 
     python scripts/package_check.py [--own] [--out dist]
 
-The wheel is built from the sdist, so both are complete. It is installed into a new venv, with dependencies by
-constraints.txt. With --own the venv shares the packages of this interpreter instead, which takes seconds and still
+The wheel is built from the sdist, so the check covers both. It is installed into a new venv with the dependencies of
+constraints.txt. With --own, the venv shares the packages of this interpreter instead. This takes seconds, and still
 detects files that the wheel lacks. TORCH_INDEX is another index for PyTorch, as for `make`. Only committed files are
 built.
 """
@@ -49,7 +49,7 @@ print("plays", policy([0.0, 0.0, 0.0, 0.0])[0])
 
 
 def main() -> None:
-    """Build, install and train. The first failure ends the program with its output."""
+    """Build, install and train. The first failure ends the program and prints its output."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--own", action="store_true", help="share the packages of this interpreter")
     parser.add_argument("--out", type=Path, default=ROOT / "dist", help="folder for wheel and sdist")
@@ -62,7 +62,7 @@ def main() -> None:
 
 
 def build(out: Path) -> Path:
-    """Build the sdist and from it the wheel, with the setuptools of this interpreter. Return the wheel."""
+    """Build the sdist, and the wheel from the sdist, with the setuptools of this interpreter. Return the wheel."""
     for old in [*out.glob("pbt_rl-*.whl"), *out.glob("pbt_rl-*.tar.gz")]:
         old.unlink()
     backend = "from setuptools import build_meta as b; import sys; getattr(b, sys.argv[1])(sys.argv[2])"
@@ -84,13 +84,13 @@ def build(out: Path) -> Path:
 
 
 def absolute(readme: str) -> str:
-    """Make the links of the README absolute, so that they work on the package index."""
+    """Make the links of the README absolute, as the package index requires."""
     pictures = re.sub(r"(!\[[^]]*\]\()(?!http)", rf"\1{REPOSITORY}/raw/main/", readme)
     return re.sub(r"(\]\()(?!http|#)", rf"\1{REPOSITORY}/blob/main/", pictures)
 
 
 def check_contents(wheel: Path) -> None:
-    """Compare the modules and live page files in the wheel with those of the checkout."""
+    """Compare the modules and page files in the wheel with the files of the checkout."""
     has = {name for name in ZipFile(wheel).namelist() if name.endswith(SHIPPED)}
     tracked = run(["git", "-C", str(ROOT), "ls-files", "pbt_rl", "envs", "algos"], ROOT).split()
     wanted = {
@@ -101,7 +101,10 @@ def check_contents(wheel: Path) -> None:
 
 
 def try_out(wheel: Path, folder: Path, *, own: bool) -> None:
-    """Install the wheel into a new venv, and use it beside a user package `envs`."""
+    """Install the wheel into a new venv. Train with an environment of a user package `envs`.
+
+    own: share the packages of this interpreter.
+    """
     home, here = folder / "venv", folder / "here"
     venv.create(home, with_pip=True)
     binaries = home / "bin"
@@ -131,7 +134,7 @@ def unpack(archive: Path, folder: Path) -> None:
 
 
 def run(command: list[str], folder: Path) -> str:
-    """Run a command without PYTHONPATH. Return its output. Ends this program if the command fails."""
+    """Run a command without PYTHONPATH. Return its output. If the command fails, end this program."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -1,27 +1,32 @@
 """Fault injection: kill and resume runs of each mode, and check for hangs, leaks, lost and duplicate records.
 
-    python scripts/storm.py --kills 200              # some seconds per blow on an idle machine
+    python scripts/storm.py --kills 200              # some seconds per signal on an idle machine
     python scripts/storm.py --kills 1 --seed 17      # repeat the run of a failure
     python scripts/storm.py --kills 40 --simulator   # runs of a device simulator
 
-The seed of a run determines mode, environment, controller and devices. A run has several lives. In each life some
-processes get blows (signals) at random moments: start, training, checkpoint, replacement, end. The last blow ends the
-life, and the next life resumes the run with the same command. The last life ends with SIGTERM.
+The seed of a run determines mode, environment, controller and devices. A run has several lives: each life is a process
+of `pbt-rl train`, and each later life resumes the run by repeating the command. In each life, some processes get a
+signal (a *blow*) at random moments: start, training, checkpoint, replacement, end. The last blow ends the life. The
+last life ends with SIGTERM. Expected effects:
 
-    victim       SIGKILL              SIGSTOP, SIGCONT later   SIGSTOP forever               SIGTERM
-    actor        the run continues    the run continues        restarted
-    drawing      the run continues    the run continues        the run continues
-    keeper       as its child's end
-    learner      replaced             the run continues        replaced; too often: ends it
-    supervisor   ends the run         the run continues        all is killed later           saves and ends
-    everything   ends the run
+    process      SIGKILL               SIGSTOP, SIGCONT later   SIGSTOP forever               SIGTERM
+    actor        the run continues     the run continues        restarted
+    drawing      the run continues     the run continues        the run continues
+    keeper       its child is killed
+    learner      replaced              the run continues        replaced; too often: the run ends
+    supervisor   the run ends          the run continues        killed later                  saves and ends
+    everything   the run ends
 
-Checks after each life: no process, shared memory or lock is left, and training resumed at the newest checkpoint. That
-checkpoint was at most `--save-every-seconds` plus SLACK_SECONDS (for load) old at the blow. On a slow disk, twice the
-time to write a checkpoint is added.
+Checks after each life:
+
+- no process, shared memory or lock is left
+- training resumed from the newest checkpoint
+- at the last blow, this checkpoint was at most `--save-every-seconds` plus SLACK_SECONDS old. On a slow disk, twice the
+  time to write a checkpoint is added.
 
 Checks after each run: each learned step of toy/counting (storm_counting.py), journal, curves, audit, files, and an
-evaluation of the newest checkpoint. Prints a table. The exit code is 1 after a failure, and the seeds are printed.
+evaluation of the newest checkpoint. The script prints a table, and the seeds of failed runs. The exit code is 1 after a
+failure.
 """
 
 from __future__ import annotations
@@ -58,7 +63,7 @@ SLACK_SECONDS = 6.0
 DEADLINE_SECONDS = 120.0
 """Timeout of a resume, a checkpoint or an end."""
 CLEAN_SECONDS = 5.0 + 15.0
-"""Timeout for the end of a run's processes, with a reserve for slow disks, because an fsync cannot be interrupted."""
+"""Timeout for the end of a run's processes. It includes time for an fsync to a slow disk, which cannot be killed."""
 TIMEOUT_SECONDS = 10.0
 """Heartbeat timeout of actors and learners."""
 POLL_SECONDS, FAST_POLL_SECONDS = 0.05, 0.001
@@ -77,17 +82,17 @@ COMMON = ("--num-policies=4", "--train-for-frames=1000000000")
 ACTORS = ("--actors=2", "--learner.batch=128")
 SMALL = ("--env-option=limit=20", "--rows=32", "--learner.rollout=8", "--model.hidden=8")
 SIMULATOR = ("--env=tensors/pendulum", *SMALL)
-"""Options of a device simulator: without actors, in two of the modes."""
+"""Options of a device simulator. Such runs have no actors, and only the modes sync and serial."""
 
 
 @dataclass(frozen=True)
 class Blow:
-    """Signal to a process at a moment of a run."""
+    """Signal to a process at a moment of a run. victim: role of the process."""
 
     moment: str
     victim: str
     seconds: float
-    """Seconds from SIGSTOP to SIGCONT. 0: SIGKILL. Infinite: no SIGCONT. Negative: SIGTERM."""
+    """Seconds from SIGSTOP to SIGCONT. Other signals: 0 is SIGKILL, infinite is SIGSTOP only, negative is SIGTERM."""
 
     @property
     def name(self) -> str:
@@ -131,7 +136,7 @@ class Tally:
 
 
 def draw_blows(rng: random.Random, *, serial: bool) -> Iterator[Blow]:
-    """Draw the blows of one life. The last one may end it."""
+    """Draw the blows of one life. The last blow may end it."""
     kept = ("drawing",) if serial else ("actor", "actor", "keeper", "drawing")
     fatal = () if serial else ("learner", "learner")
     for _ in range(rng.randrange(6)):
@@ -145,12 +150,12 @@ def draw_blows(rng: random.Random, *, serial: bool) -> Iterator[Blow]:
 
 
 def _draw_pause(rng: random.Random) -> float:
-    """Draw `Blow.seconds`, except SIGTERM."""
+    """Draw `Blow.seconds` of any signal except SIGTERM."""
     return rng.choice((0.0, 0.0, rng.uniform(0.1, 2.0), NEVER))
 
 
 class Failed(Exception):  # noqa: N818 - the name states the condition
-    """Failed check."""
+    """Failed check. The message describes it."""
 
 
 class Run:
@@ -184,7 +189,10 @@ class Run:
     # -- lives --------------------------------------------------------------------------------------------------
 
     def live(self, lives: int, kills_left: Callable[[], int]) -> None:
-        """Run `lives` lives and a final one, and check them. Raises Failed."""
+        """Run and check `lives` lives and the last life. Raises Failed.
+
+        kills_left: returns the number of remaining blows.
+        """
         self._memory = checks.shared_memory()
         try:
             for _ in range(lives):
@@ -223,7 +231,7 @@ class Run:
             )
 
     def _end_life(self) -> None:
-        """End a life. Check for leaks and for lost training time."""
+        """End a life. Check for errors, leaks and lost training time."""
         if not self._over():
             self._ask_to_end()
             self._wait("an end after SIGTERM", self._over, DEADLINE_SECONDS)
@@ -248,7 +256,7 @@ class Run:
             self._note_loss(ended_at)
 
     def _note_loss(self, ended_at: float) -> None:
-        """Check the lost time since the newest checkpoint or the first event of this life."""
+        """Check the lost time: from the newest checkpoint, or the first event of this life, to the end."""
         events = [e for e in self._events() if e["event"] in ("round", "applied", "progress", "checkpoint")]
         began = [e["time"] for e in events if e["time"] > self._started_at]
         newest = checks.newest_checkpoint(self._folder)
@@ -292,7 +300,7 @@ class Run:
         self._wait_out(blow, victims)
 
     def _wait_out(self, blow: Blow, victims: list[int]) -> None:
-        """Wait until the run has ended or continues, depending on the blow."""
+        """Wait for the effect of a blow: an end of the run, or a new checkpoint."""
         if blow.victim == "supervisor" and blow.seconds == NEVER:
             time.sleep(self._rng.uniform(0, 1))
             _send(victims, signal.SIGKILL)
@@ -308,7 +316,7 @@ class Run:
     # -- moments ------------------------------------------------------------------------------------------------
 
     def _await_moment(self, moment: str) -> bool:
-        """Wait for a moment. True if the run has not ended by then."""
+        """Wait for a moment. Return True if the run has not ended before it."""
         if moment == "start":
             time.sleep(self._rng.uniform(0, 6) if time.time() - self._started_at < 1 else 0)
         else:
@@ -332,7 +340,7 @@ class Run:
         return not self._over()
 
     def _ask_to_end(self) -> None:
-        """Send SIGTERM once. A second one might arrive after the process has restored its handlers."""
+        """Send SIGTERM once. A second SIGTERM might arrive after the process has restored its handlers."""
         if not self._asked_to_end:
             self._asked_to_end = True
             self._process.terminate()
@@ -360,7 +368,7 @@ class Run:
         return newest is not None and newest.manifest.time > self._started_at
 
     def _await_checkpoint(self) -> None:
-        """Wait for a new checkpoint, which shows that the run continues, or for the run's end."""
+        """Wait for a new checkpoint or the end of the run. A new checkpoint shows that the run continues."""
         now = time.time()
         self._wait("a checkpoint", lambda: self._over() or self._saved_since(now), DEADLINE_SECONDS)
 
@@ -374,7 +382,7 @@ class Run:
             raise Failed(f"hang: no {what} within {seconds:.0f} s; processes {left}")
 
     def _watch_for(self, happened: Callable[[], bool], seconds: float) -> None:
-        """Wait for a short-lived condition by fast polling, until the run ends."""
+        """Wait by fast polling for a condition that may hold only briefly, at most until the run ends."""
         _within(seconds, lambda: self._over() or happened(), FAST_POLL_SECONDS)
 
     def _over(self) -> bool:
@@ -427,10 +435,10 @@ def _within(seconds: float, happened: Callable[[], bool], poll_seconds: float = 
 
 
 def storm(kills: int, seed: int, lives: int, seconds: float, mode: str = "", **more: bool) -> Tally:
-    """Make runs one after another, until `kills` blows or the time limit. Return the counts.
+    """Make sequential runs until `kills` blows or the time limit. Return the counts.
 
-    play: evaluate a member of each run with `pbt-rl eval`. simulator: use a device simulator. The folder of a failed
-    run is kept.
+    The folder of a failed run is kept. lives: lives of each run before the last life. play: evaluate a member of each
+    run with `pbt-rl eval`. simulator: use a device simulator.
     """
     tally = Tally()
     deadline = time.monotonic() + seconds
@@ -456,8 +464,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("--kills", type=int, default=200, help="total number of blows")
-    add("--seed", type=int, default=0, help="seed of the first run; later runs have the next ones")
-    add("--lives", type=int, default=4, help="number of lives of each run, besides the last")
+    add("--seed", type=int, default=0, help="seed of the first run; later runs have the next seeds")
+    add("--lives", type=int, default=4, help="number of lives of each run before the last life")
     add("--minutes", type=float, default=60.0, help="time after which no run is started")
     add("--mode", choices=("async", "sync", "serial"), default="", help="mode of all runs (default: random)")
     add("--simulator", action="store_true", help="use a device simulator")

@@ -1,4 +1,4 @@
-"""Checks of a run and of the machine for `scripts/storm.py`. Each returns a list of errors."""
+"""Checks of a run and of the machine for `scripts/storm.py`. A check returns a list of errors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ HEADER_BYTES, CHECKSUM_BYTES = 12, 4
 
 
 def processes(mark: str) -> dict[int, list[str]]:
-    """Return the command lines of a run's processes by process id, without zombies."""
+    """Return process id -> command line of a run's processes, without zombies."""
     found = {}
     wanted = f"{MARK}={mark}".encode()
     for folder in Path("/proc").glob("[0-9]*"):
@@ -61,7 +61,7 @@ def shared_memory() -> set[str]:
 
 
 def unmapped(names: set[str]) -> set[str]:
-    """Return the names of files in shared memory that no process maps. Mapped ones may be of other programs."""
+    """Return the names of files in shared memory that no process maps. Mapped files may belong to other programs."""
     used = set()
     for path in Path("/proc").glob("[0-9]*/maps"):
         with contextlib.suppress(OSError):  # just ended, or owned by another user
@@ -70,7 +70,7 @@ def unmapped(names: set[str]) -> set[str]:
 
 
 def left_files(folder: Path) -> list[str]:
-    """Check an ended run for unknown files in and beside its folder, and for a held lock."""
+    """Check that an ended run has no unknown files in or beside its folder, and that its lock is free."""
     inside = [*folder.iterdir(), *(folder / "checkpoints").glob("*")]
     names = [str(path.relative_to(folder)) for path in inside]
     left = [name for name in names if not KNOWN.fullmatch(name)]
@@ -80,25 +80,25 @@ def left_files(folder: Path) -> list[str]:
 
 
 def newest_checkpoint(folder: Path) -> Checkpoint | None:
-    """Return the newest checkpoint that has a manifest."""
+    """Return the newest complete checkpoint. None without a checkpoint."""
     every = Checkpoints(folder / "checkpoints").all()
     return every[-1] if every else None
 
 
 def clock(checkpoint: Checkpoint) -> int:
-    """Return the population's clock in the run's state. The checkpoint's name contains the members' frames instead."""
+    """Return the population clock in a checkpoint's state. It may differ from the frames in the checkpoint's name."""
     members = checkpoint.state()["run"]["population"]["members"]
     training: list[int] = [m["frames"] for m in members if not m["stopped"]]
     return min(training, default=max(int(m["frames"]) for m in members))
 
 
 def state_time(checkpoint: Checkpoint) -> float:
-    """Return the time of the saved state, whose file is written first."""
+    """Return the time of the saved state. It is the checkpoint's first file."""
     return (checkpoint.path / "state.json").stat().st_mtime
 
 
 def broken(folder: Path) -> list[str]:
-    """Check that the newest checkpoint exists and is undamaged."""
+    """Check that there is a checkpoint, and that the newest checkpoint is not damaged."""
     newest = newest_checkpoint(folder)
     if newest is None:
         return ["no checkpoint is left"]
@@ -113,7 +113,7 @@ def broken(folder: Path) -> list[str]:
 
 
 def journal_reasons(folder: Path) -> list[str]:
-    """Check a journal for duplicate events, decreasing times or frames, and inconsistent order."""
+    """Check a journal for duplicate events, decreasing times or frames, and wrong order."""
     events = read_journal(folder / "journal.jsonl")
     lines = Counter(json.dumps(event, sort_keys=True) for event in events)
     reasons = [f"{n} journal lines say {line[:200]}" for line, n in lines.items() if n > 1]
@@ -142,10 +142,10 @@ def _steps_back(events: list[dict[str, Any]]) -> list[str]:
 
 
 def _generation_gaps(events: list[dict[str, Any]]) -> list[str]:
-    """Check that the acknowledgements of each member have the generations 1, 2, 3...
+    """Check that the acknowledged edits of each member have the generations 1, 2, 3...
 
-    Parked members acknowledge an edit twice. An edit that was in progress when its learner was lost is never
-    acknowledged, because the new learner starts with it.
+    Parked members acknowledge an edit twice. If a learner is lost during an edit, the edit is never acknowledged,
+    because the new learner starts with the edited member.
     """
     seen: defaultdict[int, list[int]] = defaultdict(list)
     restored: set[int] = set()
@@ -167,7 +167,7 @@ def _generation_gaps(events: list[dict[str, Any]]) -> list[str]:
 
 
 def _undecided(events: list[dict[str, Any]]) -> list[str]:
-    """Check that only recorded decisions were applied, once each."""
+    """Check that only recorded decisions were applied, each at most once."""
     made: Counter[int] = Counter()
     applied: defaultdict[int, set[int]] = defaultdict(set)
     for event in events:
@@ -183,7 +183,7 @@ def _undecided(events: list[dict[str, Any]]) -> list[str]:
 
 
 def audit_reasons(folder: Path) -> list[str]:
-    """Check that an audit reproduces all decisions of the controller."""
+    """Check that an audit reproduces all decisions."""
     told = io.StringIO()
     try:
         with contextlib.redirect_stdout(told):
@@ -197,7 +197,7 @@ def audit_reasons(folder: Path) -> list[str]:
 
 
 def curve_reasons(folder: Path) -> list[str]:
-    """Check TensorBoard curves over the files of all resumes for decreasing or duplicate steps."""
+    """Check TensorBoard curves for decreasing or duplicate steps, over the files of all resumes."""
     reasons = []
     for events in sorted({path.parent for path in folder.glob("*/events.out.tfevents.*")}):
         curves: dict[str, list[int]] = {}

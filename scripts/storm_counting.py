@@ -1,6 +1,6 @@
 """APPO that checks each step of `toy/counting` that it learns from: `--algo storm_counting:EXACT`.
 
-A lost, repeated or wrong step raises an error, which ends the learner and the run.
+A lost, repeated or wrong step raises an error. The error ends the learner and the run.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ INEXACT = "steps of toy/counting are not exact"
 
 
 class CheckedAdvantage:
-    """Advantages of APPO after a check of the batch. Stores the last step of each environment row."""
+    """Advantages of APPO, computed after a check of the batch. It stores the last step of each environment row."""
 
     def __init__(self) -> None:
         self._reached: dict[int, tuple[int, int]] = {}
-        """Id of a row -> episode and step that were learned from last."""
+        """Row id -> episode and number of its last learned step."""
 
     def __call__(self, s: Samples, hypers: Hypers, settings: UpdateSettings) -> Tensor | None:
-        """Compute advantages (see `Algorithm.fixed_advantage`). Raises AssertionError for an inexact step."""
+        """Check the steps and compute advantages (see `Algorithm.fixed_advantage`). Raises AssertionError."""
         obs_GTBF = next(iter(s.obs.values())).numpy()
         action_GTB = s.action.reshape(s.first.shape).numpy()
         first_GTB = s.first.numpy()

@@ -1,11 +1,12 @@
-"""Run the tests that depend on torch with several releases of it: make test-torch [ARGS="--short"]
+"""Run the tests that depend on torch with several releases of torch: make test-torch [ARGS="--short"]
 
-Each release is in a separate virtual environment, .venv-torch/RELEASE, which also uses the other packages of .venv. pip
-chooses the wheel: a small one with TORCH_INDEX=https://download.pytorch.org/whl/cpu, otherwise half a gigabyte or more
-with GPU kernels. The 3 GB of CUDA libraries for such a wheel are not installed. gcc makes stubs that report no GPU.
+Each release has a separate virtual environment, .venv-torch/RELEASE, which shares the other packages of .venv. With
+TORCH_INDEX=https://download.pytorch.org/whl/cpu, pip installs a small wheel. Otherwise the wheel has GPU kernels and at
+least half a gigabyte. The 3 GB of CUDA libraries for this wheel are not installed. gcc makes stubs of them that report
+no GPU.
 
 --short downloads no wheel, skips the release of .venv (see `make test`), and runs fewer tests. Unavailable releases
-are skipped and reported. The exit code is 1 if a test fails, or if no test ran without --short.
+are skipped and reported. The exit code is 1 if a test fails. Without --short it is also 1 if no test ran.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".venv-torch"
 RELEASES = ("2.9.*", "2.11.*", "2.13.*", "newest")
-"""The oldest supported release, two in between, and the newest."""
+"""The oldest supported release, two later releases, and the newest."""
 TESTS = ("tests/algos", "tests/learner")
 SHORT = (
     "tests/algos/test_torch_names.py",
@@ -93,7 +94,7 @@ def python_with(wheel: Wheel) -> Path:
 
 
 def stub_libraries(folder: Path) -> None:
-    """Make stubs of the CUDA libraries that a folder's libraries need. Each function returns cudaErrorNoDevice."""
+    """Make stubs of the missing CUDA libraries of a folder. Each stub function returns cudaErrorNoDevice."""
 
     def said(*command: str | Path) -> str:
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
@@ -158,7 +159,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def environment(release: str, *, short: bool) -> tuple[str, Path]:
-    """Return version and interpreter of a release. short: raises LeftOutError instead of a download."""
+    """Return version and interpreter of a release. short: raise LeftOutError instead of downloading."""
     wheel = found("" if release == "newest" else release, os.environ.get("TORCH_INDEX", ""))
     if short and wheel.version == metadata.version("torch"):
         raise LeftOutError("it is the release of .venv: use `make test`")

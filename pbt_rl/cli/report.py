@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -10,6 +12,7 @@ from pathlib import Path
 from pbt_rl.errors import ConfigError
 from pbt_rl.options.declare import option
 from pbt_rl.options.words import parse
+from pbt_rl.record.folder import RunFolder
 
 PACKAGES = {"matplotlib": "matplotlib", "sklearn": "scikit-learn"}
 """Python module -> name of its package."""
@@ -32,6 +35,8 @@ def run(arguments: list[str]) -> int:
     """Write the report and print its path."""
     command = parse(ReportCommand, "pbt-rl report", arguments)
     check_packages("report", PACKAGES)
+    if all(os.path.isfile(RunFolder(run).journal) for run in command.runs):  # noqa: PTH113 - never raises
+        print(f"Drawing report of {', '.join(map(str, command.runs))} ...", file=sys.stderr, flush=True)
     from pbt_rl.report.compare import write_comparison
     from pbt_rl.report.page import write_report
 

@@ -42,58 +42,61 @@ TRACKERS = {
 
 
 def names_run(name: str) -> bool:
-    """Check whether a run may have this name."""
+    """Check whether a name is valid for a run."""
     return _NAME.fullmatch(name) is not None
 
 
 @dataclass(frozen=True)
 class LearnerConfig:
-    """Sampling and learning of a pack. PBT does not tune these options; it tunes --hypers."""
+    """Settings of rollouts, batches and optimisation. PBT does not tune these options; PBT tunes --hypers."""
 
     rollout: int = option(32, at_least=1, common=True)
-    """Steps per rollout (T). --hypers.unroll may be shorter."""
+    """Steps per rollout (T). Gradients may flow through fewer steps (--hypers.unroll)."""
     batch: int = option(1024, at_least=1, common=True)
-    """Steps per policy in a batch (appo), rounded to whole vector envs. a3c and algorithms based on it use as few
-    vector envs as --learner.max-policy-lag allows."""
+    """Batch size in steps per policy (appo), rounded to whole vector envs. a3c, fun and unreal take one optimiser step
+    per vector env instead."""
     minibatches: int = option(1, at_least=1, common=True)
-    """Minibatches per batch, with one optimiser step each. They hold shuffled steps with GAE and a network without
-    memory, otherwise whole rollouts."""
+    """Minibatches per batch, with one optimiser step each. Minibatches contain shuffled single steps if advantages use
+    GAE and the network has no recurrent core. Otherwise they contain whole rollouts."""
     epochs: int = option(1, at_least=1, common=True)
     """Passes over a batch (appo)."""
     returns: Literal["auto", "gae", "vtrace"] = "auto"
-    """Advantage estimator (appo). auto: GAE, or V-trace if old rollouts have no other correction (--mode async with
-    --learner.no-proximal). a3c and algorithms based on it use n-step returns instead."""
+    """Advantage estimator (appo). auto: V-trace for --mode async with --learner.no-proximal, otherwise GAE. a3c, fun
+    and unreal use n-step returns."""
     proximal: bool = True
-    """Clip around the policy at the start of the batch instead of the behaviour policy (appo, async). Advantages then
-    use the values of that policy. This tolerates older rollouts."""
+    """Clip around the policy at the start of the batch instead of the behaviour policy (appo, --mode async). Advantages
+    also use the value estimates at the start of the batch. This tolerates older rollouts."""
     normalize_advantage: bool = True
     """Normalise advantages, per policy and minibatch (appo)."""
     normalize_returns: bool = True
     """Divide returns by their running root mean square before the value loss, per policy."""
     normalize_observations: bool = False
-    """Normalise observations by running statistics, per policy: float arrays, and grids that an MLP reads."""
+    """Normalise float observations by running statistics, per policy. Grids are normalised too if an MLP encodes
+    them."""
     normalize_images: bool = False
-    """Normalise images per pixel by running statistics, per policy. Applies to images that a built-in CNN reads,
+    """Normalise images per pixel by running statistics, per policy. This applies to images that a built-in CNN encodes,
     unless the algorithm has pixel losses."""
     lr_schedule: Literal["constant", "linear", "kl-adaptive"] = "constant"
-    """Factor on the learning rate; PBT mutates the rate without the factor. linear: decays to 0 at
-    --train-for-frames. kl-adaptive: keeps the KL near --learner.lr-schedule-kl, and PBT does not tune the rate."""
+    """Schedule of a factor on the learning rate. PBT mutates the learning rate without this factor. linear: decay to 0
+    at --train-for-frames. kl-adaptive: keep the KL divergence near --learner.lr-schedule-kl; PBT does not tune the
+    learning rate."""
     lr_schedule_kl: float = option(0.01, above=0)
-    """Target KL of kl-adaptive. Above twice this, the factor is divided by 1.5; below half of it, multiplied by
-    1.5."""
+    """Target KL divergence (--learner.lr-schedule kl-adaptive). The factor is divided by 1.5 above twice the target,
+    and multiplied by 1.5 below half the target."""
     target_kl: float = option(0.0, at_least=0, zero="off")
-    """Stop learning from a batch when the mean KL of a minibatch to the old policy exceeds 1.5 times this (appo;
-    the rule of Stable-Baselines3). This protects members whose learning rate is too high."""
+    """Stop learning from a batch when the mean KL divergence of a minibatch to the old policy exceeds 1.5 times this
+    value (appo; rule of Stable-Baselines3). This protects members with a too high learning rate."""
     max_policy_lag: int = option(1000, at_least=1)
-    """Discard and count rollouts that began more than this many optimiser steps ago. A batch takes --learner.epochs x
-    --learner.minibatches steps. The plan keeps rollouts younger than half of this."""
+    """Discard rollouts that began more than this many optimiser steps ago, and count them. A batch takes
+    --learner.epochs x --learner.minibatches optimiser steps. The number and size of vector envs are planned for at most
+    half of this age."""
     precision: Literal["auto", "bf16", "float32"] = "auto"
-    """Precision of encoder and core. Master weights are float32. auto: bf16 if it is faster on the device."""
-    packing: Literal["auto", "loop", "vmap", "bmm"] = option("auto", may_change=True)
-    """How a device computes its policies: one after another (loop), in one call (vmap), or in one call with
-    convolutions as matrix products (bmm). Custom network modules need loop. auto on a GPU: the fastest in a short
-    trial. auto on a CPU: vmap for at least four policies without a CNN and fewer than 4,096 steps per optimiser
-    step, otherwise loop."""
+    """Precision of encoder and core. Master weights are float32. auto: bf16 if the device is faster with bf16."""
+    packing: Literal["auto", "loop", "vmap", "bmm", "streams"] = option("auto", may_change=True)
+    """Computation of the policies of a device. loop: one policy after another. vmap: all policies in one call. bmm: one
+    call, with convolutions as matrix products. streams: all policies at the same time, each on its own CUDA stream.
+    Custom network modules require loop. auto on a GPU: the fastest in a short trial. auto on a CPU: vmap for at least
+    four policies without a CNN and fewer than 4,096 steps per optimiser step; otherwise loop."""
     threads: int = option(0, at_least=0, zero="planned", may_change=True)
     """CPU threads per learner."""
 
@@ -103,19 +106,20 @@ Scheme = Literal["self", "round-robin", "random", "prioritised"]
 
 @dataclass(frozen=True)
 class MatchupConfig:
-    """Matchups in multi-agent environments, and the objective that they give."""
+    """Matchups in multi-agent environments, and the objective computed from them."""
 
     scheme: Scheme = "round-robin"
-    """`self`: one member controls all agents of an environment. `round-robin`: all members play each other equally
-    often. `random`: opponents are drawn uniformly. `prioritised`: opponents with a low win rate against them are drawn
-    more often (Vinyals et al. 2019). Opponents are members of the same device. Matchups change at each comparison."""
+    """Choice of opponents. `self`: one member controls all agents of an environment. `round-robin`: all members play
+    each other equally often. `random`: opponents are drawn uniformly. `prioritised`: a member more often plays
+    opponents against which it has a low win rate (Vinyals et al. 2019). Opponents are members on one device. Matchups
+    change at each comparison."""
     objective: Literal["return", "win-rate", "elo"] = "return"
-    """Objective that ranks members. `return`: the episode returns of their agents. `win-rate`: share of opponents
-    beaten (a draw counts half). `elo`: a rating from all games between members."""
+    """Objective that ranks members. `return`: episode returns of their agents. `win-rate`: share of opponents beaten (a
+    draw counts half). `elo`: Elo rating from all games between members."""
     power: float = option(2.0, at_least=0)
-    """prioritised: exponent p of the weight (1 - win rate)^p. 0: equal weights."""
+    """Exponent p of an opponent's weight (1 - win rate)^p (--matchup.scheme prioritised). 0: equal weights."""
     elo_k: float = option(8.0, above=0)
-    """elo: maximum rating change per game (K-factor)."""
+    """K-factor: maximum change of a rating per game (--matchup.objective elo)."""
 
     def __post_init__(self) -> None:
         why = "with --matchup.scheme self members never play each other: use another scheme, or the objective return"
@@ -127,41 +131,40 @@ class MatchupConfig:
 class Hypers(LearnerHypers):
     """Hyperparameters that PBT may tune. An option sets the initial value of member 0.
 
-    Each option lists its legal range and the default bounds for tuning. Change the bounds with --pbt.tune and
-    --pbt.prior.
+    Each option lists its legal range and the default bounds of mutations. Change the bounds with --pbt.tune, and the
+    start values with --pbt.prior.
     """
 
     OWN: ClassVar[type | None] = None
-    """Dataclass of the custom algorithm's hypers, if any; its fields follow the built-in ones."""
+    """Dataclass of the custom algorithm's hypers, if any. Its fields follow the built-in fields."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle by the custom dataclass and the values; unpickling imports and joins it again."""
+        """Pickle the custom dataclass and the values, because this joined class cannot be imported."""
         return _joined, (self.OWN, {f.name: getattr(self, f.name) for f in fields(self)})
 
 
 @cache
 def hypers_of(algo: str) -> type[Hypers]:
-    """Return the hypers class for an algorithm: all built-in hypers, plus those of a custom algorithm.
+    """Return the hypers class of an algorithm: all built-in hypers, plus the hypers of a custom algorithm.
 
-    Imports a custom algorithm. Raises ConfigError if it cannot be loaded.
+    Imports a custom algorithm. Raises ConfigError if the import fails.
     """
-    if ":" not in algo:
-        return Hypers
-    own = load_algorithm(algo).hypers
-    return Hypers if own is None else _more_hypers(own)
+    return _more_hypers(load_algorithm(algo).hypers) if ":" in algo else Hypers
 
 
 def _joined(own: type | None, values: Mapping[str, Any]) -> Hypers:
     """Unpickle hypers."""
-    return (Hypers if own is None else _more_hypers(own))(**values)
+    return _more_hypers(own)(**values)
 
 
 @cache
-def _more_hypers(own: type) -> type[Hypers]:
+def _more_hypers(own: type | None) -> type[Hypers]:
+    if own is None:
+        return Hypers
     both = {f.name for f in fields(own)} & {f.name for f in fields(Hypers)}
     if both:
         raise ConfigError(
-            f"{own.__qualname__} declares {', '.join(sorted(both))}, which built-in hypers have too: use another name"
+            f"{own.__qualname__} declares {', '.join(sorted(both))}, which is a built-in hyper: use another name"
         )
     body: type[Hypers] = with_fields(own)(
         type(Hypers.__name__, (Hypers,), {"__doc__": Hypers.__doc__, "OWN": own})
@@ -171,7 +174,7 @@ def _more_hypers(own: type) -> type[Hypers]:
 
 @cache
 def undeclared_hypers(more: tuple[tuple[str, type], ...]) -> type[Hypers]:
-    """Return a hypers class with extra undeclared values, for an algorithm that is not imported.
+    """Return a hypers class with additional fields, for an algorithm that is not imported.
 
     more: pairs (name, int or float).
     """
@@ -179,7 +182,7 @@ def undeclared_hypers(more: tuple[tuple[str, type], ...]) -> type[Hypers]:
 
 
 def number_of_controls(control: float, population: int) -> int:
-    """Return the size of the control group. control: a number, or below 1 a share of the population."""
+    """Return the size of the control group. control: number of members, or below 1 a share of the population."""
     return math.ceil(control * population) if control < 1 else int(control)
 
 
@@ -194,12 +197,12 @@ def _groups() -> dict[str, type]:
 
 
 def _names_cluster(nodes: str) -> bool:
-    """Check whether --nodes is a cluster address. Its replies are unpickled, so the address must be trusted."""
+    """Check whether --nodes is a cluster address. The address must be trusted, because its replies are unpickled."""
     return ":" in nodes and nodes != "ray:auto"
 
 
 def _names_module_or_path(env: str) -> bool:
-    """Check whether an id names a module (also as Gymnasium's `gym/module:Id`) or a path outside its engine."""
+    """Check whether an id contains a module (`module:factory`, `gym/module:Id`) or a path outside its engine."""
     return ":" in env or ".." in env or "//" in env or env.startswith("/")
 
 
@@ -209,20 +212,20 @@ class Config:
     """Train a population of policies."""
 
     env: str = option(common=True, leads_out=_names_module_or_path)
-    """Environment as family/name (atari/pong, gym/CartPole-v1, toy/memory), or a custom one as module:factory.
-    `pbt-rl envs` lists them."""
+    """Environment as family/name (atari/pong, gym/CartPole-v1, toy/memory), or a custom environment as module:factory.
+    `pbt-rl envs` lists the environments."""
     env_option: tuple[str, ...] = option((), pairs=True, common=True)
-    """KEY=VALUE, a keyword argument of the environment's factory (custom environments, and families such as gym/).
-    VALUE is JSON, otherwise a string. May be repeated."""
+    """KEY=VALUE: keyword argument of the environment's factory (custom environments, and families such as gym/). A
+    VALUE that is not JSON is a string."""
     shaping: tuple[str, ...] = option((), pairs=True, by_name=True, common=True, may_change=True)
-    """NAME=VALUE, or --shaping.NAME VALUE: initial value of a reward shaping weight of the environment. It stays
-    constant unless PBT tunes it (--pbt.tune). A change at resume applies to all members. May be repeated."""
+    """NAME=VALUE, or --shaping.NAME VALUE: initial value of a reward shaping weight of the environment. The weight
+    stays constant unless PBT tunes it (--pbt.tune). A change at resume applies to all members."""
     num_policies: int = option(4, at_least=1, at_most=100_000, common=True)
     """Members of the population."""
     control: float = option(0.0, at_least=0, at_most=100_000, zero="none", common=True)
-    """Size of a control group that PBT leaves alone: a number of extra members, or below 1 a share of --num-policies
-    (rounded up). Control i starts with the values of member i, trains on as many frames, and is never compared, changed
-    or copied. All members play the final evaluation, and `report` compares both groups."""
+    """Size of a control group, which PBT never compares, changes or copies: a number of additional members, or below 1
+    a share of --num-policies (rounded up). Control i starts with the values of member i and trains on as many frames.
+    All members play the final evaluation, and `report` compares both groups."""
     algo: str = option(
         "appo", choices=algorithms.names, texts=algorithms.texts, custom="module:OBJECT", common=True
     )
@@ -245,9 +248,9 @@ class Config:
     out: Path = option(Path("runs"), common=True, may_change=True)
     """Parent folder of the runs."""
     overwrite: bool = option(False, common=True, may_change=True)
-    """Replace a run of the same name. The old run is deleted when the new one has its first results."""
+    """Replace an existing run with this name. The old run is deleted when the new run has its first results."""
     resume: bool = option(True, common=True, may_change=True)
-    """Continue a run of the same name. With --resume no, an existing name is an error."""
+    """Continue an existing run with this name. With --no-resume, an existing run is an error."""
     figures: bool = option(True, may_change=True)
     """Draw figures of the population for TensorBoard, at most once per minute, in a process of the lowest priority."""
     train_for_frames: int = option(100_000_000, at_least=1, common=True, may_change=True)
@@ -258,58 +261,58 @@ class Config:
     """Train for this many hours (such as 0.5), with 30 comparisons of members (--pbt.ready timed). Options that you
     set explicitly take precedence."""
     stop_at_objective: float | None = option(None, may_change=True, common=True)
-    """Stop when a member's objective reaches this over a full window of --pbt.objective-episodes. None: never."""
+    """Stop when a member's objective over a full window (--pbt.objective-episodes) reaches this value. None: never."""
     actors: int = option(0, at_least=0, zero="planned", may_change=True)
-    """Actor processes. By default planned from the machine's cores."""
+    """Actor processes. The default is planned from the machine's cores."""
     vector_envs_per_actor: int = option(2, at_least=1, may_change=True)
-    """Vector envs per actor. The actor steps one while the others wait for actions."""
+    """Vector envs per actor. An actor steps one vector env while the others wait for actions."""
     envs_per_vector_env: int = option(0, at_least=0, zero="planned", may_change=True, common=True)
-    """Environments per policy in one vector env (b)."""
+    """Environments per policy in one vector env."""
     random_phases: bool = True
-    """Truncate the first episode of each environment at a random step, so that episodes do not end in phase. These
-    episodes count for no objective. Applies to Gymnasium environments with a `TimeLimit` and to simulators with an
-    episode length counter."""
+    """Truncate the first episode of each environment at a random step, because episodes would otherwise end in phase.
+    Truncated first episodes do not count for the objective. This applies to Gymnasium environments with a `TimeLimit`
+    and to simulators with an episode length counter."""
     actor_timeout_seconds: float = option(60.0, above=0, may_change=True)
-    """Restart an actor that makes, resets and steps no environment for this long although it has work. (A native
-    vector env steps all its environments in one call.)"""
+    """Restart an actor that has work but has not made, reset or stepped an environment for this time. A native vector
+    env steps all its environments in one call, which must be shorter."""
     learner_timeout_seconds: float = option(60.0, above=0, may_change=True)
-    """Replace a learner without progress for this long, or five times as long during its start. It must exceed the
-    duration of one optimiser step."""
+    """Replace a learner that makes no progress for this time, or for five times this time during its start. The timeout
+    must exceed the duration of one optimiser step."""
     max_actor_restarts: int = option(20, at_least=0, may_change=True)
-    """Maximum actor restarts within ten minutes, and of one actor in a row without progress. More end the run with
-    an error."""
+    """Maximum actor restarts within ten minutes, and maximum successive restarts of one actor without progress. More
+    restarts end the run with an error."""
     save_every_seconds: float = option(
         120.0, at_least=0, zero="only at the end", common=True, may_change=True
     )
-    """Seconds between checkpoints of the whole run. `pbt-rl resume RUN` continues from the last one. The end of a run
-    always saves."""
+    """Seconds between checkpoints of the whole run. `pbt-rl resume RUN` continues from the last checkpoint. Each run
+    also saves a checkpoint at its end."""
     save_every_frames: int = option(0, at_least=0, zero="never", may_change=True)
-    """Also save whenever each member has trained on this many more frames. These checkpoints are kept forever, as
-    checkpoints/at_FRAMES (`pbt-rl eval RUN --at FRAMES`)."""
+    """Also save a checkpoint whenever each member has trained on this many more frames. These checkpoints are never
+    deleted. Their folders are checkpoints/at_FRAMES (`pbt-rl eval RUN --at FRAMES`)."""
     keep_checkpoints: int = option(2, at_least=1, may_change=True)
-    """Number of the newest other checkpoints to keep."""
+    """Number of newest checkpoints to keep, in addition to the checkpoints of --save-every-frames."""
     final_episodes: int | None = option(None, at_least=0, zero="none", may_change=True, common=True)
     """Evaluation episodes per member at the end of training, as in `pbt-rl eval`. The best four members play, and the
-    winner is named the best. None: 20, or as many as end within a tenth of the training time (30 to 60 s). None also
-    skips serial runs and runs under a minute. A number allows ten minutes, and up to four members without an objective
-    since their last change play too. With --pbt.evaluate-episodes or --control, all members play for at most ten
-    minutes, in each mode."""
+    result names the best member. Default: 20 episodes within a tenth of the training time (30 to 60 s), but none in
+    serial runs and in runs under a minute. If you set a number, the time limit is ten minutes, and up to four members
+    without an objective since their last change play too. With --pbt.evaluate-episodes or --control, all members play
+    in each mode, for at most ten minutes."""
     evaluate_every_frames: int = option(0, at_least=0, zero="never", may_change=True)
-    """Whenever each member has trained on this many more frames, save the run and evaluate the best member beside
-    training. It plays --final-episodes evaluation episodes, or 20 (with tasks, one per task). TensorBoard, `report`
-    and `watch` show their mean as a separate curve."""
+    """Save the run and evaluate the best member whenever each member has trained on this many more frames. Training
+    continues meanwhile. Episodes: --final-episodes if set; otherwise 20, or one per task. TensorBoard, `report` and
+    `watch` show the mean of these episodes as a separate curve."""
     evaluate_video: bool = option(False, may_change=True)
-    """Film the first episode of each of these evaluations for TensorBoard (small, 30 seconds). Needs pip install
-    'pbt-rl[video]'."""
+    """Film the first episode of each evaluation (--evaluate-every-frames) for TensorBoard: small, 30 seconds. Requires
+    pip install 'pbt-rl[video]'."""
     init_from: tuple[str, ...] = option((), repeated=True)
     """Start from the weights of another run: RUN[@FRAMES][:MEMBER] (default: the best member of the newest checkpoint),
-    or a member's .safetensors file. Given once: all members start from it. Given --num-policies times: member i starts
-    from the i-th."""
+    or a member's .safetensors file. Given once: all members start from these weights. Given --num-policies times:
+    member i starts from the i-th source."""
     init_parts: Literal["all", "weights", "weights+normalisers"] = "all"
-    """Parts of --init-from to load. all: the optimiser state too. Hypers are never loaded."""
+    """Parts of --init-from to load. all: weights, normalisers and optimiser state. Hypers are never loaded."""
     init_strict: bool = True
-    """Raise an error if a parameter does not fit this network. no: load those that fit, such as all but the policy
-    head for another action space."""
+    """Raise an error if a parameter of --init-from does not fit this network. With --no-init-strict, load only the
+    parameters that fit. For example, a policy head for another action space is not loaded."""
     track: tuple[str, ...] = option(
         (),
         repeated=True,
@@ -321,18 +324,18 @@ class Config:
         may_change=True,
         leads_out=names_module,
     )
-    """Additional trackers for the curves: csv (tables in the run's folder), wandb, or a custom module:Class. May be
-    repeated. TensorBoard files are always written."""
+    """Additional output of the curves: csv (tables in the run's folder), wandb, or a custom module:Class. TensorBoard
+    files are always written."""
     slots: int = option(0, at_least=0, zero="all", common=True, may_change=True)
-    """Maximum policies on the devices at the same time. Further members wait in host memory for a time slice, the
-    least trained first."""
+    """Maximum number of policies on the devices. If there are more members, members train in time slices. The least
+    trained member gets the next free slot, and the others wait in host memory."""
     slot_frames: int = option(1_000_000, at_least=1, may_change=True)
-    """Emulator frames of one time slice (with --slots)."""
+    """Emulator frames per member in one time slice (--slots)."""
     rows: int = option(
         0, at_least=0, zero="--learner.batch / --learner.rollout", may_change=True, common=True
     )
-    """Environments (rows) per policy in a device simulator. A batch is one rollout of them.
-    docs/reference/simulators.md."""
+    """Environments per policy in a device simulator. A batch is one rollout of all these environments
+    (docs/reference/simulators.md)."""
     nodes: str = option(
         "",
         test=lambda text: re.fullmatch(r"(ray(:\S+)?)?", text) is not None,
@@ -340,15 +343,15 @@ class Config:
         may_change=True,
         leads_out=_names_cluster,
     )
-    """Train on the nodes of a Ray cluster, one pack per GPU or per node without a GPU: `ray:auto`, `ray:HOST:PORT`, or
-    `ray`, which starts a cluster of this machine alone. With --mode serial there is one process per pack. Needs pip
-    install 'pbt-rl[ray]'. docs/reference/nodes.md."""
+    """Train on the nodes of a Ray cluster (docs/reference/nodes.md): `ray:auto`, `ray:HOST:PORT`, or `ray`, which
+    starts a cluster on this machine alone. Each GPU, and each node without a GPU, trains one part of the population.
+    With --mode serial each part is one process. Requires pip install 'pbt-rl[ray]'."""
     controller: str = option(
         "pbt", choices=lambda: tuple(CONTROLLERS), texts=texts, custom="module:Class", common=True
     )
     """{each} Or a custom `module:Class` (docs/reference/rules.md)."""
     controller_option: tuple[str, ...] = option((), pairs=True)
-    """NAME=VALUE, a setting of a custom controller. May be repeated."""
+    """NAME=VALUE: setting of a custom controller."""
     pbt: PbtConfig = field(default_factory=PbtConfig, metadata={"may_change": True})
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     search: SearchConfig = field(default_factory=SearchConfig)
@@ -358,15 +361,15 @@ class Config:
     matchup: MatchupConfig = field(default_factory=MatchupConfig)
 
     def groups(self) -> Iterator[Any]:
-        """Yield all groups of options."""
+        """Yield all option groups."""
         return filter(is_dataclass, (getattr(self, f.name) for f in fields(self)))
 
     def group(self, kind: type[T]) -> T:
-        """Return the group of options of this class."""
+        """Return the option group of this class."""
         return next(group for group in self.groups() if isinstance(group, kind))
 
     def with_declared_hypers(self) -> Config:
-        """Return the config with the hypers class of its algorithm, which is imported.
+        """Import the algorithm, and return the config with its hypers class.
 
         Raises ConfigError if the import fails, or for unknown or invalid hypers.
         """
@@ -381,17 +384,17 @@ class Config:
 
     @property
     def controls(self) -> int:
-        """Members of the control group; their ids follow those of the population."""
+        """Number of members of the control group. Their ids follow the ids of the population."""
         return number_of_controls(self.control, self.num_policies)
 
     @property
     def members(self) -> int:
-        """Number of training members: policies and controls."""
+        """Number of all members, including the control group."""
         return self.num_policies + self.controls
 
     @property
     def searches(self) -> bool:
-        """True if the controller samples configurations and decides how long each one trains."""
+        """True if the controller is a search: it samples configurations and decides how long each one trains."""
         return controller_entry(self.controller).searches
 
     @property
@@ -419,7 +422,7 @@ class Config:
             bool(self.evaluate_every_frames) or not self.evaluate_video,
             "evaluate-video",
             "true",
-            "it films the episodes of --evaluate-every-frames: give that too",
+            "it films the episodes of --evaluate-every-frames: give --evaluate-every-frames too",
         )
         require(
             len(self.init_from) in (0, 1, self.num_policies),
@@ -436,22 +439,22 @@ class Config:
 
     @property
     def uses_vtrace(self) -> bool:
-        """True if advantages are V-trace advantages of the current policy (appo)."""
+        """True if advantages use V-trace instead of GAE (appo)."""
         uncorrected = self.mode == "async" and not self.clips_around_batch
         return self.learner.returns == "vtrace" or (self.learner.returns == "auto" and uncorrected)
 
     def start_of(self, member: int) -> int:
-        """Return the member whose initial values this one has: control i those of member i."""
+        """Return the member whose start values this member has: for control i member i, otherwise the member itself."""
         return member - self.num_policies if member >= self.num_policies else member
 
     def initial_std(self, member: int) -> float:
-        """Return the initial action std of a member, in the unit of the option."""
+        """Return the initial action std of a member, in the unit of --model.initial-std."""
         stds = self.model.initial_std
         return stds[self.start_of(member) % len(stds)]
 
     @property
     def clips_around_batch(self) -> bool:
-        """True if a loss's old policy is the one at the start of the batch, not the behaviour policy."""
+        """True if the loss clips around the policy at the start of the batch instead of the behaviour policy."""
         return self.learner.proximal and self.mode == "async" and self.algorithm.proximal
 
     @property
@@ -497,5 +500,7 @@ def check_divergence(config: Config) -> None:
         if used:
             remedy = f"{config.algo} does not measure a KL divergence: {instead}, or --algo appo"
             require(config.algorithm.measures_kl, name, value, remedy)
-            remedy = f"the KL to the behaviour policy mostly measures rollout age: {instead}, or --learner.proximal"
+            remedy = (
+                f"the KL to the behaviour policy mostly measures rollout age: {instead} or --learner.proximal"
+            )
             require(config.mode != "async" or config.clips_around_batch, name, value, remedy)

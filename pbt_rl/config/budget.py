@@ -10,23 +10,23 @@ from pbt_rl.controllers.lookup import controller_entry
 from pbt_rl.errors import require
 
 MOST_HOURS, COMPARISONS = 10_000, 30
-"""Limit of --hours, and comparisons within a budget of time."""
+"""Limit of --hours; number of comparisons within a time budget."""
 USUAL_FRAMES: int = Config.train_for_frames
 FIRST_SHARE, PERIODS = 20, 25
-"""Divisors of a budget of frames: the first comparison is due after 1/20 of it, later ones every 1/25."""
+"""Divisors of a frame budget: start (1/20) and period (1/25) of comparisons."""
 ENDLESS_FRAMES = 10**15
-"""Frame budget with --hours, because the time ends the run and not the default number of frames."""
+"""Frame budget with --hours: practically unlimited, because the time limit ends the run."""
 
 
 def following_budget(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the comparison options derived from the budget, without those that are set.
+    """Return the comparison options derived from the budget. Options that are set are left out.
 
-    By frames: the first after 1/20 of the budget, the others 1/25 apart (docs/tune.md). By time, as with `hours`, if
-    only --train-for-seconds is given, because the frames in that time depend on the machine.
+    Frame budget: start at 1/20 of the budget, period 1/25 of the budget (docs/tune.md).
+    Only --train-for-seconds given: comparisons by time, because the frames in that time depend on the machine.
     """
     of_frames = ("train_for_frames", "pbt.start_frames", "pbt.period_frames")
     by_rounds = values.get("controller", "pbt") != "pbt" or values.get("pbt.evaluate_episodes")
-    serial = values.get("mode") == "serial"  # equal seeds give equal decisions
+    serial = values.get("mode") == "serial"  # comparisons by time would not be reproducible
     seconds = values.get("train_for_seconds", 0)
     follows: dict[str, Any] = {}
     if seconds and not (
@@ -46,22 +46,22 @@ def in_frames(budget_frames: int) -> dict[str, int]:
 
 
 FOLLOW_HOURS = {"train_for_frames": ENDLESS_FRAMES, **in_frames(ENDLESS_FRAMES)}
-"""Options in frames that --hours sets, and that no one reads: dotted field -> value."""
+"""Values of the frame options that have no effect with --hours: dotted field -> value."""
 
 
 def timed(seconds: float) -> dict[str, Any]:
-    """Return the options for `COMPARISONS` comparisons by time. Training continues after the last one."""
+    """Return the options for `COMPARISONS` comparisons by time. Training continues after the last comparison."""
     return {"pbt.ready": "timed", "pbt.period_seconds": float(f"{seconds / (COMPARISONS + 1):.3g}")}
 
 
 def following_hours(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options derived from `hours`, without those that are given. Raises ConfigError."""
+    """Return the options derived from --hours. Options that are given are left out. Raises ConfigError."""
     hours = values.get("hours")
     if hours is None:
         return {}
     require(0 < hours <= MOST_HOURS, "hours", f"{hours:g}", f"give a number above 0, at most {MOST_HOURS:,}")
     compares = controller_entry(values.get("controller", "pbt")).compares and values.get("pbt.enabled", True)
-    remedy = "it sets comparison times, and this controller does not compare members: give --train-for-seconds instead"
+    remedy = "it sets the times of comparisons, and this run has none: give --train-for-seconds instead"
     require(compares, "hours", f"{hours:g}", remedy)
     seconds = given.get("train_for_seconds") or 3600 * hours
     follows = {

@@ -44,24 +44,24 @@ class TrainCommand(Config):
     """Print the plan (actors, vector envs, devices, batch), the tuned values, and the options that differ from the
     defaults. Do not train."""
     probe: bool = option(True)
-    """With --show: train for a few seconds, to estimate how long the run takes. Nothing of that is kept."""
+    """With --show: train for a few seconds to estimate the duration of the run. The trial is deleted."""
     recipe: str = option(
         "", texts=lambda: {name: recipe.help for name, recipe in RECIPES.items()}, common=True
     )
     """Options of a published command line, by name. {each}"""
     format: Literal["text", "toml", "yaml", "json"] = "text"
-    """With --show: print the whole config instead, as a file for --config."""
+    """Output of --show. text: the plan. toml, yaml, json: the whole config, in the format of a --config file."""
     config: Path | None = option(None, common=True)
-    """File of options: FILE.toml, FILE.yaml or FILE.json, such as runs/NAME/config.json. The command line takes
-    precedence."""
+    """File with options: FILE.toml, FILE.yaml or FILE.json, such as runs/NAME/config.json. Options on the command line
+    take precedence."""
 
 
 @dataclass(frozen=True)
 class Layers:
-    """Layers of options: dotted field -> value each. Later layers take precedence."""
+    """Layers of options. Each layer maps dotted fields to values. Later layers take precedence."""
 
     hypers: type[Hypers]
-    """Hypers class of the algorithm that the layers name."""
+    """Hypers class of the algorithm that the layers select."""
     recipe: Mapping[str, Any]
     file: Mapping[str, Any]
     typed: Mapping[str, Any]
@@ -70,7 +70,7 @@ class Layers:
     def read(cls, line: Line) -> Layers:
         """Read the layers of a command line, including its recipe and file. Raises ConfigError.
 
-        The environment is not made. A first word without an option is the environment's name.
+        Does not make the environment. A first word without an option is the environment's id.
         """
         if line.head and line.last("env") is None:  # `train gym/CartPole-v1`
             line = replace(line, head=(), entries=(Entry("--env", None, line.head), *line.entries))
@@ -99,7 +99,7 @@ class Layers:
         return {name for name, value in self.file.items() if value is not None} | self.typed.keys()
 
     def check_env(self) -> None:
-        """Raise ConfigError if no environment is named, EnvSetupError if it has no family."""
+        """Raise ConfigError if --env is missing, EnvSetupError if the environment has no family."""
         if not self.values.get("env"):
             raise ConfigError(
                 "--env is missing: give it as family/name, such as atari/pong, or module:factory; see `pbt-rl envs`"
@@ -107,7 +107,7 @@ class Layers:
         family_of(str(self.values["env"]))
 
     def command(self) -> TrainCommand:
-        """Build the command. Makes the environment for its recipe. Raises ConfigError or EnvSetupError."""
+        """Build the command. Makes the environment to read its recipe. Raises ConfigError or EnvSetupError."""
         self.check_env()
         given, known = self.values, {f.name for f in fields(Config)}
         recommended = _environment_recipe(given["env"], given.get("env_option", ()))
@@ -118,28 +118,27 @@ class Layers:
         return build(TrainCommand, whole | following_budget(whole, given), hypers=self.hypers)
 
     def config(self) -> Config:
-        """Build the config of the run, without --show etc. Raises ConfigError or EnvSetupError."""
+        """Build the config of the run, without the options of `TrainCommand`. Raises ConfigError or EnvSetupError."""
         return with_start_values(as_base(Config, self.command()))
 
 
 def _named(name: str) -> Mapping[str, object]:
-    """Return a named recipe: dotted field -> value. Raises ConfigError for an unknown name."""
+    """Return the recipe with this name: dotted field -> value. Raises ConfigError for an unknown name."""
     if name not in RECIPES:
-        there = f"the recipes are {', '.join(RECIPES)}" if RECIPES else "there are no recipes here"
-        raise ConfigError(f"--recipe {name} cannot be used: {there}")
+        raise ConfigError(f"--recipe {name} cannot be used: the recipes are {', '.join(RECIPES)}")
     return RECIPES[name].values
 
 
 def _environment_recipe(env: str, env_option: Iterable[str]) -> dict[str, object]:
-    """Return the recipe of an environment. Raises EnvSetupError if the environment cannot be found or made."""
+    """Return the recipe of an environment. Raises EnvSetupError if making the environment fails."""
     with environment_code(env):
         return recipe(env, EnvOptions(keywords=keywords(env_option)))
 
 
 def _algorithm_recipe(algo: str, env_recipe: Mapping[str, object]) -> Mapping[str, object]:
-    """Return the recipe of an algorithm, given that of the environment. Raises ConfigError if it cannot be loaded.
+    """Return the recipe of an algorithm, given the environment's recipe. Raises ConfigError if loading it fails.
 
-    An algorithm with `recipes_are_for_it` is not loaded, because that would import torch.
+    If `recipes_are_for_it` is set, the recipe is empty. The algorithm is not loaded, because loading imports torch.
     """
     entry = algorithms.ALGORITHMS.get(algo)
     if not algorithms.is_known(algo) or (entry is not None and entry.recipes_are_for_it):

@@ -1,4 +1,4 @@
-"""Tables of initial values of members: `--pbt.start-values FILE.csv`."""
+"""Table of the start values of members: `--pbt.start-values FILE.csv`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST_MEMBERS = 100_000
 
 
 def with_start_values(config: Config) -> Config:
-    """Replace the file name in `--pbt.start-values` by the file's rows. Raises ConfigError."""
+    """Replace the file name in `--pbt.start-values` with the file's rows. Raises ConfigError."""
     given = config.pbt.start_values
     if len(given) != 1 or "=" in given[0] or not given[0]:
         return config
@@ -32,9 +32,9 @@ def with_start_values(config: Config) -> Config:
 def read_table(path: Path) -> tuple[str, ...]:
     """Read one string per member, such as `learning_rate=1e-3,gamma=0.99`. Raises ConfigError.
 
-    CSV: a header of names and a line per member. JSON: a list with an object per member. Cells of a CSV may be
-    separated by `;` or tabs, then also with decimal commas, because spreadsheets write these. A column (or key)
-    `member` holds ids; the default is 0, 1, ... An empty cell leaves the value out.
+    CSV: a header of names, and one line per member. The separator is `,`, `;` or a tab. With `;` or a tab, decimal
+    commas are accepted too, because spreadsheets write them. JSON: a list with one object per member.
+    `member` (column or key): id of the member; by default the number of the row, from 0. An empty cell gives no value.
     """
     try:
         rows = _rows(path)

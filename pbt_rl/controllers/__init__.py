@@ -1,7 +1,6 @@
 """Controllers, their rules and searches, and the table of values. Pure, seeded Python: no torch, no processes, no I/O.
 
-Import by name: `from pbt_rl.controllers import PbtController, ...`. Each module is loaded when one of its names is
-first used.
+Import by name: `from pbt_rl.controllers import PbtController, ...`. A module is imported at the first use of a name.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Effect of each decision on its member.
 
-Every other module reads a `Change` instead of matching on the kind of a decision.
+Other modules read a `Change` instead of matching on the kind of a decision.
 
-All decisions of a comparison take effect at once. A donor gives the state that it had before the comparison, even if
-the same comparison changes or stops it.
+All decisions of a comparison take effect simultaneously. A copy gets the state of its donor before the comparison, even
+if the comparison also changes or stops the donor.
 
     decision             weights  values    generation  source
     Continue             keep     -         same        -
@@ -41,7 +41,7 @@ DecisionName = Literal["continue", "replace", "mutate", "restart", "stop", "eval
 class Change:
     """Effect of one decision on its member.
 
-    Each decision also ends the wait of its member and starts the next interval of `MemberReport.best`.
+    Each decision also ends the waiting of its member, and resets `MemberReport.best`.
     """
 
     member: int
@@ -51,25 +51,23 @@ class Change:
     weights: Weights = "keep"
     """`copy`: weights, optimiser state and normalisers of `source`. `fresh`: initialised weights."""
     source: StateKey | None = None
-    """State that weights or values are taken from. With `keep`: values only."""
+    """State of the donor. With weights `keep`, only values are copied."""
     remembered: bool = False
-    """True: `source` is a state that the controller remembers. False: the donor's present state."""
+    """True: `source` is a remembered state. False: `source` is the donor's present state."""
     values: Values | None = None
     """New values. None: values and generation stay the same."""
     until_frames: int | None = None
     """Frames of the member at which it waits for its next decision. None: no limit."""
     stopped: bool = False
-    """The member stops training for good."""
+    """The member stops training forever."""
     evaluates: int = 0
-    """Evaluation episodes until the next decision, without learning. 0: the member learns."""
+    """Number of evaluation episodes without learning, until the next decision. 0: the member learns."""
     phase: int | None = None
-    """Search only: the phase or rung that the member enters."""
+    """Phase or rung that the member enters (search only)."""
     completed: bool = False
-    """With `stopped`: the search trained the member to its end."""
+    """See `Stop` for completed, score and place."""
     score: float | None = None
-    """With `stopped`: score by which the search ranked the member."""
     place: tuple[int, int] | None = None
-    """With `stopped`: (rank of the score, number of ranked scores)."""
 
     @property
     def weights_from(self) -> StateKey | None:
@@ -80,15 +78,15 @@ class Change:
 def changes(decisions: Sequence[Decision], generations: Mapping[int, int]) -> list[Change]:
     """Return one change per decision, in the same order.
 
-    generations: before the comparison, of each member that a decision names as its member or as a present donor.
+    generations: member -> generation before the comparison. It contains all decided members and all donors.
     """
     return [_change(decision, generations) for decision in decisions]
 
 
 def given(values: Values, members: Iterable[tuple[int, int, Values]]) -> list[Change]:
-    """Return the changes that set values by hand. members: (id, generation, all values).
+    """Return the changes for values that the user sets at a resume. members: (id, generation, all values).
 
-    They do not count as mutations, because no controller decided them.
+    The decision is "continue", not "mutate", because the controller did not decide the change.
     """
     return [
         Change(member, "continue", generation + 1, values={**own, **values})

@@ -1,9 +1,9 @@
-"""Population-based training, and the controller without it.
+"""Controller of population-based training, and controller of independent members.
 
-    report -> Broken (who cannot go on?) -> Ready (is it time, and for whom?) -> Exploit (who copies whom?)
-           -> Explore (with which values?) -> decisions
+    report -> Broken (repair members) -> Ready (start a comparison) -> Exploit (choose donors)
+           -> Explore (change values) -> decisions
 
-Each stage is a small object behind a protocol. `PbtController` owns the random generator and runs the stages.
+Each stage is an object with a protocol. `PbtController` owns the random generator and runs the stages.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from pbt_rl.controllers.state import restore_state, save_state
 
 @dataclass(eq=False)
 class ControllerWrapper:
-    """Wrapper of a controller."""
+    """Base of controllers that wrap another controller. By default all methods delegate to `controller`."""
 
     controller: Controller
 
     def seen(self, report: PopulationReport) -> PopulationReport:
-        """Return the report that is passed to the wrapped controller."""
+        """Return the report for the wrapped controller."""
         return report
 
     def initial(self, num_members: int) -> list[Values]:
@@ -57,7 +57,7 @@ class ControllerWrapper:
 
 
 def innermost(controller: Controller, report: PopulationReport) -> tuple[Controller, PopulationReport]:
-    """Return the controller inside all wrappers, and the report that reaches it."""
+    """Return the controller inside all wrappers, and its report."""
     while isinstance(controller, ControllerWrapper):
         report, controller = controller.seen(report), controller.controller
     return controller, report
@@ -65,20 +65,20 @@ def innermost(controller: Controller, report: PopulationReport) -> tuple[Control
 
 @dataclass(eq=False)
 class StaticController:
-    """Independent members that keep the defaults: no population-based training."""
+    """Controller without population-based training: members keep the default values."""
 
     table: Mapping[str, HyperSpec]
 
     def initial(self, num_members: int) -> list[Values]:
-        """Return the defaults for each member."""
+        """Return the default values for each member."""
         return [defaults(self.table) for _ in range(num_members)]
 
     def observe(self, report: PopulationReport) -> list[Decision]:  # noqa: ARG002 - the protocol's signature
-        """Return no decision."""
+        """Return no decisions."""
         return []
 
     def remembers(self) -> frozenset[StateKey]:
-        """Return no state."""
+        """Return no states."""
         return frozenset()
 
 
@@ -86,18 +86,17 @@ class StaticController:
 class PbtController:
     """Population-based training (Jaderberg et al. 2017, algorithm 1) with exchangeable rules.
 
-    table: all values of a member, tuned or not. Its defaults are the first values of member 0.
+    table: specs of all values of a member, including values that are not tuned. Member 0 starts with the defaults.
     copy: parts that a member copies from its donor (ablation of the paper, section 4.4.3). `both`: the exploit rule
-    chooses. `weights`: values are neither copied nor explored, so each member keeps its first ones. `hypers`: the
-    member keeps its own weights.
-    evaluation: evaluation episodes before each comparison. None: none.
+    chooses the parts. `weights`: members keep their start values. `hypers`: members keep their own weights.
+    evaluation: evaluation episodes before each comparison, or None.
 
-    In a comparison each participating member gets exactly one decision, in the order of the report. A report without a
-    comparison leads to decisions for broken members only (`Broken`). Without a decision no state changes. So an audit
-    can replay a run from the reports that had decisions. If the exploit rule cannot judge any member yet, the
-    comparison is postponed.
+    In a comparison, each participating member gets exactly one decision, in the order of the report. A report without a
+    comparison gives decisions for broken members only (`Broken`). A report without decisions changes no state, because
+    an audit replays only the reports with decisions. If the exploit rule cannot judge any member yet, the comparison is
+    postponed.
 
-    Raises TypeError for a rule with attributes that is not a dataclass, because its state could not be saved.
+    Raises TypeError for a rule with attributes that is not a dataclass, because its state cannot be saved.
     """
 
     table: Mapping[str, HyperSpec]
@@ -113,15 +112,15 @@ class PbtController:
     def __post_init__(self) -> None:
         self._rng = Random(self.seed)
         self._broken = Broken(self._first_values)
-        save_state(self)  # raises now instead of at the first checkpoint
+        save_state(self)  # raises TypeError now instead of at the first checkpoint
 
     def _first_values(self, rng: Random) -> Values:
         return self.explore.initial(defaults(self.table), rng)
 
     def initial(self, num_members: int) -> list[Values]:
-        """Return the defaults for member 0 and drawn values for the others.
+        """Return the default values for member 0, and values of the explore rule for the other members.
 
-        A tuned value whose default is out of bounds is drawn for member 0 too.
+        If the default of a tuned value is out of bounds, the value of member 0 is drawn too.
         """
         first = {
             name: sample_prior(spec, self._rng) if spec.starts_outside else spec.default
@@ -130,7 +129,7 @@ class PbtController:
         return [first, *(self.explore.initial(first, self._rng) for _ in range(num_members - 1))]
 
     def observe(self, report: PopulationReport) -> list[Decision]:
-        """Repair broken members and hold a comparison if one is due."""
+        """Repair broken members, and hold a comparison if it is due."""
         broken = [m for m in report.members if m.broken]
         decisions: dict[int, Decision] = {d.member: d for d in self._broken.repairs(broken, self._rng)}
         rest = replace(report, members=tuple(m for m in report.members if m.member not in decisions))
@@ -154,11 +153,11 @@ class PbtController:
         return made
 
     def frames_left(self, report: PopulationReport) -> int:
-        """Return the frames per member until the next comparison; 0 while it waits for episodes."""
+        """Return the frames per member until the next comparison, 0 while the comparison waits for episodes."""
         return self.ready.frames_left(report)
 
     def _compare(self, report: PopulationReport) -> list[Decision]:
-        """Hold a comparison if one is due. Restore all state if no member can be judged yet."""
+        """Hold a comparison if it is due. If no member can be judged yet, restore all state."""
         ready = save_state(self.ready)
         comparison = self.ready.next_round(report)
         if comparison is None:
@@ -209,10 +208,7 @@ class PbtController:
         return Continue(selection.member, reason)
 
     def _base(self, selection: Selection, copy: CopyWhat, members: Mapping[int, MemberReport]) -> Values:
-        """Return the values before mutation.
-
-        Those of the exploit rule if it gives any, else the donor's; the member's own if only weights are copied.
-        """
+        """Return the values before mutation: of the exploit rule, of the donor, or of the member itself."""
         if selection.donor is None or self.copy == "weights":
             return members[selection.member].values
         if selection.base is not None:
@@ -220,11 +216,11 @@ class PbtController:
         return members[selection.member if copy == "weights" else selection.donor].values
 
     def remembers(self) -> frozenset[StateKey]:
-        """Return states dropped for unproven copies, and those of the exploit rule."""
+        """Return the states that `Broken` and the exploit rule may restore."""
         of_rule = self.exploit.remembers() if isinstance(self.exploit, Remembering) else frozenset()
         return self._broken.remembers() | of_rule
 
 
 def defaults(table: Mapping[str, HyperSpec]) -> Values:
-    """Return name -> default for every value of the table."""
+    """Return name -> default of every value in the table."""
     return {name: spec.default for name, spec in table.items()}

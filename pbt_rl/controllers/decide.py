@@ -1,4 +1,4 @@
-"""Audit of a journal: replay the reports and compare the decisions bit for bit. Pure."""
+"""Audit of a journal: replay the reports, and compare the decisions bit for bit. Pure."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from pbt_rl.controllers.state import save_state
 from pbt_rl.errors import ConfigError
 
 Resumed = Callable[[Resume, Any], Controller]
-"""(event that changed options, controller state before it) -> the controller after it."""
+"""(event that changed options, controller state before the event) -> controller after the event."""
 
 
 @dataclass(frozen=True)
 class Mismatch:
     """Difference between a journal and its audit.
 
-    index: of the event. decided: by the controller of the audit.
+    index: index of the event. recorded: in the journal. decided: by the controller of the audit.
     """
 
     index: int
@@ -34,10 +34,11 @@ class Mismatch:
 def audit_decisions(
     events: Iterable[Event], controller: Controller, resumed: Resumed | None = None
 ) -> list[Mismatch]:
-    """Replay the reports and compare the decisions, bit for bit.
+    """Replay the reports of a journal, and compare the decisions bit for bit.
 
-    events: of the journal. controller: unused, built from the config and seed at the start of the run. resumed: needed
-    if options changed at a `resume` or a `set`. Raises ConfigError for events that cannot come from a run.
+    events: events of the journal. controller: new controller with the config and seed at the start of the run.
+    resumed: builds the controller after a change of options. Required if the journal contains such a change.
+    Raises ConfigError for events that cannot come from a run.
     """
     mismatches = []
     lineage = Lineage()
@@ -64,19 +65,19 @@ def audit_decisions(
 
 
 def _bare(decisions: Sequence[Decision]) -> list[Decision]:
-    """Return decisions without their reasons, which are texts for people: another version may word them otherwise."""
+    """Return decisions without their reasons, because the wording differs between versions."""
     return [structs.replace(decision, reason="") for decision in decisions]
 
 
 def with_values(report: PopulationReport, lineage: Lineage) -> PopulationReport:
-    """Return the report of a round with its members' values before it."""
+    """Return the report of a comparison with the values that its members had before the comparison."""
     present = {m: lineage.present(m).values for m in lineage.members}
     members = tuple(replace(m, values=dict(present.get(m.member, {}))) for m in report.members)
     return replace(report, members=members)
 
 
 def _decided(controller: Controller, report: PopulationReport, index: int) -> list[Decision]:
-    """Return the decisions on a report. A damaged journal may hold numbers that no rule can process."""
+    """Return the decisions on a report. Raises ConfigError for numbers of a damaged journal."""
     try:
         return controller.observe(report)
     except ConfigError:

@@ -1,7 +1,7 @@
-"""Reports that a controller receives, and decisions that it returns.
+"""Reports that a controller receives, and decisions that a controller returns.
 
-A controller is pure: it reads a report, draws from its seeded generator, and returns decisions. `changes` defines their
-effect on a member. A journal stores both as they are defined here.
+A controller is pure: it reads a report, draws from its seeded generator, and returns decisions. `changes` defines the
+effect of a decision on its member. The journal stores reports and decisions in the format of these classes.
 """
 
 from __future__ import annotations
@@ -24,15 +24,14 @@ class MemberReport:
     """One member at the time of a report.
 
     frames: emulator frames that the member has trained on, over all generations.
-    objectives: true objectives of the episodes that began after the member's last change, oldest first. At most
-    --pbt.objective-episodes of them. May contain NaN or infinities if the environment returns them. They enter round by
-    round, one episode per environment, and the first once each environment has ended one (`population/population.py`).
-    episodes: number of counted episodes; may exceed the window.
+    objectives: true objectives of the newest episodes that began after the last change, oldest first. At most
+    --pbt.objective-episodes. NaN and infinities occur if the environment returns them. Episodes count in rounds of one
+    episode per environment (`population/population.py`).
+    episodes: number of counted episodes. It may exceed the window.
     generation: number of changes of the member's weights or values.
-    best: highest mean of `objectives` since the last comparison or change, over at least --pbt.min-episodes. None
-    without one.
+    best: highest mean of `objectives` since the last comparison or change, over at least --pbt.min-episodes, or None.
     broken: weights or losses are not finite, so the member cannot learn.
-    recent: those of `episodes` that ended since the member's last decision.
+    recent: number of `episodes` that ended since the member's last decision.
     """
 
     member: Whole
@@ -41,37 +40,36 @@ class MemberReport:
     episodes: Whole
     generation: Whole
     values: Values = field(default_factory=dict)
-    """Absent from journals, because earlier events determine them (`decide.with_values`)."""
+    """Absent from journals, because earlier events determine the values (`decide.with_values`)."""
     best: float | None = None
     broken: bool = False
     recent: Whole | None = None
-    """None: equal to `episodes`, as in journals older than this field."""
+    """None: equal to `episodes`. Journals older than this field have None."""
 
 
 @dataclass(frozen=True)
 class PopulationReport:
-    """Population at the time of a report. `members`: in order of id, without stopped ones."""
+    """Population at the time of a report. members: in order of id, without stopped members."""
 
     frames: Whole
-    """Fewest frames of any member: the clock of synchronous rules."""
+    """Frames of the member with the fewest frames. Clock of synchronous rules."""
     members: tuple[MemberReport, ...]
     seconds: float | None = None
-    """Training time in seconds, over all resumes. Set only if the ready rule reads it, because it makes a run
-    irreproducible."""
+    """Training time in seconds, over all resumes. Only set if the ready rule reads it, because decisions by time are
+    not reproducible."""
 
 
 class _Decision(Struct, frozen=True, tag_field="decision", tag=str.lower):
-    """Base of all decisions. reason: text for people, with scores and values."""
+    """Base of all decisions. reason: text for users, with scores and values."""
 
     member: Whole
 
 
 class Continue(_Decision, frozen=True):
-    """Decision: train on, unchanged.
+    """Decision: continue training, unchanged.
 
-    until_frames: frames at which the member waits for its next decision, and its slot goes to another member. None: no
-    limit.
-    phase: search only, the phase or rung that the member enters. None while it waits for one.
+    until_frames: frames of the member at which it waits for its next decision, without a slot. None: no limit.
+    phase: phase or rung that the member enters (search only). None: the member waits for a phase.
     """
 
     reason: str
@@ -80,11 +78,11 @@ class Continue(_Decision, frozen=True):
 
 
 class Replace(_Decision, frozen=True):
-    """Decision: copy the donor's weights, hypers or both, and use `values`.
+    """Decision: copy the donor's weights, hypers or both.
 
-    `values` are final: they apply after the decision, whatever was copied.
-    donor_generation: None for the donor's present state, else the generation of a remembered state
-    (`Controller.remembers`). The donor may be the member itself.
+    donor: member to copy. It may be the member itself, with a remembered state.
+    values: values of the member after the decision, for each `copy`.
+    donor_generation: generation of a remembered state (`Controller.remembers`). None: the donor's present state.
     """
 
     donor: Whole
@@ -114,12 +112,11 @@ class Restart(_Decision, frozen=True):
 
 
 class Stop(_Decision, frozen=True):
-    """Decision: stop training for good. The slot goes to another member.
+    """Decision: stop training forever, and release the slot. The weights are kept.
 
-    The weights are kept.
-    completed: True if a search trained the member to its end, False if it evicted the member.
-    score: by which the search ranked the member.
-    place: (rank from 1 for the best, number of ranked scores). None: not ranked.
+    completed: True if the member finished its training in a search, False if the search stopped it early.
+    score: score by which the search ranked the member.
+    place: (rank, number of ranked scores). Rank 1 is the best. None: not ranked.
     """
 
     reason: str
@@ -131,8 +128,8 @@ class Stop(_Decision, frozen=True):
 class Evaluate(_Decision, frozen=True):
     """Decision: run evaluation episodes without learning, until the next decision.
 
-    The objective is then the mean over whole episodes that begin after this decision.
-    episodes: minimum number, in equal shares over the member's environments.
+    The objective is the mean over complete episodes that begin after this decision.
+    episodes: minimum number of episodes, divided equally among the member's environments.
     """
 
     episodes: Whole
@@ -145,28 +142,28 @@ StateKey = tuple[int, int]
 Decision = Continue | Replace | Mutate | Restart | Stop | Evaluate
 
 OF_A_SEARCH = ("phase", "completed", "score", "place")
-"""Fields of a search, which a journal omits from the decisions of other controllers."""
+"""Fields of searches. The journal omits these fields from the decisions of other controllers."""
 
 
 class Controller(Protocol):
-    """Policy that decides which members change. Deterministic given its seed and its reports."""
+    """Algorithm that decides which members change. Deterministic for a given seed and given reports."""
 
     def initial(self, num_members: int) -> list[Values]:
-        """Return the first values of the members, in order of id. Called once, before `observe`."""
+        """Return the start values of the members, in order of id. Called once, before `observe`."""
 
     def observe(self, report: PopulationReport) -> list[Decision]:
-        """Return the decisions, at most one per member. Called often; most calls return none."""
+        """Return decisions, at most one per member. Called at each report; most calls return an empty list."""
 
     def remembers(self) -> frozenset[StateKey]:
-        """Return the states to keep in host memory, after a comparison.
+        """Return the states to keep in host memory. Called after each comparison.
 
-        A key that was returned before keeps its state from then. A new key must be a member's present generation; its
-        state is the one before the decisions just made. States of all other keys are dropped.
+        A new key must be a present (member, generation). The state before the decisions of this comparison is saved
+        for it. A repeated key keeps its saved state. States of all other keys are dropped.
         """
 
 
 def decision_to_dict(decision: Decision) -> dict[str, Any]:
-    """Return the JSON fields of a decision, with its kind under "decision"."""
+    """Return the JSON fields of a decision. The field "decision" is the kind, such as "replace"."""
     made = structs.asdict(decision)
     searched = made.get("phase") is not None or made.get("score") is not None
     left_out = () if searched else OF_A_SEARCH
@@ -175,10 +172,10 @@ def decision_to_dict(decision: Decision) -> dict[str, Any]:
 
 
 def values_of(decision: Decision) -> Values | None:
-    """Return the values that a decision sets, or None if it keeps them."""
+    """Return the values that a decision sets, or None if the decision keeps the values."""
     return decision.values if isinstance(decision, Replace | Mutate | Restart) else None
 
 
 def donor_of(decision: Decision) -> tuple[int, int | None] | None:
-    """Return (donor, its remembered generation or None), or None without a donor."""
+    """Return (donor, `donor_generation`) of a replacement, or None for another decision."""
     return (decision.donor, decision.donor_generation) if isinstance(decision, Replace) else None

@@ -27,16 +27,16 @@ class OptionGroups(Protocol):
 
 @dataclass(frozen=True)
 class ControllerContext:
-    """Context that a controller is built from."""
+    """Inputs for the construction of a controller."""
 
     table: Mapping[str, HyperSpec]
-    """All values of a member. The tuned ones change."""
+    """Specs of all values of a member, including values that are not tuned."""
     seed: int
     members: int
     slots: int
-    """Members that train at the same time."""
+    """Number of members that train at the same time."""
     budget_frames: int
-    """Frames of a member that trains to the end."""
+    """Frames of a full training of one member."""
     options: OptionGroups
     journal: Callable[[Path], Iterable[Event]]
     """Read the events of a recorded run. Raises ConfigError."""
@@ -45,7 +45,7 @@ class ControllerContext:
 
     @property
     def pbt(self) -> PbtConfig:
-        """PBT options, some of which most controllers read."""
+        """PBT options. Most controllers read some of them."""
         return self.options.group(PbtConfig)
 
 
@@ -59,21 +59,21 @@ class ControllerEntry:
     """Registry entry of a controller."""
 
     build: Callable[[ControllerContext], Controller]
-    """Raises ConfigError."""
+    """Build the controller. Raises ConfigError."""
     options: tuple[str, ...]
-    """Option groups and single options that it reads."""
+    """Option groups and single options that the controller reads."""
     help: str = ""
-    """One sentence."""
+    """Help text: one sentence."""
     searches: bool = False
-    """It draws configurations, evicts them, and sets how far each one trains."""
+    """True for a search: it draws configurations, stops some, and sets the training length of each."""
     compares: bool = False
-    """It compares members every PBT period."""
+    """True if the controller compares members every PBT interval."""
     note: Callable[[OptionGroups, int, int], str] = lambda *_: ""
-    """(options, members, budget) -> a warning about settings that defeat its purpose, or ""."""
+    """(options, members, budget in frames) -> warning about unsuitable settings, or ""."""
     follows: str = ""
-    """Option that names the recorded run whose journal it replays, or ""."""
+    """Option with the recorded run whose journal the controller reads, or ""."""
     patience_frames: Callable[[OptionGroups, int], int] = ten_periods
-    """(options, budget) -> timeout in frames, after which a changed member is judged without its longest episodes. It
-    keeps an episode that never ends from excluding the member forever."""
+    """(options, budget in frames) -> episode timeout in frames. After this time, a changed member is ranked without its
+    unfinished episodes, because an episode that never ends would otherwise exclude the member forever."""
     full_frames: Callable[[OptionGroups, int], int] = lambda _options, budget_frames: budget_frames
-    """(options, budget) -> the most frames that a member trains."""
+    """(options, budget in frames) -> maximum training length of a member in frames."""

@@ -1,4 +1,4 @@
-"""Evaluation phase before a comparison: whole episodes with frozen weights."""
+"""Evaluation phase before a comparison: complete episodes with frozen weights."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from pbt_rl.errors import require
 
 @dataclass
 class Evaluation:
-    """Separate evaluation phase: the `eval` of Jaderberg et al. (2017), algorithm 1.
+    """Separate evaluation phase: `eval` in algorithm 1 of Jaderberg et al. (2017).
 
-    When a comparison is due, all members are evaluated at the same time. They are compared once each one has its
-    `episodes` (with tasks: rounds of all tasks). The wait for a member ends after `patience_frames` of it.
-    If no comparison is possible even then, the members learn on, and the next possible one is held without an
-    evaluation. Otherwise an environment whose episodes never end would stop all learning.
+    When a comparison is due, all members are evaluated simultaneously. The comparison is held when each member has
+    finished its episodes, or has run for `patience_frames`.
+    If no comparison is possible after the evaluation, members continue to learn. The next possible comparison is held
+    without an evaluation, because an environment whose episodes never end would otherwise stop all learning.
+
+    episodes: episodes per member; with tasks, rounds of all tasks.
     """
 
     episodes: int
@@ -26,6 +28,7 @@ class Evaluation:
     _began: dict[int, int] = field(default_factory=dict, init=False)
     """Member under evaluation -> its frames at the start of the evaluation."""
     _given_up: bool = field(default=False, init=False)
+    """True if the next comparison is held without an evaluation."""
 
     def hold(
         self,
@@ -33,9 +36,9 @@ class Evaluation:
         frames_left: int,
         compare: Callable[[PopulationReport], list[Decision]],
     ) -> list[Decision]:
-        """Return the decisions that start an evaluation, or those of a comparison.
+        """Return the decisions that start an evaluation, or the decisions of a comparison.
 
-        frames_left: until a comparison is due. compare: holds one, and returns no decisions if it is not possible.
+        frames_left: frames until a comparison is due. compare: hold a comparison, or return [] if it is impossible.
         """
         if not self._began and not self._given_up and frames_left <= 0 and len(report.members) > 1:
             healthy = [m for m in report.members if not m.broken]
@@ -54,20 +57,20 @@ class Evaluation:
         return [*decisions, *(Continue(m, "evaluated, but not compared") for m in left)]
 
     def _plays(self, member: MemberReport) -> bool:
-        """True while the member still needs evaluation episodes."""
+        """Check whether the evaluation still waits for episodes of the member."""
         began = self._began.get(member.member)
         if began is None or member.broken or member.episodes >= self.episodes:
             return False
         return member.frames - began < self.patience_frames
 
     def forget(self, members: Iterable[int]) -> None:
-        """Drop members that another decision has reached."""
+        """End the evaluation of members with another decision."""
         for member in members:
             self._began.pop(member, None)
 
 
 def build_evaluation(given: ControllerContext) -> Evaluation | None:
-    """Build the evaluation of --pbt.evaluate-episodes, or None. Raises ConfigError."""
+    """Build the evaluation for --pbt.evaluate-episodes, or return None. Raises ConfigError."""
     pbt, episodes = given.pbt, given.pbt.evaluate_episodes
     if episodes == 0:
         return None

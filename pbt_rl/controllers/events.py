@@ -1,6 +1,6 @@
-"""The events of a journal, typed, and their one reader: whoever asks what a journal says, asks for these.
+"""Typed events of a journal, and their decoder. All readers of journals use these classes.
 
-`record/journal.py` writes them; docs/reference/run-files.md has all kinds.
+`record/journal.py` writes the events. docs/reference/run-files.md lists all kinds.
 """
 
 from __future__ import annotations
@@ -14,34 +14,35 @@ from pbt_rl.controllers.hypers import Values
 from pbt_rl.controllers.records import Value, Whole, check_depth, decoder, reading
 
 LAST_TIME = 253402300800.0
-"""Seconds since the epoch until the year 10000, which no calendar of Python has."""
+"""Start of the year 10000 in seconds since the epoch, because Python's `datetime` ends there."""
 WAITING = "waiting"
 """Stage of `Progress.busy_threads`: idle time."""
 GPU_LEARNING = "learning on the GPU"
-"""Stage of `Progress.busy_threads` that belongs to no thread: from the start of an update to its end on the device."""
+"""Stage of `Progress.busy_threads` without a thread: time from the start of an update to its end on the device."""
 
 
 class Event(Struct, frozen=True):
-    """Fields of all events. time: seconds since the epoch. frames: the population's clock."""
+    """Fields of all events. time: seconds since the epoch. frames: fewest frames of any training member."""
 
     time: Annotated[float, Meta(ge=0, lt=LAST_TIME)]
     frames: Whole
 
 
 class Other(Event, frozen=True):
-    """An event that nothing is drawn or decided from, such as `applied`."""
+    """Event of a kind that no reader uses, such as `applied`."""
 
     kind: str = field(name="event")
 
 
 class _Known(Event, frozen=True, tag_field="event"):
-    """An event whose content is read; each class has its kind."""
+    """Event of a kind that readers use. The tag of the class is the kind."""
 
 
 class Spec(Struct, frozen=True):
-    """Of the environment's, what a reader of the journal needs. shaping: defaults of the environment's shaping.
+    """Part of an environment's `EnvSpec` that readers of the journal use.
 
-    obs, action, agents: as in `EnvSpec`; None in the journals of others. seats: former name of `agents`.
+    shaping: default values of the reward shaping. tasks: as in `EnvSpec`.
+    obs, action, agents: as in `EnvSpec`. None in journals of other trainables. seats: former name of `agents`.
     """
 
     shaping: dict[str, Value] = {}
@@ -53,7 +54,7 @@ class Spec(Struct, frozen=True):
 
 
 class Start(_Known, frozen=True, tag="start"):
-    """The first event. config: JSON types, as `tune.run` or a run has them."""
+    """Start of a run: the first event. config: options as JSON types, of `tune.run` or of a training run."""
 
     config: dict[str, Any]
     seed: Whole | None = None
@@ -66,38 +67,40 @@ class Start(_Known, frozen=True, tag="start"):
 
     @property
     def shaping(self) -> Values:
-        """Defaults of the environment's shaping."""
+        """Default values of the environment's reward shaping."""
         return self.spec.shaping if self.spec else {}
 
     @property
     def tasks(self) -> int:
-        """Number of tasks of the environment; 0 for one without."""
+        """Number of tasks of the environment, 0 for an environment without tasks."""
         return len(self.spec.tasks or ()) if self.spec else 0
 
 
 class Initial(_Known, frozen=True, tag="initial"):
-    """The members' values at the start, in order of id."""
+    """Start values of the members, in order of id."""
 
     values: tuple[dict[str, Value], ...]
 
 
 class Round(_Known, frozen=True, tag="round"):
-    """A comparison: what the controller was passed, without the members' values, and what it returned."""
+    """Comparison: the controller's report, without the members' values, and its decisions."""
 
     report: PopulationReport
     decisions: tuple[Decision, ...]
     incomplete: tuple[Whole, ...] = ()
-    """Members whose window holds only the shortest of the episodes since their change."""
+    """Members with an environment that has not finished an episode since the last change."""
     count: Whole = 1
-    """Episodes whose mean one entry of an objective is: more than 1 in a simulator on the device."""
+    """Number of episodes in each entry of `MemberReport.objectives`: more than 1 in a device simulator."""
 
 
 class MemberProgress(Struct, frozen=True):
-    """One member of a `Progress`. objective: the mean of its window; None without an episode.
+    """One member in a `Progress` event.
 
-    complete: the window holds whole episodes of every environment, not only the shortest ones since the last change.
-    early: mean objective of the episodes since that change, whether they count yet or not; ended: environments that
-    have ended one of these, of `environments`. raw_return, length_steps: means over the last episodes.
+    objective: mean of the window. None without an episode.
+    complete: every environment has finished an episode since the last change.
+    early: mean objective of all episodes since the last change, including episodes that do not count yet.
+    ended: number of environments that have finished an episode since the last change.
+    environments: number of all environments. raw_return, length_steps: means over the latest episodes.
     """
 
     member: Whole
@@ -114,11 +117,12 @@ class MemberProgress(Struct, frozen=True):
 
 
 class Progress(_Known, frozen=True, tag="progress"):
-    """How far the members are. busy_threads: by stage, mean over the last minute.
+    """Progress of all members.
 
-    training_seconds, seconds_left, frames_per_second: as the terminal showed them; None: unknown.
-    lag_mean, lag_max: optimiser steps between the weights that acted and those that learned, so far.
-    stalled: what the terminal shows in place of the speed if no frames are made; empty otherwise.
+    busy_threads: stage -> mean number of busy threads in the last minute.
+    training_seconds, seconds_left, frames_per_second: as in the terminal. None: unknown.
+    lag_mean, lag_max: policy lag since the start of the run, in optimiser steps.
+    stalled: terminal text instead of the speed if members make no frames, otherwise "".
     """
 
     members: tuple[MemberProgress, ...]
@@ -132,7 +136,7 @@ class Progress(_Known, frozen=True, tag="progress"):
 
 
 class SlotChange(_Known, frozen=True, tag="slot"):
-    """A slot changes hands. enters: the member that holds it from now on, if any."""
+    """Change of the member in a slot. enters: the new member, or None for an empty slot."""
 
     pack: Whole
     slot: Whole
@@ -140,18 +144,20 @@ class SlotChange(_Known, frozen=True, tag="slot"):
 
 
 class ActorRestart(_Known, frozen=True, tag="actor_restart"):
-    """An actor was started again."""
+    """Restart of an actor."""
 
 
 class CheckpointWritten(_Known, frozen=True, tag="checkpoint"):
-    """The run was saved."""
+    """Checkpoint of the run."""
 
 
 class Resume(_Known, frozen=True, tag="resume"):
-    """The run was continued. config: from here on, JSON types. changed: the options that differ -> old and new.
+    """Resume of the run.
 
-    new_episodes: those that ran when it was saved were lost, and all environments began others. values: that every
-    member has from here on, as it was given other reward shaping: each begins a generation with its own weights.
+    config: options from now on, as JSON types. changed: changed option -> old and new value.
+    new_episodes: True if all environments were reset, so that unfinished episodes were lost.
+    values: reward shaping that the user changed. All members use these values from now on, in a new generation with
+    unchanged weights.
     """
 
     config: dict[str, Any]
@@ -164,7 +170,7 @@ class Resume(_Known, frozen=True, tag="resume"):
 
 
 class FinalGames(Struct, frozen=True):
-    """Final evaluation of a member. mean: of its objectives. halves: means of every other episode, and of the rest."""
+    """Final evaluation of a member. mean: mean objective. halves: mean of even episodes, mean of odd episodes."""
 
     member: Whole
     mean: float
@@ -173,11 +179,11 @@ class FinalGames(Struct, frozen=True):
 
 
 class Final(_Known, frozen=True, tag="final"):
-    """Final games."""
+    """Final evaluation."""
 
     members: tuple[FinalGames, ...]
     random_play: float | None = None
-    """Mean objective of random actions."""
+    """Mean objective of a random policy."""
 
     @property
     def means(self) -> dict[int, float]:
@@ -186,14 +192,15 @@ class Final(_Known, frozen=True, tag="final"):
 
     @property
     def episodes(self) -> dict[int, int]:
-        """Member -> episodes that it has played."""
+        """Member -> number of its episodes."""
         return {games.member: games.episodes for games in self.members}
 
 
 class Evaluation(_Known, frozen=True, tag="evaluation"):
-    """Games beside training.
+    """Evaluation of the best member during training.
 
-    at_frames, all_frames: the clock at the checkpoint that the member played from, and the frames of all members then.
+    at_frames: fewest frames of any member at the checkpoint of the evaluated weights.
+    all_frames: frames of all members at that checkpoint.
     """
 
     at_frames: Whole
@@ -207,19 +214,19 @@ class Evaluation(_Known, frozen=True, tag="evaluation"):
 
 
 class Remark(_Known, frozen=True, tag="remark"):
-    """A line that the terminal showed about what goes wrong unseen."""
+    """Warning in the terminal about a problem that raises no error."""
 
     text: str
 
 
 class Lost(_Known, frozen=True, tag="lost"):
-    """Events that could not be written. counts: by kind."""
+    """Events that could not be written. counts: kind -> number."""
 
     counts: dict[str, Whole]
 
 
 class End(_Known, frozen=True, tag="end"):
-    """ended: why the run ended."""
+    """End of the run. ended: reason."""
 
     ended: str
 
@@ -230,9 +237,9 @@ _DECODER, _OTHERS = decoder(Union[tuple(_KNOWN)]), decoder(Other)  # noqa: UP007
 
 
 def decode_event(line: bytes, number: int) -> Event:
-    """Return the event in a line of a journal. number: of the line, from 1, for messages.
+    """Decode the event in a line of a journal. number: line number, from 1, for messages.
 
-    Raises ConfigError for JSON that is not an event, and one of `NOT_JSON` for a line that is not JSON.
+    Raises ConfigError for JSON that is not an event. Raises an error of `NOT_JSON` for a line that is not JSON.
     """
     with reading(f"line {number} of the journal"):
         try:

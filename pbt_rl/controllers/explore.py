@@ -1,7 +1,7 @@
-"""Explore rules: how the values of a changing member move.
+"""Explore rules: mutation of values.
 
-Contains the protocol, the registry entry, the moves of a single value, and the rules of Sample Factory and of Jaderberg
-et al. Pure: seeded Python without processes, files or torch.
+Contains the protocol, the registry entry, mutations of a single value, and the rules of Sample Factory and of Jaderberg
+et al. (2017). Pure: seeded Python without processes, files or torch.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from pbt_rl.registry import EXPLOIT_RULES
 
 
 class Explore(Protocol):
-    """Explore rule: a dataclass that makes new values from old ones without modifying them.
+    """Explore rule. Implement it as a dataclass.
 
-    Fields with `init=False` are its state (see `state.py`). A rule that learns from comparisons also implements
-    `Learning`.
+    Methods return new values and do not modify their arguments. Fields with `init=False` are state (see `state.py`). A
+    rule that learns from comparisons also implements `Learning`.
     """
 
     def initial(self, values: Values, rng: Random) -> Values:
-        """Return the first values of a member. Not called for member 0."""
+        """Return the start values of a member. Not called for member 0."""
 
     def mutate(self, values: Values, rng: Random) -> Values:
-        """Return the new values. They equal `values` if no change was drawn."""
+        """Return the new values. They may equal `values`."""
 
 
 Specs = Mapping[str, HyperSpec]
@@ -44,13 +44,13 @@ class ExploreRule:
 
     build: Callable[[PbtConfig, Specs], Explore]
     options: tuple[str, ...] = ()
-    """Names of the options that `build` reads (besides `pbt.exploit`)."""
+    """Names of the options that `build` reads, without `pbt.exploit`."""
     help: str = ""
-    """Description. "" if the help text of the option contains it."""
+    """Help text. "" if the docstring of --pbt.explore contains it."""
 
 
 class FromPriors:
-    """Rule whose members start from the priors."""
+    """Base of rules that draw all start values from the priors."""
 
     tuned: Specs
 
@@ -60,18 +60,18 @@ class FromPriors:
 
 
 class ByChance:
-    """Stateless rule whose `mutate` may draw no change. `changed_copy` repeats it for a copy."""
+    """Base of stateless rules whose `mutate` may randomly change nothing. `changed_copy` repeats `mutate`."""
 
 
 DRAWS = 1000
-"""Draws per copy. At a probability of 0.01 for a single value, 4 copies in 100,000 stay unchanged."""
+"""Maximum calls of `mutate` per copy. With probability 0.01 of a single value, 4 of 100,000 copies stay unchanged."""
 
 
 def changed_copy(rule: Explore, values: Values, rng: Random) -> Values:
-    """Return the values of a copy. A rule that is `ByChance` draws until at least one value moves.
+    """Return the mutated values of a copy. For a `ByChance` rule, mutate until at least one value changes.
 
-    An unchanged copy would duplicate its donor, and a comparison of the two would measure only noise. Values that
-    cannot move (a probability of 0, equal bounds) stay.
+    An unchanged copy would equal its donor, and the next comparison of the two would only measure noise. If no value
+    can change (probability 0, equal bounds), the copy stays unchanged.
     """
     moved = rule.mutate(values, rng)
     if isinstance(rule, ByChance):
@@ -84,14 +84,14 @@ def changed_copy(rule: Explore, values: Values, rng: Random) -> Values:
 
 @runtime_checkable
 class Resampling(Protocol):
-    """Rule whose `mutate` may draw values anew, from anywhere in their range. Called for copies only.
+    """Rule whose `mutate` may draw values anew from their priors. `mutate` is only called for copies.
 
-    A copy loses nothing by this. A member that keeps its weights would lose the values that it learned them with. (Ray
-    and Jaderberg et al. 2017, section 4.1.1, resample copies only.)
+    A member that keeps its weights should also keep values near those with which it learned. Ray and Jaderberg et al.
+    (2017), section 4.1.1, also resample copies only.
     """
 
     def perturb(self, values: Values, rng: Random) -> Values:
-        """Return the values of a member that keeps its weights; none drawn anew."""
+        """Return the mutated values of a member that keeps its weights. No value is drawn anew."""
 
 
 def mutated(rule: Explore, values: Values, rng: Random) -> Values:
@@ -101,45 +101,45 @@ def mutated(rule: Explore, values: Values, rng: Random) -> Values:
 
 @runtime_checkable
 class Pairing(Protocol):
-    """Rule that makes a copy's values from its own and its donor's. Other members use `mutate`."""
+    """Rule that combines the values of a copy with the values of its donor. Other members use `mutate`."""
 
     def learn(self, member: int, own: Values, better: Values, rng: Random) -> Values:
-        """Return the values of a member that copies the weights of a better one."""
+        """Return the values of a copy. own: values before the replacement. better: values of the donor."""
 
 
 @runtime_checkable
 class Learning(Protocol):
-    """Rule that receives each comparison before it mutates, and the changes afterwards."""
+    """Rule that observes comparisons."""
 
     def before(self, members: Sequence[MemberReport]) -> None:
-        """Observe the members that are about to be decided on."""
+        """Observe the deciding members before the mutations of a comparison."""
 
     def after(self, members: Sequence[MemberReport], changes: Sequence[Change]) -> None:
-        """Observe the changes. members: of the whole report."""
+        """Observe the changes of a comparison. members: all members of the report."""
 
 
 ZERO_STEP = 0.1
-"""A value of 0 moves by this share of (factor - 1) times the bound that it moves towards."""
+"""Change of a value of 0, as a fraction of (factor - 1) * bound. See `moved_by`."""
 
 Categories = Literal["adjacent", "uniform"]
-"""Move of a choice: `adjacent` (Ray; at the edge it may stay) or `uniform` over all, itself included (Orion).
-A choice of two, such as a boolean, always flips (Sample Factory)."""
+"""Mutation of a choice. `adjacent`: to a neighbour; at an end, the choice may stay (Ray). `uniform`: to any option,
+including the present one (Orion). A choice of two options, such as a boolean, always flips (Sample Factory)."""
 
 
 def from_priors(tuned: Mapping[str, HyperSpec], values: Values, rng: Random) -> Values:
-    """Draw each tuned value from its prior; keep the others."""
+    """Draw each tuned value from its prior, and keep the other values."""
     return move_each(tuned, values, lambda spec, _: sample_prior(spec, rng))
 
 
 def move_each(
     tuned: Mapping[str, HyperSpec], values: Values, move: Callable[[HyperSpec, float], float]
 ) -> Values:
-    """Move each tuned value, in the order of `values`; keep the others."""
+    """Move each tuned value, in the order of `values`, and keep the other values."""
     return {name: move(tuned[name], value) if name in tuned else value for name, value in values.items()}
 
 
 def move_choice(spec: HyperSpec, value: float, categories: Categories, rng: Random) -> float:
-    """Move an index into choices (see `Categories`)."""
+    """Move the index of a choice (see `Categories`)."""
     at, last = int(spec.clamp(value)), len(spec.choices) - 1
     if last == 1:
         return float(1 - at)
@@ -149,10 +149,9 @@ def move_choice(spec: HyperSpec, value: float, categories: Categories, rng: Rand
 
 
 def perturb(spec: HyperSpec, value: float, factor: float, *, multiply: bool) -> float:
-    """Move a value by a factor > 1 on its scale, within the bounds.
+    """Move a value by a factor > 1 on its scale, within the bounds. Raises ValueError for NaN.
 
-    A value at the bound moves the other way instead. So it always moves, unless the bounds are equal. Raises ValueError
-    if `value` is NaN.
+    At a bound, the value moves in the other direction. It only stays if the bounds are equal.
     """
     value = spec.clamp(value)
     moved = spec.clamp(moved_by(spec, value, factor, multiply=multiply))
@@ -160,12 +159,13 @@ def perturb(spec: HyperSpec, value: float, factor: float, *, multiply: bool) -> 
 
 
 def moved_by(spec: HyperSpec, value: float, factor: float, *, multiply: bool) -> float:
-    """Move a value by a factor >= 1 on its scale; the result may be out of bounds.
+    """Move a value by a factor >= 1 on its scale. The result may be out of bounds.
 
-    - `linear`, `log`: the factor acts on the value and keeps its sign. `one_minus`: on 1 - value.
-    - `integer`: the factor acts on the value, rounded. The value moves by at least 1.
-    - A factor has no effect on 0. So 0 moves to ZERO_STEP * (factor - 1) of the upper bound instead of being
-      multiplied, or of the lower one instead of being divided. (`one_minus`: the same for 1 - value.)
+    - `linear`, `log`: multiply or divide the value. The sign stays.
+    - `one_minus`: multiply or divide 1 - value.
+    - `integer`: multiply or divide the value, and round. The value changes by at least 1.
+    - 0 moves to ZERO_STEP * (factor - 1) * bound, because a factor has no effect on 0. The bound is the upper bound for
+      multiplication, and the lower bound for division.
     """
     value = spec.clamp(value)
     if spec.scale == "one_minus":
@@ -186,14 +186,14 @@ def _scaled(x: float, factor: float, bound: float, *, multiply: bool) -> float:
 
 @dataclass(frozen=True)
 class Perturb(ByChance):
-    """Sample Factory's rule: multiply or divide each value by a random factor.
+    """Sample Factory's rule: multiply or divide values by a random factor.
 
-    A value with a user-defined range (`HyperSpec.drawn`) has no default magnitude to stay near. It starts at a draw
-    from its prior, and copies sometimes draw it anew, as Ray's rule does for all values (see `Resample`).
+    Values with a user-defined range (`HyperSpec.drawn`) start at a draw from their prior. Copies sometimes draw these
+    values anew, like Ray's rule (see `Resample`).
 
-    tuned: name -> spec of the values that may change. All others keep their value.
-    mutation_rate: probability that a value changes in `mutate`.
-    factor_min, factor_max: range of the uniform factor, at least 1. At exactly 1 only integers move.
+    tuned: name -> spec of the values that may change.
+    mutation_rate: probability that a value changes.
+    factor_min, factor_max: range of the factor, which is drawn uniformly. A factor of 1 only changes integers.
     reset_probability: probability that a changing value returns to its default (Sample Factory: 0.01).
     anew: probability that a copy draws a value with a user-defined range anew.
     """
@@ -215,7 +215,7 @@ class Perturb(ByChance):
         )
 
     def initial(self, values: Values, rng: Random) -> Values:
-        """Change each tuned value once, by a squared factor: members start spread around the defaults."""
+        """Change each tuned value by a squared factor, so that start values spread around the defaults."""
 
         def move(spec: HyperSpec, value: float) -> float:
             return sample_prior(spec, rng) if spec.drawn else self._perturbed(spec, value, rng, power=2)
@@ -223,7 +223,7 @@ class Perturb(ByChance):
         return move_each(self.tuned, values, move)
 
     def mutate(self, values: Values, rng: Random) -> Values:
-        """Draw values with a user-defined range anew with probability `anew`; perturb the others."""
+        """Draw values with a user-defined range anew with probability `anew`, and perturb the other values."""
         return self._moved(values, rng, self.anew)
 
     def perturb(self, values: Values, rng: Random) -> Values:
@@ -250,7 +250,7 @@ class Perturb(ByChance):
 
 
 class EachByChance(FromPriors, ByChance):
-    """Rule that changes each value independently, with a probability."""
+    """Base of rules that change each value independently with a given probability."""
 
     probability: float
     categories: Categories
@@ -274,13 +274,11 @@ class EachByChance(FromPriors, ByChance):
 
 @dataclass(frozen=True)
 class PerturbFactors(EachByChance):
-    """Ray's rule: multiply each value by a random one of `factors`.
+    """Rule of Ray and of Jaderberg et al. (2017), section 4.1.1: multiply each value by a random one of `factors`.
 
-    Source: Jaderberg et al. (2017), section 4.1.1, with factors 1.2 and 0.8.
-
-    The paper's GANs use (2.0, 0.5). Results are clipped to the bounds. An integer moves by at least 1 unless it is at a
-    bound.
-    probability: that a value changes (1 in the paper).
+    Results are clipped to the bounds. An integer changes by at least 1 unless it is at a bound.
+    factors: 1.2 and 0.8 in the paper; 2.0 and 0.5 for its GANs.
+    probability: probability that a value changes (1 in the paper).
     """
 
     tuned: Mapping[str, HyperSpec]
@@ -289,7 +287,7 @@ class PerturbFactors(EachByChance):
     categories: Categories = "adjacent"
 
     def moved(self, spec: HyperSpec, value: float, rng: Random) -> float:
-        """Multiply the value by one of the factors."""
+        """Multiply the value by a random factor."""
         factor = rng.choice(self.factors)
         up = factor >= 1
         return spec.clamp(moved_by(spec, value, factor if up else 1 / factor, multiply=up))
@@ -301,19 +299,23 @@ def _perturb(pbt: PbtConfig, tuned: Specs) -> Explore:
 
 
 def _factors(pbt: PbtConfig, tuned: Specs) -> Explore:
-    rule = EXPLOIT_RULES.get(pbt.exploit)
-    usual = 1.0 if rule is None else rule.explore_probability
-    return PerturbFactors(tuned, pbt.factors, probability(pbt, usual))
+    return PerturbFactors(tuned, pbt.factors, change_probability(pbt))
 
 
 PROBABILITY = "pbt.explore_probability"
 ANEW = 0.25
-"""Ray's default, per value (`resample_probability`)."""
+"""Default of Ray's `resample_probability`, per value."""
 
 
 def probability(pbt: PbtConfig, usual: float) -> float:
     """Return --pbt.explore-probability, or the default of the rule."""
     return usual if pbt.explore_probability is None else pbt.explore_probability
+
+
+def change_probability(pbt: PbtConfig) -> float:
+    """Return --pbt.explore-probability, or the default of the exploit rule (`ExploitRule.explore_probability`)."""
+    rule = EXPLOIT_RULES.get(pbt.exploit)
+    return probability(pbt, 1.0 if rule is None else rule.explore_probability)
 
 
 PERTURB = ExploreRule(

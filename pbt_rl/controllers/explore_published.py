@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
 
-from pbt_rl.controllers.exploit_published import IMPALA_PROBABILITY
 from pbt_rl.controllers.explore import (
     ANEW,
     PROBABILITY,
@@ -18,6 +17,7 @@ from pbt_rl.controllers.explore import (
     FromPriors,
     PerturbFactors,
     Specs,
+    change_probability,
     move_choice,
     move_each,
     moved_by,
@@ -31,16 +31,16 @@ from pbt_rl.options.declare import option
 
 @dataclass(frozen=True)
 class ExplorePipeline(ByChance):
-    """Sequence of rules, applied until the first that changes a value (Orion).
+    """Sequence of rules: the first rule that changes a value determines the result (Orion).
 
-    Members start with the values of the first rule. Orion's default is `(ResampleAll(tuned, 0.2),
+    The first rule also determines the start values. Orion's default is `(ResampleAll(tuned, 0.2),
     MultiplyOrDivide(tuned, 1.2, volatility=1e-4))`.
     """
 
     rules: tuple[Explore, ...]
 
     def initial(self, values: Values, rng: Random) -> Values:
-        """Return the first values of the first rule."""
+        """Return the start values of the first rule."""
         return self.rules[0].initial(values, rng)
 
     def mutate(self, values: Values, rng: Random) -> Values:
@@ -49,7 +49,7 @@ class ExplorePipeline(ByChance):
         return next((new for new in moved if new != values), dict(values))
 
     def perturb(self, values: Values, rng: Random) -> Values:
-        """Return the result of the first effective rule; no value drawn anew."""
+        """Return the result of the first rule that changes a value. No value is drawn anew."""
         moved = (mutated(rule, values, rng) for rule in self.rules)
         return next((new for new in moved if new != values), dict(values))
 
@@ -58,7 +58,7 @@ class ExplorePipeline(ByChance):
 class Resample(FromPriors, ByChance):
     """Ray's resampling: draw each value anew from its prior with `probability` (0.25 *per value*).
 
-    otherwise: rule for the values that are not drawn anew (Ray: `PerturbFactors`). None: they stay.
+    otherwise: rule for values that are not drawn anew (Ray: `PerturbFactors`). None: these values stay.
     """
 
     tuned: Mapping[str, HyperSpec]
@@ -66,7 +66,7 @@ class Resample(FromPriors, ByChance):
     otherwise: Explore | None = None
 
     def mutate(self, values: Values, rng: Random) -> Values:
-        """Draw some values anew, and change the others by `otherwise`."""
+        """Draw some values anew, and apply `otherwise` to the other values."""
         others = self.otherwise.mutate(values, rng) if self.otherwise else values
         return move_each(
             self.tuned,
@@ -75,18 +75,18 @@ class Resample(FromPriors, ByChance):
         )
 
     def perturb(self, values: Values, rng: Random) -> Values:
-        """Change the values by `otherwise`."""
+        """Apply `otherwise` to all values."""
         return mutated(self.otherwise, values, rng) if self.otherwise else dict(values)
 
 
 @dataclass(frozen=True)
 class MultiplyOrDivide(EachByChance):
-    """Multiplication or division of each value by one factor (Orion's `PerturbExplore`; IMPALA).
+    """Multiplication or division of each value by a constant factor (Orion's `PerturbExplore`; IMPALA).
 
-    Both are equally likely.
-    volatility: a value that leaves its bounds returns to the bound, moved inwards by |N(0, volatility)| in the value's
-    own unit (Orion: 1e-4). 0: it is set to the bound. Integers move by at least 1 unless they are at a bound.
-    probability: that a value changes (Orion: 1; IMPALA: 1/3).
+    Multiplication and division are equally likely. An integer changes by at least 1 unless it is at a bound.
+    volatility: a value that leaves its bounds is set to the bound, and moved inwards by |N(0, volatility)| in the unit
+    of the value (Orion: 1e-4). 0: it is set to the bound.
+    probability: probability that a value changes (Orion: 1; IMPALA: 1/3).
     """
 
     tuned: Mapping[str, HyperSpec]
@@ -96,7 +96,7 @@ class MultiplyOrDivide(EachByChance):
     categories: Categories = "uniform"
 
     def moved(self, spec: HyperSpec, value: float, rng: Random) -> float:
-        """Multiply or divide the value. From out of bounds it returns by |N(0, volatility)|."""
+        """Multiply or divide the value. A value out of bounds is set to |N(0, volatility)| within the bound."""
         moved = moved_by(spec, value, self.factor, multiply=rng.random() < 0.5)
         if self.volatility and not spec.low <= moved <= spec.high:
             inwards = abs(rng.gauss(0, self.volatility))
@@ -112,7 +112,7 @@ class ResampleAll(FromPriors, ByChance):
     probability: float = option(0.2, at_least=0, at_most=1)
 
     def mutate(self, values: Values, rng: Random) -> Values:
-        """Draw all tuned values anew, or none."""
+        """Draw all tuned values anew, or return the values unchanged."""
         return self.initial(values, rng) if rng.random() < self.probability else dict(values)
 
     def perturb(self, values: Values, rng: Random) -> Values:  # noqa: ARG002 - the protocol's signature
@@ -121,8 +121,7 @@ class ResampleAll(FromPriors, ByChance):
 
 
 def _multiply_or_divide(pbt: PbtConfig, tuned: Specs) -> Explore:
-    usual = IMPALA_PROBABILITY if pbt.exploit == "impala" else 1.0
-    return MultiplyOrDivide(tuned, probability=probability(pbt, usual))
+    return MultiplyOrDivide(tuned, probability=change_probability(pbt))
 
 
 def _resample(pbt: PbtConfig, tuned: Specs) -> Explore:
@@ -156,16 +155,16 @@ RESAMPLE_ALL = ExploreRule(
 class PairwiseLearning(FromPriors):
     """Pairwise learning of GPBT-PL (Bai and Cheng 2024, arXiv 2404.08233, section IV; details from its source).
 
-    A member l that copies the weights of a better one w draws each value anew with `probability`. Every other value
-    moves from its value in l, with a velocity:
+    Member l copies the weights of its donor w. It draws each value anew with `probability`. Other values move from
+    h_l, the value of l, towards h_w, the value of w, in the unit of the value:
 
             v <- inertia r1 v + pull r2 (h_w - h_l)          r1, r2 uniform in 0..1, per value
             h <- h_l + v, clipped to the bounds
 
-    in the value's own unit. Velocities start at 0. A value that is drawn anew keeps its velocity. A choice moves to a
-    neighbour of the better member's.
-    The paper pairs the worst quarter with members of the best quarter: --pbt.exploit truncation --pbt.replace-fraction
-    0.25 --pbt.replace-gap 0. A member without a pair keeps its values.
+    The velocity v starts at 0. A value that is drawn anew keeps its velocity. A choice moves to a neighbour of the
+    donor's choice. A member without a donor keeps its values.
+    In the paper, the worst quarter copies members of the best quarter: --pbt.exploit truncation --pbt.replace-fraction
+    0.25 --pbt.replace-gap 0.
     """
 
     tuned: Mapping[str, HyperSpec]
@@ -175,11 +174,11 @@ class PairwiseLearning(FromPriors):
     _velocity: dict[int, dict[str, float]] = field(default_factory=dict, init=False)
 
     def mutate(self, values: Values, rng: Random) -> Values:  # noqa: ARG002 - the protocol's signature
-        """Return the values unchanged, because the member has no donor."""
+        """Return the values unchanged. Only called for members without a donor."""
         return dict(values)
 
     def learn(self, member: int, own: Values, better: Values, rng: Random) -> Values:
-        """Return the values of a member that copies the weights of a better one."""
+        """Return the values of a copy. own: values before the replacement. better: values of the donor."""
         velocity = self._velocity.setdefault(member, {})
         learned = dict(better)
         for name, spec in self.tuned.items():
@@ -197,5 +196,5 @@ class PairwiseLearning(FromPriors):
 PAIRWISE = ExploreRule(
     lambda pbt, tuned: PairwiseLearning(tuned, probability(pbt, 0.25)),
     (PROBABILITY,),
-    help="move a copy's own values towards its donor's (GPBT-PL).",
+    help="a copy keeps its own values, and moves them towards the values of its donor (GPBT-PL).",
 )

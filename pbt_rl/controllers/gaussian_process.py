@@ -1,4 +1,4 @@
-"""Surrogate of PB2: a time-varying Gaussian process. Needs scikit-learn (extra `search`)."""
+"""Surrogate of PB2: a time-varying Gaussian process. Requires scikit-learn (extra `search`)."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ Array = NDArray[np.float64]
 class FadingKernel(StationaryKernelMixin, NormalizedKernelMixin, Kernel):  # type: ignore[misc] # untyped base
     """k((t, x), (t', x')) = exp(-|x - x'|^2 / (2 length^2)) (1 - fading)^(|t - t'| / 2).
 
-    The time-varying squared exponential kernel of Bogunovic et al. (2016), used by PB2 (Parker-Holder et al. 2020,
-    section 4.1). The first column of the data is the time. `decay` is -log(1 - fading) / 2, so that the second factor
-    is exp(-decay |t - t'|).
+    Time-varying squared exponential kernel of Bogunovic et al. (2016), used by PB2 (Parker-Holder et al. 2020, section
+    4.1). The first column of the data is the time. decay = -log(1 - fading) / 2, so the second factor is
+    exp(-decay |t - t'|).
     """
 
     def __init__(self, length: float = 1.0, decay: float = 0.1) -> None:
@@ -38,7 +38,7 @@ class FadingKernel(StationaryKernelMixin, NormalizedKernelMixin, Kernel):  # typ
 
     @property
     def hyperparameter_length(self) -> Any:
-        """Hyperparameter `length`, fitted by maximum likelihood; scikit-learn requires this name."""
+        """Hyperparameter `length`, fitted by maximum likelihood. scikit-learn requires the name of this property."""
         return Hyperparameter("length", "numeric", (0.05, 10.0))
 
     @property
@@ -47,7 +47,7 @@ class FadingKernel(StationaryKernelMixin, NormalizedKernelMixin, Kernel):  # typ
         return Hyperparameter("decay", "numeric", (1e-3, 10.0))
 
     def __call__(self, X: Array, Y: Array | None = None, eval_gradient: bool = False) -> Any:
-        """Return the covariances. With `eval_gradient` also their derivatives by log decay and log length."""
+        """Return the covariances. With `eval_gradient`, also their derivatives by log decay and log length."""
         other = X if Y is None else Y
         time = np.abs(X[:, :1] - other[:, 0])
         squares = cdist(X[:, 1:], other[:, 1:], "sqeuclidean") / self.length**2
@@ -59,17 +59,18 @@ class FadingKernel(StationaryKernelMixin, NormalizedKernelMixin, Kernel):  # typ
 
 
 class Surrogate:
-    """Improvement as a function of time and values. Column 0 of X is the time; all columns are in about 0..1.
+    """Model of the improvement as a function of time and values.
 
-    It runs on one thread, because the matrices are small and the learners need the cores. Sums then also have a fixed
-    order.
+    X: column 0 is the time. All columns are scaled to about 0..1. y: improvements.
+    It runs on one thread, because the matrices are small and learners need the cores. One thread also gives sums a
+    fixed order.
     """
 
     def __init__(self, X: Array, y: Array) -> None:
         spread = y.std()
         kernel = ConstantKernel(1.0, (0.05, 20.0)) * FadingKernel() + WhiteKernel(0.1, (1e-3, 2.0))
         self._process = GaussianProcessRegressor(kernel)
-        self._threads = ThreadpoolController()  # once, because it scans all libraries of the process
+        self._threads = ThreadpoolController()  # created once, because it scans all libraries of the process
         with self._threads.limit(limits=1), warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # the best value may be at a bound
             self._process.fit(X, (y - y.mean()) / (spread if spread > 0 else 1.0))
@@ -77,8 +78,8 @@ class Surrogate:
     def bound(self, beta: float, pending: Array | None) -> Callable[[Array], Array]:
         """Return the upper confidence bound as a function of points: mean + sqrt(beta) std.
 
-        pending: points that are already being tried. The std is the one after these are observed, which does not depend
-        on their results. So a batch does not try one point repeatedly.
+        pending: points already chosen in this comparison. The std is computed as if they were observed, because the
+        members of a comparison should not all try one point. The std does not depend on the observed results.
         """
         known = self._process.X_train_ if pending is None else np.vstack([self._process.X_train_, pending])
         tried = GaussianProcessRegressor(self._process.kernel_, optimizer=None)

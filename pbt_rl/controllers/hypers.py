@@ -1,14 +1,14 @@
 """Table of a member's values, which controllers change.
 
-The algorithm that reads a hyper declares it once (`pbt_rl/algos/hypers.py`). The declaration becomes an option
+Each algorithm declares its hypers (`pbt_rl/algos/hypers.py`). A declaration becomes an option
 (`--hypers.learning-rate`), a `[P]` tensor on the device, and a row of this table. A value has three ranges:
 
     legal     range that the algorithm accepts; applies to every value, tuned or not
     bounds    range of mutations of a tuned value
     prior     distribution of the start values of a population or a search
 
-`controllers.tuning` reads the user's bounds and priors. The table also contains reward shaping, whose names come from
-the environment: `shaping.NAME`. Other trainables declare their own table.
+`controllers.tuning` applies the user's bounds and priors. The table also contains the environment's reward shaping, as
+`shaping.NAME`. Trainables of `tune.run` declare a table of their values.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ class HyperSpec:
     """Specification of one value: its ranges, scale and prior.
 
     low, high: bounds of mutations.
-    legal: range of every value, also of one that is not tuned. None: the bounds.
-    scale: `linear` and `log` (bounds on one side of 0): factors multiply the value. `one_minus`: factors multiply 1 -
-    value (gamma, betas). `integer`: as linear, rounded; the value moves by at least 1. `choice`: the value is an index
-    into `choices` (`choice_spec`).
-    tuned: True if a controller changes the value by default.
-    choices: meanings of the index of a `choice`. Neighbours should be similar if there is an order.
-    prior: None: uniform on the scale within the bounds.
-    drawn: every rule draws the start value from the prior, even rules that otherwise start around the default.
+    legal: range of the value, whether it is tuned or not. None: the bounds.
+    scale: effect of a factor in a mutation. `linear`, `log`: multiply the value; bounds of `log` are on one side of 0.
+    `one_minus`: multiply 1 - value (gamma, betas). `integer`: multiply and round, but change by at least 1. `choice`:
+    the value is an index into `choices` (`choice_spec`).
+    tuned: True if a controller changes the value.
+    choices: options of a `choice`. If they have an order, neighbours should be similar.
+    prior: distribution of start values. None: uniform within the bounds, on the scale.
+    drawn: True if every explore rule draws the start value from the prior. False: a rule may start near the default.
     """
 
     name: str
@@ -83,12 +83,12 @@ class HyperSpec:
 
     @property
     def start(self) -> Prior:
-        """The prior, by default uniform within the bounds."""
+        """The prior. Default: uniform within the bounds."""
         return self.prior or Prior(self.low, self.high, self.scale)
 
     @property
     def limits(self) -> Range:
-        """Range of every value: `legal`, by default the bounds."""
+        """Legal range. Default: the bounds."""
         return self.legal or (self.low, self.high)
 
     @property
@@ -97,15 +97,15 @@ class HyperSpec:
         return self.tuned and not self.low <= self.default <= self.high
 
     def text(self, value: float) -> str:
-        """Format a value for people. For a choice: its meaning."""
+        """Format a value for users. A choice is formatted as its option."""
         if not self.choices:
             return f"{value:.4g}"
         return meaning(self.choices[min(max(round(value), 0), len(self.choices) - 1)])
 
     def clamp(self, value: float) -> float:
-        """Clip to the bounds; round on the `integer` and `choice` scales.
+        """Clip to the bounds. Rounds on the `integer` and `choice` scales.
 
-        Raises ValueError for NaN, because min and max would pass it on.
+        Raises ValueError for NaN, because min and max do not clip NaN.
         """
         return self._within(value, (self.low, self.high))
 
@@ -114,7 +114,7 @@ class HyperSpec:
         return self._within(value, self.limits)
 
     def hold(self, value: float) -> float:
-        """Clip to the bounds if the spec is tuned, else to the legal range."""
+        """Clip to the bounds if the value is tuned, otherwise to the legal range."""
         return self.clamp(value) if self.tuned else self.clamp_legal(value)
 
     def _within(self, value: float, ends: Range) -> float:
@@ -147,9 +147,9 @@ def choice_spec(name: str, choices: tuple[Any, ...], default: Any, *, tuned: boo
 def sample_prior(spec: HyperSpec, rng: Random) -> float:
     """Draw a value from its prior: uniform on the scale, or one of the choices.
 
-    `log` is uniform in log(|x|), `one_minus` in log(1 - x). These are the priors of Jaderberg et al. (2017), section
-    4.1.1: learning rate and entropy cost log-uniform, unroll length an integer. Raises ConfigError if the logarithm is
-    undefined within the range.
+    `log`: uniform in log(|x|). `one_minus`: uniform in log(1 - x). Jaderberg et al. (2017), section 4.1.1, draw the
+    learning rate and the entropy cost log-uniformly, and the unroll length as an integer. Raises ConfigError if the
+    logarithm is undefined within the range.
     """
     prior = spec.start
     if prior.choices:
@@ -184,8 +184,8 @@ def scale_within(scale: Scale, low: float, high: float) -> Scale:
 def hyper_table(hypers: Any) -> dict[str, HyperSpec]:
     """Return name -> spec of each hyper, with the values of `hypers` as defaults.
 
-    hypers: dataclass object. The metadata of its fields contain `bounds`, `scale`, `tuned`, and the legal range
-    (`at_least`, `at_most`).
+    hypers: dataclass object. The metadata of each field contain `bounds`, `scale`, `tuned`, and the legal range as
+    `at_least` and `at_most`.
     """
     specs = {}
     for option in table(hypers).values():
@@ -198,14 +198,14 @@ def hyper_table(hypers: Any) -> dict[str, HyperSpec]:
 
 
 UNTUNED = frozenset({"score_scale"})
-"""Shaping that is tuned only if --pbt.tune names it. A factor on all rewards has no effect on a policy with normalised
-advantages. It multiplies the value loss by its square, so members would differ only in their units."""
+"""Reward shaping that is only tuned if --pbt.tune lists it. With normalised advantages, a common factor of all rewards
+does not change the policy loss. The factor only multiplies the value loss by its square."""
 EITHER_SIGN = frozenset({"life_loss_penalty"})
-"""Shaping that is tuned although it starts at 0, because a value of either sign may help."""
+"""Reward shaping that is tuned although its default is 0, because positive and negative values may help."""
 
 
 def shaping_given(entries: Iterable[str]) -> dict[str, float]:
-    """Parse NAME=VALUE entries of shaping. Raises ConfigError."""
+    """Parse NAME=VALUE entries of --shaping. Raises ConfigError."""
     found: dict[str, float] = {}
     for entry in entries:
         name, _, text = entry.rpartition("=")
@@ -221,7 +221,7 @@ def shaping_given(entries: Iterable[str]) -> dict[str, float]:
 
 
 def with_shaping(defaults: Mapping[str, float], entries: Iterable[str]) -> dict[str, float]:
-    """Return an environment's default shaping with the given entries applied. Raises ConfigError."""
+    """Return the default shaping of an environment, updated by NAME=VALUE entries. Raises ConfigError."""
     given: dict[str, float] = {}
     for name, value in shaping_given(entries).items():
         known = name if name in defaults else name.replace("-", "_")
@@ -234,10 +234,10 @@ def with_shaping(defaults: Mapping[str, float], entries: Iterable[str]) -> dict[
 
 
 def shaping_table(defaults: Mapping[str, float]) -> dict[str, HyperSpec]:
-    """Return `shaping.NAME` -> spec of an environment's shaping. Bounds: 1/100 to 100 times the default.
+    """Return `shaping.NAME` -> spec for the default shaping of an environment.
 
-    All but `UNTUNED` is tuned. A factor never changes a sign, so the bounds keep the sign of the default. A default of
-    0 has no sign. It is tuned only if the user gives a range, or if it is in `EITHER_SIGN`, within -1..1.
+    Bounds: 1/100 to 100 times the default, because factors keep the sign. Values in `UNTUNED` are not tuned. A value
+    with default 0 is only tuned if the user gives a range, or if it is in `EITHER_SIGN`; its bounds are -1..1.
     """
     table = {}
     for name, value in defaults.items():

@@ -1,10 +1,10 @@
-"""Family tree of a population, rebuilt from the events of a journal.
+"""Family tree of a population, rebuilt from the events of a journal, and noise of its replacements.
 
-`Noise` estimates how many replacements are within the noise.
+A *node* is a member between two changes. Terms as in Orion (`orion.algo.pbt.pbt.LineageNode`):
 
-Terms as in Orion (`orion.algo.pbt.pbt.LineageNode`). The *parent* of a node is the node that its weights came from. Its
-*base* is the member's own previous node, if the weights came from another one. A member's *path* is all of its nodes,
-oldest first; no node is on two paths.
+    parent   node from which the weights were copied or continued
+    base     previous node of the member, if the weights came from another node
+    path     all nodes of a member, oldest first
 """
 
 from __future__ import annotations
@@ -34,10 +34,9 @@ from pbt_rl.errors import ConfigError
 class Node:
     """One member between two changes.
 
-    frames: the population's clock at the start of the node. own_frames: the member's frames at the start.
-    trained: frames that the weights were trained on before the start, over all ancestors. It never decreases along a
-    line of parents.
-    parent: node that the weights came from. None for initialised weights. base: node that was dropped for it.
+    frames: fewest frames of any member at the start of the node. own_frames: frames of this member at the start.
+    trained: frames on which the weights were trained before the start, over all ancestors.
+    parent: node from which the weights came. None for initialised weights. base: node that the replacement ended.
     depth: number of changes between the initialised weights and this node.
     """
 
@@ -60,13 +59,13 @@ class Node:
 class Lineage:
     """Family tree of a run. Built by `add_first_members`, `measure` and `apply`, or from the events of a journal.
 
-    objectives: mean objective of each node when it was last measured. May contain NaN and infinities.
+    objectives: node -> last mean objective. It may be NaN or infinite.
     """
 
     def __init__(self) -> None:
         self.objectives: dict[StateKey, float] = {}
         self.typed: dict[StateKey, Values] = {}
-        """Node that a resume with other values began -> the values that the user gave."""
+        """Node that started at a resume with other values -> values that the user gave."""
         self._nodes: dict[StateKey, Node] = {}
         self._present: dict[int, StateKey] = {}
         self._roots: dict[StateKey, StateKey] = {}
@@ -74,19 +73,19 @@ class Lineage:
         self._seen_frames: dict[StateKey, int] = {}
 
     def __repr__(self) -> str:
-        """Return the numbers of members and nodes."""
+        """Return the number of members and the number of nodes."""
         return f"<Lineage of {len(self._present)} members with {len(self._nodes)} nodes>"
 
     @classmethod
     def from_events(cls, events: Iterable[Event]) -> Lineage:
-        """Build the tree from the events of a journal, and skip unrelated ones. Raises ConfigError."""
+        """Build the tree from the events of a journal. Raises ConfigError."""
         lineage = cls()
         for event in events:
             lineage.take(event)
         return lineage
 
     def take(self, event: Event) -> None:
-        """Apply one event. Raises ConfigError if it cannot follow the previous ones."""
+        """Apply one event, or ignore an unrelated event. Raises ConfigError if the previous events exclude it."""
         match event:
             case Initial(values=values):
                 self._check_initial(values)
@@ -99,7 +98,7 @@ class Lineage:
             case Resume(frames=frames, values=values) if values:
                 nodes = [self.present(m) for m in self.members]
                 if any(values.keys() - node.values.keys() for node in nodes):
-                    raise ConfigError("the journal's event `resume` sets values that its members do not have")
+                    raise ConfigError("the journal's event `resume` sets values that the members do not have")
                 self.apply(frames, given(values, [(n.member, n.generation, n.values) for n in nodes]))
                 self.typed.update({self._present[n.member]: values for n in nodes})
             case Progress(members=members):
@@ -113,7 +112,7 @@ class Lineage:
             raise ConfigError("the journal's event `initial` gives its members different sets of values")
 
     def _check_round(self, report: PopulationReport, decisions: Sequence[Decision]) -> None:
-        """Check that the members and donors of a round exist."""
+        """Check that the members and donors of a comparison exist. Raises ConfigError."""
         where = f"the journal's round at {report.frames} frames"
         for m in report.members:
             if m.member not in self._present:
@@ -131,7 +130,7 @@ class Lineage:
                 continue
             source = self._present.get(donor[0]) if donor[1] is None else donor
             if source not in self._nodes:
-                raise ConfigError(f"{where} copies member {donor[0]}, which never had that state")
+                raise ConfigError(f"{where} copies a state of member {donor[0]} that does not exist")
 
     def add_first_members(self, values: list[Values]) -> None:
         """Add initialised members 0, 1, ... at frame 0."""
@@ -139,7 +138,7 @@ class Lineage:
             self._add(Node(member, 0, 0, own, parent=None, depth=0))
 
     def measure(self, key: StateKey, frames: int, objective: float | None) -> None:
-        """Record a node's frames and objective. None keeps the previous objective."""
+        """Record frames and objective of a node. None keeps the previous objective."""
         if key in self._nodes:
             self._seen_frames[key] = frames
             if objective is not None:
@@ -148,7 +147,8 @@ class Lineage:
     def apply(self, frames: int, changes: Iterable[Change]) -> None:
         """Add the nodes that start with the changes of one comparison.
 
-        A remembered state counts as old as the end of its node, because the time of its storage is not recorded.
+        A copy of a remembered state counts the frames until the end of the remembered node, because the journal does
+        not record when the state was saved.
         """
         before = {member: self._nodes[key] for member, key in self._present.items()}
         for change in changes:
@@ -201,16 +201,16 @@ class Lineage:
         return list(self._nodes.values())
 
     def children(self, key: StateKey) -> list[StateKey]:
-        """Return the nodes whose weights came from this one, oldest first."""
+        """Return the nodes whose weights came from this node, oldest first."""
         return list(self._children.get(key, ()))
 
     def end_trained(self, key: StateKey) -> int:
-        """Return the training frames of the node's weights at its last measurement."""
+        """Return the frames on which the node's weights were trained until its last measurement."""
         node = self._nodes[key]
         return self._trained(node, node.own_frames)
 
     def line(self, key: StateKey) -> list[Node]:
-        """Return the nodes from the root (initialised weights) to this one."""
+        """Return the nodes from the root (initialised weights) to this node."""
         node = self._nodes[key]
         line = [node]
         while node.parent is not None:
@@ -235,26 +235,23 @@ class Lineage:
         return self._nodes[self._present[member]]
 
     def path(self, member: int) -> list[Node]:
-        """Return all nodes of a member, stopped or not, oldest first."""
+        """Return all nodes of a member, oldest first. The member may have been stopped."""
         path: list[Node] = []
         while (member, len(path)) in self._nodes:
             path.append(self._nodes[member, len(path)])
         return path
 
     def ancestry(self, member: int) -> list[Node]:
-        """Return the nodes from the root (initialised weights) to the member's present one."""
+        """Return the nodes from the root (initialised weights) to the member's present node."""
         return self.line(self._present[member])
 
     def surviving_roots(self) -> set[StateKey]:
-        """Return the roots of the members that have not been stopped.
-
-        The set shrinks over time. It grows only if a restart adds a root, or a remembered state restores a lost one.
-        """
+        """Return the roots of the members that have not been stopped."""
         return {self._roots[key] for key in self._present.values()}
 
 
 def mean(objectives: Iterable[float]) -> float | None:
-    """Return the mean of a window, or None if it is empty. NaN and infinities propagate."""
+    """Return the mean of a window, or None for an empty window. NaN and infinities propagate."""
     values = list(objectives)
     return sum(values) / len(values) if values else None
 
@@ -266,19 +263,20 @@ LEVEL = 0.05
 
 @dataclass
 class Noise:
-    """Number of replacements within the noise, over the rounds of a journal.
+    """Number of replacements within the noise, over the comparisons of a journal.
 
-    A replacement is within the noise if Welch's two-sided test does not separate the windows of member and donor at
-    `LEVEL`. The test is approximate, because the weights learn during a window.
+    A replacement is within the noise if Welch's two-sided t-test finds no difference between the windows of member and
+    donor at the significance `LEVEL`. The test is approximate, because the weights change during a window.
     """
 
     comparisons: int = 0
     replacements: int = 0
-    """Copies of another member's present weights. Remembered states have no window to compare."""
+    """Number of copies of another member's present weights. Remembered states are excluded, because they have no
+    window."""
     within: int = 0
 
     def note(self, event: Round) -> None:
-        """Count a round."""
+        """Count the replacements of a comparison."""
         windows = {m.member: m.objectives for m in event.report.members}
         if not all(isinstance(d, Evaluate) for d in event.decisions):
             self.comparisons += 1

@@ -1,7 +1,4 @@
-"""Rules and controllers by option value: from the tables of `pbt_rl.registry`, or user-defined.
-
-A new rule is a class, its entry next to it, and one row of a table.
-"""
+"""Construction of rules and controllers from option values: registered in `pbt_rl.registry`, or user-defined."""
 
 from __future__ import annotations
 
@@ -16,7 +13,14 @@ from pbt_rl.controllers.exploit import Exploit, ExploitRule
 from pbt_rl.controllers.explore import Explore, ExploreRule
 from pbt_rl.controllers.hypers import HyperSpec
 from pbt_rl.controllers.options import PbtConfig
-from pbt_rl.controllers.own import own_controller, own_exploit, own_explore, with_function
+from pbt_rl.controllers.own import (
+    checked_exploit,
+    checked_explore,
+    own_controller,
+    own_exploit,
+    own_explore,
+    with_function,
+)
 from pbt_rl.controllers.ready import Ready, ReadyRule
 from pbt_rl.controllers.settings import with_settings
 from pbt_rl.errors import ConfigError, require
@@ -24,18 +28,18 @@ from pbt_rl.registry import CONTROLLERS, EXPLOIT_RULES, EXPLORE_RULES, READY_RUL
 
 
 def texts() -> dict[str, str]:
-    """Return name -> help of the controllers."""
+    """Return name -> help of all controllers."""
     return {name: entry.help for name, entry in CONTROLLERS.items()}
 
 
 def controller_entry(name: str) -> ControllerEntry:
-    """Return the entry of a controller; a user-defined one (`module:Class`) is imported."""
+    """Return the entry of a controller. Imports a user-defined controller (`module:Class`)."""
     entry: ControllerEntry = own_controller(name) if ":" in name else _found(CONTROLLERS, name, "controller")
     return entry
 
 
 def _found(table: Mapping[str, Any], name: str, option: str) -> Any:
-    """Return an entry. Raises ConfigError if it is from another package that cannot be imported."""
+    """Return an entry. Raises ConfigError if another package provides the entry and its import fails."""
     try:
         return table[name]
     except ValueError as error:
@@ -53,11 +57,12 @@ def build_exploit(pbt: PbtConfig) -> Exploit:
     if ":" in pbt.exploit:
         return own_exploit(pbt.exploit, pbt.exploit_option)
     rule: ExploitRule = _found(EXPLOIT_RULES, pbt.exploit, "pbt.exploit")
-    return with_settings(rule.build(pbt), pbt.exploit_option, "pbt.exploit-option")
+    exploit = with_settings(rule.build(pbt), pbt.exploit_option, "pbt.exploit-option")
+    return checked_exploit(pbt.exploit, exploit) if EXPLOIT_RULES.is_external(pbt.exploit) else exploit
 
 
 def least_members(exploit: str) -> int:
-    """Return the size of the smallest population in which this rule has an effect."""
+    """Return the smallest population size at which this rule has an effect."""
     return 1 if ":" in exploit else int(_found(EXPLOIT_RULES, exploit, "pbt.exploit").least_members)
 
 
@@ -73,6 +78,8 @@ def build_explore(pbt: PbtConfig, table: Mapping[str, HyperSpec]) -> Explore:
         entry: ExploreRule = _found(EXPLORE_RULES, pbt.explore, "pbt.explore")
         tuned = {name: spec for name, spec in table.items() if spec.tuned}
         rule = with_settings(entry.build(pbt, tuned), pbt.explore_option, "pbt.explore-option")
+        if EXPLORE_RULES.is_external(pbt.explore):
+            rule = checked_explore(pbt.explore, rule, table)
     return with_function(rule, pbt.custom_explore, pbt.explore, table) if pbt.custom_explore else rule
 
 

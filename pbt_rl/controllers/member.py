@@ -1,4 +1,4 @@
-"""Record of a member: its observed state, and the effect of changes on it. Pure bookkeeping."""
+"""State of a member as its controller observes it. Pure bookkeeping."""
 
 from __future__ import annotations
 
@@ -16,44 +16,45 @@ from pbt_rl.controllers.state import ADDED, STATE
 
 @dataclass(eq=False)
 class MemberRecord:
-    """One member. `apply` takes its changes, and `report` feeds the controller."""
+    """One member. `apply` applies a change, and `report` returns the input of the controller."""
 
     id: int
     values: Values = field(metadata=STATE)
     objectives: ObjectiveWindow
-    """Of the present generation only."""
+    """Objectives of the present generation."""
     generation: int = field(default=0, metadata=STATE)
     frames: int = field(default=0, metadata=STATE)
     """Emulator frames over all generations."""
     best: float | None = field(default=None, metadata=STATE)
-    """Highest finite mean of the window since the last comparison. None before the first one."""
+    """Highest finite mean of the window since the last comparison. None without a finite mean."""
     judged: int = field(default=0, metadata=ADDED)
-    """Rounds of the present generation that had ended at the last decision."""
+    """Number of finished rounds of the present generation at the last decision."""
     until_frames: int | None = field(default=None, metadata=STATE)
     """Frames at which the member waits for a decision. None: no limit."""
     stopped: bool = field(default=False, metadata=STATE)
     broken: bool = field(default=False, metadata=STATE)
     """The member cannot learn any more."""
     evaluates: int = field(default=0, metadata=STATE)
-    """Number of evaluation episodes, during which the member does not learn. 0: it learns."""
+    """Number of evaluation episodes without learning. 0: the member learns."""
     outdated: bool = field(default=False, metadata=STATE)
-    """The window is older than the evaluation, which has no counted episode yet. Displayed, but not reported."""
+    """No episode of the evaluation counts yet, so the window contains older episodes. The window is displayed, but not
+    reported."""
 
     def __post_init__(self) -> None:
         self.values = dict(self.values)
-        self._names = frozenset(self.values)  # a setting, although derived
+        self._names = frozenset(self.values)  # not saved, because the options determine the names
 
     def restored(self) -> None:
         """Check the names of the restored values. Raises ValueError."""
         strange = sorted(self.values.keys() ^ self._names)
         if strange:
             raise ValueError(
-                f"the saved values of member {self.id} differ from those of this run in: {', '.join(strange)}"
+                f"member {self.id} has other values in the saved state than in this run: {', '.join(strange)}"
             )
 
     @property
     def objective(self) -> float | None:
-        """Mean of the window. None while it is empty, NaN if an objective is not finite."""
+        """Mean of the window. None for an empty window, NaN if an objective is not finite."""
         known = self.objectives.objectives()
         return mean_objective(known) if known else None
 
@@ -62,7 +63,7 @@ class MemberRecord:
         self.note_objectives([(0, objective, objective)])
 
     def note_objectives(self, judged: Sequence[Judged], least: int = 1) -> None:
-        """Count simultaneous objectives of the present generation. least: rounds that a `best` needs."""
+        """Count objectives of the present generation. least: minimum number of rounds for `best`."""
         if self.outdated:
             self.objectives.clear()
             self.outdated, self.judged = False, 0
@@ -73,15 +74,12 @@ class MemberRecord:
             self.best = mean if self.best is None else max(self.best, mean)
 
     def note_broken(self) -> None:
-        """Mark the member as broken, and invalidate its window."""
+        """Mark the member as broken, and replace its window with NaN."""
         self.broken = True
         self.objectives.spoil()
 
     def apply(self, change: Change) -> None:
-        """Apply a change. New values start a generation with an empty window.
-
-        Only new weights repair a broken member.
-        """
+        """Apply a change. New values start a generation with an empty window. New weights repair a broken member."""
         assert change.member == self.id
         self.best = None
         self.until_frames = change.until_frames
@@ -96,7 +94,7 @@ class MemberRecord:
             self.broken = False
 
     def report(self, rounds: int | None = None) -> MemberReport:
-        """Return the controller's view of the member. rounds: at most this many objectives. None: all."""
+        """Return the report for the controller. rounds: maximum number of objectives. None: all."""
         return MemberReport(
             member=self.id,
             frames=self.frames,

@@ -1,6 +1,6 @@
-"""MF-PBT: groups of members that are compared at different frequencies, with migrations between them.
+"""MF-PBT: groups of members that are compared at different frequencies, with migrations between the groups.
 
-Rare comparisons keep members whose progress pays off late.
+Groups with rare comparisons keep members that improve late.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from pbt_rl.errors import require
 
 MigrantHypers = Literal["own", "best"]
 FREQUENCIES = (1, 10, 25, 50)
-"""Defaults of the paper: each group is compared every this many rounds."""
+"""Defaults of the paper: PBT intervals between two comparisons of each group."""
 FEW_MEMBERS, FEW_FREQUENCIES = 16, (1, 10)
-"""At most 16 members use two groups, because four groups of one to four members cannot select."""
+"""Populations of at most 16 members have two groups, because groups of up to four members are too small."""
 
 
 @dataclass
 class Groups:
-    """Exploit rule of `MfPbt`: group i is compared every `frequencies[i]` rounds.
+    """Exploit rule of `MfPbt`: group i is compared at every `frequencies[i]`-th comparison of the ready rule.
 
-    Groups are blocks of ids: the first of M groups contains the first N / M members.
+    Groups are blocks of ids: the first of M groups contains the first N / M of N members.
     """
 
     frequencies: tuple[int, ...]
@@ -57,11 +57,11 @@ class Groups:
         assert min(self.frequencies) > 0
 
     def populate(self, num_members: int) -> None:
-        """Set the number of members at the start. The id of a member determines its group."""
+        """Set the number of members."""
         self._num_members = num_members
 
     def group(self, member: int) -> int:
-        """Return the group of a member, which never changes."""
+        """Return the group of a member. It never changes."""
         return member * len(self.frequencies) // self._num_members
 
     def select(self, members: Members, rng: Random, deciding: Deciding = None) -> list[Selection]:
@@ -91,7 +91,7 @@ class Groups:
         ranking: Sequence[int],
         scores: Mapping[int, float],
     ) -> dict[int, Selection]:
-        """Offer the best of the other groups to this group's third quarter."""
+        """Replace members of this group's third quarter with better members of the other groups, best first."""
         values = {m.member: m.values for m in inside}
         local = [m for m in ranking if m in values]
         outside = iter([m for m in ranking if m not in values and not math.isnan(scores[m])])
@@ -113,7 +113,7 @@ class Groups:
         return changed
 
     def remembers(self) -> frozenset[StateKey]:
-        """Return the states that the rule within the groups remembers."""
+        """Return the states that the rule within the groups may restore."""
         return self.exploit.remembers() if isinstance(self.exploit, Remembering) else frozenset()
 
 
@@ -126,14 +126,16 @@ def usual_frequencies(num_members: int) -> tuple[int, ...]:
 class MfPbt(PbtController):
     """MF-PBT (Doulazmi et al. 2025, "Multiple-Frequencies Population-Based Training", section 4 and its source).
 
-    The population has as many groups as there are frequencies. A *round* is a comparison of `ready`, which must be a
-    rule that compares all members. Round k compares the groups whose frequency divides k.
-    A group first compares its members by `exploit` (the paper: the worst quarter copies the best quarter and mutates).
-    Then the best members of all other groups are offered to its third quarter, best first. A migrant that is better
-    replaces the member, even one that would copy within its group.
-    A migrant from a slower group brings its values. One from a faster group, whose values may be greedy, brings only
-    its weights. The member then keeps its own values (migrant_hypers `own`), or takes those of its group's best member
-    (`best`, as in the authors' source). Migrants' values are not mutated.
+    There is one group per frequency. The k-th comparison of `ready` compares the groups whose frequency divides k.
+    `ready` must compare all members together. A group is compared in two steps:
+
+    1. `exploit` selects within the group. (In the paper, the worst quarter copies the best quarter and mutates.)
+    2. Members of the group's third quarter are replaced by *migrants*: better members of other groups, best first. A
+       migration overrides the selection of step 1. Values of migrants are not mutated.
+
+    A migrant from a slower group brings weights and values. A migrant from a faster group only brings weights, because
+    its values may be greedy. The replaced member keeps its own values (migrant_hypers `own`) or copies the values of
+    the best member of its group (`best`, as in the authors' source).
 
     The paper requires groups of equal size, a multiple of four.
     """
@@ -142,7 +144,7 @@ class MfPbt(PbtController):
     migrant_hypers: MigrantHypers = field(default="own", kw_only=True)
 
     def __post_init__(self) -> None:
-        # Typed alias of `exploit`. Not a field, because it would be saved twice.
+        # Typed alias of `exploit`. It is not a field, because a field would be saved twice.
         self._groups = Groups(self.frequencies, self.exploit, self.migrant_hypers)
         self.exploit = self._groups
         super().__post_init__()
@@ -176,11 +178,9 @@ def _mf_pbt(given: ControllerContext) -> Controller:
         pbt.exploit != "backtrack",
         "pbt.exploit",
         pbt.exploit,
-        "its elites span all members, but mf-pbt selects within groups: use another rule",
+        "its elites are from all groups, but mf-pbt selects within groups: use another rule",
     )
-    require(
-        pbt.copy == "both", "pbt.copy", pbt.copy, "mf-pbt chooses itself which parts are copied: use both"
-    )
+    require(pbt.copy == "both", "pbt.copy", pbt.copy, "mf-pbt chooses the parts that are copied: use both")
     return MfPbt(
         given.table,
         given.seed,
@@ -201,7 +201,7 @@ def _never_compared(options: OptionGroups, members: int, budget_frames: int) -> 
     never = " and ".join(f"{each}" for each in frequencies if each > held)
     return never and (
         f"note: this run ends at {budget_frames:,} frames, after {held} comparison{'' if held == 1 else 's'}. mf-pbt "
-        f"never compares the groups of --pbt.frequencies {never}: lower --pbt.period-frames, or give other "
+        f"never compares the groups with --pbt.frequencies {never}: decrease --pbt.period-frames, or give other "
         "frequencies"
     )
 

@@ -1,7 +1,7 @@
 """Objectives of one member over several tasks. Pure bookkeeping.
 
-A *round* is one episode of every task. Members are compared by rounds, so that a task with shorter episodes does not
-weigh more. Without tasks, a round is one episode.
+A *round* is one episode of every task. Without tasks, a round is one episode. Members are compared by rounds, because a
+task with shorter episodes must not have a larger weight.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ Judged = tuple[int, float, float]
 def by_score(objectives: Mapping[int, float | None], final_scores: Mapping[int, float | None]) -> list[int]:
     """Return the members with a finite score, best first. Ties go to the lower id.
 
-    objectives: last known ones in training. final_scores: means of the final evaluation. Members with a final
-    evaluation rank first, because the highest of many training means is partly luck. The best member of a run is always
-    the first of its population without controls.
+    objectives: member -> last objective in training. final_scores: member -> mean of the final evaluation.
+    Members with a final evaluation rank first, because the highest of many training means is partly luck. The best
+    member of a run is the first of this list without the control group.
     """
     order: dict[int, None] = {}
     for scores in (final_scores, objectives):
@@ -34,7 +34,7 @@ def by_score(objectives: Mapping[int, float | None], final_scores: Mapping[int, 
 
 @dataclass(eq=False)
 class _Task:
-    """Newest objectives and returns of one task, with an episode count."""
+    """Newest objectives and returns of one task, and number of its episodes."""
 
     window: int
     scores: deque[float] = field(init=False)
@@ -56,9 +56,9 @@ class _Task:
 
 @dataclass(eq=False)
 class ObjectiveWindow:
-    """Newest objectives of a member, per task.
+    """Window of the newest objectives of a member, per task.
 
-    tasks: number of tasks. window: maximum number of rounds. cap: upper limit of the mean of each task.
+    tasks: number of tasks. window: maximum number of rounds. cap: upper limit of each task's mean.
     """
 
     tasks: InitVar[int]
@@ -81,26 +81,26 @@ class ObjectiveWindow:
             task.episodes = 0
 
     def spoil(self) -> None:
-        """Replace the content by one NaN, which counts as an episode. Earlier episodes stay counted."""
+        """Replace the window with one NaN, which counts as an episode. The number of episodes is not reset."""
         for task in self._tasks:
             task.empty()
             task.add(math.nan, math.nan)
 
     @property
     def rounds(self) -> int:
-        """Number of finished rounds; may exceed the window."""
+        """Number of finished rounds. It may exceed the window."""
         return min(task.episodes for task in self._tasks)
 
     @property
     def full(self) -> bool:
-        """True if the window contains as many rounds as fit."""
+        """True if the window is full."""
         return all(len(task.scores) == task.window for task in self._tasks)
 
     def objectives(self, rounds: int | None = None) -> tuple[float, ...]:
-        """Return one number per round, oldest first, for the newest `rounds` (None: all in the window).
+        """Return one number per round, oldest first. rounds: number of newest rounds. None: the whole window.
 
-        Their mean is the objective: the mean over tasks of each task's mean, clipped to the cap. Clipping lowers all
-        episodes of a task equally, so the variation between rounds is kept.
+        The mean of these numbers is the objective. It is the mean over tasks of each task's mean, clipped to the cap.
+        Clipping lowers all episodes of a task equally, because the variation between rounds must not change.
         """
         known = min(len(task.scores) for task in self._tasks)
         rounds = known if rounds is None else min(rounds, known)
@@ -110,11 +110,9 @@ class ObjectiveWindow:
         return tuple(newest[0]) if len(newest) == 1 else tuple(map(mean, zip(*newest, strict=True)))
 
     def of_task(self, task: int) -> tuple[float, float, int] | None:
-        """Return a task's mean objective, mean return and number of episodes.
+        """Return (mean objective, mean return, number of episodes) of a task, or None without an episode.
 
         The means are over the window, without the cap.
-
-        None without any episode.
         """
         known = self._tasks[task]
         return (mean(known.scores), mean(known.returns), known.episodes) if known.episodes else None
@@ -127,7 +125,7 @@ class ObjectiveWindow:
 
 
 def mean(values: Sequence[float]) -> float:
-    """Return the mean; exact for a single value. NaN if infinities cancel or the sum overflows."""
+    """Return the mean. Exact for a single value; NaN if infinities cancel or the sum overflows."""
     if not all(map(math.isfinite, values)):
         return sum(values) / len(values)
     try:
@@ -137,5 +135,5 @@ def mean(values: Sequence[float]) -> float:
 
 
 def spread(values: Sequence[float]) -> float:
-    """Return the population standard deviation; NaN if a value is not finite."""
+    """Return the population standard deviation. NaN if a value is not finite."""
     return pstdev(values) if all(map(math.isfinite, values)) else math.nan

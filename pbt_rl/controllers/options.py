@@ -12,7 +12,7 @@ from pbt_rl.registry import EXPLOIT_RULES, EXPLORE_RULES, READY_RULES
 
 
 def _texts(rules: Mapping[str, Any]) -> dict[str, str]:
-    """Return name -> help of each rule that has one. The option's help describes the others."""
+    """Return name -> help of rules. Rules without a help text are described in the docstring of the option."""
     return {name: rule.help for name, rule in rules.items() if rule.help}
 
 
@@ -25,29 +25,30 @@ class PbtConfig:
     """Population-based training: when members are compared, and how they change."""
 
     enabled: bool = option(True, common=True)
-    """Compare and change members. Off: members train independently, all with the initial values of member 0."""
+    """Compare and change members. With --pbt.no-enabled, members train independently with the initial values of member
+    0."""
     ready: str = option("synchronous", choices=lambda: tuple(READY_RULES), texts=lambda: _texts(READY_RULES))
-    """Rule for the time of comparisons. `synchronous`: all members together, every --pbt.period-frames. {each}"""
+    """Rule for the time of comparisons. `synchronous`: compare all members together, every --pbt.period-frames.
+    {each}"""
     period_frames: int = option(2_500_000, above=0, common=True)
     """PBT interval: emulator frames per member between two comparisons."""
     period_growth: float = option(1.0, at_least=1)
-    """Factor from each PBT interval to the next. 1: constant."""
+    """Factor from each PBT interval to the next. 1: all intervals are equal."""
     start_frames: int = option(5_000_000, at_least=0, common=True)
-    """Emulator frames per member before the first comparison. With --pbt.ready asynchronous each member counts on its
-    own."""
+    """Emulator frames per member before the first comparison, at least one PBT interval."""
     ready_fraction: float = option(0.8, above=0, at_most=1)
-    """Share of the members that must be due to start a comparison (--pbt.ready partially-synchronous)."""
+    """Share of the members that must be due before they are compared (--pbt.ready partially-synchronous)."""
     period_seconds: float = option(600.0, above=0)
-    """Seconds of training between two comparisons of all members (--pbt.ready timed). The journal records the time of
-    each one, so `audit` can replay it. Such a run is not reproducible from its seed, even with --mode serial."""
+    """PBT interval in seconds of training (--pbt.ready timed). The journal records the time of each comparison, because
+    `audit` replays the comparisons from it. A timed run is not reproducible from its seed, even with --mode serial."""
     start_seconds: float = option(0.0, at_least=0)
-    """Seconds of training before the first comparison, at least one interval (--pbt.ready timed)."""
+    """Seconds of training before the first comparison, at least one PBT interval (--pbt.ready timed)."""
     frequencies: tuple[int, ...] = option((), at_least=1, distinct=True, empty=True)
-    """One group of members per number n, compared every n-th PBT interval (--controller mf-pbt). Empty: 1 10 for at
-    most 16 members, else 1 10 25 50 (Doulazmi et al. 2025)."""
+    """Groups of members: one group per number n, compared at every n-th PBT interval (--controller mf-pbt). Default: 1
+    10 for at most 16 members, otherwise 1 10 25 50 (Doulazmi et al. 2025)."""
     migrant_hypers: Literal["own", "best"] = "own"
-    """Values of a member that copies the weights of a faster group (--controller mf-pbt): its `own`, or those of the
-    `best` member of its group."""
+    """Values of a member that copies weights from a more frequently compared group (--controller mf-pbt). `own`: keep
+    its values. `best`: copy the values of the best member of its own group."""
     exploit: str = option(
         "top-middle-bottom",
         choices=lambda: tuple(EXPLOIT_RULES),
@@ -55,28 +56,31 @@ class PbtConfig:
         custom="module:Class",
         common=True,
     )
-    """Rule for the choice of donors. `top-middle-bottom` (Sample Factory): the best stay unchanged, the worst copy one
-    of the best and mutate, the others keep their weights and mutate. `truncation` (Jaderberg et al. 2017, Ray): only
-    the worst change. {each} Or your own class or function (docs/reference/rules.md)."""
+    """Rule for replacements. `top-middle-bottom` (Sample Factory): the best members stay unchanged, each of the worst
+    members copies a random one of the best and mutates, and the other members only mutate. `truncation` (Jaderberg et
+    al. 2017, Ray): only the worst members copy and mutate. {each} Or your own class or function
+    (docs/reference/rules.md)."""
     copy: Literal["both", "weights", "hypers"] = "both"
-    """Parts that a replaced member copies. `weights`: each member keeps its first values, without mutation. `hypers`:
-    each member keeps its own weights. Both are ablations of Jaderberg et al. (2017), section 4.4.3."""
+    """Parts that a replaced member copies. `both`: weights and values. `weights`: members keep their initial values,
+    without mutation. `hypers`: members keep their own weights. The last two are ablations of Jaderberg et al. (2017),
+    section 4.4.3."""
     replace_fraction: float = option(0.3, at_least=0, at_most=0.5)
-    """Size of the best group and of the worst group, as a share of the population, at least 1 member each
-    (--pbt.exploit top-middle-bottom, truncation, sigma-gap)."""
+    """Size of the best group, and of the worst group, as a share of the population (--pbt.exploit top-middle-bottom,
+    truncation, sigma-gap). Each group has at least 1 member."""
     replace_gap: float = option(0.1, at_least=0)
-    """Minimum lead of a donor over the member that it replaces, as a share of the larger of the two magnitudes. A donor
-    must exceed all three minimum leads (--pbt.exploit top-middle-bottom, truncation)."""
+    """Minimum lead of a donor over the replaced member, relative to the larger of the two absolute objectives
+    (--pbt.exploit top-middle-bottom, truncation). The lead must exceed --pbt.replace-gap, --pbt.replace-gap-absolute
+    and --pbt.replace-errors."""
     replace_gap_absolute: float = option(1e-6, at_least=0)
-    """Minimum lead of a donor, in the unit of the objective."""
+    """Minimum lead of a donor, in the unit of the objective (see --pbt.replace-gap)."""
     replace_errors: float = option(2.5, at_least=0)
-    """Minimum lead of a donor, in standard errors of the difference of the two means. 0: differences within the noise
-    count too."""
+    """Minimum lead of a donor, in standard errors of the difference of the two means (see --pbt.replace-gap). 0: do not
+    test the significance."""
     t_test_level: float = option(0.05, at_least=0, at_most=1)
-    """Significance level of Welch's two-sided test on the last 10 episodes (--pbt.exploit t-test)."""
+    """Significance level of Welch's two-sided t-test on the last 10 episodes (--pbt.exploit t-test)."""
     exploit_option: tuple[str, ...] = option((), pairs=True)
-    """NAME=VALUE for a setting of the exploit rule, such as sigmas=0.4 (sigma-gap). May be repeated. A value that is
-    not JSON is a string. The error for an unknown name lists the settings of the rule."""
+    """NAME=VALUE: setting of the exploit rule, such as sigmas=0.4 (sigma-gap). A value that is not JSON is a string.
+    The error for an unknown name lists the settings of the rule."""
     explore: str = option(
         "perturb",
         choices=lambda: tuple(EXPLORE_RULES),
@@ -84,55 +88,57 @@ class PbtConfig:
         custom="module:Class",
         common=True,
     )
-    """Rule for the change of values. `perturb` (Sample Factory): multiply or divide some values by a random factor. A
-    copy draws values with a user-defined range anew with probability 0.25. `factors` (Jaderberg et al. 2017): multiply
-    each value by one of --pbt.factors. {each}"""
+    """Rule for mutations. `perturb` (Sample Factory): multiply or divide some values by a random factor. After a
+    replacement, values with a user-defined range are drawn anew with probability 0.25. `factors` (Jaderberg et al.
+    2017): multiply each value by one of --pbt.factors. {each}"""
     mutation_rate: float = option(0.15, at_least=0, at_most=1)
     """Probability that a value changes when its member mutates (--pbt.explore perturb)."""
     perturb_min: float = option(1.1, at_least=1)
-    """Smallest factor that a value is multiplied or divided by (--pbt.explore perturb)."""
+    """Smallest factor by which a value is multiplied or divided (--pbt.explore perturb)."""
     perturb_max: float = option(1.5, at_least=1)
-    """Largest factor that a value is multiplied or divided by (--pbt.explore perturb)."""
+    """Largest factor by which a value is multiplied or divided (--pbt.explore perturb)."""
     reset_probability: float = option(0.01, at_least=0, at_most=1)
     """Probability that a changing value returns to its default (--pbt.explore perturb)."""
     factors: tuple[float, ...] = option((1.2, 0.8), above=0)
-    """Factors that a value may be multiplied by (--pbt.explore factors, resample)."""
+    """Factors by which a value may be multiplied (--pbt.explore factors, resample)."""
     explore_probability: float | None = option(None, at_least=0, at_most=1)
-    """Probability per value that it changes (factors, multiply-or-divide), or that it is drawn anew (resample,
-    pairwise, and perturb for user-defined ranges). With resample-all: probability that all values are drawn anew. None:
-    1 for factors and multiply-or-divide (1/3 with --pbt.exploit impala), 0.2 for resample-all, 0.25 for the others."""
+    """Probability of a change, which depends on --pbt.explore. factors, multiply-or-divide: a value is multiplied or
+    divided (default: 1; with --pbt.exploit impala: 1/3). resample, pairwise, and perturb for user-defined ranges: a
+    value is drawn anew (default: 0.25). resample-all: all values are drawn anew (default: 0.2)."""
     explore_option: tuple[str, ...] = option((), pairs=True)
-    """NAME=VALUE for a setting of the explore rule, such as window=100 (pb2). May be repeated. The error for an unknown
-    name lists the settings of the rule."""
+    """NAME=VALUE: setting of the explore rule, such as window=100 (pb2). The error for an unknown name lists the
+    settings of the rule."""
     custom_explore: str = option(
         "",
         test=lambda text: text == "" or names_object(text),
         remedy="module:function",
         leads_out=names_module,
     )
-    """Your own function as module:function, called after the explore rule. It receives the values (name -> number) and
-    a random.Random, and returns the new values."""
+    """Your own function as module:function, called after the explore rule. Arguments: the values (name -> number) and a
+    random.Random. Return value: the new values."""
     objective_episodes: int = option(100, at_least=1, common=True)
-    """Window of the objective: mean over at most this many of the latest episodes since the member changed."""
+    """Window of the objective: maximum number of latest episodes in the mean. Episodes before the member's last change
+    do not count."""
     min_episodes: int = option(5, at_least=1)
-    """Finished episodes since its last change that a member needs for a comparison. A member with fewer waits for the
-    next one."""
+    """Minimum episodes of a member since its last change. A member with fewer episodes waits for the next
+    comparison."""
     evaluate_episodes: int = option(0, at_least=0)
-    """Evaluation episodes per member before each comparison, which then determine its objective. Rounded up to an equal
-    number per environment. The member does not learn meanwhile, and the frames count towards the budget. 0: compare by
-    training episodes. (The final evaluation has its own option, --final-episodes.)"""
+    """Evaluation episodes per member before each comparison, rounded up to an equal number per environment. Their mean
+    is the objective. Members do not learn meanwhile, but the frames count towards the budget. 0: rank members by their
+    training episodes. The final evaluation has a separate option, --final-episodes."""
     tune: tuple[str, ...] = option((), common=True, test=_once, remedy="each name once")
-    """Values to tune: hypers by name, reward shaping as `shaping.NAME`. Empty: the default set of hypers, and all
-    shaping except score_scale, because normalised advantages cancel a factor on all rewards.
-    NAME=LOW:HIGH sets the bounds of mutations. All start values are then drawn from them, evenly on the scale of the
-    value; member 0 keeps its --hypers.* if that is within. NAME=LOW:HIGH:SCALE: draw on the scale log, linear,
-    one-minus or int."""
+    """Values to tune: hypers by name, reward shaping as `shaping.NAME`. Default: the hypers marked as tuned in
+    --help-all, and all shaping except score_scale, because advantage normalisation cancels a common factor of all
+    rewards. NAME=LOW:HIGH also sets the bounds of mutations. Start values are then drawn between these bounds,
+    uniformly on the scale of the value, but member 0 keeps a --hypers.* value within the bounds. NAME=LOW:HIGH:SCALE
+    also sets the scale: log, linear, one-minus or int."""
     prior: tuple[str, ...] = option((), common=True, test=_once, remedy="each name once")
-    """Distribution of the start values, if narrower than the bounds: NAME=LOW:HIGH, NAME=LOW:HIGH:SCALE, or choices as
-    NAME=A,B,C."""
+    """Distribution of the start values, if it is narrower than the bounds: NAME=LOW:HIGH, NAME=LOW:HIGH:SCALE, or
+    choices as NAME=A,B,C."""
     start_values: tuple[str, ...] = ()
-    """Start values of single members. Either a table (FILE.csv with one column per value, FILE.json with one object per
-    member), or one text per member such as learning_rate=1e-3,gamma=0.99. Omitted values start as usual."""
+    """Start values of individual members: a table (FILE.csv with one column per value, FILE.json with one object per
+    member), or one text per member such as learning_rate=1e-3,gamma=0.99. Values that are not listed start as if this
+    option were not set."""
 
     def __post_init__(self) -> None:
         require(
@@ -145,7 +151,7 @@ class PbtConfig:
 
 @dataclass(frozen=True)
 class ScheduleConfig:
-    """Follow the schedule of a recorded run. Each member follows it, with its own weights."""
+    """Schedule of values that each member follows, read from a recorded run (--controller schedule)."""
 
     run: str = ""
     """Folder of the recorded run."""
@@ -154,40 +160,43 @@ class ScheduleConfig:
         test=lambda member: member == "best" or member.isdecimal(),
         remedy="`best` or the id of a member",
     )
-    """Member whose schedule is followed, along its ancestry: `best` or an id."""
+    """Member of the recorded run whose schedule is followed: `best` or an id. The schedule includes the ancestors of
+    this member."""
     hold_final: bool = False
-    """Hold the last values of the schedule from the start (ablation of Jaderberg et al. 2017)."""
+    """Use the last values of the schedule from the start of training (ablation of Jaderberg et al. 2017)."""
 
 
 @dataclass(frozen=True)
 class SearchConfig:
     """Searches: HyperTrick, Successive Halving, Hyperband, ASHA and random search.
 
-    Each member is one configuration, drawn from the priors of the tuned values (--pbt.tune); none has the defaults.
-    When a member stops, the next one takes its slot (--slots).
+    Each member is one configuration, drawn from the priors of the tuned values (--pbt.tune). Member 0 is drawn too, so
+    the --hypers values are not among the configurations. When a member stops, the next one takes its slot (--slots).
     """
 
     phases: int = option(10, at_least=1, at_most=1000)
-    """Phases of a configuration that trains to the end (all but hyperband and asha)."""
+    """Number of phases of a full training (not hyperband and asha)."""
     phase_frames: int = option(0, at_least=0, zero="derived")
     """Emulator frames per member and phase (hyperband, asha: per unit of the resource). Derived: --train-for-frames
     divided by --search.phases (hyperband, asha: by --search.resource)."""
     phase_episodes: int = option(0, at_least=0, zero="by frames")
-    """Episodes per member and phase, instead of frames (hypertrick; Heinrich and Frosio 2019: 2,500). Counted twice per
-    second, at the reports of the learner. A phase also ends at --train-for-frames."""
+    """Length of a phase in episodes per member instead of frames (hypertrick; Heinrich and Frosio 2019: 2,500).
+    Episodes are counted at the reports of the learner, twice per second. A phase also ends at --train-for-frames."""
     eviction_rate: float = option(0.25, at_least=0, below=1)
-    """Share of members stopped at the end of each phase: expected (hypertrick) or exact (successive-halving; 0.5
-    halves)."""
+    """Share of members stopped at the end of each phase: expected share (hypertrick), or exact share
+    (successive-halving)."""
     allocation: Literal["static", "dynamic"] = "dynamic"
     """Assignment of members to slots (successive-halving). `dynamic`: a free slot trains any member that has not
-    finished the phase. `static`: each slot has a fixed set of members, and idles once they have finished the phase."""
+    finished the phase. `static`: each slot has a fixed set of members, and is idle once they have finished the
+    phase."""
     eta: int = option(3, at_least=2)
-    """Inverse of the share of members promoted from each bracket or rung (hyperband, asha)."""
+    """Reduction factor: 1/eta of the members of each bracket or rung are promoted (hyperband, asha)."""
     resource: int = option(27, at_least=1)
-    """Units of the longest training, R (hyperband, asha). With eta 3: 46 configurations in 4 brackets (hyperband), or
-    rungs of 1, 3, 9 and 27 units (asha)."""
+    """Maximum resource R: units of a full training (hyperband, asha). With eta 3: 46 configurations in 4 brackets
+    (hyperband), or rungs of 1, 3, 9 and 27 units (asha)."""
     restart: bool = True
-    """Restart promoted members from initialised weights (hyperband; Heinrich and Frosio 2019). Off: they train on."""
+    """Restart promoted members from initialised weights (hyperband; Heinrich and Frosio 2019). With
+    --search.no-restart, they continue with their weights."""
     sampling: Literal["random", "grid"] = "random"
-    """Configurations. `random`: drawn from the priors. `grid`: points of a grid, evenly spaced on the scale of each
-    value."""
+    """Sampling of configurations. `random`: from the priors. `grid`: points of a grid with even spacing on the scale of
+    each value."""

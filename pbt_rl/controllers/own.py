@@ -1,9 +1,10 @@
-"""User-defined exploit rules, explore rules, value functions and controllers.
+"""User-defined exploit rules, explore rules, functions of values, and controllers (docs/reference/rules.md).
 
-docs/reference/rules.md has the contract. An exploit rule is a dataclass with `select`, or a function (members, rng) ->
-{member: donor}. An explore rule is a dataclass whose first field receives the specs of the tuned values. A controller
-is a dataclass whose first two fields receive the table of values and a seed.
-All are checked when a run starts, and so is each of their results later. Errors name the option and the user's class.
+    exploit rule   dataclass with `select`, or a function (members, rng) -> {member: donor}
+    explore rule   dataclass; its first field receives the specs of the tuned values
+    controller     dataclass; its first two fields receive the table of values and a seed
+
+The start of a run checks the classes. During the run, each result is checked. Errors contain the option and the class.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from pbt_rl.errors import ConfigError, require
 
 @dataclass(eq=False)
 class _Own:
-    """Base of the wrappers that check user code. who: `--option module:Class`."""
+    """Base of wrappers that check user code. who: `--option module:Class`. made: object of the user's class."""
 
     who: str
     made: Any
@@ -55,14 +56,17 @@ class _Own:
     def _check_donor(
         self, method: str, source: tuple[int, int | None], there: Collection[int], kept: Collection[StateKey]
     ) -> None:
-        """Raise ConfigError for an invalid donor. source: (donor, generation of its remembered state or None)."""
+        """Raise ConfigError for an invalid donor.
+
+        source: (donor, generation of a remembered state, or None). there: members. kept: remembered states.
+        """
         if source[0] not in there:
             raise self._wrong(method, f"the donor {source[0]!r}: give one of {sorted(there)}")
         if source[1] is not None and source not in kept:
             raise self._wrong(method, f"the donor {source}: {_known(kept)}")
 
     def remembers(self) -> frozenset[StateKey]:
-        """Implement `Controller.remembers`. Empty for a rule without this method. Raises ConfigError."""
+        """Implement `Controller.remembers`. Returns no states for a rule without this method. Raises ConfigError."""
         with named(self.who, "remembers"):
             keys = self.made.remembers() if isinstance(self.made, Remembering) else frozenset()
             kept: frozenset[StateKey] = _fits(keys, frozenset[StateKey])
@@ -70,13 +74,13 @@ class _Own:
 
 
 def _fits(answer: object, kind: Any) -> Any:
-    """Convert a result to the required type; numpy numbers count as numbers. Raises ValidationError."""
+    """Convert a result to a type. NumPy numbers are accepted. Raises ValidationError."""
     return msgspec.convert(encoded(answer), kind, strict=False)
 
 
 def _known(kept: Collection[StateKey]) -> str:
     known = ", ".join(map(str, sorted(kept))) or "none"
-    return f"remembered states (member, generation): {known}; `remembers` adds present ones"
+    return f"remembered states (member, generation): {known}; `remembers` may add present generations"
 
 
 def _numbers(who: str, answer: object, names: Collection[str]) -> Values:
@@ -96,7 +100,7 @@ def _numbers(who: str, answer: object, names: Collection[str]) -> Values:
 
 
 def own_exploit(path: str, settings: Sequence[str]) -> OwnExploit:
-    """Load the rule `module:Class` or `module:function`, and try it on sample members. Raises ConfigError."""
+    """Load the rule `module:Class` or `module:function`, and call it on sample members. Raises ConfigError."""
     who, made = f"--pbt.exploit {path}", load(path, "pbt.exploit")
     if inspect.isfunction(made):
         check_signature(who, made, 2)
@@ -104,18 +108,22 @@ def own_exploit(path: str, settings: Sequence[str]) -> OwnExploit:
             not settings,
             "pbt.exploit-option",
             " ".join(settings)[:200],
-            "a function has no settings: leave it out",
+            "a function has no settings: leave out --pbt.exploit-option",
         )
-        rule = OwnExploit(who, OwnDonors(path, made))
-    else:
-        rule = OwnExploit(who, load_rule(path, "pbt.exploit", (), {"select": 3}, settings))
+        return checked_exploit(path, OwnDonors(path, made))
+    return checked_exploit(path, load_rule(path, "pbt.exploit", (), {"select": 3}, settings))
+
+
+def checked_exploit(name: str, made: Any) -> OwnExploit:
+    """Wrap a rule of a user or of another package, and try it on sample members. Raises ConfigError."""
+    rule = OwnExploit(f"--pbt.exploit {name}", made)
     members = tuple(MemberReport(i, 1000, (float(i), i + 1.0), 2, 0, _AnyValues()) for i in range(10))
     copy.deepcopy(rule).select(members, Random(0))
     return rule
 
 
 class _AnyValues(dict[str, float]):
-    """Mapping that contains every name, for sample members."""
+    """Values of sample members: a mapping that contains every name."""
 
     def __missing__(self, name: str) -> float:
         return 1.0
@@ -123,7 +131,10 @@ class _AnyValues(dict[str, float]):
 
 @dataclass(frozen=True)
 class OwnDonors:
-    """User-defined function (members, rng) -> {member: donor}. These members copy and mutate; others stay unchanged."""
+    """Exploit rule of a user-defined function (members, rng) -> {member: donor}.
+
+    Members in the result copy their donor and mutate. The other members stay unchanged.
+    """
 
     path: str
     function: Callable[[Sequence[MemberReport], Random], Mapping[int, int]]
@@ -164,7 +175,7 @@ class OwnExploit(_Own):
                 _fits(vars(verdict), Selection)
             if verdict.donor is not None:
                 self._check_donor("select", (verdict.donor, verdict.donor_generation), there, kept)
-            names = there[verdict.member].keys()  # sample members have none
+            names = there[verdict.member].keys()  # empty for sample members
             if verdict.base is not None and names and verdict.base.keys() != names:
                 raise self._wrong(
                     "select", f"base with {list(verdict.base)}: give a value for each of {list(names)}"
@@ -179,17 +190,27 @@ def own_explore(path: str, table: Mapping[str, HyperSpec], settings: Sequence[st
     """Load and check the rule `module:Class`. settings: NAME=VALUE entries. Raises ConfigError."""
     tuned = {name: spec for name, spec in table.items() if spec.tuned}
     methods = {"initial": 2, "mutate": 2}
-    made = load_rule(path, "pbt.explore", (tuned,), methods, settings)
-    who = f"--pbt.explore {path}"
-    if not isinstance(made, Pairing):
-        return OwnExplore(who, made, table)
-    check_signature(who, made.learn, 4, "learn")
-    return OwnPairing(who, made, table)
+    return checked_explore(path, load_rule(path, "pbt.explore", (tuned,), methods, settings), table)
+
+
+def checked_explore(name: str, made: Any, table: Mapping[str, HyperSpec]) -> OwnExplore:
+    """Wrap a rule of a user or of another package, and try it on the defaults. Raises ConfigError.
+
+    A rule that learns from comparisons is not tried, because it may need one first.
+    """
+    who = f"--pbt.explore {name}"
+    if isinstance(made, Pairing):
+        check_signature(who, made.learn, 4, "learn")
+        return OwnPairing(who, made, table)
+    rule = OwnExplore(who, made, table)
+    if not isinstance(made, Learning):
+        copy.deepcopy(rule).mutate({name: spec.default for name, spec in table.items()}, Random(0))
+    return rule
 
 
 @dataclass(eq=False)
 class OwnExplore(_Own):
-    """User-defined explore rule. Changed values are clipped to the table (`HyperSpec.hold`)."""
+    """User-defined explore rule with checked results. Changed values are clipped (`HyperSpec.hold`)."""
 
     table: Mapping[str, HyperSpec]
 
@@ -202,17 +223,17 @@ class OwnExplore(_Own):
         return self._held("mutate", values, dict(values), rng)
 
     def before(self, members: Sequence[MemberReport]) -> None:
-        """Implement `Learning.before`. No effect if the rule does not learn. Raises ConfigError."""
+        """Implement `Learning.before`. Does nothing if the rule is not `Learning`. Raises ConfigError."""
         if isinstance(self.made, Learning):
             self._call("before", members)
 
     def after(self, members: Sequence[MemberReport], changes: Sequence[Change]) -> None:
-        """Implement `Learning.after`. No effect if the rule does not learn. Raises ConfigError."""
+        """Implement `Learning.after`. Does nothing if the rule is not `Learning`. Raises ConfigError."""
         if isinstance(self.made, Learning):
             self._call("after", members, changes)
 
     def _held(self, method: str, values: Values, *arguments: object) -> Values:
-        """Call a method and clip the changed values. Unchanged ones stay, even if out of bounds."""
+        """Call a method, and clip the changed values. Unchanged values are not clipped."""
         answer = self._call(method, *arguments)
         moved = _numbers(f"{self.who}: {method}", answer, values)
         stay = {name: value for name, value in values.items() if moved[name] == value}
@@ -221,7 +242,7 @@ class OwnExplore(_Own):
 
 @dataclass(eq=False)
 class OwnPairing(OwnExplore):
-    """User-defined rule that combines a copy's values with its donor's."""
+    """User-defined explore rule that implements `Pairing`."""
 
     def learn(self, member: int, own: Values, better: Values, rng: Random) -> Values:
         """Implement `Pairing.learn`. Raises ConfigError."""
@@ -233,13 +254,11 @@ def _hold(values: Values, table: Mapping[str, HyperSpec]) -> Values:
 
 
 def with_function(rule: Explore, path: str, explore: str, table: Mapping[str, HyperSpec]) -> CustomExplore:
-    """Return the explore rule followed by the user's function `module:function`.
+    """Return the explore rule followed by the user's function `module:function`. Raises ConfigError.
 
-    The function is tried on the defaults.
-
-    explore: name of the rule. Raises ConfigError.
+    The function is called once on the default values, to check it. explore: name of the rule.
     """
-    remedy = f"--pbt.explore {explore} makes the values from two members: leave it out"
+    remedy = f"--pbt.explore {explore} combines the values of two members: leave out --pbt.custom-explore"
     require(not isinstance(rule, Pairing), "pbt.custom-explore", path, remedy)
     function = load(path, "pbt.custom-explore")
     check_signature(f"--pbt.custom-explore {path}", function, 2)
@@ -251,9 +270,8 @@ def with_function(rule: Explore, path: str, explore: str, table: Mapping[str, Hy
 class CustomExplore:
     """User-defined `function(values, rng)` that returns new values.
 
-    behind: explore rule that runs first, or None. table: specs that clip the new values (`HyperSpec.hold`); values
-    without a spec pass unchanged. The function must draw all random numbers from `rng`, otherwise the run cannot be
-    audited.
+    behind: explore rule that runs first, or None. table: specs to clip the new values (`HyperSpec.hold`). Values
+    without a spec are not clipped. If the function does not draw all random numbers from `rng`, an audit fails.
     Raises ConfigError for a result with other names or with NaN.
     """
 
@@ -262,7 +280,7 @@ class CustomExplore:
     behind: Explore | None = None
 
     def initial(self, values: Values, rng: Random) -> Values:
-        """Return the first values of the explore rule."""
+        """Return the start values of the explore rule."""
         return dict(values) if self.behind is None else self.behind.initial(values, rng)
 
     def before(self, members: Sequence[MemberReport]) -> None:
@@ -296,7 +314,7 @@ class CustomExplore:
 def own_controller(path: str) -> ControllerEntry:
     """Load the controller `module:Class`, and return its registry entry. Raises ConfigError.
 
-    A class with `searches = True` sets how far each member trains.
+    A class with the attribute `searches = True` is a search (`ControllerEntry.searches`).
     """
     searches = bool(getattr(load(path, "controller"), "searches", False))
 
@@ -310,7 +328,7 @@ def own_controller(path: str) -> ControllerEntry:
 
 
 def _fifth_of_budget(_options: OptionGroups, budget_frames: int) -> int:
-    """Return the episode timeout of a search: two phases of ten, in frames."""
+    """Return the episode timeout of a search in frames: two of ten phases."""
     return 2 * max(1, budget_frames // 10)
 
 

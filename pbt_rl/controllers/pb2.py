@@ -1,4 +1,4 @@
-"""PB2: a bandit that chooses the values from the results of earlier ones."""
+"""PB2: explore rule that chooses values by a bandit, from the improvements with earlier values."""
 
 from __future__ import annotations
 
@@ -19,12 +19,16 @@ from pbt_rl.errors import ConfigError
 from pbt_rl.options.declare import option
 
 LEAST_DATA = 3
-"""With fewer observations, values are drawn from their priors."""
+"""Minimum number of observations for the model. With fewer observations, values are drawn from their priors."""
 
 
 @dataclass(frozen=True)
 class Datum:
-    """Observation of one interval of a member. point: the values, 0..1 on their scales."""
+    """Observation of a member between two comparisons.
+
+    frames: frames of the member at the end. point: values as 0..1 on their scales. improvement: increase of the
+    objective per million frames.
+    """
 
     frames: int
     point: tuple[float, ...]
@@ -35,17 +39,19 @@ class Datum:
 class Pb2:
     """Population-Based Bandits (Parker-Holder et al. 2020, algorithm 1) as a stateful explore rule.
 
-    Each comparison yields one observation per member: its values, and the increase of its objective since the last
-    comparison, per million frames. A Gaussian process over (time, values) with a forgetting kernel (`FadingKernel`) is
-    fitted to these improvements.
-    `mutate` returns the values with the highest upper confidence bound: mean + sqrt(beta) std, with beta = 0.2 log(0.4
-    n) for n observations. This is the authors' first source; Ray uses 0.2 + log(0.4 n), which explores more. Values
-    chosen earlier in the same comparison count as observed. The search evaluates `candidates` uniform points on the
-    scales, then samples around the best of them.
+    Each comparison gives one observation per member (`Datum`). A Gaussian process over (time, values) with a forgetting
+    kernel (`FadingKernel`) is fitted to the improvements.
 
-    A copy starts from its donor's objective. If that is unknown (a remembered state, a restart), its first interval is
-    not observed. Choices have no distances, so they are drawn uniformly, and the bandit chooses the other values.
-    window: number of latest observations in use. To replay a run bit for bit, use the same scikit-learn and BLAS.
+    `mutate` returns the values with the highest upper confidence bound: mean + sqrt(beta) std, with beta = 0.2 log(0.4
+    n) for n observations. This formula is from the authors' first source. Ray uses 0.2 + log(0.4 n), which explores
+    more. Values that were chosen earlier in the comparison count as observed. The maximum is searched among random
+    points, and among random points around the best point.
+
+    The first interval of a copy starts at its donor's objective. If this objective is unknown (a remembered state, a
+    restart), the interval is not observed. Choices are drawn uniformly, because they have no distances.
+    window: number of latest observations in use. candidates: number of random points per search step.
+
+    A bit for bit audit requires the versions of scikit-learn and BLAS that the run used.
     """
 
     tuned: Mapping[str, HyperSpec]
@@ -58,15 +64,15 @@ class Pb2:
     _pending: list[tuple[float, ...]] = field(default_factory=list, init=False)
     """Points chosen in the present comparison."""
     _space: dict[str, tuple[float, float]] = field(init=False)
-    """Bounds of the values that span the points."""
+    """Name -> bounds of the dimensions of a point."""
     _surrogate: Any = field(default=None, init=False, metadata=TRANSIENT)
 
     def __post_init__(self) -> None:
         if importlib.util.find_spec("sklearn") is None:
             raise ConfigError(
-                "PB2 needs scikit-learn: install it with pip install 'pbt-rl[search]', or use another --pbt.explore"
+                "--pbt.explore pb2 requires scikit-learn: pip install 'pbt-rl[search]', or use another rule"
             )
-        # Derived from `tuned`, so neither a setting nor state.
+        # Not fields, because they are derived from `tuned` and must not be saved.
         self._choices = {n: s for n, s in self.tuned.items() if s.scale == "choice"}
         self._numbers = {n: s for n, s in self.tuned.items() if s.scale != "choice" and s.low < s.high}
         self._space = self._bounds()
@@ -79,8 +85,8 @@ class Pb2:
         points = [*(d.point for d in self._data), *self._pending]
         if self._space != self._bounds() or any(len(point) != len(self._space) for point in points):
             raise ValueError(
-                f"the saved data of PB2 belong to the values {', '.join(self._space) or 'none'} with their bounds, and "
-                f"--pbt.tune differs now: use the --pbt.tune of the saved run"
+                f"the saved data of PB2 are for the values {', '.join(self._space) or 'none'}, but --pbt.tune now has "
+                f"other values or bounds: use the --pbt.tune of the saved run"
             )
 
     def initial(self, values: Values, rng: Random) -> Values:
@@ -88,7 +94,7 @@ class Pb2:
         return from_priors(self._choices | self._numbers, values, rng)
 
     def before(self, members: Sequence[MemberReport]) -> None:
-        """Add the members' last intervals to the data."""
+        """Add an observation per member, and start its next interval."""
         for m in members:
             start, objective = self._start.pop(m.member, None), score(m)
             self._frames = max(self._frames, m.frames)
@@ -104,7 +110,7 @@ class Pb2:
         self._surrogate = None
 
     def after(self, members: Sequence[MemberReport], changes: Sequence[Change]) -> None:
-        """Record the objective that each copy starts from."""
+        """Start the interval of each copy at its donor's objective."""
         by_member = {m.member: m for m in members}
         for change in changes:
             if change.weights == "keep":
@@ -116,7 +122,7 @@ class Pb2:
                     self._start[change.member] = by_member[change.member].frames, donor
 
     def mutate(self, values: Values, rng: Random) -> Values:
-        """Choose the most promising values."""
+        """Return the values with the highest upper confidence bound. Without enough data: draw from the priors."""
         point: tuple[float, ...] = ()
         if self._numbers and len(self._data) < LEAST_DATA:
             point = self._point({n: sample_prior(s, rng) for n, s in self._numbers.items()})
@@ -127,14 +133,14 @@ class Pb2:
         return values | chosen | {n: sample_prior(s, rng) for n, s in self._choices.items()}
 
     def perturb(self, values: Values, rng: Random) -> Values:  # noqa: ARG002 - the protocol's signature
-        """Return the values unchanged; the model's choices may be far away."""
+        """Return the values unchanged, because the model's choice may be far from them."""
         return dict(values)
 
     def _point(self, values: Values) -> tuple[float, ...]:
         return tuple(to_unit(s, values[n]) for n, s in self._numbers.items())
 
     def _best_point(self, rng: Random) -> tuple[float, ...]:
-        """Return the most promising point."""
+        """Return the point with the highest upper confidence bound."""
         import numpy as np  # noqa: PLC0415 - needs the optional extra
 
         from pbt_rl.controllers.gaussian_process import Surrogate  # noqa: PLC0415 - needs the optional extra
@@ -169,7 +175,7 @@ def to_unit(spec: HyperSpec, value: float) -> float:
 
 
 def from_unit(spec: HyperSpec, share: float) -> float:
-    """Invert `to_unit`; integers are rounded."""
+    """Invert `to_unit`. Integers are rounded."""
     low, high = _stretched(spec, spec.low), _stretched(spec, spec.high)
     at = low + share * (high - low)
     scale = scale_within(spec.scale, spec.low, spec.high)
@@ -187,5 +193,5 @@ def _stretched(spec: HyperSpec, value: float) -> float:
 
 PB2 = ExploreRule(
     lambda _, tuned: Pb2(tuned),
-    help="choose the values by a Gaussian process (Parker-Holder et al. 2020; needs the extra `search`).",
+    help="choose the values by a Gaussian process (Parker-Holder et al. 2020; requires the extra `search`).",
 )

@@ -1,8 +1,8 @@
-"""Ready rules: when members are compared, and which ones take part.
+"""Ready rules: times and participants of comparisons.
 
-Contains the protocol, the comparison that it starts, the registry entry, and the rules: all members together, each
-member on its own clock, or by training time. The training time comes from the report, which the journal records. Pure:
-seeded Python without processes, files or torch.
+Contains the protocol, the comparison, the registry entry, and the rules: all members together, each member on its own
+clock, or by training time. The training time is in the report, which the journal records. Pure: seeded Python without
+processes, files or torch.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ FOREVER = 10**18
 class Round:
     """One comparison.
 
-    number: from 1. members: all participants. note: an unusual circumstance, or "".
-    deciding: members that may change. None: all. The others only serve for comparison.
+    number: from 1. members: participants. note: unusual circumstance, or "".
+    deciding: members that may change. None: all. The other members are only ranked, and may be donors.
     """
 
     number: int
@@ -34,13 +34,16 @@ class Round:
 
 
 class Ready(Protocol):
-    """Ready rule: decides when members are compared. A dataclass; fields with `init=False` are its state."""
+    """Ready rule: decides when members are compared.
+
+    Implement it as a dataclass. Fields with `init=False` are its state.
+    """
 
     def next_round(self, report: PopulationReport) -> Round | None:
-        """Start and count a comparison if one is due and possible. Otherwise return None and change no state."""
+        """Start a comparison if it is due and possible. Otherwise return None, and change no state."""
 
     def frames_left(self, report: PopulationReport) -> int:
-        """Return the frames per member until the next comparison; 0 while it waits for episodes."""
+        """Return the frames per member until the next comparison, 0 while the comparison waits for episodes."""
 
 
 PERIOD_OPTIONS = ("pbt.period_frames", "pbt.start_frames", "pbt.min_episodes", "pbt.period_growth")
@@ -54,9 +57,9 @@ class ReadyRule:
     options: tuple[str, ...] = PERIOD_OPTIONS
     """Names of the options that `build` reads."""
     by_time: bool = False
-    """It reads `PopulationReport.seconds`."""
+    """True if the rule reads `PopulationReport.seconds`."""
     help: str = ""
-    """Description. "" if the help text of the option contains it."""
+    """Help text. "" if the docstring of --pbt.ready contains it."""
 
 
 def periods(pbt: PbtConfig) -> tuple[int, int, int, float]:
@@ -65,7 +68,7 @@ def periods(pbt: PbtConfig) -> tuple[int, int, int, float]:
 
 
 def comparable(member: MemberReport, min_episodes: int) -> bool:
-    """Check whether a member can be compared: it is broken, or has enough episodes."""
+    """Check whether a member can be compared: it is broken or has enough episodes."""
     return member.broken or member.episodes >= min_episodes
 
 
@@ -78,31 +81,32 @@ def since_comparison(member: MemberReport) -> MemberReport:
 
 
 def grown(period_frames: int, growth: float, rounds: int) -> int:
-    """Return the period after this many comparisons, at most `FOREVER`."""
+    """Return the period in frames after this number of comparisons, at most `FOREVER`."""
     if rounds * math.log(growth) > math.log(FOREVER / period_frames):
         return FOREVER
     return round(period_frames * growth**rounds)
 
 
 LATE_SHARE = 0.1
-"""A comparison that is later than this share of a period has a note."""
+"""Delay of a comparison as a fraction of a period. A comparison with a larger delay has a note."""
 
 
 def _ready(report: PopulationReport, min_episodes: int, *, late: bool) -> tuple[MemberReport, ...]:
-    """Return the members to compare together; none while there are too few.
+    """Return the members to compare together, or () while they are too few.
 
-    late: the comparison has been due for a whole period. Only episodes since the last comparison count. Otherwise the
-    windows of members that changed in it would be newer than the others, which favours changes while scores rise.
+    late: the comparison has been due for a whole period.
+    Only episodes since the last comparison count. Windows of unchanged members would otherwise contain older episodes,
+    which favours changed members while scores rise.
     """
     ready = tuple(m for m in map(since_comparison, report.members) if comparable(m, min_episodes))
     return ready if len(ready) >= 2 and (late or 2 * len(ready) >= len(report.members)) else ()
 
 
 def _note(report: PopulationReport, min_episodes: int, late: str) -> str:
-    """Return a note on a late comparison and on absent members, or "".
+    """Return a note about a late comparison and about absent members, or "".
 
-    It depends only on the due time and this report. Reports that postponed a comparison must leave no state, otherwise
-    an audit could not replay the decisions.
+    The note depends only on the due time and this report. A report that postpones a comparison must not change state,
+    because an audit replays only reports with decisions.
     """
     members = map(since_comparison, report.members)
     waiting = ", ".join(str(m.member) for m in members if not comparable(m, min_episodes))
@@ -114,15 +118,16 @@ def _note(report: PopulationReport, min_episodes: int, late: str) -> str:
 class Synchronous:
     """Comparison of all members together, every `period_frames`, after a burn-in.
 
-    The rule of Sample Factory, Ray's `synch=True`, and appendix A.1 of Jaderberg et al. (2017). Its clock is
+    Rule of Sample Factory, of Ray's `synch=True`, and of Jaderberg et al. (2017), appendix A.1. Its clock is
     `PopulationReport.frames`. The first comparison is due at `start_frames`, but after at least one period. Each later
-    one is due a period after the last was *held*, so that they do not pile up after a pause.
+    comparison is due one period after the previous comparison was *held*, because comparisons must not pile up after a
+    pause.
     growth: factor from each period to the next.
 
-    A member with fewer than `min_episodes` episodes since its last change waits: it is neither ranked, changed nor a
-    donor until the next comparison. A comparison with fewer than half of the members is postponed by at most one
-    period. Otherwise the first members to be ready would replace each other, and these are often bad ones with short
-    episodes. With fewer than two ready members it stays due; a population of one is never compared.
+    A member with fewer than `min_episodes` episodes since its last change does not participate: it is not ranked, not
+    changed, and not a donor. If fewer than half of the members are ready, the comparison is postponed by at most one
+    period, because the first ready members are often bad members with short episodes. A comparison needs at least two
+    members.
     """
 
     period_frames: int
@@ -136,7 +141,7 @@ class Synchronous:
         self._due_frames = max(self.start_frames, self.period_frames)
 
     def restored(self) -> None:
-        """Apply a changed start or period to the first comparison."""
+        """Recompute the time of the first comparison, because start or period may have changed."""
         if not self._held:
             self.__post_init__()
 
@@ -153,7 +158,7 @@ class Synchronous:
         return Round(self._held, ready, note)
 
     def frames_left(self, report: PopulationReport) -> int:
-        """Return the frames that the slowest member still needs."""
+        """Return the frames of the slowest member until the comparison."""
         return max(0, self._due_frames - report.frames)
 
     @property
@@ -170,7 +175,7 @@ SYNCHRONOUS = ReadyRule(lambda pbt: Synchronous(*periods(pbt)))
 
 @dataclass
 class _Clocks:
-    """Due time of each member in its own frames: `start_frames`, but at least one period."""
+    """Base of rules with a clock per member. First due time: `start_frames`, but at least one period."""
 
     period_frames: int
     start_frames: int
@@ -201,10 +206,10 @@ class _Clocks:
 class Asynchronous(_Clocks):
     """Comparison of each member on its own clock (Jaderberg et al. 2017, algorithm 1).
 
-    A member decides `period_frames` after its last decision; the first time after `start_frames`, but at least one
-    period. It also needs `min_episodes` episodes since its last change; until then its comparison stays due. It is
-    compared with all members that have enough episodes, whatever their clocks, and waits if there are none.
-    growth: factor from each period of a member to its next.
+    A member is due `period_frames` after its last decision; the first time after `start_frames`, but at least one
+    period. It also needs `min_episodes` episodes since its last change. A due member is compared with all other members
+    that have enough episodes. If there are none, the due member waits.
+    growth: factor from each period of a member to the next.
     """
 
     def frames_left(self, report: PopulationReport) -> int:
@@ -212,7 +217,7 @@ class Asynchronous(_Clocks):
         return min(map(self._left, report.members), default=0)
 
     def next_round(self, report: PopulationReport) -> Round | None:
-        """Let the due members decide, among all that can be compared."""
+        """Compare the due members with all members that have enough episodes."""
         judged = tuple(m for m in report.members if comparable(m, self.min_episodes))
         arrived = self._arrived(report)
         if len(judged) < 2 or not arrived:
@@ -222,20 +227,20 @@ class Asynchronous(_Clocks):
 
 @dataclass
 class PartiallySynchronous(_Clocks):
-    """Comparison of the due members, once they are a given fraction.
+    """Comparison of the due members, once a given fraction of the members is due.
 
     Source: Jaderberg et al. (2017), appendix A.1.
 
     A member is due `period_frames` after its last comparison; the first time after `start_frames`, but at least one
-    period. It also needs `min_episodes` episodes since its last change. Late members take part in the next comparison.
-    At least two members must be due.
-    growth: factor from each period of a member to its next.
+    period. It also needs `min_episodes` episodes since its last change. Members that are not due participate in a later
+    comparison. At least two members must be due.
+    growth: factor from each period of a member to the next.
     """
 
     fraction: float = field(default=0.8, kw_only=True)
 
     def frames_left(self, report: PopulationReport) -> int:
-        """Return the frames of the member that completes the fraction."""
+        """Return the frames until enough members are due."""
         left, needed = sorted(map(self._left, report.members)), self._needed(report)
         return left[needed - 1] if len(left) >= needed else 0
 
@@ -243,7 +248,7 @@ class PartiallySynchronous(_Clocks):
         return max(2, math.ceil(self.fraction * len(report.members) - 1e-9))
 
     def next_round(self, report: PopulationReport) -> Round | None:
-        """Compare the due members if there are enough of them."""
+        """Compare the due members if they are enough."""
         arrived = self._arrived(report)
         if len(arrived) < self._needed(report):
             return None
@@ -255,12 +260,12 @@ class PartiallySynchronous(_Clocks):
 
 ASYNCHRONOUS = ReadyRule(
     lambda pbt: Asynchronous(*periods(pbt)),
-    help="each member on its own clock, with the others at their present state (Jaderberg et al. 2017).",
+    help="compare each member on its own clock, with the present state of the others (Jaderberg et al. 2017).",
 )
 PARTIALLY_SYNCHRONOUS = ReadyRule(
     lambda pbt: PartiallySynchronous(*periods(pbt), fraction=pbt.ready_fraction),
     (*PERIOD_OPTIONS, "pbt.ready_fraction"),
-    help="the due members, once they are the share --pbt.ready-fraction (Jaderberg et al. 2017).",
+    help="compare the due members, once the share --pbt.ready-fraction is due (Jaderberg et al. 2017).",
 )
 
 
@@ -271,11 +276,10 @@ PARTIALLY_SYNCHRONOUS = ReadyRule(
 class Timed:
     """Comparison of all members together, every `period_seconds` of training.
 
-    The first one is at `start_seconds`, but after at least one period.
-
-    Later comparisons keep the schedule of the first, so that their number follows from the budget. After one that is
-    late by more than half a period, a whole period follows. Members with fewer than `min_episodes` episodes since their
-    last change wait for the next comparison. Too few members postpone it, as with `Synchronous`.
+    The first comparison is due at `start_seconds`, but after at least one period. Each later comparison is due one
+    period after the previous comparison was *due*, because the budget should determine the number of comparisons. If a
+    comparison is late by more than half a period, the next comparison is due one period after it was *held*.
+    `min_episodes` and postponed comparisons: see `Synchronous`.
     """
 
     period_seconds: float
@@ -288,7 +292,7 @@ class Timed:
         self._due_seconds = max(self.start_seconds, self.period_seconds)
 
     def restored(self) -> None:
-        """Apply a changed start or period to the first comparison."""
+        """Recompute the time of the first comparison, because start or period may have changed."""
         if not self._held:
             self.__post_init__()
 
@@ -305,11 +309,11 @@ class Timed:
         return Round(self._held, ready, note)
 
     def seconds_left(self, report: PopulationReport) -> float:
-        """Return the seconds until a comparison is due; negative if it is overdue."""
+        """Return the seconds until the next comparison is due. Negative: the comparison is overdue."""
         return self._due_seconds - (report.seconds or 0.0)
 
     def frames_left(self, report: PopulationReport) -> int:
-        """Estimate the slowest member's frames until then; 1 before it has any."""
+        """Estimate the slowest member's frames until the next comparison. 1 before the first frames."""
         left = self.seconds_left(report)
         if left <= 0:
             return 0
@@ -320,5 +324,5 @@ TIMED = ReadyRule(
     lambda pbt: Timed(pbt.period_seconds, pbt.start_seconds, pbt.min_episodes),
     ("pbt.period_seconds", "pbt.start_seconds", "pbt.min_episodes"),
     by_time=True,
-    help="all together, every --pbt.period-seconds of training.",
+    help="compare all members together, every --pbt.period-seconds of training.",
 )

@@ -1,7 +1,7 @@
-"""Untrusted JSON, parsed into typed records. A mismatch raises one clear error.
+"""Parser of untrusted JSON into typed records.
 
-A record is a msgspec struct or a dataclass, whose types define the valid input. JSON has no NaN or infinities, so the
-strings "nan", "inf" and "-inf" are accepted as numbers.
+A record is a msgspec struct or a dataclass. Its types define the valid input. The strings "nan", "inf" and "-inf" are
+accepted as numbers, because JSON has no syntax for NaN and infinities.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from pbt_rl.errors import ConfigError
 MOST = 2**62
 """Upper limit of counts of frames, steps and generations."""
 LARGEST_VALUE = 1e30
-"""Upper limit of the magnitude of a hyper or shaping value. It keeps draws and fits from overflowing."""
+"""Upper limit of the absolute value of a hyper or of shaping, because draws and fits could otherwise overflow."""
 DEEPEST = 8
-"""Maximum nesting of options; a config has three levels."""
+"""Maximum nesting of options. A config has three levels."""
 
 NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError)
-"""Errors raised by decoding text that is not JSON."""
+"""Errors of decoding text that is not JSON."""
 
 Whole = Annotated[int, Meta(ge=0, lt=MOST)]
 Value = Annotated[float, Meta(ge=-LARGEST_VALUE, le=LARGEST_VALUE)]
-"""A finite number."""
+"""Finite number."""
 
 
 def decoder(kind: Any) -> msgspec.json.Decoder[Any]:
-    """Return a JSON decoder for one type. Use it within `reading`."""
+    """Return a JSON decoder for one type. Decode within `reading`, which converts its errors."""
     return msgspec.json.Decoder(kind, strict=False)
 
 
 def converted(value: object, kind: Any, place: str, *, strict: bool = False) -> Any:
-    """Convert JSON types to a record. place: their origin, for the ConfigError.
+    """Convert JSON types to a record. Raises ConfigError.
 
-    strict: reject strings as numbers.
+    place: origin of the value, for the error. strict: reject strings as numbers.
     """
     with reading(place):
         return msgspec.convert(value, kind, strict=strict)
@@ -47,9 +47,9 @@ def converted(value: object, kind: Any, place: str, *, strict: bool = False) -> 
 
 @contextmanager
 def reading(place: str) -> Iterator[None]:
-    """Raise ConfigError, with the place, for JSON that does not match its type.
+    """Raise ConfigError with the place for JSON that does not match its type.
 
-    Errors for text that is not JSON pass through: one of `NOT_JSON`, which are ValueErrors.
+    Text that is not JSON raises an error of `NOT_JSON`. These errors are ValueErrors, and are not converted.
     """
     try:
         yield
@@ -60,7 +60,7 @@ def reading(place: str) -> Iterator[None]:
 
 
 def check_depth(config: object, depth: int = DEEPEST) -> None:
-    """Raise ValueError for options nested too deeply to be displayed."""
+    """Raise ValueError for options that are nested too deeply to display."""
     inner = config.values() if isinstance(config, Mapping) else config if isinstance(config, list) else ()
     if inner and depth == 0:
         raise ValueError(f"options are nested more than {DEEPEST} levels deep")

@@ -1,4 +1,4 @@
-"""Repair of members that cannot learn any more, as in Orion's PBT. Pure."""
+"""Repair of broken members, as in Orion's PBT. Pure."""
 
 from __future__ import annotations
 
@@ -17,34 +17,33 @@ _WHY = "its weights are not finite"
 
 @dataclass(frozen=True)
 class _Dropped:
-    """State that a member gave up to become a copy."""
+    """State of a member before it became a copy."""
 
     generation: int
     fork: int
-    """Generation of the member as that copy."""
+    """Generation of the copy."""
     values: Values
 
 
 @dataclass
 class Broken:
-    """Repair of broken members: those whose weights are not finite.
+    """Repair of broken members, whose weights are not finite. A member is *proven* if a comparison found it healthy.
 
-    - A member that was never found healthy at a comparison restarts with newly drawn values. (Orion ignores a trial
-      that is broken at the lowest fidelity, and samples another.)
-    - A copy that breaks before it was found healthy returns to the state that the member had dropped for it. (Orion: a
-      broken fork backtracks to the dropped trial.) That state stays in memory until the copy is found healthy at a
-      comparison.
-    - Otherwise the exploit rule decides as usual. (Orion re-examines a broken promotion.) If it selects no donor for a
-      member with broken weights, the member restarts, because it can never recover.
+    - A member that was never proven restarts with newly drawn values. (Orion ignores a trial that is broken at the
+      lowest fidelity, and samples another trial.)
+    - A copy that breaks before it is proven returns to the member's state before the replacement. This state is in
+      memory until the copy is proven. (Orion: a broken fork backtracks to the dropped trial.)
+    - For other broken members, the exploit rule decides. (Orion re-examines a broken promotion.) If the rule selects no
+      donor, the member restarts, because broken weights never recover.
 
-    The first two repairs happen at once, without a comparison. An objective that is not finite does not make a member
-    broken, because weights do not cause it. The exploit rule ranks it last.
+    The first two repairs happen immediately, without a comparison. A member with an objective that is not finite is not
+    broken, because weights do not cause such objectives. The exploit rule ranks the member last.
     """
 
     initial: Callable[[Random], Values]
     """Draws the values of a restarted member."""
     _proven: set[int] = field(default_factory=set, init=False)
-    """Members found healthy with their present weights or with ancestors of them."""
+    """Members whose present weights, or ancestors of these weights, were healthy at a comparison."""
     _dropped: dict[int, _Dropped] = field(default_factory=dict, init=False)
 
     def repairs(self, members: Sequence[MemberReport], rng: Random) -> list[Decision]:
@@ -66,7 +65,7 @@ class Broken:
         return Restart(m.member, self.initial(rng), f"{_WHY}; restarts")
 
     def compared(self, members: Sequence[MemberReport], changes: Sequence[Change]) -> None:
-        """Record healthy members and the states dropped for copies. changes: of these members."""
+        """Record proven members and the states before replacements. changes: changes of these members."""
         for m in members:
             if not math.isnan(score(m)):
                 self._proven.add(m.member)
@@ -83,5 +82,5 @@ class Broken:
                 self._dropped[m.member] = _Dropped(m.generation, change.generation, dict(m.values))
 
     def remembers(self) -> frozenset[StateKey]:
-        """Return the states that members dropped for a copy, until the copy is found healthy."""
+        """Return the states before the replacements of copies that are not proven yet."""
         return frozenset((member, d.generation) for member, d in self._dropped.items())

@@ -16,15 +16,15 @@ from pbt_rl.errors import ConfigError, require
 from pbt_rl.options.values import path_given
 
 Steps = Sequence[tuple[int, Values]]
-"""(first frames of the member, values), in ascending order. The first is at 0 frames."""
+"""Pairs (frames of the member, values from these frames on), in ascending order. The first frames are 0."""
 
 
 @dataclass(eq=False)
 class Schedule:
-    """Common schedule for all members: the first values, and changes at the recorded frames.
+    """Controller that gives all members the schedule of a recorded member and its ancestors.
 
-    Weights are never copied. A member repeats the value changes of all ancestors of the recorded member. A change
-    happens at the first report at or after its frames. If several are due at once, only the last one is applied.
+    Weights are never copied. A change happens at the first report at or after its frames. If several changes are due at
+    one report, only the last change is applied.
     """
 
     steps: Steps
@@ -55,15 +55,15 @@ class Schedule:
         return decisions
 
     def remembers(self) -> frozenset[StateKey]:
-        """Return no state."""
+        """Return no states."""
         return frozenset()
 
 
 def _schedule(given: ControllerContext) -> Controller:
-    """Build the controller that follows a recorded run. It is deterministic.
+    """Build the controller that follows a recorded run. Raises ConfigError.
 
-    Values that the recorded run lacks keep their defaults. Recorded hypers that this run lacks are omitted if they
-    never change. All values are clipped to the legal range. Raises ConfigError.
+    Values that are not in the recorded run keep their defaults. Recorded hypers that this run does not have are left
+    out if they never change. All values are clipped to the legal range.
     """
     options, table = given.options.group(ScheduleConfig), given.table
     steps = recorded_steps(_recorded(given, options.run), options.member)
@@ -92,15 +92,15 @@ def _schedule(given: ControllerContext) -> Controller:
 
 
 def recorded_steps(events: Iterable[Event], member: str) -> list[tuple[int, Values]]:
-    """Return the schedule along the ancestry of a recorded member: `best` or an id.
+    """Return the schedule of a recorded member and its ancestors. Raises ConfigError.
 
-    Its frames are the training frames of the member's weights. The best member has the highest last measured objective;
-    it may have been stopped since. Raises ConfigError.
+    member: `best` or an id. The best member has the highest last objective. It may have been stopped.
+    The frames of the schedule are the frames on which the member's weights were trained.
     """
     lineage = Lineage.from_events(events)
     steps: dict[int, Values] = {}
     for node in lineage.line(_chosen(lineage, member)):
-        steps[node.trained] = node.values  # a node that changed again at once never trained
+        steps[node.trained] = node.values  # overwrites a node that changed again before it trained
     return sorted(steps.items())
 
 

@@ -1,7 +1,7 @@
-"""Settings of rules without an option: `--pbt.exploit-option NAME=VALUE` sets a field of the rule.
+"""Settings of rules: `--pbt.exploit-option NAME=VALUE` sets a field of the rule. Also: loading of user code.
 
-Dots address a nested rule: `gap.relative=0.2`, or `rules.0.quantile=0.8` for the first rule of a pipeline. This module
-also loads user code, and adds its name to errors.
+A name with dots is a field of a nested rule: `gap.relative=0.2`, or `rules.0.quantile=0.8` for the first rule of a
+pipeline.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ Rule = TypeVar("Rule")
 
 
 def with_settings(rule: Rule, entries: Sequence[str], option: str) -> Rule:
-    """Return the rule with some settings replaced.
+    """Return the rule with replaced settings.
 
-    entries: NAME=VALUE. Values are parsed as JSON if possible, else they are strings. option: their origin, for
-    messages.
+    entries: NAME=VALUE. A value that is not JSON is a string. option: origin of the entries, for messages.
     Raises ConfigError for an unknown name, and for a value of the wrong type or out of bounds.
     """
     for entry in entries:
@@ -39,10 +38,10 @@ def with_settings(rule: Rule, entries: Sequence[str], option: str) -> Rule:
 def load_rule(
     path: str, option: str, arguments: Sequence[object], methods: Mapping[str, int], entries: Sequence[str]
 ) -> Any:
-    """Build an object of a user-defined dataclass, `module:Class`. Raises ConfigError.
+    """Build an object of the user-defined dataclass `module:Class`. Raises ConfigError.
 
-    option: origin of the path; OPTION-option is the origin of the entries. arguments: for the first fields. methods:
-    name -> number of arguments of each required method.
+    path: `module:Class`. option: option with the path. arguments: values of the first fields.
+    methods: required methods, name -> number of arguments. entries: NAME=VALUE, from `{option}-option`.
     """
     who, kind = f"--{option} {path}", load(path, option)
     require(isinstance(kind, type) and is_dataclass(kind), option, path, "give a dataclass")
@@ -58,7 +57,7 @@ def load_rule(
 
 
 def _settings(rule: object, prefix: str = "") -> dict[str, tuple[Any, Field[Any]]]:
-    """Return dotted name -> (type, field) of all settings, nested rules included."""
+    """Return dotted name -> (type, field) of all settings, including settings of nested rules."""
     found: dict[str, tuple[Any, Field[Any]]] = {}
     if isinstance(rule, tuple):
         for i, inner in enumerate(rule):
@@ -112,7 +111,7 @@ def _parsed(entry: str, known: dict[str, tuple[Any, Field[Any]]], option: str) -
 
 
 def load(path: str, option: str) -> Any:
-    """Import `module:name`. Raises ConfigError if that fails."""
+    """Import `module:name`. Raises ConfigError."""
     try:
         return load_object(path)
     except ValueError as error:
@@ -132,7 +131,7 @@ def check_signature(who: str, called: Any, arguments: int, name: str = "it") -> 
 
 @contextmanager
 def named(who: str, method: str = "") -> Iterator[None]:
-    """Convert any exception of user code to a one-line ConfigError with its place."""
+    """Convert exceptions of user code to a one-line ConfigError with file and line."""
     try:
         yield
     except ConfigError:

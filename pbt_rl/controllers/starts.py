@@ -1,4 +1,4 @@
-"""User-defined start values of single members: one row each, such as `learning_rate=1e-3,gamma=0.99`."""
+"""User-defined start values of individual members: one row per member, such as `learning_rate=1e-3,gamma=0.99`."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from pbt_rl.options.names import meant
 
 @dataclass(eq=False)
 class Started(ControllerWrapper):
-    """Wrapper of a controller that overrides the start values of the first members."""
+    """Wrapper of a controller that overrides start values."""
 
     rows: tuple[Values, ...]
-    """Start values of members 0, 1, ... The controller chooses values that a row omits."""
+    """Start values of members 0, 1, ... The controller chooses the values that are not in a row."""
 
     def initial(self, num_members: int) -> list[Values]:
-        """Return the start values of the controller, overridden by the rows."""
+        """Return the controller's start values, overridden by the rows."""
         values = self.controller.initial(num_members)
         return [value | row for value, row in zip(values, self.rows, strict=False)] + values[len(self.rows) :]
 
@@ -31,19 +31,19 @@ class Started(ControllerWrapper):
 def started(
     controller: Controller, config: Any, entry: ControllerEntry, tuned: Mapping[str, HyperSpec]
 ) -> Controller:
-    """Wrap the controller with the user's start values, if there are any. Raises ConfigError."""
+    """Wrap the controller if the user gives start values. Raises ConfigError."""
     rows = config.pbt.start_values
     if not rows:
         return controller
-    require(not entry.follows, "pbt.start-values", rows[0], "a recorded run gives the first values")
+    require(not entry.follows, "pbt.start-values", rows[0], "the recorded run determines the start values")
     return Started(controller, read_rows(rows, tuned, config.num_policies))
 
 
 def read_rows(rows: Sequence[str], table: Mapping[str, HyperSpec], members: int) -> tuple[Values, ...]:
     """Parse the values of each row. Raises ConfigError.
 
-    table: specifications of all values, after the choice of the tuned ones. A tuned value must be within its bounds,
-    any other within its legal range.
+    table: specs of all values, with the user's choice of tuned values. A tuned value must be within its bounds, another
+    value within its legal range.
     """
     if len(rows) > members:
         raise _refusal(f"of {len(rows)} members", f"give at most {members} (--num-policies)")

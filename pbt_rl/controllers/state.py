@@ -1,20 +1,21 @@
 """Saving and restoring of state: one pair of functions for controllers, rules and the population.
 
 A part (a controller, a rule, a member) is a dataclass. Its *settings* are the fields that `__init__` takes. Its *state*
-is the fields with `init=False`, and those that are marked. A field with another such dataclass, or a tuple of them, is
-saved with the part and restored in place. Examples: the rules of a pipeline, the members of a population. Settings are
-not saved: the state is restored into an object built with the same options, or with options that lead to the same
-parts.
+is the fields with `init=False`, and the fields that are marked. Nested parts, and tuples of nested parts, are saved
+with their part and restored in place. Examples: the rules of a pipeline, the members of a population.
+
+Settings are not saved. The state is restored into an object that was built with equal options, or with options that
+build equal parts.
 
     @dataclass
     class Synchronous:
         period_frames: int                                # a setting
-        frames: int = field(default=0, metadata=STATE)    # state, though `__init__` takes it
+        frames: int = field(default=0, metadata=STATE)    # state, although `__init__` takes it
         population: Population = field(metadata=SHARED)   # saved by another owner
         _held: int = field(default=0, init=False)         # state
-        _cache: Any = field(default=None, init=False, metadata=TRANSIENT)    # neither: it can be recomputed
+        _cache: Any = field(default=None, init=False, metadata=TRANSIENT)    # neither, because it is recomputed
 
-A part may have a method `restored()`. It is called after the part and its nested parts were restored, and raises
+A part may have a method `restored()`, which is called after the part and its nested parts were restored. It raises
 ValueError if the restored state is invalid.
 
 NaN and infinities are saved as the strings "nan", "inf" and "-inf".
@@ -35,11 +36,11 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import msgspec
 
 TRANSIENT: Mapping[str, Any] = {"transient": True}
-"""Metadata of a field that is not saved because it can be recomputed. Restoring resets it to its default."""
+"""Metadata of a field that is not saved, because it is recomputed. Restoring resets the field to its default."""
 STATE: Mapping[str, Any] = {"state": True}
-"""Metadata of a field that `__init__` takes and that is state."""
+"""Metadata of a state field that `__init__` takes."""
 ADDED: Mapping[str, Any] = {"state": True, "added": True}
-"""Metadata of a state field that runs saved by earlier versions lack: it keeps its default in them."""
+"""Metadata of a state field that earlier versions did not save. If it is not saved, restoring keeps its value."""
 SHARED: Mapping[str, Any] = {"shared": True}
 """Metadata of a field that another owner saves and restores."""
 
@@ -61,11 +62,10 @@ def save_state(part: object) -> dict[str, Any]:
 
 
 def restore_state(part: Any, state: Any, where: str = "") -> None:
-    """Restore the exact state at the call of `save_state`.
+    """Restore the exact state that `save_state` returned. where: name of the part, for messages.
 
-    A part without state may have had another class, because no information is lost. where: name of the part, for
-    messages.
-    Raises ValueError if the state does not fit; the part may be partly restored then.
+    The class of the part must be equal, except for parts without state.
+    Raises ValueError if the state does not fit the part. The part may be partly restored after an error.
     """
     name, where = type(part).__name__, where or type(part).__name__
     _check(isinstance(state, Mapping) and isinstance(state.get("class"), str), where, state, "a state")
@@ -73,8 +73,8 @@ def restore_state(part: Any, state: Any, where: str = "") -> None:
         if _is_empty(state):
             return
         raise ValueError(
-            f"{where}: the saved state is of {state['class']}, and this run uses {name}: "
-            f"use the options of the run that saved it, or start a new run"
+            f"{where}: the saved state is of {state['class']}, but this run uses {name}: "
+            f"use the options of the saved run, or start a new run"
         )
     saved = {f.name: (f, value) for f, value in _saved_fields(part)}
     saved = {n: kept for n, kept in saved.items() if n in state or "added" not in kept[0].metadata}
@@ -107,10 +107,10 @@ def _restore_field(part: Any, f: Field[Any], value: Any, state: Any, where: str)
 
 
 def _saved_fields(part: Any) -> Iterator[tuple[Field[Any], Any]]:
-    """Yield the fields that are state or contain parts, with their values."""
+    """Yield (field, value) of the fields that are state or contain parts."""
     if is_dataclass(part):
         for f in fields(part):
-            if {"transient", "shared"} & f.metadata.keys():  # it may not be set yet
+            if {"transient", "shared"} & f.metadata.keys():  # the field may not be set yet
                 continue
             value = getattr(part, f.name)
             if not f.init or "state" in f.metadata or _is_part(f, value) or _are_parts(f, value):
@@ -123,7 +123,7 @@ def _saved_fields(part: Any) -> Iterator[tuple[Field[Any], Any]]:
 
 
 def _is_part(f: Field[Any], value: Any) -> bool:
-    """True if the value is restored in place, such as a rule. False for a value that is built anew."""
+    """Check whether a value is restored in place, such as a rule, or built anew, such as a number."""
     if isinstance(value, type):
         return False
     kind: Any = type(value)
@@ -137,7 +137,7 @@ def _are_parts(f: Field[Any], value: object) -> bool:
 
 
 def _is_empty(state: Any) -> bool:
-    """True if a saved state contains only the names of classes."""
+    """Check whether a saved state contains only names of classes."""
     if isinstance(state, Mapping):
         return isinstance(state.get("class"), str) and all(
             _is_empty(v) for k, v in state.items() if k != "class"
@@ -149,7 +149,7 @@ def _is_empty(state: Any) -> bool:
 
 
 def encoded(value: Any) -> Any:
-    """Convert a value to JSON types. A dictionary with other keys than strings becomes a list of pairs."""
+    """Convert a value to JSON types. A dictionary becomes a list of pairs if a key is not a string."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
@@ -172,7 +172,7 @@ def encoded(value: Any) -> Any:
 
 
 def decoded(hint: Any, saved: Any, where: str) -> Any:
-    """Invert `encoded` for the type `hint`. where: name of the value. Raises ValueError if it does not match."""
+    """Convert the result of `encoded` back to the type `hint`. where: name of the value. Raises ValueError."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         kinds = [a for a in arguments if a is not type(None)]
@@ -231,17 +231,17 @@ def _decoded_scalar(hint: Any, saved: Any, where: str) -> Any:
 
 def _generator(saved: Any, where: str) -> Random:
     version, numbers, gauss = decoded(tuple[int, tuple[int, ...], float | None], saved, where)
-    generator = Random()  # its state is replaced at once
+    generator = Random()
     try:
         generator.setstate((version, numbers, gauss))
     except (TypeError, ValueError, OverflowError) as error:
-        raise ValueError(f"{where}: the saved state is not that of a random generator: {error}") from error
+        raise ValueError(f"{where}: the saved state is not a state of a random generator: {error}") from error
     return generator
 
 
 @cache
 def _hints(kind: Any) -> dict[str, Any]:
-    """Return the types of the fields of a dataclass."""
+    """Return field name -> type of a dataclass."""
     hints = get_type_hints(kind)
     return {f.name: hints[f.name] for f in fields(kind)}
 

@@ -1,11 +1,12 @@
-"""Tuned values, bounds and priors that the user sets by `--pbt.tune` and `--pbt.prior`.
+"""User-defined choice of tuned values, bounds and priors: `--pbt.tune` and `--pbt.prior`.
 
-    --pbt.tune NAME                  tune it within the bounds of the table
-    --pbt.tune NAME=LOW:HIGH         tune it within these bounds, and draw its start value from them
-    --pbt.prior NAME=LOW:HIGH        draw its start value from this range; NAME=A,B,C: from these choices
+    --pbt.tune NAME                  tune the value within the default bounds
+    --pbt.tune NAME=LOW:HIGH         tune the value within these bounds, and draw its start value from them
+    --pbt.prior NAME=LOW:HIGH        draw the start value from this range
+    --pbt.prior NAME=A,B,C           draw the start value from these choices
 
-Both ranges accept a scale, NAME=LOW:HIGH:SCALE: log, linear, one-minus or int. The default is the scale of the value,
-or linear where its logarithm is undefined (log: at or across 0; one-minus: at 1).
+NAME=LOW:HIGH:SCALE also sets the scale: log, linear, one-minus or int. The default is the scale of the value. If the
+logarithm is undefined within the range (log: 0; one-minus: 1), the default is linear.
 """
 
 from __future__ import annotations
@@ -30,20 +31,20 @@ SCALES: Mapping[str, Scale] = {
 def chosen(
     table: Mapping[str, HyperSpec], tune: Sequence[str], prior: Sequence[str] = ()
 ) -> dict[str, HyperSpec]:
-    """Return the whole table with the user's choice of tuned values, bounds and priors.
+    """Return the table with the user's choice of tuned values, bounds and priors.
 
-    Without `tune`, the tuned values of the table are used, except those that are switched off (`_off`). Default bounds
-    are widened to include the default and the prior. A value with user-defined bounds or prior starts from its prior
-    under every rule. Member 0 keeps the default if it is within the bounds.
+    Without `tune`, the values that the table marks as tuned are tuned, except values that are switched off (`_off`).
+    Default bounds are widened to include the default value and the prior. If a value has user-defined bounds or a
+    user-defined prior, every explore rule draws its start value from the prior. Member 0 starts with the default value
+    if it is within the bounds.
 
-    Raises ConfigError for an unknown name (with close matches and all names), for an invalid range, and for a prior
-    outside given bounds.
+    Raises ConfigError for an unknown name, an invalid range, and a prior outside user-defined bounds.
     """
     bounds = dict(_entry("pbt.tune", table, entry) for entry in tune)
     priors = dict(_entry("pbt.prior", table, entry) for entry in prior)
     tuned = bounds.keys() if tune else {n for n, spec in table.items() if spec.tuned and not _off(spec)}
     for name in priors.keys() - tuned:
-        raise ConfigError(f"--pbt.prior {name} cannot be used: {name} is not tuned; add it to --pbt.tune")
+        raise ConfigError(f"--pbt.prior {name} cannot be used: {name} is not tuned: add {name} to --pbt.tune")
     return {
         name: _tuned(spec, bounds.get(name), priors.get(name))
         if name in tuned
@@ -53,7 +54,7 @@ def chosen(
 
 
 def _off(spec: HyperSpec) -> bool:
-    """True if the default disables the term and factors cannot change it: 0, 1 (one_minus) or OFF."""
+    """Check whether the default disables a term: 0, 1 (one_minus) or OFF. Factors cannot change these values."""
     if spec.low <= spec.default <= spec.high:
         return False
     ends = {"log": 0.0, "one_minus": 1.0}
@@ -79,7 +80,7 @@ def _tuned(spec: HyperSpec, bounds: Prior | None, prior: Prior | None) -> HyperS
     if spec.default < OFF:
         reached.append(spec.default)
     if not prior and scale_within(spec.scale, min(reached), max(reached)) != spec.scale:
-        given = table.start  # bounds that include 0 have no logarithm; the prior keeps its scale
+        given = table.start  # the prior keeps the former bounds and scale
     return replace(table, low=min(reached), high=max(reached), prior=given, drawn=prior is not None)
 
 
@@ -106,7 +107,7 @@ def _entry(option: str, table: Mapping[str, HyperSpec], entry: str) -> tuple[str
 
 
 def _range(spec: HyperSpec, text: str, *, choices: bool) -> Prior:
-    """Parse LOW:HIGH, LOW:HIGH:SCALE or A,B,C. Raises ValueError with the remedy as its text."""
+    """Parse LOW:HIGH, LOW:HIGH:SCALE or A,B,C. Raises ValueError with the remedy."""
     example = f"for example {spec.name}={_example(spec)}"
     if choices and ":" not in text:
         numbers = _numbers(text.split(","))
@@ -137,7 +138,7 @@ def _range(spec: HyperSpec, text: str, *, choices: bool) -> Prior:
 
 
 def _numbers(texts: Sequence[str]) -> list[float]:
-    """Parse the numbers; return [] if one is invalid or not finite."""
+    """Parse the numbers. Returns [] if a number is invalid or not finite."""
     try:
         numbers = [float(text) for text in texts]
     except ValueError:

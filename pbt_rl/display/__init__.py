@@ -1,4 +1,4 @@
 """Displays of a run: terminal, TensorBoard, figures, trackers, final summary.
 
-Displays receive views (`view`). They import no learner and no supervisor, and do not affect the run.
+Displays receive a `RunView` about once a second. They do not affect the run, and import no learner and no supervisor.
 """

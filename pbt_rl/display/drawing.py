@@ -1,7 +1,4 @@
-"""Draws the population's figures for TensorBoard and `watch` in a child process.
-
-The run never waits for them.
-"""
+"""Drawing of a run's figures for TensorBoard and `watch`, in a child process. The run never waits for a drawing."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from pbt_rl.processes.child import Child
 from pbt_rl.record.append import reason
 
 MIN_GAP_SECONDS = 60.0
-"""Default of the minimum pause between two drawings."""
+"""Default minimum pause between two drawings."""
 GAP_FACTOR = 10.0
 """The pause before the next drawing is at least this multiple of the last drawing's duration."""
 MAX_GAP_SECONDS = 3600.0
@@ -33,13 +30,14 @@ INSTALL = 'pip install "pbt-rl[report]"'
 class Drawing:
     """Draws a run's figures as PNG files, by name, with a pause between two drawings.
 
-    loop      consumes   the run's journal, as it is when a drawing begins
+    loop      consumes   the run's journal at the begin of a drawing
               produces   images, returned by `poll`
-              waits for  nothing; `finish` waits for the last drawing
+              waits for  nothing; only `finish` waits, for the last drawing
 
-    A failed drawing (for example, out of memory or disk) is reported to `warn`. Later attempts follow at growing
-    intervals until one succeeds. Training continues. The child process runs `report.images`; its setup is (folder of
-    the run, names, file descriptor for the images, niceness increment). Without matplotlib nothing is drawn.
+    If a drawing fails (for example, out of memory or disk), `warn` is called. Later attempts follow at growing
+    intervals until a drawing succeeds. Training continues. The child process runs `report.images`. Its setup is the
+    tuple (folder of the run, names, file descriptor for the images, niceness increment). Without matplotlib nothing is
+    drawn.
     """
 
     def __init__(
@@ -50,7 +48,7 @@ class Drawing:
         gap_seconds: float = MIN_GAP_SECONDS,
         priority: int = LOWEST,
     ) -> None:
-        """names: figures. gap_seconds: minimum pause between two drawings. priority: niceness before the last one."""
+        """names: figures. gap_seconds: minimum pause between drawings. priority: niceness before the last drawing."""
         self._run, self._names, self._warn = run, names, warn
         self._gap_seconds, self._priority = gap_seconds, priority
         self.child: Child[Never, Never] | None = None
@@ -62,23 +60,23 @@ class Drawing:
         self._next = 0.0
 
     def request(self) -> None:
-        """Request a drawing of the current journal, as soon as the pause allows it."""
+        """Request a drawing of the current journal. It begins after the minimum pause."""
         if not self._given_up and importlib.util.find_spec("matplotlib") is None:
             self._given_up = True
             self._warn(f"no figures, because matplotlib is missing: {INSTALL}")
         self._requested = not self._given_up
 
     def poll(self) -> dict[str, bytes | str]:
-        """Return finished images (or why one is missing), and start the next drawing if one is due."""
+        """Return name -> finished image, or the reason why it is missing. Start the next drawing if it is due."""
         ready = self._collect()
         if self._requested and self.child is None and time.monotonic() >= self._next:
             self._start_process(self._priority)
         return ready
 
     def finish(self, patient: Callable[[], bool] = lambda: True) -> dict[str, bytes | str]:
-        """Wait for the last drawing while `patient`, end its process, and return the images.
+        """Wait for the last drawing while `patient` returns True, end its process, and return the images.
 
-        A drawing in progress is restarted, because at the lowest priority it may get no core.
+        A drawing in progress is restarted, because a process at the lowest priority may get no CPU time.
         """
         ready = self._collect()
         if self.child is not None:

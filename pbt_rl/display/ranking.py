@@ -1,14 +1,14 @@
-"""Shared by the displays: ranking, changed values, shares of processor time, and the leaderboard as lines of text.
+"""Ranking of members, changed values, shares of processor time, and the leaderboard as lines of text.
 
     supervisor --- RunView, about once a second ---+--> tensorboard.TensorBoard   TensorBoard event files
                                                    +--> terminal.Terminal         live table or plain lines
     supervisor --- last RunView -------------------+--> scalars.summary           content of summary.json
 
-A display turns views into text or files, and never blocks.
+A display converts views to text or files, and never blocks.
 
-The leaderboard shows the best score, the next step, the members by rank with their values, and problems. Its layout is
-computed here (1 ms per view of 8 members) because rich's Table takes 5 ms: it measures and wraps each cell. Narrow
-terminals get fewer columns, and as many changed values as fit into the line.
+The leaderboard shows the best score, the next comparison, the members by rank with their values, and problems. Its
+layout is computed here in 1 ms per view of 8 members, because rich's Table takes 5 ms. On narrow terminals, some
+columns and values are left out.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from pbt_rl.display.view import MemberView, RunView
 
 @dataclass(frozen=True)
 class Standing:
-    """Summary of the population's objectives. `spread` is the std over the members (of the population, not a sample).
+    """Summary of the population's objectives. spread: population std over the members.
 
-    `best` covers all members. Mean and spread exclude stopped members, because those do not change any more, unless
-    all members are stopped.
+    Mean and spread exclude stopped members, because these do not change any more. If all members are stopped, they
+    include all of them. `best` always includes all members.
     """
 
     best: float
@@ -37,21 +37,22 @@ class Standing:
 
 
 def known_objective(member: MemberView) -> float | None:
-    """Return the member's objective; None if it is missing, NaN or infinite."""
+    """Return the member's objective. None if it is missing, NaN or infinite."""
     objective = member.objective
     return None if objective is None or not math.isfinite(objective) else objective
 
 
 def drawn_objective(member: MemberView) -> float | None:
-    """Return the objective for a curve. None while the window contains only the shortest episodes since a change."""
+    """Return the objective for a curve. None until every environment has ended an episode since the last change."""
     return known_objective(member) if member.complete else None
 
 
 def ranked(members: Sequence[MemberView]) -> list[MemberView]:
-    """Sort members: best first, then those without an objective, then stopped ones; ties by id.
+    """Sort members. Ties are sorted by id. The order is:
 
-    Members with a final evaluation precede all others, sorted by its mean; those with a non-finite mean come last
-    among them.
+    1. members with a final evaluation, by its mean; non-finite means last
+    2. members in training, by their objective; unknown objectives last
+    3. stopped members
     """
 
     def key(member: MemberView) -> tuple[bool, bool, bool, float, int]:
@@ -66,14 +67,14 @@ def ranked(members: Sequence[MemberView]) -> list[MemberView]:
 
 
 def best_member(members: Sequence[MemberView]) -> int | None:
-    """Return the id of the best member, stopped or not, excluding controls. None while no member has a score."""
+    """Return the id of the best member, without controls. It may be stopped. None if no member has a score."""
     members = [m for m in members if not m.control]
     final_scores = {m.member: m.final.mean for m in members if m.final is not None}
     return next(iter(by_score({m.member: m.objective for m in members}, final_scores)), None)
 
 
 def standing(members: Sequence[MemberView], *, control: bool = False) -> Standing | None:
-    """Summarise the known objectives of the population or of its controls. None if there are none."""
+    """Summarise the known objectives of the population or of the controls. None without a known objective."""
     members = [m for m in members if m.control == control]
     all_known = [(m, objective) for m in members if (objective := known_objective(m)) is not None]
     if not all_known:
@@ -84,14 +85,14 @@ def standing(members: Sequence[MemberView], *, control: bool = False) -> Standin
 
 
 def busy_shares(busy_threads: Mapping[str, float]) -> dict[str, float]:
-    """Return stage -> share of all busy threads, excluding waiting threads. Empty if nothing was busy."""
+    """Return stage -> share of all busy threads, without waiting threads. Empty if no thread was busy."""
     busy = {stage: threads for stage, threads in busy_threads.items() if stage not in (WAITING, GPU_LEARNING)}
     total = sum(busy.values())
     return {stage: threads / total for stage, threads in busy.items()} if total > 0 else {}
 
 
 def differing(members: Sequence[MemberView]) -> frozenset[str]:
-    """Return the names of the values that currently differ between members."""
+    """Return the names of the hyperparameters that currently differ between members."""
     seen: dict[str, float] = {}
     names = set()
     for member in members:
@@ -102,7 +103,7 @@ def differing(members: Sequence[MemberView]) -> frozenset[str]:
 
 
 def shown_values(then: Values, now: Values, different: frozenset[str] = frozenset()) -> list[str]:
-    """Return the names to show: changed since `then` (largest relative change first), then those in `different`."""
+    """Return names of values: first the changed values, largest relative change first, then those in `different`."""
 
     def change(name: str) -> float:
         new, old = now[name], then.get(name, now[name])
@@ -118,7 +119,7 @@ def shown_values(then: Values, now: Values, different: frozenset[str] = frozense
 def changed_values(
     then: Values, now: Values, room: int, different: frozenset[str] = frozenset(), arrow: str = " -> "
 ) -> str:
-    """Format the values that fit into `room` characters, largest change first, then the omitted number."""
+    """Format changed values, largest change first. `+N` replaces N values that do not fit into `room` characters."""
     names = shown_values(then, now, different)
     texts = [_change(name, then.get(name, now[name]), now[name], arrow) for name in names]
     for shown in range(len(texts), 0, -1):
@@ -139,12 +140,12 @@ SEPARATOR = " | "
 UNKNOWN = "-"
 CONTROL = "control"
 YOUNG = "~"
-"""Prefix of a score while not every environment has ended an episode since the member's last change."""
+"""Prefix of a score until every environment has ended an episode since the member's last change."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column. least_width: minimum terminal width that shows it, in characters."""
+    """Column of the leaderboard. least_width: minimum terminal width that shows it, in characters."""
 
     title: str
     cell: Callable[[MemberView], str]
@@ -156,7 +157,7 @@ def _stat(name: str) -> Callable[[MemberView], str]:
 
 
 def score(member: MemberView) -> str:
-    """Format the objective. Before it counts, the marked mean so far; `-` before any episode."""
+    """Format the objective. Before it counts: `~` and the mean so far. Before any episode: `-`."""
     known = known_objective(member)
     if known is not None and member.complete:
         return number(known)
@@ -173,20 +174,20 @@ COLUMNS = (
     Column("frames", lambda m: count(m.frames), least_width=60),
 )
 MATCHUP_COLUMNS = (Column("elo", _stat("elo")), Column("wins", _stat("win_rate")))
-"""Shown only for multi-agent environments: rating, and share of recent games won."""
+"""Columns of multi-agent environments: rating, and share of recent games won."""
 ENDED = Column("ended", lambda m: f"{m.ended}/{m.environments}")
-"""Shown only while a score is marked, before the final evaluation: environments that have ended an episode."""
+"""Number of environments that have ended an episode. Shown while a score has the prefix `~`."""
 STATUS = Column("status", lambda m: " ".join(filter(None, [CONTROL * m.control, m.status])))
-"""Shown only if a member has a status or is a control."""
+"""Shown if a member has a status or is a control."""
 FINAL = Column("final", lambda m: number(None if m.final is None else m.final.mean))
-"""Shown only after the final evaluation: mean objective."""
+"""Mean objective of the final evaluation. Shown after it."""
 VALUES_TITLE = "values (start→now)"
 
 
 def table_lines(view: RunView, width: int, max_members: int | None = None) -> list[str]:
-    """Return the header and one line per member, best first, at most `width` characters each.
+    """Return the header and one line per member, best first. Lines have at most `width` characters.
 
-    If there are more than `max_members` members, the best are shown and the last line counts the others.
+    Of more than `max_members` members only the best are shown, and the last line has the number of the others.
     """
     members = ranked(view.members)
     hidden = 0
@@ -217,7 +218,7 @@ def table_lines(view: RunView, width: int, max_members: int | None = None) -> li
 
 
 def title_lines(view: RunView, trend: str = "") -> list[str]:
-    """Return two title lines: score and next step, then progress. trend: change of the best score."""
+    """Return two title lines: best score and next comparison; progress. trend: change of the best score."""
     if view.waits_for:
         return [
             f"starting ({view.stalled_seconds:.0f} s): {view.waits_for}",
@@ -230,7 +231,7 @@ def title_lines(view: RunView, trend: str = "") -> list[str]:
 
 
 def best(view: RunView) -> str:
-    """Format the best score and its member; before any score counts, the best mean so far."""
+    """Format the best score and its member. Before any score counts: the best mean so far."""
     members = [m for m in view.members if not m.control]
     named = best_member(members)
     early = [m for m in members if m.early is not None and math.isfinite(m.early)]
@@ -254,24 +255,24 @@ def progress(view: RunView) -> list[str]:
 
 
 def stalled(view: RunView) -> str:
-    """Return for how long no frames have been made, and why; nothing if some are."""
+    """Format the seconds without new frames, and the reason. Empty if frames arrive."""
     what = "learning a batch" if view.learns else "no frames"
     return f"{what} for {view.stalled_seconds:.0f} s" if view.stalled_seconds else ""
 
 
 def replacements(view: RunView) -> str:
-    """Format the number of replacements; empty for a single member."""
+    """Format the number of replacements. Empty for a single member."""
     return f"{view.replacements} replacement{'s' * (view.replacements != 1)}" if len(view.members) > 1 else ""
 
 
 def time_left(view: RunView) -> str:
-    """Format the time left; empty if unknown."""
+    """Format the remaining time. Empty if it is unknown."""
     bound = "at most " * view.seconds_left_at_most
     return "" if view.seconds_left is None else f"{bound}{clock(view.seconds_left)} left"
 
 
 def next_comparison(view: RunView) -> str:
-    """Format the time until the next comparison; empty if unknown."""
+    """Format the time until the next comparison. Empty if it is unknown."""
     until, left = view.comparison_in_seconds, view.seconds_left
     if not until:
         return "" if until is None else "comparison needs episodes"
@@ -283,7 +284,7 @@ def next_comparison(view: RunView) -> str:
 
 
 MANY_DISCARDED = 0.05
-"""Share of all rollouts above which discarded rollouts are shown."""
+"""Discarded rollouts are shown from this share of all rollouts."""
 
 
 OF_COLUMNS = (
@@ -293,7 +294,7 @@ OF_COLUMNS = (
 
 
 def footer_lines(view: RunView) -> list[str]:
-    """Return a line about problems, if there were any, and one about columns that cover different episodes."""
+    """Return a line with the counts of problems, and a line about columns, each only if needed."""
     discarded = view.discarded_rollouts if view.discarded_share >= MANY_DISCARDED else 0
     wrong = {
         "actors restarted": view.actors_restarted,
@@ -320,10 +321,7 @@ DIGITS, MOST_DIGITS = 3, 6
 
 
 def value(x: float, digits: int = DIGITS) -> str:
-    """Format a hyperparameter.
-
-    Values just below 1 (discounts, betas) get enough digits to differ from 1.
-    """
+    """Format a hyperparameter. Discounts and decays get enough digits to differ from 1."""
     if 0.9 < x < 1:
         decimals = max(digits + 2, math.ceil(-math.log10(1 - x)) + digits - 2)
         return f"{x:.{decimals}f}".rstrip("0")

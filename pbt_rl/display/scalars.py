@@ -1,6 +1,6 @@
-"""Numbers of a view: as tag -> value for all trackers (`episodes/objective`), and as the content of summary.json.
+"""Numbers of a view: as tag -> value for TensorBoard and trackers, and as the content of summary.json.
 
-TensorBoard sorts sections by name, so `episodes/` with the ranking objective comes first.
+The objective has the tag `episodes/objective`, because TensorBoard sorts sections by name.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ _MAX_GAP_SECONDS = 60.0
 
 
 def gap_seconds(seconds: float) -> float:
-    """Return the interval between two written views, `seconds` after the start of a run.
+    """Return the interval between two written views. seconds: time since the start of the run.
 
-    It grows with the run (0.5 % of its time, at most a minute). A day of training takes 1 to 2 MB per member.
+    The interval is 0.5 % of this time, at most a minute. A day of training takes 1 to 2 MB per member.
     """
     return min(seconds / 200, _MAX_GAP_SECONDS)
 
 
 def member_scalars(member: MemberView, shown: Collection[str] | None = None) -> Scalars:
-    """Return tag -> value of one member; unknown values are absent. shown: names of values with a curve; None: all.
+    """Return tag -> value of one member, without unknown values.
 
-    Means over episodes start with the first ended episode. After a change they wait until each environment has ended an
-    episode, because the shortest episodes end first and the curves would drop.
+    shown: names of the hyperparameters to include. None means all. After a change, means over episodes are absent until
+    each environment has ended an episode. Otherwise the curves would drop, because the shortest episodes end first.
     """
     scalars: Scalars = {"pbt/generation": member.generation, "episodes/ended": member.episodes}
     if member.environments:
@@ -66,7 +66,7 @@ def member_scalars(member: MemberView, shown: Collection[str] | None = None) -> 
 
 
 def curves_of_values(view: RunView) -> frozenset[str]:
-    """Return the names of values with a curve: tuned, differing or changed ones, but no constants."""
+    """Return the names of hyperparameters that are tuned, differ between members, or have changed."""
     changed = {name for m in view.members for name in ranking.shown_values(m.initial, m.values)}
     return view.tuned | ranking.differing(view.members) | changed
 
@@ -98,7 +98,7 @@ def population_scalars(view: RunView) -> Scalars:
 
 
 def evaluation_scalars(evaluation: Evaluation | None) -> Scalars:
-    """Return tag -> value of the latest evaluation during training; empty before the first."""
+    """Return tag -> value of the latest evaluation during training. Empty without an evaluation."""
     if evaluation is None:
         return {}
     return {
@@ -109,7 +109,7 @@ def evaluation_scalars(evaluation: Evaluation | None) -> Scalars:
 
 
 def value_tag(name: str) -> str:
-    """Return the tag of a hyper or a shaping value."""
+    """Return the tag of a hyperparameter or a reward weight."""
     return f"shaping/{name.removeprefix(SHAPING)}" if name.startswith(SHAPING) else f"hypers/{name}"
 
 
@@ -124,9 +124,8 @@ def summary(
 ) -> dict[str, Any]:
     """Return the content of summary.json as JSON types. It may contain NaN and infinities.
 
-    `frames` are emulator frames and `steps` environment steps, of the whole population. ended: reason for the end, such
-    as `frames`, `seconds`, `interrupted by SIGINT`. warnings: those shown during the run.
-    saved_at_frames: of the checkpoint at the end, which the final evaluation uses.
+    ended: reason for the end, such as `frames`, `seconds`, `interrupted by SIGINT`. warnings: warnings during the run.
+    saved_at_frames: population clock of the checkpoint at the end. None without this checkpoint.
     """
     times = replacement_milliseconds
     return _statistics(view) | {
@@ -144,7 +143,7 @@ def summary(
 
 
 def _statistics(view: RunView) -> dict[str, Any]:
-    """Return all statistics with a key, and CUDA graph statistics; `a.b` is the key `b` of the object `a`."""
+    """Return the statistics that have a key, and CUDA graph statistics. The key `a.b` is the key `b` of object `a`."""
     content: dict[str, Any] = {}
     for shown, value in run_statistics(view).values():
         *outer, last = shown.key.split(".")

@@ -1,11 +1,11 @@
 """TensorBoard: one event file per member (`policy_00/`...) and one for the population (`population/`).
 
-The event files are written here, synchronously in the caller's thread. tensorboardX's own writer uses two threads and
-a bounded queue per file; if the disk is full its thread dies, and `add_scalar` then blocks forever. Only its messages
-and its checksum are used.
+This module writes the event files itself, synchronously in the caller's thread. tensorboardX's writer uses two threads
+and a bounded queue per file. If the disk is full, its thread dies, and `add_scalar` blocks forever. Only tensorboardX's
+messages and checksum are used.
 
-A resumed run begins new event files with the step at which it resumes. TensorBoard then ignores later steps of the
-older files.
+A resumed run begins new event files with the step of its checkpoint. TensorBoard therefore ignores later steps in older
+files.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ HEAD_BYTES, CHECK_BYTES = 12, 4
 """Bytes of a record before and after its message."""
 MOST_RECORDS = 400
 FIGURES = ("objective", "evaluations", "forest", "schedules")
-"""Figures of a report that TensorBoard shows, too."""
+"""Figures of the report page that TensorBoard also shows."""
 
 
 class EventFile:
-    """A new event file in a folder: records of length, checksum, message, checksum. Unbuffered."""
+    """New event file, unbuffered. A record is length, checksum, message, checksum."""
 
     def __init__(self, folder: Path, last_step: int | None = None) -> None:
         """last_step: step at the checkpoint of a resumed run. Raises OSError."""
         folder.mkdir(parents=True, exist_ok=True)
         self.last_step = -1 if last_step is None else last_step
-        """Step of the last written scalars; -1 before any."""
+        """Step of the last written scalars, initially -1."""
         self._least_step = self.last_step + 1
         # TensorBoard sorts the files of a folder by name; wandb parses seconds and host from the name.
         seconds, rest = divmod(time.time_ns(), 10**9)
@@ -65,7 +65,7 @@ class EventFile:
             self._write(_Event(wall_time=time.time(), step=last_step + 1, session_log=again))
 
     def scalars(self, scalars: Mapping[str, float], step: int) -> None:
-        """Write all finite values as one record, unless the step precedes the checkpoint. Raises OSError."""
+        """Write all finite values as one record. Skip steps before the checkpoint of a resumed run. Raises OSError."""
         values = [
             _Summary.Value(tag=tag, simple_value=value)
             for tag, value in scalars.items()
@@ -92,9 +92,10 @@ class EventFile:
 
 
 def read_scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
-    """Return tag -> (step, value) of the event files in a folder, of about `MOST_RECORDS` records of each file.
+    """Return tag -> (step, value) pairs of the event files in a folder.
 
-    A file is read up to its first damaged record. Steps that a resume trained again are those of the later file.
+    Of each file, about `MOST_RECORDS` evenly spaced records are read, up to the first damaged record. If a resumed run
+    repeated some steps, the result has their values from the later file.
     """
     events: list[Any] = []
     for path in sorted(path for path in folder.glob("events.out.tfevents.*") if path.is_file()):
@@ -129,13 +130,13 @@ def _records(data: bytes) -> list[bytes]:
 
 
 class TensorBoard:
-    """Writes views to TensorBoard. Use it from one thread.
+    """Writer of views to TensorBoard event files. Use it from one thread.
 
     The interval between two written views grows with the run (`gap_seconds`). A view in which a member changed is
     always written, so that schedules are exact.
 
-    After an OSError (full disk), writing is tried again every ten seconds with the latest view, so the curves have a
-    gap. `warn` is called when the outage begins and when it ends. Training continues.
+    After an OSError (full disk), the latest view is tried every ten seconds until writing succeeds. `warn` is called
+    when the outage begins and when it ends. Training continues, and the curves have a gap.
     """
 
     def __init__(
@@ -148,11 +149,9 @@ class TensorBoard:
         figures: bool = True,
         resumed: Sequence[int] | None = None,
     ) -> None:
-        """Create the folders and files.
+        """Create the folders and files. Raises OSError.
 
-        resumed: frames of the population and of each member at the checkpoint of a resumed run.
-
-        Raises OSError, because a run whose files cannot be written should not start.
+        resumed: at the checkpoint of a resumed run, frames of the population followed by frames of each member.
         """
         folders = [run.population_events, *(run.member_events(member) for member in range(num_members))]
         self._population, *self._members = (
@@ -169,22 +168,22 @@ class TensorBoard:
         self.drawing = Drawing(run.path, FIGURES, warn)
         self._figures = figures
         self._images: dict[str, bytes] = {}
-        """Figures that are not yet written, by name."""
+        """Name -> PNG file of figures that are not yet written."""
         self._evaluations: list[tuple[Evaluation, bytes]] = []
-        """Evaluations that are not yet written, each with its GIF."""
+        """(evaluation, GIF) pairs that are not yet written."""
 
     def request_figures(self) -> None:
-        """Request a drawing of the figures. Call this once the journal contains the round of a comparison."""
+        """Request a drawing of the figures. Call this after the journal contains a new comparison."""
         if self._figures:
             self.drawing.request()
 
     def evaluated(self, evaluation: Evaluation, clip: bytes) -> None:
-        """Receive an evaluation during training. clip: GIF of the first episode; empty without one."""
+        """Write an evaluation during training. clip: GIF of its first episode, may be empty."""
         self._evaluations.append((evaluation, clip))
         self._try(self._write_waiting)
 
     def update(self, view: RunView) -> None:
-        """Receive a view. Write it if it is due or a member has changed."""
+        """Write a view if the interval has passed or a member has changed."""
         self._unwritten = self._last = view
         self._images |= _drawn(self.drawing.poll())
         due = view.seconds >= self._written_seconds + gap_seconds(view.seconds)
@@ -192,7 +191,7 @@ class TensorBoard:
             self._try(self._write_waiting)
 
     def close(self, patient: Callable[[], bool] = lambda: True) -> None:
-        """Write the last view, wait for the last figures while `patient`, and close all files."""
+        """Write the last view, wait for the last figures while `patient` returns True, and close all files."""
         self._try(self._write_waiting, last=True)  # before the figures, which take seconds
         self._images |= _drawn(self.drawing.finish(patient))
         self._try(self._write_waiting, last=True)
@@ -228,20 +227,20 @@ class TensorBoard:
             self._images.clear()
 
     def _write_evaluation(self, evaluation: Evaluation, clip: bytes) -> None:
-        """Write an evaluation at its frames."""
+        """Write an evaluation at the frames of its checkpoint."""
         values = [
             _Summary(value=[_Summary.Value(tag=tag, simple_value=value)])
             for tag, value in evaluation_scalars(evaluation).items()
             if math.isfinite(value)
         ]
         if clip:
-            width, height = struct.unpack("<HH", clip[6:10])  # of the GIF header
+            width, height = struct.unpack("<HH", clip[6:10])  # size in the GIF header
             values.append(_image("evaluation/game", clip, width, height))
         self._population.message(values, evaluation.all_frames)
 
     def _write(self, view: RunView) -> None:
         news = view.frames > self._population.last_step or self._changed(view)
-        # The view may have been written earlier, if a member's file could not be written after it.
+        # If a member's file could not be written in an earlier attempt, the population's file contains this view.
         if news and view is not self._written_population:
             self._population.scalars(population_scalars(view), view.frames)
             self._written_population, self._written_seconds = view, view.seconds

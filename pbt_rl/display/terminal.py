@@ -1,6 +1,7 @@
 """Terminal display: a live leaderboard, or plain lines if the output is not a terminal.
 
-Also contains the wrapper of standard output for all displays, whose loss does not stop training, and decisions as text.
+It also contains the text of decisions, and a wrapper of standard output for all displays. Training continues if the
+output is lost.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 
 def counted(number: int, thing: str, plural: str = "") -> str:
-    """Format a number with its noun, such as `1 actor`, `2 actors`. plural: if it is not the noun plus s."""
+    """Format a number with its noun, such as `1 actor`, `2 actors`. plural: the noun's plural, by default with an s."""
     return f"{number} {thing if number == 1 else plural or thing + 's'}"
 
 
@@ -56,14 +57,14 @@ def in_words(reason: str, change: Change) -> str:
 
 
 LOST = (errno.EIO, errno.EPIPE)
-"""Errors of writes to a terminal or pipe whose other end is closed. They are permanent."""
+"""Permanent errors of a terminal or pipe whose other end is closed."""
 
 
 class Output:
-    """Output stream that drops text that cannot be written (full disk).
+    """Output stream that drops text which cannot be written, for example to a full disk.
 
-    If the terminal was closed (a disowned command gets no SIGHUP) or the pipe's reader has died, it becomes /dev/null.
-    This applies to the whole process, because an environment of a serial run prints there too.
+    If the terminal was closed or the pipe's reader has died, /dev/null replaces the stream. It replaces the file
+    descriptor of the whole process, because environments of a serial run print to it too.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -98,25 +99,25 @@ class Output:
 
 PLAIN_GAP_SECONDS = 10.0
 PLAIN_WIDTH = 200
-"""Width of a decision line."""
+"""Maximum width of a decision line in plain output."""
 TREND_SECONDS = 60
 LEAST_TREND_SECONDS = 10
 _LINES_AROUND_MEMBERS = 6
-"""Two for the title, one for the header, two for the footer, one for the cursor."""
+"""Lines besides the members: two for the title, one for the header, two for the footer, one for the cursor."""
 
 
 class Terminal:
-    """Shows views and events. Use it from one thread, and call `stop` in a `finally`.
+    """Display of views and events. Use it from one thread, and call `stop` in a `finally`.
 
-    On a terminal the table is redrawn in place and events scroll above it. `stop` removes the table, so that only the
-    final leaderboard remains. On other outputs (file, pipe, dumb terminal) each event is a line, and one line
-    summarises the run every ten seconds. During start-up each change is a line.
+    On a terminal the table is redrawn in place, and events scroll above it. `stop` removes the table. On other outputs
+    (file, pipe, dumb terminal) each event is a line, and one line summarises the run every ten seconds. During start-up
+    each new step is a line.
     """
 
     def __init__(
         self, heading: Sequence[str], *, plain: bool | None = None, console: Console | None = None
     ) -> None:
-        """heading: lines to print at the start, such as the run's folder. plain: None detects it from the output."""
+        """heading: lines to print at the start, such as the run's folder. plain: None means detect from the output."""
         self._console = console or _console()
         self.heading = heading
         self.plain = not is_live_terminal(self._console) if plain is None else plain
@@ -124,7 +125,7 @@ class Terminal:
         self._next_plain_seconds = -math.inf
         self._waited_for = ""
         self._scores: deque[tuple[float, float]] = deque()
-        """(seconds of training, best score) of the last minute."""
+        """(seconds of training, best score) pairs of the last minute."""
         self._shown: Leaderboard | None = None
         self._drawn: list[int] = []
         """Lengths of the lines of the last table."""
@@ -140,10 +141,7 @@ class Terminal:
             self._live.start()
 
     def update(self, view: RunView) -> None:
-        """Show a view.
-
-        Plain output: only ten seconds after the last line, or when the start-up step changes.
-        """
+        """Show a view. Plain output has a new line every ten seconds and at each new start-up step."""
         if self._live is not None:
             max_members = max(1, self._console.height - _LINES_AROUND_MEMBERS)
             self._follow_resize()
@@ -156,7 +154,7 @@ class Terminal:
             self.event(plain_line(view))
 
     def _trend(self, view: RunView) -> str:
-        """Return the best score's change over the last minute as text; empty if unknown."""
+        """Format the best score's change over the last minute. Empty if it is unknown."""
         named, now, scores = ranking.best_member(view.members), view.training_seconds, self._scores
         score = next((ranking.drawn_objective(m) for m in view.members if m.member == named), None)
         if score is None:
@@ -169,9 +167,9 @@ class Terminal:
         return told if since >= LEAST_TREND_SECONDS else ""
 
     def _follow_resize(self) -> None:
-        """Erase the table's lines that wrapped because the terminal became narrower.
+        """Erase table lines that were wrapped when the terminal became narrower.
 
-        Call this before printing, because rich erases only the lines that it has counted itself.
+        Call this before printing, because rich does not count the wrapped lines.
         """
         width = self._console.width
         if width < self._drawn_width:
@@ -189,7 +187,7 @@ class Terminal:
         self._drawn = [text.cell_len for text in lines]
 
     def event(self, text: str) -> None:
-        """Print a line (or a traceback), above the table if there is one."""
+        """Print a line or a traceback. If there is a table, print it above the table."""
         if self.plain:
             _print_plain(text)
         else:
@@ -199,12 +197,12 @@ class Terminal:
             self._note_drawn()
 
     def decision(self, change: Change, before: Values, scores: Mapping[int, float | None]) -> None:
-        """Print a decision in force as one line, above the table. See `decision_line`."""
+        """Print an applied decision as one line above the table. See `decision_line`."""
         width = PLAIN_WIDTH if self.plain else self._console.width
         self.event(decision_line(change, before, scores, width))
 
     def stop(self) -> None:
-        """Release the terminal. May be called twice."""
+        """Remove the table. May be called twice."""
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -220,7 +218,7 @@ class Leaderboard:
     trend: str = ""
     """Change of the best score."""
     over: bool = False
-    """The run has ended, so the best member is named below the table instead of in the title."""
+    """The run has ended. The title then lacks the best member, because the caller prints it below the table."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield from self.lines(options.max_width)
@@ -242,7 +240,7 @@ class Leaderboard:
 
 
 def print_leaderboard(view: RunView, plain: bool) -> None:
-    """Print the final leaderboard: coloured and as wide as the terminal, or plain and as wide as needed."""
+    """Print the final leaderboard. plain: without colours, as wide as needed."""
     if plain:
         lines = [
             *ranking.title_lines(view)[1:],
@@ -255,10 +253,7 @@ def print_leaderboard(view: RunView, plain: bool) -> None:
 
 
 def is_live_terminal(console: Console) -> bool:
-    """Check whether a table can be redrawn in place.
-
-    Requires a real terminal (FORCE_COLOR alone is not enough) with an encoding that has the table's characters.
-    """
+    """Return True if a table can be redrawn in place: on a terminal whose encoding has the table's characters."""
     return console.is_interactive and sys.stdout.isatty() and console.encoding.startswith("utf")
 
 
@@ -273,9 +268,9 @@ def plain_line(view: RunView) -> str:
 def decision_line(
     change: Change, before: Values, scores: Mapping[int, float | None], width: int = PLAIN_WIDTH
 ) -> str:
-    """Format member, donor, deciding scores and changed values within `width` characters.
+    """Format member, donor, their scores and changed values within `width` characters.
 
-    before: the member's values before the change. scores: of the compared members.
+    before: the member's values before the change. scores: member -> score in the comparison.
     """
     who, score = f"{change.member}", ranking.number(scores.get(change.member))
     if change.source is None:
@@ -290,10 +285,7 @@ def decision_line(
 
 
 def next_commands(folder: Path, config: Config, ended: str, *, trained: bool, saved: bool) -> list[str]:
-    """Return commands for a finished run, each with its purpose.
-
-    trained: the run has frames to report. saved: it has a checkpoint to play or resume.
-    """
+    """Return shell commands for a finished run with comments. trained: it has frames. saved: it has a checkpoint."""
     twice = {
         "frames": f" --train-for-frames {2 * config.train_for_frames}",
         "seconds": f" --train-for-seconds {2 * config.train_for_seconds:g}",
@@ -321,7 +313,7 @@ def _console() -> Console:
 
 
 def _print_plain(text: str) -> None:
-    """Print text; characters missing from the output's encoding become question marks."""
+    """Print text. Replace characters that the output's encoding lacks by question marks."""
     encoding = sys.stdout.encoding or "utf-8"
     print(
         text.encode(encoding, "replace").decode(encoding), file=cast("TextIO", Output(sys.stdout)), flush=True

@@ -1,8 +1,8 @@
-"""Plain-data view of the population, with display metadata.
+"""Plain data about a run at one moment, the input of all displays.
 
-A run statistic is one field of `RunView`. TensorBoard, the terminal and summary.json show it as its metadata describes.
-To add one, add a field here and its value in the supervisor. Loss statistics need no code: each name in
-`MemberView.stats` that is not listed below is shown as a learning statistic.
+Each statistic of a run is a field of `RunView`. The field's metadata determine its TensorBoard tag and its key in
+summary.json. To add a statistic, add a field here and its value in the supervisor. Loss statistics need no code here:
+displays show each name in `MemberView.stats` that is not listed below as a learning statistic.
 
 For displays other than the terminal and TensorBoard see `trackers`.
 """
@@ -16,16 +16,16 @@ from pbt_rl.actors.messages import Replayed
 from pbt_rl.controllers.hypers import Values
 
 EXTRA = "stats/"
-"""Prefix of the environment's own statistics, in views and in TensorBoard."""
+"""Prefix of names from `episode_extra_stats` of the environment, in views and in TensorBoard."""
 EPISODE_STATS = ("raw_return", "shaped_return", "length_steps")
-"""Names in `MemberView.stats` of means over a member's last episodes."""
+"""Statistics in `MemberView.stats` that are means over a member's last episodes."""
 MATCHUP_STATS = ("elo", "win_rate")
-"""Names in `MemberView.stats` that exist only for multi-agent environments."""
+"""Statistics in `MemberView.stats` of multi-agent environments only."""
 
 
 @dataclass(frozen=True)
 class TaskView:
-    """One member in one task: means over the window, and the number of episodes since the member's last change."""
+    """One member in one task: means over the window, and number of episodes since the member's last change."""
 
     objective: float
     raw_return: float
@@ -40,22 +40,22 @@ class FinalGames:
     spread: float
     episodes: int
     halves: tuple[float, float] | None = None
-    """Means of the even and the odd episodes: one half selects a member of a group, the other scores it."""
+    """Means of the even and of the odd episodes. One half selects a member of a group, and the other half scores it."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Evaluation of the best member during training. frames: population clock at the evaluated checkpoint."""
+    """Evaluation of the best member during training. frames: population clock of the evaluated checkpoint."""
 
     frames: int
     all_frames: int
-    """Frames of the whole population at that checkpoint."""
+    """Frames of the whole population at the evaluated checkpoint."""
     member: int
     generation: int
     mean: float = 0.0
-    """Mean true objective over the episodes; with tasks, over the tasks."""
+    """Mean true objective over the episodes. With tasks: mean over the tasks."""
     spread: float = 0.0
-    """Std over the same."""
+    """Std of the true objective over the episodes. With tasks: std over the tasks."""
     episodes: int = 0
     seconds: float = 0.0
     """Duration of the evaluation."""
@@ -63,40 +63,40 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class MemberView:
-    """One member at one moment: a row of the leaderboard."""
+    """One member at one moment, a row of the leaderboard."""
 
     member: int
     objective: float | None
-    """Mean true objective over the window. None until an episode (with tasks: one of each) counts."""
+    """Mean true objective over the window. None while the window is empty."""
     episodes: int
-    """Number of finished episodes, over all generations."""
+    """Number of finished episodes in all generations."""
     generation: int
     frames: int
     values: Values
-    """Current hypers and shaping."""
+    """Current hypers and reward weights."""
     initial: Values
-    """Hypers and shaping at the start of the run."""
+    """Hypers and reward weights at the start of the run."""
     stats: dict[str, float]
-    """Latest statistics by name: `EPISODE_STATS`, `MATCHUP_STATS`, `stats/NAME` for those of the environment. All other
-    names are learning statistics (`MemberStats.values`)."""
+    """Name -> latest value: `EPISODE_STATS`, `MATCHUP_STATS`, `stats/NAME` from `episode_extra_stats`. All other names
+    are learning statistics (`MemberStats.values`)."""
     stopped: bool = False
     parked: bool = False
-    """Waits for a slot or a decision, and may train again."""
+    """The member waits for a slot or a decision, and may train again."""
     complete: bool = True
-    """True once each environment has ended an episode since the last change. Until then the means cover the shortest
-    episodes."""
+    """True after each environment has ended an episode since the last change. Before this, means are biased towards
+    short episodes."""
     ended: int = 0
     """Number of environments that have ended an episode since the last change."""
     environments: int = 0
-    """Number of the member's environments, as far as their episodes can be told apart."""
+    """Number of the member's environments."""
     early: float | None = None
-    """Mean objective of the last episodes since the last change, even if they do not count yet. None before any."""
+    """Mean objective over all ended episodes since the last change, counted or not. None before any episode."""
     tasks: dict[str, TaskView | None] = field(default_factory=dict)
-    """Task name -> view, None for a task without an episode. Empty if there are no tasks."""
+    """Task name -> view, or None for a task without an episode. Empty without tasks."""
     final: FinalGames | None = None
-    """None before the end, and for a member without a final evaluation."""
+    """Result of the final evaluation. None before it, and for members that it excludes."""
     control: bool = False
-    """Member of the control group: never compared, changed or copied."""
+    """The member is in the control group: it is never compared, changed or copied."""
 
     @property
     def status(self) -> str:
@@ -105,16 +105,16 @@ class MemberView:
 
     @property
     def learning_stats(self) -> dict[str, float]:
-        """Statistics of the loss and the optimiser, under the learner's names."""
+        """Statistics of the loss and the optimiser, with the learner's names."""
         known = (*EPISODE_STATS, *MATCHUP_STATS)
         return {k: v for k, v in self.stats.items() if k not in known and not k.startswith(EXTRA)}
 
 
 @dataclass(frozen=True)
 class Statistic:
-    """Display of one field of a `RunView`. An empty part is not shown.
+    """Metadata of a `RunView` field. tag: TensorBoard tag. key: key in summary.json; `a.b` is key `b` of object `a`.
 
-    tag: TensorBoard tag of the population. key: in summary.json; a dot nests.
+    An empty string means that the field is not shown there.
     """
 
     tag: str = ""
@@ -122,13 +122,13 @@ class Statistic:
 
 
 def shown(default: Any = MISSING, **how: Any) -> Any:
-    """Declare a field with a `Statistic`. how: arguments of the `Statistic`."""
+    """Return a dataclass field with a `Statistic`. how: arguments of the `Statistic`."""
     return field(default=default, metadata={"statistic": Statistic(**how)})
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunView:
-    """Input of all displays: the population and the run's statistics at one moment."""
+    """The population and the run's statistics at one moment, the input of all displays."""
 
     env_id: str
     name: str
@@ -138,54 +138,54 @@ class RunView:
     steps: int = shown(key="steps")
     """Environment steps of the whole population."""
     frames_per_second: float = shown(tag="throughput/frames_per_second")
-    """Over the last reports; 0 until known. (summary.json has the mean over the steady part of the run.)"""
+    """Speed over the last reports, initially 0. summary.json has the mean over the steady part of the run instead."""
     seconds_left: float | None
-    """None if unknown or unlimited."""
+    """Remaining seconds. None if unknown or unlimited."""
     members: list[MemberView]
-    """In order of id."""
+    """Members in order of id."""
     replacements: int = shown(tag="pbt/replacements", key="replacements")
     mutations: int = shown(tag="pbt/mutations")
-    """Mutations of members that kept their weights."""
+    """Number of mutations that kept the member's weights."""
     actors: int
     actors_restarted: int = shown(tag="throughput/actors_restarted", key="actors_restarted")
     learners_replaced: int = shown(tag="throughput/learners_replaced", key="learners_replaced")
     lag_mean: float = shown(tag="throughput/lag_mean", key="policy_lag.mean")
-    """Optimiser steps between the behaviour policy and the policy that learns from its rollouts."""
+    """Rollout age: optimiser steps between the behaviour policy and the policy that learns from its rollouts."""
     lag_max: int = shown(tag="throughput/lag_max", key="policy_lag.max")
     discarded_rollouts: int = shown(tag="throughput/discarded_rollouts", key="discarded_rollouts")
     busy_threads: dict[str, float]
-    """Busy threads by stage, summed over processes, mean over the last minute. `environment`: threads of the actors.
-    Empty in the first seconds."""
+    """Stage -> number of busy threads of all processes, mean over the last minute. Stage `environment`: threads of the
+    actors. Empty in the first seconds."""
     training_seconds: float = shown(0.0, key="training_seconds")
-    """`seconds` without start-up: counts towards a budget of seconds."""
+    """`seconds` without the start-up. `--train-for-seconds` limits these."""
     waits_for: str = ""
-    """Start-up step before the first frames; empty afterwards."""
+    """Current start-up step. Empty after the first frames."""
     stalled_seconds: float = 0.0
-    """Seconds without new frames, since the start or if unusually long; otherwise 0."""
+    """Seconds without new frames. 0 unless the run is starting or the pause is unusually long."""
     learns: bool = False
     """True while a learner has a batch to learn from."""
     tuned: frozenset[str] = frozenset()
-    """Names of the hypers and shaping values that the controller may change."""
+    """Names of the hypers and reward weights that the controller may change."""
     seconds_left_at_most: bool = False
-    """`seconds_left` is an upper bound, because a search may evict members."""
+    """True if `seconds_left` is an upper bound, because a search may evict members."""
     comparison_in_seconds: float | None = None
-    """Seconds until the next comparison; 0 if it waits for episodes; None if unknown or if there is none."""
+    """Seconds until the next comparison. 0 if it waits for episodes. None if unknown or without a next comparison."""
     agents: int = 1
     """Agents per environment."""
     discarded_share: float = shown(0.0, key="discarded_share")
-    """Share of all rollouts so far."""
+    """Discarded rollouts as a share of all rollouts."""
     accelerated: list[dict[str, Any]] = field(default_factory=list)
     """CUDA graph statistics of each learner that reports them."""
     evaluation: Evaluation | None = None
-    """The latest one, with --evaluate-every-frames."""
+    """Latest evaluation during training (`--evaluate-every-frames`)."""
     random_play: float | None = shown(None, key="random_play")
-    """Mean objective of the random policy in the final evaluation; None before the end or without one."""
+    """Mean objective of the random policy in the final evaluation. None before it."""
     own: dict[str, float] = field(default_factory=dict)
-    """User-defined metrics of the run, `stats/NAME`; those of members are in their statistics."""
+    """`stats/NAME` -> user-defined metric of the run. Metrics of members are in `MemberView.stats`."""
 
 
 def run_statistics(view: RunView) -> dict[str, tuple[Statistic, Any]]:
-    """Return field name -> (display, value), in the order of the fields."""
+    """Return field name -> (metadata, value), in the order of the fields."""
     return {
         f.name: (f.metadata["statistic"], getattr(view, f.name))
         for f in fields(view)
@@ -194,7 +194,7 @@ def run_statistics(view: RunView) -> dict[str, tuple[Statistic, Any]]:
 
 
 def replayed(view: RunView) -> dict[str, Replayed]:
-    """Sum `turns` and `steps` over all learners; empty without a GPU."""
+    """Return name -> CUDA graph statistics summed over all learners. Empty without a GPU."""
     found: dict[str, Replayed] = {}
     for learner in view.accelerated:
         for name, one in learner.items():
@@ -206,7 +206,7 @@ def replayed(view: RunView) -> dict[str, Replayed]:
 
 
 class Remarks:
-    """Warns once for each reason why work is not replayed from CUDA graphs."""
+    """Collector of reasons why work does not run from CUDA graphs. It returns each reason once."""
 
     def __init__(self) -> None:
         self._said: set[str] = set()
@@ -217,6 +217,6 @@ class Remarks:
         new = sorted(why - self._said)
         self._said |= why
         return [
-            f"the GPU does not run all of its work from CUDA graphs ({one}): this run is slower than possible"
+            f"the GPU does not run all its work from CUDA graphs ({one}): the run is slower than with CUDA graphs"
             for one in new
         ]

@@ -1,1 +1,1 @@
-"""Experiments of several runs: paired comparisons of arms (`prove`), and sweeps."""
+"""Experiments of several runs: sweeps, and paired comparisons of methods (`prove`)."""

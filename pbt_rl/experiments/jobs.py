@@ -1,9 +1,9 @@
 """Sequential or parallel runs of a sweep (`pbt-rl sweep`).
 
-    points (grid x seeds) -> jobs, at most --jobs at a time -> one `pbt-rl train` each -> results
+    points (grid x seeds) -> jobs (processes of `pbt-rl train`), at most --jobs at a time -> exit codes
 
-Each run is a separate process in a separate session. Ctrl-C therefore reaches only this process, which forwards each
-signal once. If this process dies for any reason, the runs get SIGTERM and save their state (`bound_to_us`).
+Each job is a process in a separate session. Ctrl-C therefore reaches only this process, which forwards each signal
+once. If this process dies, the jobs get SIGTERM and save their state (`bound_to_us`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pbt_rl.processes.child import bound_to_us
 from pbt_rl.processes.signals import handling
 
 LOGS = "logs"
-"""Subfolder of the sweep for the output of each run."""
+"""Subfolder of the sweep for the output of its runs."""
 POLL_SECONDS = 0.1
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 GIVEN_BY_THE_SWEEP = ("name", "seed", "out", "overwrite", "resume")
@@ -49,8 +49,8 @@ class Point:
 class Share:
     """A job's share of the machine.
 
-    devices: for --devices. Empty: the run chooses. cpus: CPU affinity. cores: number to plan for, lower than the number
-    of `cpus` under a CPU quota.
+    devices: value of --devices. Empty means that the run detects its devices. cpus: CPU affinity. cores: number of
+    cores that the run may use. Under a CPU quota it is lower than the number of `cpus`.
     """
 
     devices: str
@@ -60,7 +60,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Ended:
-    """Ended run. code: exit code, negative for a signal. seconds: duration of this process."""
+    """Ended run. code: exit code, negative for a signal. seconds: duration of its process."""
 
     point: Point
     code: int
@@ -68,10 +68,7 @@ class Ended:
 
 
 def points(grid: Mapping[str, Sequence[str]], seeds: Sequence[int]) -> list[Point]:
-    """Return each combination of values and seeds, grouped by seed.
-
-    Raises ConfigError if two of them would have the same name.
-    """
+    """Return all combinations of values and seeds, grouped by seed. Raises ConfigError if two have equal names."""
     found: dict[str, Point] = {}
     for seed in seeds:
         for values in itertools.product(*grid.values()):
@@ -85,7 +82,7 @@ def points(grid: Mapping[str, Sequence[str]], seeds: Sequence[int]) -> list[Poin
 
 
 def _name(values: Mapping[str, str], seed: int) -> str:
-    """Return a folder name: the last part of each option with its value, and the seed."""
+    """Return the name of a run: the last part of each option with its value, and the seed. Raises ConfigError."""
     parts = [f"{option.rpartition('.')[2]}_{text}" for option, text in values.items()]
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", ".".join([*parts, f"seed{seed}"]))
     if len(name) > _MOST_NAME or not name[0].isalnum():
@@ -95,9 +92,9 @@ def _name(values: Mapping[str, str], seed: int) -> str:
 
 
 def shares(jobs: int, devices: Sequence[str], cpus: Sequence[int], cores: int) -> list[Share]:
-    """Divide devices and cores evenly among parallel jobs. Jobs share them if there are more jobs.
+    """Divide devices and cores evenly among parallel jobs. If there are more jobs, several jobs share a device or core.
 
-    devices: empty if each run chooses. cores: limit by a CPU quota, at most the number of `cpus`.
+    devices: empty if each run detects its devices. cores: limit by a CPU quota, at most the number of `cpus`.
     """
 
     def share(i: int) -> Share:
@@ -108,7 +105,7 @@ def shares(jobs: int, devices: Sequence[str], cpus: Sequence[int], cores: int) -
 
 
 def _part(items: Sequence[Item], number: int, parts: int) -> Sequence[Item]:
-    """Return the items of a job: consecutive ones, or one that several jobs share."""
+    """Return the items of a job: consecutive items, or one item that several jobs share."""
     if not items:
         return ()
     if parts > len(items):
@@ -123,7 +120,7 @@ class _Job:
     process: subprocess.Popen[bytes]
     began: float = field(default_factory=time.monotonic)
     told: bool = False
-    """True once it has received the signal that ends the sweep."""
+    """True after the process has received the signal that ends the sweep."""
 
     def send(self, number: int) -> None:
         self.told = self.told or number != signal.SIGUSR1
@@ -131,9 +128,10 @@ class _Job:
 
 
 class Sweep:
-    """Runs of a sweep. command: (point, devices) -> arguments of `pbt-rl`.
+    """Scheduler of a sweep's runs.
 
-    folder: of the sweep. after: called with each point whose run has completed.
+    folder: folder of the sweep. command: (point, devices) -> arguments of `pbt-rl`. after: called with each point whose
+    run has completed.
     """
 
     def __init__(
@@ -147,10 +145,10 @@ class Sweep:
         self._free = list(shares)
         self._running: list[_Job] = []
         self.signal: int | None = None
-        """First signal that ended the sweep. After it no run is started."""
+        """First signal that ended the sweep. No run is started after this signal."""
 
     def run(self, waiting: Sequence[Point]) -> list[Ended]:
-        """Train all points, one per share at a time. Return the started ones in order of their end."""
+        """Train all points, at most one per share at a time. Return the ended runs in order of their end."""
         left, ended = list(waiting), list[Ended]()
         (self._folder / LOGS).mkdir(parents=True, exist_ok=True)
         with handling(FORWARDED, self._note):
@@ -161,7 +159,7 @@ class Sweep:
                     ended += self._reap(len(left))
                     time.sleep(POLL_SECONDS)
             finally:
-                for job in self._running:  # not empty only after an error here
+                for job in self._running:  # empty unless this process had an error
                     job.process.terminate()
         return ended
 
@@ -191,7 +189,7 @@ class Sweep:
             os.sched_setaffinity(0, whole)
         job = _Job(point, share, process)
         self._running.append(job)
-        if self.signal is not None and not job.told:  # it came while the process was starting
+        if self.signal is not None and not job.told:  # the signal came while the process was starting
             job.send(self.signal)
         where = f" on {share.devices}" if share.devices else ""
         print(f"{number}: {point.name} begins{where}; its output is in {log}", flush=True)
@@ -220,7 +218,7 @@ class Sweep:
 
 
 def last_line(folder: Path, point: Point) -> str:
-    """Return the last line of a run's output, which contains its error message."""
+    """Return the last line of a run's output. After a failure it is the error message."""
     try:
         text = (folder / LOGS / f"{point.name}.txt").read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -24,8 +24,10 @@ from pbt_rl.algos.distributions import Distribution, make_distribution
 from pbt_rl.algos.encoders import CNNS, NetworkError, is_grid, is_image
 from pbt_rl.algos.model_config import ModelConfig
 from pbt_rl.algos.models import NetInputs, PolicyNet, make_model
+from pbt_rl.algos.normalizers import SMALLEST_PICTURE
 from pbt_rl.algos.observations import ObsLayout
 from pbt_rl.algos.pack import Pack, Packing
+from pbt_rl.algos.parts import Parts
 from pbt_rl.algos.rollout import RolloutShape
 from pbt_rl.algos.weights import Streams
 from pbt_rl.config import Config
@@ -162,6 +164,14 @@ def _sees_images(spec: EnvSpec) -> bool:
     return any(a.dtype == "uint8" and len(a.shape) >= 2 for a in spec.obs.values())
 
 
+def sees_pictures(config: Config, spec: EnvSpec) -> bool:
+    """Check whether a built-in CNN reads images that are larger than grids of codes."""
+    return config.model.encoder in ("auto", *CNNS) and any(
+        a.dtype == "uint8" and len(a.shape) >= 2 and min(a.shape[-2:]) >= SMALLEST_PICTURE
+        for a in spec.obs.values()
+    )
+
+
 VMAP_ON_CPU = 4
 """From this number of policies on, small networks run faster under vmap on a CPU (docs/lab/speed.md)."""
 LOOP_ON_CPU = 4096
@@ -200,7 +210,7 @@ def packings(
         together = not images and slots >= VMAP_ON_CPU and steps < LOOP_ON_CPU
         return ("vmap",) if together else ("loop",)
     of_one: tuple[Packing, ...] = ("bmm", "loop") if images else ("loop",)
-    of_several: tuple[Packing, ...] = ("bmm", "loop", "vmap") if images else ("vmap", "loop")
+    of_several: tuple[Packing, ...] = ("bmm", "streams", "loop", "vmap") if images else ("vmap", "loop")
     candidates = of_one if slots == 1 else of_several
     return candidates[:1] if config.mode == "serial" else candidates
 
@@ -274,6 +284,7 @@ def build_pack(
         normalized_obs=normalized_obs(config, spec),
         normalize_returns=config.learner.normalize_returns,
         streams=streams,
+        parts=Parts(plan.parts, max(1, plan.threads // plan.parts)) if plan.parts > 1 else None,
     )
 
 

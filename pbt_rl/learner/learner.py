@@ -395,7 +395,7 @@ class Learner:
         return heard
 
     def _train(self) -> None:
-        torch.set_num_threads(self._threads)
+        torch.set_num_threads(max(1, self._setup.plan.threads // self._setup.plan.parts))
         ready_fd = self._setup.ready_fd
         try:
             with network_errors(), self.pack.streams.learning():

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from pbt_rl.algos.algorithm import LossInputs, UpdateSettings
+from pbt_rl.algos.lookup import ALGORITHMS
 from pbt_rl.algos.models import PolicyNet
 from pbt_rl.algos.own_parts import place_of
 from pbt_rl.config import Config
@@ -36,7 +37,7 @@ def check_network(config: Config, spec: EnvSpec, devices: Sequence[str]) -> None
     Raises ConfigError.
     """
     net = build_net(spec, config.model, config.algorithm)
-    if ":" in config.algo:
+    if ":" in config.algo or ALGORITHMS.is_external(config.algo):
         values = {name: hyper.default for name, hyper in hyper_table(config.hypers).items()}
         try:
             check_loss(update_settings(config, spec), values)

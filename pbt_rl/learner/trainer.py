@@ -182,7 +182,8 @@ class Trainer:
             self._note_steps()
             self._count(batch.valid.sum((1, 2)).cpu().tolist())
         learning = self._shared.learning
-        learning.learning_seconds += time.thread_time() - self._began
+        of_parts = 0.0 if self.pack.parts is None else self.pack.parts.take_seconds()
+        learning.learning_seconds += time.thread_time() - self._began + of_parts
         if seconds is not None:
             learning.gpu_seconds = (learning.gpu_seconds or 0.0) + seconds
         read = self.pack.streams.mark()

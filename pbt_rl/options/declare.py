@@ -1,8 +1,8 @@
 """Declaration of options, and the table of all options.
 
-`option` declares a field of a frozen dataclass; the docstring below the field is its help. A group of options is a
-field with another such dataclass. All readers of options use the table. Checks across options are functions of the
-class that holds them all.
+`option` declares an option as a field of a frozen dataclass. The docstring below the field is the help text. An option
+group is a field whose value is another dataclass of options. Parser, help and checks read the table. Checks of several
+options together are in `__post_init__` of their dataclass.
 """
 
 from __future__ import annotations
@@ -32,41 +32,41 @@ class Declared(TypedDict, total=False):
     at_most: float
     below: float
     distinct: bool
-    """The numbers of a tuple differ."""
+    """The numbers of a tuple must be distinct."""
     empty: bool
-    """A tuple may have no number."""
+    """A tuple may be empty."""
     off: str
-    """Name of the upper bound if it stands for "no limit" ("off")."""
+    """Name of the value `at_most`, if that value means "no limit" ("off")."""
     zero: str
     """Special meaning of 0 ("planned", "no limit")."""
     choices: Callable[[], tuple[str, ...]]
     """Returns the allowed names."""
     texts: Callable[[], Mapping[str, str]]
-    """Returns name -> help, inserted for `{each}` in the docstring."""
+    """Returns name -> help. The texts replace `{each}` in the docstring."""
     custom: str
-    """Form of a custom object, allowed in addition to the choices ("module:factory")."""
+    """Form of a custom object, which is allowed in addition to the choices ("module:factory")."""
     test: Callable[[Any], bool]
-    """Predicate for anything else."""
+    """Predicate for allowed values, if the other metadata cannot express them."""
     remedy: str
     """Description of the values that `test` accepts."""
     common: bool
     """Printed by plain `--help`."""
     machine: bool
-    """Option about this machine, used from a saved run only if the user trusts it."""
+    """Option about the machine. Its value in a saved run is only used if the user trusts the run."""
     may_change: bool
     """The option (or any option of the group) may change when a run is resumed."""
     leads_out: Callable[[str], bool]
-    """Returns True for a value outside the installed package, which is used only if its author is trusted."""
+    """Returns True for a value that refers to code or hosts outside the package. The user must trust its author."""
     positional: bool
     """Argument without a name."""
     repeated: bool
     """Given once per value."""
     pairs: bool
-    """`repeated`, of NAME=VALUE entries: a later one replaces one with the same name."""
+    """Repeated option with NAME=VALUE entries. A later entry replaces an earlier entry with the same name."""
     by_name: bool
-    """`pairs` of numbers, also given as --OPTION.NAME NUMBER."""
+    """Option with `pairs` of numbers, which may also be written as --OPTION.NAME NUMBER."""
     bounds: tuple[float, float]
-    """bounds, scale, tuned: of a hyper, see `hyper` in `algos/hypers.py`."""
+    """Default bounds of mutations of a hyper. See `hyper` in `algos/hypers.py` for bounds, scale and tuned."""
     scale: str
     tuned: bool
 
@@ -80,7 +80,7 @@ def option(default: Any = MISSING, **metadata: Unpack[Declared]) -> Any:
 
 
 def names_module(value: str) -> bool:
-    """Check whether the value of an option names a module, as `module:object`."""
+    """Check whether the value of an option refers to a module, as `module:object`."""
     return ":" in value
 
 
@@ -99,15 +99,15 @@ class Option:
     hint: Any
     """Type annotation."""
     metadata: Mapping[str, Any]
-    """See `Declared`; includes the metadata of its group."""
+    """Metadata as in `Declared`, including `may_change` of the group."""
     owner: type
     """Dataclass that declares the field."""
     default: Any
-    """Default value; `MISSING` if the option is required."""
+    """Default value. `MISSING` if the option is required."""
 
     @property
     def help(self) -> str:
-        """Docstring below its field, on one line, with `{each}` replaced by the help of each choice."""
+        """Docstring below the field, on one line. The help texts of the choices replace `{each}`."""
         text = field_docs(self.owner).get(self.path[-1], "")
         return text.replace("{each}", _each(self.metadata["texts"]())) if "texts" in self.metadata else text
 
@@ -123,7 +123,7 @@ class Option:
 
     @property
     def scalar(self) -> Any:
-        """Type of one value: without None, and of one number of a tuple."""
+        """Type of one value: X for `X | None` and for `tuple[X, ...]`."""
         several = isinstance(self.hint, UnionType) or get_origin(self.hint) is tuple
         return get_args(self.hint)[0] if several else self.hint
 
@@ -134,12 +134,12 @@ class Option:
 
     @property
     def holds_pairs(self) -> bool:
-        """True for NAME=VALUE entries. A later entry replaces one with the same name."""
+        """True for NAME=VALUE entries."""
         return "pairs" in self.metadata
 
     @property
     def is_repeated(self) -> bool:
-        """True if the option is repeated for each value."""
+        """True if the option is given once per value."""
         return self.holds_pairs or "repeated" in self.metadata
 
     @property
@@ -149,17 +149,17 @@ class Option:
 
     @property
     def leads_out(self) -> Callable[[str], bool] | None:
-        """Predicate as in `Declared`. For an option with custom objects the default is `names_module`."""
+        """Predicate as in `Declared`. Default for options with `custom`: `names_module`."""
         found: Callable[[str], bool] | None = self.metadata.get("leads_out")
         return found or (names_module if "custom" in self.metadata else None)
 
     def of(self, options: Any) -> Any:
-        """Return the option's value in an object of the table's dataclass."""
+        """Return the value of this option in an object of the table's dataclass."""
         return reduce(getattr, self.path, options)
 
 
 def _each(texts: Mapping[str, str]) -> str:
-    """Format `name`: text pairs, with equal texts merged."""
+    """Format as "`name`: text" for each name. Names with equal texts are merged."""
     names: dict[str, list[str]] = {}
     for name, text in texts.items():
         names.setdefault(text, []).append(f"`{name}`")
@@ -169,8 +169,8 @@ def _each(texts: Mapping[str, str]) -> str:
 def table(options: Any, **groups: type) -> Mapping[str, Option]:
     """Build the table of a dataclass of options and its groups: dotted name on the command line -> option.
 
-    options: the dataclass or an object of it. An object may have subclasses of the declared groups. groups: such
-    subclasses, for a dataclass.
+    options: the dataclass, or an object. The groups of an object may be subclasses of the declared groups.
+    groups: subclasses of declared groups, if `options` is a dataclass: field name -> class.
     """
     if isinstance(options, type):
         return _table(options, tuple(groups.items()))
@@ -181,7 +181,7 @@ def table(options: Any, **groups: type) -> Mapping[str, Option]:
 
 @cache
 def _table(kind: type, kinds: tuple[tuple[str, type], ...]) -> Mapping[str, Option]:
-    """Build the table. kinds: classes of groups. Only this function inspects the option classes."""
+    """Build the table. kinds: pairs (field name, class) of groups."""
     hints, groups = get_type_hints(kind), dict(kinds)
     found: list[Option] = []
     for f in fields(kind):
@@ -199,13 +199,13 @@ def _table(kind: type, kinds: tuple[tuple[str, type], ...]) -> Mapping[str, Opti
 
 
 def values_of(options: Any) -> dict[str, Any]:
-    """Return the value of each option of an object, by dotted name."""
+    """Return the value of each option: dotted name -> value."""
     return {name: one.of(options) for name, one in table(options).items()}
 
 
 @cache
 def field_docs(kind: type) -> dict[str, str]:
-    """Parse the docstrings below the fields of a dataclass and its bases, each on one line."""
+    """Return the docstrings below the fields of a dataclass and its bases: field name -> docstring on one line."""
     found: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         if not is_dataclass(base):
@@ -226,7 +226,7 @@ def field_docs(kind: type) -> dict[str, str]:
 
 
 def with_fields(*kinds: type) -> Callable[[type[T]], type[T]]:
-    """Add the options of other dataclasses to a class. Put `@dataclass` above this decorator."""
+    """Return a decorator that adds the options of other dataclasses to a class. Put `@dataclass` above it."""
 
     def add(kind: type[T]) -> type[T]:
         for other in kinds:
@@ -240,7 +240,7 @@ def with_fields(*kinds: type) -> Callable[[type[T]], type[T]]:
 
 
 def with_groups(groups: Mapping[str, type]) -> Callable[[type[T]], type[T]]:
-    """Add option groups, name -> dataclass, to a class. Put `@dataclass` above this decorator."""
+    """Return a decorator that adds option groups (name -> dataclass) to a class. Put `@dataclass` above it."""
 
     def add(kind: type[T]) -> type[T]:
         for name, group in groups.items():
@@ -258,10 +258,7 @@ def _add(kind: type, name: str, hint: Any, declared: Any) -> None:
 
 
 def build(kind: type[D], values: Mapping[str, object], **groups: type) -> D:
-    """Build a dataclass of options from dotted fields: {"learner.rollout": 32, ...}.
-
-    groups: as for `table`.
-    """
+    """Build a dataclass of options from dotted fields: {"learner.rollout": 32, ...}. groups: as in `table`."""
     flat, nested = _nested(values)
     kinds: dict[str, Any] = {f.name: groups.get(f.name, f.default_factory) for f in fields(kind)}
     parts = {name: build(kinds[name], nested.get(name, {})) for name in {*nested, *groups}}
@@ -269,7 +266,7 @@ def build(kind: type[D], values: Mapping[str, object], **groups: type) -> D:
 
 
 def changed(options: D, values: Mapping[str, object]) -> D:
-    """Replace options by dotted field: {"learner.rollout": 32, ...}. NAME=VALUE entries are merged by NAME."""
+    """Replace the options at dotted fields: {"learner.rollout": 32, ...}. NAME=VALUE entries are merged by NAME."""
     known = {one.field: one for one in table(options).values()}
     pairs = {name: value for name, value in values.items() if known[name].holds_pairs}
     entries = {name: merged(known[name].of(options), value) for name, value in pairs.items()}
@@ -284,13 +281,13 @@ def as_base(kind: type[D], options: Any, **others: object) -> D:
 
 
 def merged(entries: Sequence[str], stronger: Any) -> tuple[str, ...]:
-    """Merge NAME=VALUE entries; `stronger` replaces entries with the same name."""
+    """Merge NAME=VALUE entries. Entries of `stronger` replace entries with equal names."""
     names = {entry.partition("=")[0] for entry in stronger}
     return (*(entry for entry in entries if entry.partition("=")[0] not in names), *stronger)
 
 
 def _nested(values: Mapping[str, object]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """Split dotted values into those of options and those of each group."""
+    """Split dotted values into values of options and values of each group."""
     flat: dict[str, Any] = {}
     nested: dict[str, dict[str, Any]] = {}
     for name, value in values.items():

@@ -1,9 +1,9 @@
 """Options in files and mappings.
 
-Files are TOML, YAML or JSON, also the config.json of another run, nested as the config: groups are tables.
+Files are TOML, YAML or JSON, such as the config.json of a run. An option group is a table (TOML) or a nested mapping.
 
-Reading a file does not execute code. Training imports the modules in it (custom environments, encoders, rules), as if
-they were typed on the command line.
+Reading a file does not execute code. Training imports the modules that the file names (custom environments, encoders,
+rules), as if they were typed on the command line.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ Format = Literal["json", "toml", "yaml"]
 
 
 def text_of(path: Path) -> str:
-    """Read a text file with or without a byte order mark. Raises OSError, or ValueError for another encoding."""
+    """Read a UTF-8 or UTF-16 file. A byte order mark is optional in UTF-8. Raises OSError or UnicodeDecodeError."""
     content = path.read_bytes()
     wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     return content.decode("utf-16" if wide else "utf-8-sig")
 
 
 def _unique(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
-    """Build a mapping. Raises ValueError for a duplicate key, because one of its values would be lost."""
+    """Build a mapping. Raises ValueError for a duplicate key, because one value would be lost."""
     found: dict[Any, Any] = {}
     for key, value in pairs:
         if key in found:
@@ -51,12 +51,12 @@ def _unique(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
 
 
 def json_of(text: str) -> Any:
-    """Read JSON. Raises ValueError, also for a duplicate key."""
+    """Parse JSON. Raises ValueError for invalid JSON and for duplicate keys."""
     return json.loads(text, object_pairs_hook=_unique)
 
 
 class _Yaml(yaml.SafeLoader):  # type: ignore[misc] # PyYAML has no types
-    """YAML loader with unique keys in which 1e6 is a number and 1:30 a text, as in YAML 1.2."""
+    """YAML loader with unique keys. 1e6 is a number and 1:30 a text, as in YAML 1.2."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = [key for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
@@ -100,7 +100,7 @@ def read_file(path: Path) -> dict[str, Any]:
 
 
 def written(config: Mapping[str, Any], form: Format) -> str:
-    """Format a config (`record.folder.to_json`) as a file for --config. None is left out."""
+    """Format a config (`record.folder.to_json`) as a --config file. Options with the value None are left out."""
     content = _given(config)
     if form == "json":
         return json.dumps(content, indent=2) + "\n"
@@ -115,7 +115,7 @@ def written(config: Mapping[str, Any], form: Format) -> str:
 
 
 def _given(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert to plain types without None."""
+    """Convert tuples to lists and mappings to dicts, and leave out None."""
     plain: dict[str, Any] = {}
     for name, value in config.items():
         if isinstance(value, Mapping):
@@ -126,7 +126,7 @@ def _given(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _toml(options: Mapping[str, Any]) -> list[str]:
-    """Format numbers, booleans, texts and lists of these as TOML, because JSON and TOML agree on them."""
+    """Format options as TOML. JSON and TOML have equal syntax for numbers, booleans, texts and lists of them."""
     return [
         f"{name} = {json.dumps(value, ensure_ascii=False).replace(chr(127), chr(92) + 'u007f')}"
         for name, value in options.items()
@@ -145,8 +145,8 @@ def checked(
 ) -> dict[str, Any]:
     """Flatten and convert nested mappings and option groups to dotted field -> value.
 
-    Names may have `-` for `_`, and numbers may be texts, as on the command line. path: the source file. Raises
-    ConfigError for an unknown name or a value of another type.
+    Names may contain `-` instead of `_`, and numbers may be texts, as on the command line. path: source file.
+    Raises ConfigError for an unknown name or a value of another type.
     """
     try:
         return _checked(given, {option.field: option for option in options.values()})
@@ -158,10 +158,10 @@ def _checked(given: Mapping[str, Any], known: Mapping[str, Option]) -> dict[str,
     values: dict[str, Any] = {}
     for written_name, value in _dotted(given, known):
         name = present_field(written_name.replace("-", "_"))
-        if name in REMOVED and value == REMOVED[name]:  # as in the config.json of an earlier version
+        if name in REMOVED and value == REMOVED[name]:  # in the config.json of an earlier version
             continue
         if any(key.startswith(f"{name}.") for key in known):
-            raise ConfigError(f"{name}={value!r} cannot be used: give its options by name")
+            raise ConfigError(f"{name}={value!r} cannot be used: give the options of this group by name")
         if name not in known:
             line = unknown(written_name, [option.name for option in known.values()], sign="").replace(
                 "-", "_"
@@ -179,7 +179,7 @@ def _checked(given: Mapping[str, Any], known: Mapping[str, Option]) -> dict[str,
 def _dotted(
     given: Mapping[str, Any], known: Mapping[str, Option], prefix: str = ""
 ) -> Iterator[tuple[str, Any]]:
-    """Yield options of nested mappings and groups by dotted name, and mappings of pairs as NAME=VALUE entries."""
+    """Yield (dotted name, value) of nested mappings and groups. Mappings of pairs become NAME=VALUE entries."""
     for key, unread in given.items():
         name, value = f"{prefix}{key}", _group(unread)
         option = known.get(name.replace("-", "_"))
@@ -194,7 +194,7 @@ def _dotted(
 
 
 def _group(value: Any) -> Any:
-    """Convert an option group of argparse, pydantic or ml_collections to a mapping; keep anything else."""
+    """Convert an option group of argparse, pydantic or ml_collections to a mapping. Other values stay unchanged."""
     if isinstance(value, Namespace | SimpleNamespace):
         return vars(value)
     for method in ("model_dump", "to_dict"):
@@ -204,9 +204,9 @@ def _group(value: Any) -> Any:
 
 
 def _as_text(name: str, value: Any) -> str:
-    """Format the value of a pair in command-line syntax, with quotes around a text that looks like a number.
+    """Format the value of a pair in command-line syntax. A text that looks like a number is quoted.
 
-    Raises ConfigError for a value that JSON cannot hold.
+    Raises ConfigError for a value that JSON cannot represent.
     """
     try:
         free = isinstance(value, str) and free_value(value) == value
@@ -239,7 +239,7 @@ def _plain(value: Any) -> Any:
 
 
 def _number(option: Option, value: Any) -> Any:
-    """Convert a text to a number if the option is one, because YAML reads 1M as a text, and off as false."""
+    """Convert a text to a number if the option is a number, because YAML parses 1M as a text and off as false."""
     metadata = option.metadata
     if "off" in metadata and (value is False or value == metadata["off"]):
         return metadata["at_most"]

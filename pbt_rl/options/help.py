@@ -1,4 +1,4 @@
-"""Help of a command: its options by group, with docstring, allowed values and default."""
+"""Help of a command: options by group, with docstring, allowed values and default."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COLUMN = 28
 
 
 class _Formatter(RawDescriptionHelpFormatter):
-    """Formatter that keeps the lines of a command's docstring, and does not break option names."""
+    """Formatter that keeps the lines of a command's docstring and does not break option names."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=COLUMN)
@@ -27,7 +27,7 @@ class _Formatter(RawDescriptionHelpFormatter):
 
 
 def draw(command: type, options: Iterable[Option], value: Callable[[Option], Any], prog: str) -> None:
-    """Print the help of these options of a command, and raise SystemExit. value: the default to show."""
+    """Print the help of these options of a command, and raise SystemExit. value: returns the default to print."""
     shown = list(options)
     positional = [option.name.upper() for option in shown if option.is_positional]
     parser = ArgumentParser(
@@ -82,7 +82,7 @@ def _shown(value: Any) -> str:
 
 
 def _metavar(option: Option) -> str:
-    """Return the placeholder of the value."""
+    """Return the placeholder of an option's value."""
     if "choices" in option.metadata:
         names = ",".join(option.metadata["choices"]())
         return f"{{{names}}}" + (f"|{option.metadata['custom']}" if "custom" in option.metadata else "")

@@ -1,4 +1,4 @@
-"""Hints for unknown options and values: misspelt, shortened, or from other trainers."""
+"""Hints for unknown options and values: misspelt, abbreviated, or from other trainers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def spelt(name: str) -> str:
 
 
 def unknown(name: str, known: Collection[str], *, sign: str = "--") -> str:
-    """Format an error for an unknown option, with the likely option. known: valid names."""
+    """Format an error for an unknown option, with a guess. known: valid names. sign: prefix of names in the error."""
     typed = spelt(name)
     last = typed.rpartition(".")[2]
     option = OTHER_NAMES.get(last)
@@ -37,7 +37,7 @@ def unknown(name: str, known: Collection[str], *, sign: str = "--") -> str:
 
 
 def assigned(word: str, known: Collection[str]) -> str:
-    """Format an error for NAME=VALUE without dashes (as in Hydra); "" if NAME is not an option."""
+    """Format an error for NAME=VALUE without dashes (as in Hydra). Returns "" if NAME is not an option."""
     name, equals, value = word.partition("=")
     last = spelt(name).rpartition(".")[2]
     option = OTHER_NAMES.get(last, spelt(name))
@@ -52,14 +52,14 @@ def assigned(word: str, known: Collection[str]) -> str:
 
 
 def meant(option: str, value: str, names: Collection[str]) -> str:
-    """Format a hint at the likely value, as a prefix of the list of names; "" without one."""
+    """Format a hint at the probably intended value, as a prefix of the list of names. Returns "" without a guess."""
     if answer := OTHER_VALUES.get((option, value.lower())):
         return f"{answer}; "
     close = difflib.get_close_matches(value.lower(), names, n=1)
     return f"did you mean {close[0]}? " if close else ""
 
 
-# -- names elsewhere ------------------------------------------------------------------------------------------
+# -- names in other trainers ----------------------------------------------------------------------------------
 
 OTHER_NAMES: dict[str, str] = {
     name: option
@@ -108,8 +108,8 @@ OTHER_NAMES: dict[str, str] = {
     }.items()
     for name in names.split()
 }
-"""Option of Sample Factory, Stable-Baselines3, CleanRL or Ray, or a former one -> option here."""
-_OFF_POLICY = "off-policy algorithms are not included; `pbt_rl.tune.run` tunes those of other libraries"
+"""Option of Sample Factory, Stable-Baselines3, CleanRL or Ray, or a former option -> option of pbt_rl."""
+_OFF_POLICY = "off-policy algorithms are not included; `pbt_rl.tune.run` tunes algorithms of other libraries"
 _RAYS_MODE = "objectives are always maximised here: negate the reward in the environment"
 OTHER_VALUES: dict[tuple[str, str], str] = {
     ("algo", "ppo"): "appo is PPO; --mode sync is the published version",
@@ -122,11 +122,11 @@ OTHER_VALUES: dict[tuple[str, str], str] = {
     ("model.encoder", "cnn"): "nature is the usual CNN",
     ("model.encoder", "resnet"): "impala is a residual network",
     ("mode", "min"): _RAYS_MODE,
-    ("mode", "max"): "objectives are always maximised here: leave it out",
+    ("mode", "max"): "objectives are always maximised here: leave out --mode max",
 }
 """(option, value of another trainer) -> remedy."""
 TWICE = {"value-loss-coeff", "vf-loss-coeff", "vf-coef"}
-"""Weights of a value loss without our factor 1/2; `vf-coef` as in Stable-Baselines3, not as in CleanRL."""
+"""Weights of a value loss without the factor 1/2. `vf-coef` is the option of Stable-Baselines3, not of CleanRL."""
 
 ANSWERS = {
     "metric": "Members are ranked by the objective that the environment reports; higher is better",

@@ -1,4 +1,4 @@
-"""Former names of options, and removed ones, which files and saved runs may contain."""
+"""Renamed and removed options, which files and saved runs may contain."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ RENAMED = {
     "model.initial-deviation": "model.initial-std",
     "units-per-actor": "vector-envs-per-actor",
 }
-"""Former name -> present name. On the command line a former name is an error that names the present one."""
+"""Former name -> present name. On the command line, a former name raises an error with the present name."""
 REMOVED: Mapping[str, object] = {"copy_seconds": 30.0}
-"""Removed option -> its default. Saved runs may have any value of it, which is ignored; a file only the default."""
+"""Removed option -> its default. The value in a saved run is ignored. A --config file may only contain the default."""
 
 _FIELDS = {old.replace("-", "_"): new.replace("-", "_") for old, new in RENAMED.items()}
 
 
 def present_field(field: str) -> str:
-    """Return the present name of an option. field: dotted, as in files."""
+    """Return the present name of an option. field: dotted field."""
     return _FIELDS.get(field, field)
 
 
 def present_config(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return a nested config with the present names of its options, without removed ones."""
+    """Return a nested config with present option names and without removed options."""
     return {
         present_field(f"{prefix}{name}").removeprefix(prefix): present_config(value, f"{name}.")
         if isinstance(value, Mapping) and not prefix

@@ -4,7 +4,7 @@
 90s, 30m, 1h30m, 1:30:00    times, in the unit of the option
 10GB                        gigabytes
 
-Conversions raise a `ValueError` whose text is the remedy. Callers add the option and raise a `ConfigError`.
+Conversions raise a `ValueError` with the remedy. Callers add the option and raise a `ConfigError`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from pbt_rl.options.declare import Option, names_object, table, values_of
 from pbt_rl.options.names import meant
 
 MOST = 10**18
-"""Limit of whole numbers, above the frames of any run and within int64."""
+"""Limit of whole numbers: more than the frames of any run, and within int64."""
 
 
 # -- from texts ---------------------------------------------------------------------------------------------
@@ -41,7 +41,7 @@ UNITS = {"k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9}
 
 
 def number(text: str) -> float:
-    """Convert a text to a number. Raises ValueError whose text is the remedy."""
+    """Convert a text to a number. Raises ValueError with the remedy."""
     digits = text.strip()
     unit = UNITS.get(digits[-1:].lower(), 1.0)
     try:
@@ -59,9 +59,9 @@ _PART = re.compile(r"(\d+\.?\d*|\.\d+)\s*(d|h|min|m|sec|s)\s*")
 
 
 def duration(text: str, unit: float) -> float:
-    """Convert a time (1800, 90s, 30m, 1h30m, 1:30:00) to this unit, in seconds. k, M and G are not allowed.
+    """Convert a time (1800, 90s, 30m, 1h30m, 1:30:00) to a number of units. Raises ValueError with the remedy.
 
-    Raises ValueError whose text is the remedy.
+    unit: seconds per unit. A text without a unit is a number of units. Suffixes k, M and G are errors.
     """
     digits, parts = text.strip(), _PART.findall(text)
     fields = digits.split(":")
@@ -77,7 +77,7 @@ def duration(text: str, unit: float) -> float:
 
 
 def gigabytes(text: str) -> float:
-    """Convert gigabytes (10, 10GB) to a number. Raises ValueError whose text is the remedy."""
+    """Convert gigabytes (10, 10GB) to a number. Raises ValueError with the remedy."""
     digits = re.sub(r"\s*gi?b?$", "", text.strip(), flags=re.IGNORECASE)
     if digits[-1:].isalpha():
         raise ValueError("gigabytes, such as 10")
@@ -85,7 +85,7 @@ def gigabytes(text: str) -> float:
 
 
 def reader(name: str, hint: Any) -> Callable[[str], Any]:
-    """Return the text converter for an option of this name and type. It raises ValueError, as `whole` does."""
+    """Return the text converter for an option with this name and type. The converter raises ValueError."""
     unit = next((seconds for word, seconds in TIMES.items() if name.endswith(word)), None)
     if unit is not None and hint is float:
         return lambda text: duration(text, unit)
@@ -96,9 +96,9 @@ def reader(name: str, hint: Any) -> Callable[[str], Any]:
 
 
 def whole(text: str) -> int:
-    """Convert a text to a whole number. Raises ValueError whose text is the remedy."""
+    """Convert a text to a whole number. Raises ValueError with the remedy."""
     try:
-        value = int(text)  # exact, also beyond the 53 bits of a float
+        value = int(text)  # exact, unlike a float of 53 bits
     except ValueError:
         try:
             inexact = number(text)
@@ -121,9 +121,9 @@ _THOUSANDS = {"k": 10**3, "K": 10**3, "M": 10**6, "B": 10**9, "G": 10**9}
 
 
 def free_value(text: str) -> Any:
-    """Convert a text of unknown type: JSON, a Python literal, a number such as 5M, otherwise the text itself.
+    """Convert a text of unknown type: JSON, a Python literal or a number such as 5M. Any other text stays unchanged.
 
-    Quote a text that looks like one of these.
+    A text in quotes is always a string: "5M".
     """
     bare = text.strip()
     if bare.lower() in _WORDS:
@@ -145,9 +145,9 @@ def free_value(text: str) -> Any:
 def local_path(given: str | os.PathLike[str]) -> Path:
     """Expand `~` and `$NAME` in a path, because a shell does not expand them in files, quotes and Python.
 
-    Raises ValueError, whose text is the remedy, for an empty text, a URL, a Windows path, or an unset name.
+    Raises ValueError with the remedy for an empty text, a URL, a Windows path, or an unset $NAME.
     """
-    text = os.path.expanduser(os.path.expandvars(given))  # noqa: PTH111 - of a text
+    text = os.path.expanduser(os.path.expandvars(given))  # noqa: PTH111 - a text, not yet a path
     if re.match(r"$|~|\\\\|[A-Za-z][\w+.-]*:[/\\]", text) or re.search(r"\0|\$[\w{(]|%\w+%", text):
         raise ValueError("a local path, not a URL, in which each $NAME is set")
     return Path(text)
@@ -159,11 +159,10 @@ def local_path(given: str | os.PathLike[str]) -> Path:
 def as_type(hint: Any, value: Any) -> Any:
     """Convert a Python object to the type of an option: a list to a tuple, a text to a path, an int to a float.
 
-    A single number becomes a tuple of one where several are allowed.
+    For a tuple of numbers, a single number becomes a tuple. NumPy scalars, 0-d arrays, fractions and decimals become
+    Python numbers. For an int, a whole float becomes an int.
 
-    NumPy scalars, 0-d arrays, fractions and decimals are converted to Python numbers, and whole floats to ints.
-
-    Raises ValueError, whose text describes the type, for other types.
+    Raises ValueError with a description of the expected type.
     """
     origin, arguments = get_origin(hint), get_args(hint)
     if getattr(value, "shape", None) == ():
@@ -183,7 +182,9 @@ def as_type(hint: Any, value: Any) -> Any:
             value = (value,)
         if not isinstance(value, Iterable) or isinstance(value, str | bytes | Mapping):
             raise ValueError(
-                'several texts, such as ["a", "b"]' if arguments[0] is str else "several, such as [1.2, 0.8]"
+                'several texts, such as ["a", "b"]'
+                if arguments[0] is str
+                else "several numbers, such as [1.2, 0.8]"
             )
         return tuple(as_type(arguments[0], x) for x in value)
     if hint is Path:
@@ -196,7 +197,7 @@ def as_type(hint: Any, value: Any) -> Any:
         whole = isinstance(value, int) and not isinstance(value, bool)
         return _checked(value, whole and abs(value) < MOST, "a whole number of at most 18 digits")
     if is_dataclass(hint):
-        raise ValueError("its options by name")
+        raise ValueError("the options of this group by name")
     if hint is bool:
         return _checked(value, isinstance(value, bool), "true or false")
     assert hint is str, hint
@@ -205,7 +206,7 @@ def as_type(hint: Any, value: Any) -> Any:
 
 
 def _writable(character: str) -> bool:
-    """Check that a character is not a control character or surrogate, which terminals or files cannot hold."""
+    """Check that a terminal and a UTF-8 file can hold a character: no control character, no surrogate."""
     return character in "\n\t" or unicodedata.category(character) not in ("Cc", "Cs")
 
 
@@ -215,7 +216,7 @@ def _checked(value: Any, fits: bool, kind: str) -> Any:
     return value
 
 
-# -- what is allowed ----------------------------------------------------------------------------------------
+# -- allowed values -----------------------------------------------------------------------------------------
 
 _SHOWN = 200
 """Maximum characters of a value in a message."""
@@ -234,7 +235,7 @@ def validate(options: Any) -> None:
 
 
 def _meant(name: str, metadata: Mapping[str, Any], value: str, known: Mapping[str, Option]) -> str:
-    """Format a hint for a value that is not among the choices; "" without one."""
+    """Format a hint for a value that is not among the choices, or ""."""
     elsewhere = [
         other
         for other, one in known.items()
@@ -246,7 +247,7 @@ def _meant(name: str, metadata: Mapping[str, Any], value: str, known: Mapping[st
 
 
 def allows(metadata: Mapping[str, Any], value: Any) -> bool:
-    """Check whether the metadata of an option allows a value. None (no value) is always allowed."""
+    """Check whether the metadata of an option allows a value. None is always allowed."""
     if value is None:
         return True
     if "choices" in metadata:
@@ -260,7 +261,7 @@ def allows(metadata: Mapping[str, Any], value: Any) -> bool:
         return "empty" in metadata
     if "distinct" in metadata and len(set(numbers)) < len(numbers):
         return False
-    # NaN compares as false, so it fails each bound.
+    # NaN violates each bound, because comparisons with NaN are false.
     return all(
         within(number, metadata[bound])
         for bound, within in _BOUNDS.items()
@@ -270,7 +271,7 @@ def allows(metadata: Mapping[str, Any], value: Any) -> bool:
 
 
 def displayed(metadata: Mapping[str, Any], value: object) -> str:
-    """Format a value of an option: 0 as its meaning, integers with commas, tuples without brackets."""
+    """Format a value of an option: 0 as its special meaning, integers with commas, tuples without brackets."""
     if value == 0 and "zero" in metadata:
         return str(metadata["zero"])
     if isinstance(value, tuple):
@@ -281,9 +282,9 @@ def displayed(metadata: Mapping[str, Any], value: object) -> str:
 
 
 def allowed(metadata: Mapping[str, Any], value: Any = None) -> str:
-    """Describe the allowed values of an option, such as "0 to 1" or "0 (planned) or more"; "" for anything.
+    """Describe the allowed values of an option, such as "0 to 1" or "0 (planned) or more". "": every value.
 
-    value: any value of the option; a tuple is described as several numbers.
+    value: any value of the option. If it is a tuple, the description is about each number.
     """
     if "choices" in metadata:
         names: list[str] = [*metadata["choices"](), *([metadata["custom"]] if "custom" in metadata else [])]
@@ -316,7 +317,7 @@ def _range(metadata: Mapping[str, Any]) -> str:
 
 
 def path_given(name: str, given: str | Path) -> Path:
-    """Convert the path in an option or parameter. Raises ConfigError with its name."""
+    """Convert the path in an option or parameter. Raises ConfigError. name: name of the option in the error."""
     try:
         return local_path(given)
     except ValueError as remedy:

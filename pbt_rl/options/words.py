@@ -1,4 +1,4 @@
-"""Parser of command lines: words to entries, entries to values in the types of their options.
+"""Parser of command lines.
 
     words --split--> Line --typed--> dotted field -> value
 
@@ -7,7 +7,7 @@
 --hypers.clip-value=off      ->  hypers.clip_value = 1e9
 --lr 1e-3                    ->  ConfigError: Unknown option --lr. Write --hypers.learning-rate
 
-`split` does not need a table of options, because --algo and --config in the `Line` determine the table.
+`split` works without the table of options, because the table depends on --algo and --config in the `Line`.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ T = TypeVar("T", bound="DataclassInstance")
 HELP = {"-h", "--help", "--help-all"}
 YES, NO = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 VALUE = re.compile(r"-(\d|\.\d|inf|nan)")
-"""Start of a value with a leading dash."""
+"""Start of a negative number: a value, although it starts with a dash."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """Option as typed, with the words up to the next option. text: after `=`; None without `=`."""
+    """Option as typed. written: text before `=`. text: text after `=`, or None. follow: words up to the next option."""
 
     written: str
     text: str | None
@@ -45,12 +45,12 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """Normalised name of the option; "" for a word with a single dash."""
+        """Normalised name of the option. "" for a word with a single dash."""
         return spelt(self.written) if self.written.startswith("--") else ""
 
     @property
     def words(self) -> list[str]:
-        """The words as typed."""
+        """Words as typed."""
         return [self.written if self.text is None else f"{self.written}={self.text}", *self.follow]
 
 
@@ -63,12 +63,12 @@ class Line:
 
     @property
     def words(self) -> list[str]:
-        """The words as typed."""
+        """Words as typed."""
         return [*self.head, *(word for entry in self.entries for word in entry.words)]
 
     @property
     def names(self) -> list[str]:
-        """Names of the options, without a leading `no-`."""
+        """Names of the options, without the prefix `no-`."""
         return [entry.name.removeprefix("no-") for entry in self.entries]
 
     @property
@@ -77,7 +77,7 @@ class Line:
         return not HELP.isdisjoint(entry.written for entry in self.entries)
 
     def last(self, name: str) -> str | None:
-        """Return the last value of an option; None without one."""
+        """Return the last value of an option, or None."""
         given = [
             entry.follow[0] if entry.text is None else entry.text
             for entry in self.entries
@@ -91,7 +91,7 @@ class Line:
 
 
 def split(words: Sequence[str]) -> Line:
-    """Split a command line into entries, one per option."""
+    """Split a command line into one entry per option."""
     entries: list[tuple[str, list[str]]] = [("", [])]
     for word in words:
         if _is_value(word):
@@ -108,7 +108,7 @@ def _entry(word: str, follow: Sequence[str]) -> Entry:
 
 
 def _is_value(word: str) -> bool:
-    """Check whether a word is a value and not an option."""
+    """Check whether a word is a value, not an option."""
     return not word.startswith("-") or VALUE.match(word) is not None
 
 
@@ -120,7 +120,7 @@ def parse(kind: type[T], prog: str, arguments: Sequence[str]) -> T:
 
 
 def parse_part(kind: type[T], prog: str, arguments: Sequence[str]) -> tuple[T, Line]:
-    """Parse a command that passes unknown options on; return both parts. Raises as `parse` does."""
+    """Parse the known options of a command, and return the unknown options as a `Line`. Raises as `parse` does."""
     line, options = split(arguments), table(kind)
     _help(kind, prog, line)
     own = [entry for entry in line.entries if entry.name.removeprefix("no-") in options]
@@ -130,7 +130,7 @@ def parse_part(kind: type[T], prog: str, arguments: Sequence[str]) -> tuple[T, L
 
 
 def _help(kind: type, prog: str, line: Line) -> None:
-    """With --help, print the help and raise SystemExit."""
+    """Print the help and raise SystemExit if the line has --help."""
     if line.asks_help:
         draw(kind, table(kind).values(), lambda option: option.default, prog)
 
@@ -139,21 +139,21 @@ def _built(kind: type[T], prog: str, values: Mapping[str, Any]) -> T:
     for option in table(kind).values():
         if option.default is MISSING and option.field not in values:
             name = option.name.upper() if option.is_positional else f"--{option.name}"
-            raise ConfigError(f"{name} is missing: {prog} {name}; {prog} --help")
+            raise ConfigError(f"{name} is missing: write {prog} {name} (see {prog} --help)")
     command = build(kind, values)
     validate(command)
     return command
 
 
 _Free = tuple[str, str]
-"""Word after all values of an option, and the error if it is not positional either."""
+"""Word after all values of an option; error message if no positional option accepts the word."""
 
 
 def typed(options: Mapping[str, Option], line: Line, prog: str) -> dict[str, Any]:
     """Convert a line to dotted field -> value.
 
-    Raises ConfigError with a line per mistake: unknown options, missing values, wrong types. Without such mistakes, it
-    reports the first value without an option.
+    Raises ConfigError with one line per mistake (unknown option, missing value, wrong type). If there are none, raises
+    ConfigError for the first word that does not belong to an option.
     """
     values, free = _taken(options, line.entries, prog)
     free = [*((word, assigned(word, _named(options))) for word in line.head), *free]
@@ -163,14 +163,14 @@ def typed(options: Mapping[str, Option], line: Line, prog: str) -> dict[str, Any
 def _taken(
     options: Mapping[str, Option], entries: Sequence[Entry], prog: str
 ) -> tuple[dict[str, Any], list[_Free]]:
-    """Convert entries to values, and return the remaining words. Raises ConfigError with a line per mistake."""
+    """Convert entries to values. Return values and remaining words. Raises ConfigError with one line per mistake."""
     values: dict[str, Any] = {}
     free: list[_Free] = []
     mistakes: list[str] = []
     for entry in entries:
         try:
             free += _take(entry, options, values, prog)
-        except ConfigError as error:  # report all, because a command of another trainer has several
+        except ConfigError as error:  # report all mistakes, because a command of another trainer has several
             mistakes.append(str(error))
     if mistakes:
         raise ConfigError("\n".join(mistakes))
@@ -203,7 +203,7 @@ def _named(options: Mapping[str, Option]) -> dict[str, Option]:
 
 
 def _own(option: Option, follow: Sequence[str]) -> list[str]:
-    """Return the words that are values of an option."""
+    """Return the words that are values of the option."""
     if option.hint is bool:
         return [word for word in follow[:1] if word.lower() in YES + NO]
     return list(follow if option.is_list else follow[:1])
@@ -224,9 +224,9 @@ def _placed(positional: Sequence[Option], free: Sequence[_Free], prog: str) -> d
 
 
 def _find(written: str, options: Mapping[str, Option], prog: str) -> tuple[Option, bool, str]:
-    """Find an option. Return it, True for a `no-` prefix, and the NAME of --OPTION.NAME NUMBER.
+    """Find an option. Raises ConfigError for an unknown option.
 
-    Raises ConfigError for an unknown option.
+    Returns the option, True for the prefix `no-`, and NAME for --OPTION.NAME NUMBER (otherwise "").
     """
     known = _named(options)
     name = spelt(written) if written.startswith("--") else ""
@@ -247,7 +247,7 @@ def _find(written: str, options: Mapping[str, Option], prog: str) -> tuple[Optio
 
 
 def _read(option: Option, written: str, given: Sequence[str], key: str = "") -> Any:
-    """Convert texts to the type of an option, or with a key to an entry KEY=NUMBER. Raises ConfigError."""
+    """Convert texts to the type of an option. Raises ConfigError. key: convert to KEY=NUMBER instead."""
     if option.hint is bool:
         text = given[0].lower() if given else YES[0]
         if text not in YES + NO:
@@ -266,7 +266,7 @@ def _read(option: Option, written: str, given: Sequence[str], key: str = "") -> 
 
 
 def _value(option: Option, text: str) -> Any:
-    """Convert one text. Raises ValueError whose text is the remedy."""
+    """Convert one text. Raises ValueError with the remedy."""
     if isinstance(option.hint, UnionType) and text.lower() == "none":
         return None
     if get_origin(option.scalar) is Literal:
@@ -284,7 +284,7 @@ def _value(option: Option, text: str) -> Any:
 
 
 def as_words(option: Option, value: object) -> list[str]:
-    """Format a value in command-line syntax: one text, or one per entry of a repeated option."""
+    """Format a value in command-line syntax. A repeated option gives one text per entry, other options one text."""
     if option.is_repeated:
         assert isinstance(value, tuple)
         return [f"--{option.name} {shlex.quote(str(entry))}" for entry in value]

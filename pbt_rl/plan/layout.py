@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import ceil
 
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
@@ -30,6 +31,8 @@ class PackPlan:
     """CPU threads of learning."""
     slots: int
     """P: members on the device at the same time."""
+    parts: int = 1
+    """Parts of a minibatch computed in parallel on a CPU (algos/parts.py)."""
     groups: int = 0
     """G: groups of a policy's rows in a device simulator, which has no actors. 0 with actors."""
 
@@ -119,14 +122,27 @@ def parse_devices(text: str, machine: Machine) -> list[str]:
     return devices
 
 
+LEAST_PART = 32
+"""Minimum steps of a part. Smaller ones take longer per step."""
+PARTS_SHARE = 0.75
+"""Fraction of the cores for learning in parts. With Atari's recipe learning is 70 % of the work (docs/lab/speed.md)."""
+
 LayOut = Callable[[Config, Machine, Sequence[str], Sequence[tuple[int, ...]], Sequence[int]], Plan]
 """(config, machine, devices, members per device, slots per device) -> plan."""
 
 
-def make_plan(config: Config, machine: Machine, agents: int = 1, lay_out: LayOut | None = None) -> Plan:
+def make_plan(
+    config: Config,
+    machine: Machine,
+    agents: int = 1,
+    lay_out: LayOut | None = None,
+    *,
+    pictures: bool = False,
+) -> Plan:
     """Place members on devices and divide the cores. agents: agents per environment (S), one row each.
 
-    lay_out: makes the plan for device simulators, which have no actors.
+    lay_out: makes the plan for device simulators, which have no actors. pictures: the policy sees images of which a
+    CNN takes most of the time.
     """
     devices = parse_devices(config.devices, machine)
     slots = min(config.slots or config.members, config.members)
@@ -162,6 +178,9 @@ def make_plan(config: Config, machine: Machine, agents: int = 1, lay_out: LayOut
     _, sizes = sizing.sizes([n * config.vector_envs_per_actor for n in actors], slots_of)
     packs = []
     for i, device in enumerate(devices):
+        in_parts = pictures and device == "cpu" and _may_learn_in_parts(config)
+        threads = _threads(config, machine, devices, device, in_parts=in_parts)
+        minibatch = sizes[i].batch_rows * config.learner.rollout // config.learner.minibatches
         pack = PackPlan(
             device=device,
             members=members[i],
@@ -169,8 +188,9 @@ def make_plan(config: Config, machine: Machine, agents: int = 1, lay_out: LayOut
             vector_envs_per_actor=config.vector_envs_per_actor,
             envs_per_policy=sizes[i].envs,
             vector_envs_per_batch=sizes[i].rollouts,
-            threads=_threads(config, machine, devices, device),
+            threads=threads,
             slots=slots_of[i],
+            parts=max(1, min(threads, minibatch // LEAST_PART)) if in_parts else 1,
         )
         check_minibatches(config, pack)
         packs.append(pack)
@@ -207,13 +227,27 @@ def _wanted_actors(config: Config, machine: Machine, devices: Sequence[str]) -> 
     return max(wanted, 2 * len(devices))
 
 
-def _threads(config: Config, machine: Machine, devices: Sequence[str], device: str) -> int:
-    """Return a learner's CPU threads. Learners on the CPU share half of the cores."""
+def _may_learn_in_parts(config: Config) -> bool:
+    """True if only a built-in network and loss learn, one policy at a time, while actors use some of the cores."""
+    return (
+        config.mode == "async"
+        and config.learner.packing in ("auto", "loop")
+        and not config.model.own_parts
+        and config.algorithm.backward is None
+    )
+
+
+def _threads(config: Config, machine: Machine, devices: Sequence[str], device: str, *, in_parts: bool) -> int:
+    """Return a learner's CPU threads. Learners on the CPU share half of the cores.
+
+    With parts they share PARTS_SHARE of the cores, rounded up.
+    """
     if config.learner.threads:
         return config.learner.threads
     if device != "cpu":
         return 1
-    return max(1, (machine.cpus - machine.cpus // 2) // devices.count("cpu"))
+    shared = ceil(PARTS_SHARE * machine.cpus) if in_parts else machine.cpus - machine.cpus // 2
+    return max(1, shared // devices.count("cpu"))
 
 
 def check_minibatches(config: Config, pack: PackPlan) -> None:

@@ -1,4 +1,1 @@
-"""Trained members: evaluation, matches between members, videos, export.
-
-Reads run folders. Starts no training.
-"""
+"""Trained members: evaluation, matches between members, videos, export. Run folders are only read."""

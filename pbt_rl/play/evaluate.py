@@ -1,4 +1,4 @@
-"""Evaluation of a trained member over whole episodes, by the true objective (`pbt-rl eval RUN`)."""
+"""Evaluation of a trained member over whole episodes (`pbt-rl eval RUN`)."""
 
 from __future__ import annotations
 
@@ -32,10 +32,11 @@ def evaluate(
 ) -> None:
     """Play whole episodes of a member and print their true objectives.
 
-    The environment family sets the evaluation options (Atari: whole games, unclipped scores). With tasks, `episodes` is
-    per task. Reward shaping has its default values, so that members are comparable. trust: allows imports of modules
-    that the run names. Raises ConfigError for a folder without a run or without trust, for an unsaved member or
-    checkpoint, and for a video that cannot be written.
+    The environment family sets the evaluation options (Atari: whole games, unclipped scores). Reward weights have their
+    default values, so that members are comparable. episodes: number of episodes, with tasks per task. greedy: take the
+    most probable actions instead of sampling. trust: allow imports of modules that the run names. Raises ConfigError
+    for a folder without a run, for a run that names modules if `trust` is False, for an unsaved member or checkpoint,
+    and for a video that cannot be written.
     """
     filmed = None if video is None else best_film(video)
     config, saved = saved_to_play(source, say, trust=trust)
@@ -48,10 +49,10 @@ def evaluate(
     pack = load_pack(config, spec, saved, seed)
     policy = Policy(pack, spec, config.model, seed, greedy=greedy)
     with build.one_thread():
-        # The camera films one row, so episodes are played one by one. With many tasks this would take too long.
+        # The camera films row 0 only, so all episodes are on row 0. With many tasks this would take too long.
         most = 1 if filmed is not None and not spec.tasks else MAX_ROWS
         begins = lookup.backend_of(config.env, options)[0].begins
-        # Episodes of some tasks are 50 times as long as those of others.
+        # Some tasks have 50 times longer episodes than other tasks.
         progress = Progress(sys.stderr, begins, alike=not spec.tasks)
         played = play_episodes(policy, options, episodes, seed, filmed, progress, most=most)
     if spec.tasks:
@@ -73,7 +74,7 @@ def _print_result(played: list[PlayedEpisode]) -> None:
 
 
 def _print_tasks(spec: EnvSpec, played: list[PlayedEpisode]) -> None:
-    """Print a line per task, and the mean of the capped objectives."""
+    """Print one line per task, and the mean over tasks of the capped objectives."""
     print(f"{'task':<40} {'episodes':>8} {'return':>10} {'objective':>10}")
     for number, name in enumerate(spec.tasks):
         mine = [episode for episode in played if episode.task == number]

@@ -1,4 +1,4 @@
-"""Videos of evaluation episodes: whole episodes as .mp4 or .gif, and short clips for TensorBoard."""
+"""Videos of evaluation episodes: whole episodes as .mp4 or .gif, and short GIFs for TensorBoard."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from pbt_rl.errors import ConfigError, require
 from pbt_rl.play.member import Filmed
 
 LEAST_HEIGHT, MOST_SIDE = 320, 1920
-"""Smaller pictures are enlarged by an integer factor, while no side exceeds MOST_SIDE. Pictures with a side above twice
-MOST_SIDE are reduced."""
+"""Pictures of less height are enlarged by an integer factor, up to MOST_SIDE pixels per side. Pictures with a side
+above twice MOST_SIDE are reduced."""
 LEAST_PIXELS = 16
-"""Minimum of each side, because codecs need some pixels."""
+"""Minimum pixels of each side, because codecs reject smaller pictures."""
 CLIP_SECONDS, CLIP_PICTURES_PER_SECOND, CLIP_SIZE = 30, 8, 200
-"""Limits of a clip: duration, frame rate, pixels along its longer side."""
+"""Limits of a clip for TensorBoard: duration, frame rate, pixels of its longer side."""
 
 H264 = ("-c:v", "libx264", "-pix_fmt", "yuv420p", "-crf", "25")
 """Codec options that every video player supports."""
@@ -38,11 +38,11 @@ PALETTES = (
     "-filter_complex",
     "split[a][b];[a]palettegen=stats_mode=single[p];[b][p]paletteuse=new=1:dither=none",
 )
-"""One palette per picture: exact up to 255 colours, and pictures are encoded as they arrive."""
+"""Codec options with one palette per picture. This is exact up to 255 colours, and needs one picture in memory."""
 
 
 def factor_of(height: int, width: int) -> float:
-    """Return by what pictures of this size are enlarged (a whole number), or made smaller."""
+    """Return the scale factor for pictures of this size: an integer to enlarge, a float to reduce."""
     long = max(height, width)
     if long > 2 * MOST_SIDE:
         return 2 * MOST_SIDE / long
@@ -50,13 +50,13 @@ def factor_of(height: int, width: int) -> float:
 
 
 class Film:
-    """.mp4 or .gif file, written picture by picture to bound memory."""
+    """.mp4 or .gif file, written picture by picture to limit memory."""
 
     def __init__(self, path: Path, frames_per_second: float) -> None:
         self._path, self._rate = path, frames_per_second
         self._process: subprocess.Popen[bytes] | None = None
         self._shape = self._size = 0, 0
-        """Of the first picture, and of the film."""
+        """Height and width of the first picture, and of the film."""
         self._factor: float = 1
         try:
             path.open("wb").close()
@@ -64,7 +64,7 @@ class Film:
             raise self._error(error.strerror or str(error)) from error
 
     def add(self, picture: Picture) -> None:
-        """Append a picture. The first one sets the size. Codecs need even sizes, so an odd row or column is cut."""
+        """Append a picture. The first picture sets the film's size, rounded down to even numbers for the codec."""
         shape = picture.shape[:2]
         if self._process is None:
             self._shape, self._factor = shape, factor_of(*shape)
@@ -87,7 +87,7 @@ class Film:
             self.close()  # raises an error with the reason
 
     def close(self) -> None:
-        """Finish the file. Raises ConfigError if it is incomplete."""
+        """Finish the file. Raises ConfigError if ffmpeg failed."""
         if self._process is None:
             return
         process, self._process = self._process, None
@@ -107,8 +107,8 @@ class Film:
         return subprocess.Popen(
             [get_ffmpeg_exe(), "-y", "-loglevel", "error", *raw, *codec, str(self._path)],
             stdin=subprocess.PIPE,
-            stderr=subprocess.PIPE,  # cannot fill, because only errors are printed
-            process_group=0,  # not ended by Ctrl-C: the evaluation closes the film
+            stderr=subprocess.PIPE,  # cannot fill, because ffmpeg prints only errors
+            process_group=0,  # Ctrl-C does not end ffmpeg, because the evaluation closes the film
         )
 
     def _error(self, why: str) -> ConfigError:
@@ -116,7 +116,7 @@ class Film:
 
 
 class Clip:
-    """Small GIF of row 0's first episode for TensorBoard, at most CLIP_SECONDS long. Written on close."""
+    """Small GIF of the first episode on row 0, at most CLIP_SECONDS long. It is written at `close`."""
 
     def __init__(self, file: IO[bytes], camera: Camera) -> None:
         self._file, self._camera = file, camera
@@ -128,7 +128,7 @@ class Clip:
         self._over = False
 
     def take(self, step: StepArrays, action_RA: NDArray[Any] | None) -> None:
-        """Record a step (see `play.member.Records`). Keep every n-th picture, scaled down."""
+        """Record a step (see `play.member.Records`). Only every n-th picture is kept, scaled down."""
         from PIL import Image  # noqa: PLC0415 - of the extra `video`; checked by `check_clips`
 
         if self._over:
@@ -142,7 +142,7 @@ class Clip:
         self._over = bool(step.episode_done[0])
 
     def close(self) -> None:
-        """Write the file. It stays empty without a picture."""
+        """Write the file. Without a picture it is empty."""
         if self._kept:
             first, *others = self._kept
             how = {"append_images": others, "duration": self._milliseconds, "loop": 0}
@@ -151,12 +151,12 @@ class Clip:
 
 
 class BestFilm:
-    """Film of the episode of row 0 with the highest objective. Each episode is written to a separate file."""
+    """Film of the episode on row 0 with the highest objective. Each episode is first written to a separate file."""
 
     def __init__(self, path: Path, camera: Camera) -> None:
         self._camera, self._kept = camera, path
         self._best = -math.inf
-        self._path = path  # written at once, to fail early if it cannot be
+        self._path = path  # the first episode is written here, to fail early if the path cannot be written
         self._film: Film | None = Film(path, camera.frames_per_second)
 
     def take(self, step: StepArrays, action_RA: NDArray[Any] | None) -> None:
@@ -177,7 +177,7 @@ class BestFilm:
             self._path.unlink()
 
     def close(self) -> None:
-        """Remove the film of an unfinished episode unless it is the only one."""
+        """Remove the film of an unfinished episode, unless there is no other film."""
         if self._film is not None:
             film, self._film = self._film, None
             film.close()
@@ -186,13 +186,13 @@ class BestFilm:
 
 
 def best_film(path: Path) -> Filmed:
-    """Film the best episode. Raises ConfigError if `path` cannot be written."""
+    """Return the recorder factory of the best episode. Raises ConfigError if `path` cannot be written."""
     check_film(path)
     return partial(_filmed, partial(BestFilm, path.absolute()))
 
 
 def first_clip(file: IO[bytes]) -> Filmed:
-    """Film the first episode as a clip for TensorBoard."""
+    """Return the recorder factory of the first episode's clip for TensorBoard."""
     return partial(_filmed, partial(Clip, file))
 
 
@@ -200,7 +200,7 @@ def first_clip(file: IO[bytes]) -> Filmed:
 def _filmed(
     begin: Callable[[Camera], Clip | BestFilm], spec: EnvSpec, rows: int, seed: int, options: EnvOptions
 ) -> Iterator[tuple[VectorEnv, Clip | BestFilm]]:
-    """Yield the vector env and its recorder (see `play.member.Filmed`). begin: camera -> recorder."""
+    """Yield a vector env and its recorder (see `play.member.Filmed`). begin: camera -> recorder."""
     made = film(spec.env_id, rows, seed, options, default_shaping_source(spec))
     if made is None:
         raise ConfigError(f"--video: {spec.env_id} has no pictures: leave --video out")
@@ -210,7 +210,7 @@ def _filmed(
 
 
 def check_clips(config: Config) -> None:
-    """Check before a run starts that clips can be made. Raises ConfigError."""
+    """Check that clips can be made. Raises ConfigError."""
     if find_spec("PIL") is None:
         raise ConfigError("--evaluate-video needs the package pillow: pip install 'pbt-rl[video]'")
     shown = has_pictures(config.env, config.env_options)
@@ -218,7 +218,7 @@ def check_clips(config: Config) -> None:
 
 
 def check_film(path: Path) -> None:
-    """Check before the evaluation that a film can be written. Raises ConfigError."""
+    """Check that a film can be written. Raises ConfigError."""
     kind = path.suffix.lower()
     if kind not in (".mp4", ".gif"):
         raise ConfigError(f"--video {path} has an unknown format: give a name that ends in .mp4 or .gif")

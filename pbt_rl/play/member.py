@@ -1,8 +1,8 @@
 """Loading of a trained member, and evaluation over whole episodes.
 
-A member acts as in training: in a pack of one policy, with the same frame stacking, its normalisers and its recurrent
-core. Evaluation, matches against other members and Python users share this path. Only arrays are read from the saved
-run; no saved code is executed.
+A member acts as in training: in a pack of one policy, with frame stacking, normalisers and recurrent core. Evaluation,
+matches between members, and `load_policy` use this module. It reads only arrays from the saved run, and executes no
+saved code.
 
 A long evaluation shows its progress. Its best episode can be filmed.
 
@@ -59,12 +59,12 @@ from pbt_rl.record.saved import SavedPolicy
 
 
 def say(text: str) -> None:
-    """Print a message to stderr that is not an error."""
+    """Print a message to stderr."""
     print(f"pbt-rl: {text}", file=sys.stderr)
 
 
 def warn_of_mistakes(spec: EnvSpec) -> None:
-    """Print a warning for each mistake of the environment. It may make scores differ from training."""
+    """Print a warning for each mistake of the environment, because scores may then differ from training."""
     for mistake in spec.mistakes:
         say(f"warning: {mistake}")
 
@@ -72,8 +72,8 @@ def warn_of_mistakes(spec: EnvSpec) -> None:
 def load_pack(config: Config, spec: EnvSpec, policy: SavedPolicy, seed: int) -> Pack:
     """Load saved weights and normalisers into a one-policy pack on the CPU.
 
-    policy: its run may be empty if the environment is known to be that of training. Raises ConfigError if the weights
-    do not fit the run's config.json or are not finite. Raises CheckpointBroken.
+    policy: an empty `run` skips the check that the environment is unchanged since training. Raises ConfigError if the
+    weights do not fit the run's config.json or are not finite, and CheckpointBroken for a damaged file.
     """
     plan = PackPlan(
         "cpu",
@@ -108,9 +108,9 @@ def load_pack(config: Config, spec: EnvSpec, policy: SavedPolicy, seed: int) -> 
 
 
 def _check_size(config: Config, spec: EnvSpec, path: Path, tensors: Arrays) -> None:
-    """Check that a config describes the saved network. Raises ConfigError.
+    """Check that a config describes the saved network, without its custom modules. Raises ConfigError.
 
-    Done before the network is built, because a config may ask for any size. Custom modules are not checked.
+    This precedes the construction of the network, because the config could demand any amount of memory.
     """
     saved = {
         name.removeprefix(WEIGHTS): array.shape for name, array in tensors.items() if name.startswith(WEIGHTS)
@@ -136,13 +136,14 @@ class PolicyState:
 
     recurrent_PRS: Tensor
     frames: Mapping[str, Tensor]
-    """Observation name -> frame stack [R, H, W], one 32-bit number per pixel."""
+    """Observation name -> frame stack, int32 [R, H, W]. A number contains the last four 8-bit values of a pixel."""
 
 
 class Policy:
-    """One trained policy that acts for the rows of a vector env.
+    """Trained policy that acts for the rows of a vector env.
 
-    model: network options of the run. seed: of action sampling. greedy: take the most probable action instead.
+    model: network options of the run. seed: seed of action sampling. greedy: take the most probable action instead of
+    sampling.
     """
 
     def __init__(self, pack: Pack, spec: EnvSpec, model: ModelConfig, seed: int, *, greedy: bool) -> None:
@@ -152,7 +153,7 @@ class Policy:
         layouts = build.obs_layouts(spec)
         self._layouts = {name: layout for name, layout in layouts.items() if name not in spec.critic}
         self._unseen = {name: layouts[name] for name in spec.critic}
-        """Observations for the critic only. Acting does not use them, so they are zeros."""
+        """Observations for the critic only. They are zeros, because actions do not depend on them."""
         self._distribution = build.build_distribution(spec, model)
         self._generator = torch.Generator(pack.device).manual_seed(seed)
 
@@ -160,7 +161,7 @@ class Policy:
     def act(
         self, obs: Mapping[str, NDArray[Any]], first_R: NDArray[np.bool_], state: PolicyState | None
     ) -> tuple[NDArray[Any], PolicyState]:
-        """Return actions [R, A] and the next state. obs: arrays of a vector env, name -> [R, ...]."""
+        """Return actions [R, A] and the next state. obs: name -> array [R, ...]. first_R: rows that begin episodes."""
         device, rows = self._pack.device, len(first_R)
         before = self._blank(rows) if state is None else state
         seen: dict[str, Tensor] = {}
@@ -236,10 +237,11 @@ EVERY_SECONDS, EVERY_SECONDS_IN_A_LOG = 1.0, 30.0
 
 
 class Progress:
-    """Progress display: number of episodes that have ended.
+    """Display of the number of episodes that have ended.
 
-    A terminal shows one line, which is removed at the end. Other streams get a line every EVERY_SECONDS_IN_A_LOG.
-    waits_for: work before the first episode ends. alike: episodes have similar lengths, so the remaining time is shown.
+    On a terminal, one line is renewed and removed at the end. Other streams get a line every EVERY_SECONDS_IN_A_LOG.
+    waits_for: work before the first episode, shown until an episode has ended. alike: show the remaining time, because
+    all episodes have similar lengths.
     """
 
     def __init__(self, stream: TextIO, waits_for: str = "", *, alike: bool = True) -> None:
@@ -251,7 +253,7 @@ class Progress:
         self._open = False
 
     def show(self, ended: int, total: int) -> None:
-        """Show the progress unless it was shown just before."""
+        """Show the progress if the display is due."""
         now = time.monotonic()
         if now < self._next:
             return
@@ -276,11 +278,11 @@ class Records(Protocol):
     """Recorder that receives every step of an evaluation."""
 
     def take(self, step: StepArrays, action_RA: NDArray[Any] | None) -> None:
-        """Record a step. action_RA: the action that led to it, None after the first reset."""
+        """Record a step. action_RA: actions that led to this step, None after the first reset."""
 
 
 Filmed = Callable[[EnvSpec, int, int, EnvOptions], AbstractContextManager[tuple[VectorEnv, Records]]]
-"""(spec, rows, seed, options) -> vector env and the recorder of its first row.
+"""Recorder factory: (spec, rows, seed, options) -> vector env, and the recorder of its row 0.
 
 Raises ConfigError if the environment cannot be rendered."""
 
@@ -317,16 +319,16 @@ def play_episodes(
     *,
     most: int = MAX_ROWS,
 ) -> list[PlayedEpisode]:
-    """Play whole episodes, at most `most` in parallel. With tasks, `episodes` is per task.
+    """Play whole episodes, at most `most` in parallel.
 
-    filmed: creates the environments and records the first.
+    episodes: number of episodes, with tasks per task. filmed: creates the vector env and records its row 0.
     """
     spec = policy.spec
     if spec.tasks:
         rows = min(most, len(spec.tasks))
         share_R = shares_of_tasks(episodes, len(spec.tasks), rows)
     else:
-        # On a device simulator a row costs little, so each plays one whole episode.
+        # Rows of a device simulator cost little, so each episode has a separate row.
         at_once = min(episodes, episodes if spec.resident and most > 1 else most)
         rows = -(-at_once // spec.agents) * spec.agents
         share_R = shares(episodes, rows)
@@ -344,7 +346,7 @@ def play_episodes(
 
 
 def counted_objectives(spec: EnvSpec, played: Sequence[PlayedEpisode]) -> list[float]:
-    """Return one objective per episode, or with tasks one capped mean per task. The result is their mean."""
+    """Return the numbers whose mean is the score: one objective per episode, or with tasks one capped mean per task."""
     if not spec.tasks:
         return [episode.objective for episode in played]
     means = [mean([e.objective for e in played if e.task == task]) for task in range(len(spec.tasks))]
@@ -355,19 +357,19 @@ def counted_objectives(spec: EnvSpec, played: Sequence[PlayedEpisode]) -> list[f
 
 
 def shares(episodes: int, rows: int) -> list[int]:
-    """Divide episodes among rows.
+    """Return the number of episodes of each row.
 
-    The division is fixed in advance, because taking the first episodes to end would be biased towards short ones.
+    These numbers are fixed in advance, because the first episodes that end are biased towards short episodes.
     """
     return [episodes // rows + (row < episodes % rows) for row in range(rows)]
 
 
 def shares_of_tasks(episodes: int, tasks: int, rows: int) -> list[int]:
-    """Divide `episodes` of each task among rows. rows <= tasks.
+    """Return the number of episodes of each row, so that each task has `episodes` episodes. rows <= tasks.
 
-    Row r begins with task r * tasks // rows and cycles through all tasks, so rows divide the tasks into blocks. Each
-    row plays whole cycles. The remainder is a number of consecutive blocks that start at the row's first task. So every
-    task is played equally often.
+    Row r begins with task r * tasks // rows and cycles through all tasks. The first tasks of the rows divide the tasks
+    into `rows` blocks. Each row plays `episodes // rows` whole cycles. For the remainder, each row plays `episodes %
+    rows` consecutive blocks from its first task, so every block is played equally often.
     """
     block_R = [(row + 1) * tasks // rows - row * tasks // rows for row in range(rows)]
     rounds, blocks = divmod(episodes, rows)
@@ -381,7 +383,7 @@ def play(
     recording: Records | None = None,
     progress: Progress | None = None,
 ) -> list[PlayedEpisode]:
-    """Play `share_R[r]` episodes on row r. Return them in row order."""
+    """Play `share_R[r]` episodes on row r. Return the episodes in row order."""
     step = private_step_arrays(vector_env.spec, vector_env.rows)
     played_R: list[list[PlayedEpisode]] = [[] for _ in share_R]
     vector_env.reset(step)

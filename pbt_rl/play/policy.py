@@ -30,7 +30,7 @@ from pbt_rl.record.saved import BEST, Source, saved_to_play
 
 @dataclass(frozen=True)
 class _Array:
-    """Array of an observation, as returned by the environment."""
+    """Array of an observation, in the environment's format."""
 
     name: str
     path: tuple[str, ...]
@@ -41,17 +41,18 @@ class _Array:
 
 @dataclass(frozen=True)
 class Interface:
-    """Formats of an environment's observations and actions."""
+    """Conversion of an environment's observations and actions."""
 
     arrays: tuple[_Array, ...]
     actions: Callable[[NDArray[Any]], Any]
-    """[A] -> action of one environment; [R, A] -> actions of R environments."""
+    """Array [A] -> action of one environment. Array [R, A] -> actions of R environments."""
 
 
 class Policy(play.Policy):
-    """One trained policy: `policy(obs, state)`.
+    """Trained policy as a function of the environment's observations: `action, state = policy(obs, state)`.
 
-    model: network options of the run. seed: of action sampling. greedy: take the most probable action instead.
+    model: network options of the run. seed: seed of action sampling. greedy: take the most probable action instead of
+    sampling. interface: None means the interface of a vector env.
     """
 
     def __init__(
@@ -72,13 +73,13 @@ class Policy(play.Policy):
     def __call__(
         self, obs: Any, state: PolicyState | None = None, first: NDArray[np.bool_] | None = None
     ) -> tuple[Any, PolicyState]:
-        """Return (action, state for the next call).
+        """Return (action, state for the next call). Raises ConfigError if the observation does not fit.
 
-        obs: observation of the environment: array, dict or tuple (nested, or flat by the names of `spec.obs`). Either
-        of one environment, or with a leading axis of R rows, as is the action. Inputs of the critic only
-        (`spec.critic`) may be missing. An action mask from the info dict is passed as
-        `{"obs": ..., "action_mask": ...}`. state: None when episodes begin. first: [R] bool, rows whose episode
-        begins with this observation while others continue. Raises ConfigError for an observation that does not fit.
+        obs: observation of one environment, or of R environments with a leading axis R. It may be an array, a dict or a
+        tuple, nested or flat with the names of `spec.obs`. Observations for the critic only (`spec.critic`) may be
+        missing. Pass an action mask from the info dict as `{"obs": ..., "action_mask": ...}`.
+        state: result of the previous call. None when episodes begin.
+        first: [R] bool, rows whose episode begins with this observation. Use it if other rows continue.
         """
         arrays, rows = self._read(obs)
         count = 1 if rows is None else rows
@@ -94,16 +95,16 @@ class Policy(play.Policy):
         return self._interface.actions(action_RA), state
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the arguments of `load_policy`. The receiving process loads the run again and restarts sampling.
+        """Pickle the arguments of `load_policy`. The receiving process loads the policy again and restarts sampling.
 
-        Loading raises ConfigError if the checkpoint is gone, because a run in progress deletes old ones.
+        Loading raises ConfigError if the checkpoint has been deleted, as a training run does with old checkpoints.
         """
         if self._loaded is None:
             raise TypeError("only a policy of load_policy can be pickled")
         return partial(load_policy, **self._loaded), ()
 
     def _read(self, obs: Any) -> tuple[dict[str, NDArray[Any]], int | None]:
-        """Return the arrays by name, and the number of rows. None: one environment without rows."""
+        """Return the arrays by name, and the number of rows. None means one environment without a row axis."""
         given = {array.name: array_of(self._find(array, obs)) for array in self._interface.arrays}
         rows: int | None = None
         for array in self._interface.arrays:
@@ -159,10 +160,10 @@ def load_policy(
 ) -> Policy:
     """Load a trained member of a run as a policy on the CPU.
 
-    run: the run's folder. member: an id, or `best`. at: frames of the checkpoint. None: the newest complete one.
-    greedy: take the most probable action instead of sampling with `seed`. trust: import the modules named in the run's
-    config.json, such as a custom environment. Raises ConfigError for a folder without a run, an unsaved member or
-    checkpoint, and a run that names modules without trust.
+    run: the run's folder. member: an id, or `best`. at: frames of a checkpoint. None means the newest complete
+    checkpoint. greedy: take the most probable action instead of sampling with `seed`. trust: import the modules that
+    the run's config.json names, such as a custom environment. Raises ConfigError for a folder without a run, for an
+    unsaved member or checkpoint, and for a run that names modules if `trust` is False.
     """
     folder = path_given("run", run)
     config, saved = saved_to_play(Source(folder, at, str(member)), say, trust=trust)
@@ -185,7 +186,7 @@ def load_policy(
 
 
 def gymnasium_interface(spec: EnvSpec, options: EnvOptions) -> Interface | None:
-    """Return the interface of an environment by its Gymnasium spaces. None if it has none."""
+    """Return the interface that a Gymnasium environment's spaces define. None for any other environment."""
 
     def reader(leaf: Leaf) -> Callable[[NDArray[Any], int], NDArray[Any]]:
         bare = replace(leaf, path=(), in_info=False)
@@ -215,7 +216,7 @@ def gymnasium_interface(spec: EnvSpec, options: EnvOptions) -> Interface | None:
 
 
 def vector_env_interface(spec: EnvSpec) -> Interface:
-    """Return the interface of a vector env: observations of the spec, actions by component."""
+    """Return the interface of a vector env: observations as in the spec, actions as arrays of components."""
 
     def reader(dtype: str) -> Callable[[NDArray[Any], int], NDArray[Any]]:
         return lambda array, _rows: array.astype(dtype, copy=False)

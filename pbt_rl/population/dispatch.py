@@ -1,22 +1,22 @@
 """Dispatch of changes: the new state of each member, and the messages to its learner.
 
-Each member is in one of four states:
+Each member is in one of four phases:
 
-    on slot   a learner has its weights                swap: Save          -> saving
-    saving    it has no slot; a learner writes it      Saved               -> parked
-    parked    its state is in the store                swap: Load          -> on slot
-    lost      its learner is gone, or the run starts   restore point read  -> parked
+    on slot   a learner has its weights                    swap: Save          -> saving
+    saving    it has no slot; a learner writes its state   Saved               -> parked
+    parked    its state is in the store                    swap: Load          -> on slot
+    lost      its learner is lost, or the run starts       restore point read  -> parked
 
-    change                 message to the learner of the member
-    values only            SetValues
-    weights of a member    Load from another slot, on the device, if that is in the same pack and unchanged.
-                           Otherwise Save of the donor, and once it is written Load of that state.
-    a remembered state     Load of that state
-    initialised weights    Load of initialised weights
-    of a parked member     none: only its state in the store changes
+    change                      message to the learner of the member
+    values only                 SetValues
+    weights of a donor          Load from the donor's slot, if it is in the same pack and the donor does not change.
+                                Otherwise Save of the donor, and then Load of the saved state.
+    a remembered state          Load of this state
+    initialised weights         Load of initialised weights
+    change of a parked member   none, because only its state in the store changes
 
 A learner processes its messages in order. A resumed run and a new learner load the restore points of their members
-(`store.RestorePoint`), which follow the decisions: a member with copied weights never returns to its own older ones.
+(`store.RestorePoint`). A replacement also changes the restore point, so a copy never returns to its former weights.
 """
 
 from __future__ import annotations
@@ -49,36 +49,36 @@ from pbt_rl.population.store import Key, RestorePoint, State, Store
 
 @dataclass(eq=False)
 class Pending:
-    """Decision, or swap into a slot, that its learner has not acknowledged yet."""
+    """Message of a decision or of a swap into a slot. Its learner has not acknowledged the message yet."""
 
     decided: float | None = None
     """time.perf_counter() at the decision of the controller. None: a swap into a slot."""
     source: State | None = None
-    """State that is loaded."""
+    """State to load."""
     pack: int = -1
-    """Pack of its learner."""
+    """Pack of the learner."""
     sent: float = 0.0
     """time.perf_counter() when the message was sent."""
     proves: bool = True
-    """The acknowledgement is recorded: of a decision, or of one made while the member had no slot."""
+    """True if the acknowledgement is recorded in the journal. False: a swap of a member without a new decision."""
 
 
 @dataclass(eq=False)
 class MemberRecord:
-    """State of one member."""
+    """States and messages of one member."""
 
     restore: RestorePoint
     state: State | None = None
-    """Without a slot: its state, which a learner may still have to write."""
+    """State of a member without a slot. A learner may not have written it yet. None: the member has a slot."""
     unsaved: State | None = None
-    """State that the checkpoint in progress needs and that no learner was told to save yet."""
+    """State for the checkpoint in progress. Its save is not requested yet."""
     sent: deque[Pending] = field(default_factory=deque)
     """Messages without acknowledgement, oldest first."""
 
 
 @dataclass(eq=False)
 class Remembered:
-    """State that the controller remembers."""
+    """Remembered state, with the header of its file and its restore point."""
 
     state: State
     header: SnapshotHeader
@@ -87,29 +87,28 @@ class Remembered:
 
 @dataclass(eq=False)
 class Saving:
-    """State that a learner is writing. restore: what replaces it if that learner is lost."""
+    """State that a learner is writing. restore: replaces the state if the learner is lost."""
 
     pack: int
     state: State
     restore: RestorePoint
     waiting: list[tuple[Load, Pending]] = field(default_factory=list)
-    """Loads to send once it is written."""
+    """Loads to send when the state is written."""
 
 
 @dataclass(eq=False)
 class Dispatch:
     """Dispatcher of changes to the population, its states and the learners.
 
-    The population and its states change at once; each learner changes in the order of its messages.
-
-    A donor gives the state that it had before all changes of its comparison.
+    The population and its states change immediately. A learner applies changes in the order of its messages. A copy
+    gets the state of its donor before the comparison.
     """
 
     population: Population = field(metadata=SHARED)
     slots: Slots = field(metadata=SHARED)
     send: Callable[[int, ToLearner], None]
     remembered: frozenset[StateKey] = field(default=frozenset(), init=False)
-    """Earlier states that are kept for the controller."""
+    """Keys of the remembered states."""
     replacements: int = field(default=0, init=False)
     mutations: int = field(default=0, init=False)
     unproven: set[int] = field(default_factory=set, init=False)
@@ -117,11 +116,11 @@ class Dispatch:
     store: Store = field(init=False, metadata=SHARED)
     """Set by `open_store`."""
     _records: list[MemberRecord] = field(default_factory=list, init=False, metadata=TRANSIENT)
-    """Of each member."""
+    """Record of each member, by id."""
     _remembered: dict[StateKey, Remembered] = field(default_factory=dict, init=False, metadata=TRANSIENT)
     _saving: dict[Key, Saving] = field(default_factory=dict, init=False, metadata=TRANSIENT)
     _starting: dict[int, dict[int, State]] = field(default_factory=dict, init=False, metadata=TRANSIENT)
-    """Pack -> member -> state that its new learner starts from."""
+    """Pack -> member -> first state for a new learner."""
     _unapplied: set[Pending] = field(default_factory=set, init=False, metadata=TRANSIENT)
     """Decisions without acknowledgement, and messages that wait for a state."""
 
@@ -131,7 +130,7 @@ class Dispatch:
         return bool(self._unapplied)
 
     def state_of(self, member: int) -> State | None:
-        """Return the state of a member without a slot, which a learner may still have to write."""
+        """Return the state of a member without a slot, or None. A learner may not have written it yet."""
         return self._records[member].state
 
     def restored(self) -> None:
@@ -143,9 +142,9 @@ class Dispatch:
     # -- start and loss of learners -----------------------------------------------------------------------------
 
     def open_store(self, store: Store, saved: SavedStates, saved_in: str | None = None) -> None:
-        """Park all members at the start of a run. Those without a saved state have initialised weights.
+        """Park all members at the start of a run. Members without a saved state get initialised weights.
 
-        saved_in: name of their checkpoint. Raises as reading does.
+        saved_in: name of the checkpoint with the saved states. Raises the errors of reading a checkpoint.
         """
         self.store = store
         store.saved, store.saved_in = saved, saved_in
@@ -162,14 +161,14 @@ class Dispatch:
                 self._remembered[number, generation] = Remembered(state.keep(), snapshot.header, point)
 
     def _restore(self, member: Member) -> None:
-        """Park a member at its restore point. Raises as reading does."""
+        """Park a member at its restore point. Raises the errors of reading a checkpoint."""
         record = self._records[member.id]
         state = record.state = self.store.restored(record.restore).keep()
         _note_counts(member, state)
         record.restore = replace(record.restore, frames=-member.frames)
 
     def first_loads(self, pack: int) -> tuple[Load | None, ...]:
-        """Move parked members into the slots of a new learner, and return the first load of each slot."""
+        """Move parked members to the slots of a new learner, and return the first load of each slot."""
         starting = self._starting[pack] = {}
         loads: list[Load | None] = []
         for slot, number in enumerate(self.slots.members_of(pack)):
@@ -184,15 +183,15 @@ class Dispatch:
         return tuple(loads)
 
     def started(self, pack: int) -> None:
-        """Release the first loads of a pack, once its learner has read them or failed."""
+        """Release the first states of a pack. Call it when the learner has read them or is lost."""
         for state in self._starting.pop(pack, {}).values():
             state.release()
 
     def lost(self, pack: int) -> list[dict[str, Any]]:
-        """Park the members of a lost learner at their restore points, with all decisions applied.
+        """Park the members of a lost learner at their restore points. All decisions stay applied.
 
-        No checkpoint may be in progress. Restore points also replace the states that the learner was writing, for other
-        members too. Returns the journal entries of the members that lost frames. Raises as reading a state does.
+        No checkpoint may be in progress. Restore points also replace all states that the learner was writing. Returns
+        journal entries of the members that lost frames. Raises the errors of reading a checkpoint.
         """
         members = self.population.members
         self._drop_messages(pack)
@@ -216,7 +215,7 @@ class Dispatch:
         return accounts
 
     def _drop_messages(self, pack: int) -> None:
-        """Forget the messages to a lost learner, and those to its members that wait for a state."""
+        """Drop the messages to a lost learner, and its loads that wait for a state."""
         dropped: list[Pending] = []
         for record in self._records:
             dropped += [pending for pending in record.sent if pending.pack == pack]
@@ -228,13 +227,13 @@ class Dispatch:
             self._settle(pending)
 
     def _account(self, member: Member) -> dict[str, Any]:
-        """Return a member's lost training frames and its restore point, for the journal."""
+        """Return the journal entry of a member: its lost training frames and its restore point."""
         point = self._records[member.id].restore
         lost = point.frames + member.frames
         return {"member": member.id, "frames_lost": lost, "from": self.store.source(point)}
 
     def scatter(self, pack: int) -> list[tuple[int, int]]:
-        """Park the members of a pack without a machine in running ones, and return (member, new pack)."""
+        """Move the members of a pack without a machine to running packs, and return (member, new pack)."""
         moved = self.slots.scatter(pack)
         if moved:
             for number, state in self._starting.pop(pack, {}).items():
@@ -242,7 +241,7 @@ class Dispatch:
         return moved
 
     def send_limits(self, pack: int | None = None) -> None:
-        """Send the frame limits of the members to new learners. pack: to this one only."""
+        """Send the frame limits of members to new learners. pack: only to this learner. None: to all."""
         for member in self.population.members:
             if pack in (None, self.slots.pack_of[member.id]):
                 self._send_limit(member)
@@ -250,7 +249,7 @@ class Dispatch:
     def _send_limit(self, member: Member) -> None:
         if member.until_frames is not None:
             self.send(self.slots.pack_of[member.id], TrainUntil(member.id, member.until_frames))
-        if member.evaluates and not member.parked:  # a parked one is evaluated in its next time slice
+        if member.evaluates and not member.parked:  # a parked member is evaluated in its next time slice
             self.send(self.slots.pack_of[member.id], EvaluateMember(member.id, begins=True))
 
     # -- decisions ----------------------------------------------------------------------------------------------
@@ -258,11 +257,11 @@ class Dispatch:
     def enact(self, changes: Sequence[Change], remembered: frozenset[StateKey]) -> list[Acknowledgement]:
         """Apply the changes of one comparison. Return the acknowledgements of parked members.
 
-        remembered: states to keep for the controller from now on.
+        remembered: states that the controller remembers from now on.
         """
         decided = time.perf_counter()
         present: dict[int, State] = {}
-        """Members -> their states before any change, kept until all are applied."""
+        """Member -> its state before the comparison. Released when all changes are applied."""
         for past in sorted(remembered - self._remembered.keys()):
             self._remember(past, present)
         for donor in sorted(self._donors_to_save(changes)):
@@ -299,7 +298,7 @@ class Dispatch:
         self._remembered[past] = Remembered(state, header, self._records[number].restore)
 
     def _donors_to_save(self, changes: Sequence[Change]) -> set[int]:
-        """Return the donors to save, because no slot of the pack can be copied."""
+        """Return the donors whose state must be saved, because the copy cannot read their slot."""
         changed = {c.member for c in changes if c.weights != "keep"}
         found = set()
         for change in changes:
@@ -316,13 +315,16 @@ class Dispatch:
         return found
 
     def _present(self, number: int, present: dict[int, State]) -> State:
-        """Return a member's present state, saved if necessary and cached in `present`."""
+        """Return a member's present state. Requests a save if necessary, and caches the state in `present`."""
         if number not in present:
             present[number] = (self._records[number].state or self._save(number)).keep()
         return present[number]
 
     def _weights(self, change: Change, present: dict[int, State]) -> tuple[State | None, RestorePoint]:
-        """Return the new weights of a member, and their restore point. None: a slot has them."""
+        """Return the state with the new weights of a member, and its restore point.
+
+        State None: the weights are copied from the donor's slot.
+        """
         member = self.population.members[change.member]
         if change.weights == "fresh":
             seed = (member.id, change.generation)
@@ -347,7 +349,7 @@ class Dispatch:
     def _tell(self, change: Change, state: State | None, decided: float) -> None:
         """Send a change to the learner of a member. state: see `_weights`."""
         member, pending = self.population.members[change.member], Pending(decided)
-        if self._records[member.id].unsaved is not None:  # the checkpoint in progress needs it unchanged
+        if self._records[member.id].unsaved is not None:  # the checkpoint needs the state before the change
             self._save(member.id)
         self._unapplied.add(pending)
         donor = _donor(change)
@@ -365,7 +367,7 @@ class Dispatch:
             self._load_state(load, state, pending)
 
     def _change_parked(self, change: Change, state: State | None) -> Acknowledgement:
-        """Apply a change to a member without a slot. state: of its new weights, if any."""
+        """Apply a change to a member without a slot. state: state with new weights, or None."""
         self.unproven.add(change.member)
         if state is not None:
             self._park(change.member, state)
@@ -382,7 +384,7 @@ class Dispatch:
         )
 
     def _park(self, number: int, state: State | None) -> None:
-        """Set the state of a member without a slot. None: it takes a slot."""
+        """Set the state of a member without a slot. None: the member takes a slot."""
         record = self._records[number]
         former, record.state = record.state, None if state is None else state.keep()
         if former is not None:
@@ -391,14 +393,14 @@ class Dispatch:
     # -- swaps --------------------------------------------------------------------------------------------------
 
     def swap_slots(self) -> list[tuple[int, Swap]]:
-        """Swap the members that are due, and return (pack, swap)."""
+        """Apply the swaps that are due, and return (pack, swap)."""
         swaps = self.slots.assign()
         for pack, swap in swaps:
             self._swap(pack, swap)
         return swaps
 
     def _swap(self, pack: int, swap: Swap) -> None:
-        """Save the member that leaves a slot, and load the one that enters."""
+        """Save the member that leaves a slot, and load the member that enters the slot."""
         if swap.leaves is not None:
             self._park(swap.leaves, self._save(swap.leaves))
         if swap.enters is None:
@@ -419,7 +421,7 @@ class Dispatch:
         return Load(slot, member.id, member.generation, dict(member.values), counts=counts)
 
     def _load_state(self, load: Load, state: State, pending: Pending) -> None:
-        """Send a load of a state once it is written."""
+        """Send a load of a state. If the state is not written yet, the load waits."""
         assert load.member is not None
         pending.source, pending.pack = state.keep(), self.slots.pack_of[load.member]
         if state.ready:
@@ -447,7 +449,7 @@ class Dispatch:
         saving.state.release()
 
     def _save(self, number: int) -> State:
-        """Request a save of a member with a slot, and return its future state."""
+        """Request a save of a member with a slot. Return its state, which the learner has not written yet."""
         record, pack = self._records[number], self.slots.pack_of[number]
         state, record.unsaved = record.unsaved or State(self.store, number), None
         self._saving[state.key] = Saving(pack, state.keep(), record.restore)
@@ -455,17 +457,17 @@ class Dispatch:
         return state
 
     def saved(self, message: Saved) -> State:
-        """Process a written state, and send the loads that waited for it."""
+        """Mark a state as written, and send the loads that waited for it."""
         saving = self._saving.pop(message.key)
         state, member = saving.state, self.population.members[saving.state.member]
         state.saved()
-        if self._records[member.id].state is state:  # it left its slot, possibly after its last report
+        if self._records[member.id].state is state:  # the member has left its slot
             _note_counts(member, state)
         self._post_waiting(saving)
         return state
 
     def applied(self, ack: Acknowledgement) -> Pending:
-        """Return the acknowledged message."""
+        """Process an acknowledgement, and return its message."""
         pending = self._records[ack.member].sent.popleft()
         self._settle(pending)
         return pending
@@ -478,10 +480,10 @@ class Dispatch:
     # -- checkpoints --------------------------------------------------------------------------------------------
 
     def begin_checkpoint(self, packs: Collection[int]) -> list[tuple[State, SnapshotHeader]]:
-        """Return every present state with the header for its file. No decision may be pending.
+        """Return (state, header of its file) for each state of the checkpoint. No decision may be pending.
 
-        packs: those with a learner, which has to save its members first (`save_next`). The states are kept: release
-        each. States that can be initialised from the seed of the run are omitted.
+        packs: packs with a learner. Their states are written later, one request at a time (`save_next`). The caller
+        must release each state. States that the seed of the run determines are left out.
         """
         wanted: list[tuple[State, SnapshotHeader]] = []
         for member in self.population.members:
@@ -498,7 +500,7 @@ class Dispatch:
         return wanted
 
     def _to_save(self, member: Member, packs: Collection[int]) -> State:
-        """Return a member's state for a checkpoint."""
+        """Return the state of a member for a checkpoint."""
         record = self._records[member.id]
         if record.state is not None:
             return record.state
@@ -508,7 +510,7 @@ class Dispatch:
         return self.store.restored(record.restore)
 
     def save_next(self, pack: int) -> bool:
-        """Request the next save that the checkpoint needs from a pack. False if there is none."""
+        """Request the next save of a pack for the checkpoint. Return False if no save is left."""
         for number in self.slots.members_of(pack):
             if number is not None and self._records[number].unsaved is not None:
                 self._save(number)
@@ -516,7 +518,10 @@ class Dispatch:
         return False
 
     def end_checkpoint(self, saved: SavedStates | None, saved_in: str | None = None) -> None:
-        """Use the restore points of a complete checkpoint from now on. None: it was abandoned."""
+        """Use the restore points of a complete checkpoint from now on.
+
+        saved: states of the checkpoint. None: the checkpoint was aborted. saved_in: name of the checkpoint.
+        """
         for record in self._records:
             record.unsaved = None
         restorable: list[MemberRecord | Remembered | Saving]
@@ -528,7 +533,7 @@ class Dispatch:
 
 
 def _note_counts(member: Member, state: State) -> None:
-    """Raise a member's counts to those of a state, if no other member had it."""
+    """Update a member's counts from a state, unless the state is of another member."""
     if state.member == member.id:
         member.note_counts(state.counts.frames, state.counts.steps, state.counts.updates)
 

@@ -1,10 +1,8 @@
-"""Population of a run: its members, updated by the reports of the learners. Pure bookkeeping.
+"""Population of a run: members, updated by the reports of the learners. Pure bookkeeping.
 
-A member's environments have equal shares in its objective, so that short episodes do not count more than long ones.
-After a change the short episodes end first, so a mean over finished episodes would be biased towards them.
-So episodes count round by round, one per environment, until the window is full. The first round counts once every
-environment has finished its first episode after the change. Once the window is full, episodes count as they end, which
-is unbiased.
+After a change of a member, short episodes end first. A mean over the finished episodes would be biased towards them.
+Therefore episodes count in rounds of one episode per environment, until the window is full. A round counts when every
+environment has finished its episode. When the window is full, episodes count as they end, which is unbiased.
 """
 
 from __future__ import annotations
@@ -28,11 +26,12 @@ from pbt_rl.population.matchups.ratings import Ratings
 
 @dataclass(eq=False)
 class EqualShares:
-    """Episodes of one generation of a member, held back until they count.
+    """Queue of a member's finished episodes that do not count yet, for equal shares of its environments.
 
-    environments: of the member. rounds: episodes per environment that count in equal shares.
-    patience_frames: timeout in frames of the member since the change. After it, all finished episodes count, even if an
-    environment is still in its first one.
+    environments: number of the member's environments. rounds: number of rounds of one episode per environment. Later
+    episodes count as they end.
+    patience_frames: timeout in frames of the member since the change. After the timeout, all finished episodes count,
+    even if an environment is still in its first episode.
     """
 
     environments: int
@@ -40,13 +39,13 @@ class EqualShares:
     patience_frames: int
     _begun_frames: int = field(default=0, init=False)
     _counted: int = field(default=0, init=False)
-    """Rounds of episodes that count already."""
+    """Number of rounds that have counted."""
     _needed: int = field(init=False)
-    """Rounds with equal shares in this generation or evaluation; at most `rounds`."""
+    """Number of rounds in this generation or evaluation, at most `rounds`."""
     _held: dict[int, list[Judged]] = field(default_factory=dict, init=False)
-    """Environment -> its later episodes, oldest first. Only non-empty lists."""
+    """Environment -> its episodes that do not count yet, oldest first. Lists are not empty."""
     _over: bool = field(default=False, init=False)
-    """Episodes count as they end."""
+    """True if episodes count as they end."""
 
     def __post_init__(self) -> None:
         assert self.environments > 0
@@ -54,15 +53,15 @@ class EqualShares:
         self._needed = self.rounds
 
     def restored(self) -> None:
-        """Fit the restored state to fewer environments or a smaller window."""
+        """Adapt the restored state to fewer environments or a smaller window."""
         self._held = {e: held for e, held in self._held.items() if held and 0 <= e < self.environments}
         self._needed = min(self._needed, self.rounds)
         self._over = self._over or self._counted >= self._needed
 
     def restart(self, frames: int, episodes: int | None = None) -> None:
-        """Reset at the start of a generation or an evaluation. frames: of the member.
+        """Reset at the start of a generation or an evaluation. frames: frames of the member.
 
-        episodes: minimum number with equal shares. None: a full window.
+        episodes: minimum number of episodes in rounds. None: a full window.
         """
         self._begun_frames, self._counted, self._over = frames, 0, False
         self._needed = (
@@ -71,7 +70,7 @@ class EqualShares:
         self._held.clear()
 
     def end_episode(self, environment: int, episode: Judged) -> list[Judged]:
-        """Add an episode of the present generation; return those that count now, oldest round first."""
+        """Add an episode of the present generation, and return the episodes that count now, oldest round first."""
         if self._over:
             return [episode]
         held = self._held.setdefault(environment, [])
@@ -85,7 +84,7 @@ class EqualShares:
         return counting
 
     def note_frames(self, frames: int) -> list[Judged]:
-        """Update the member's frames; return the episodes that count now because of the timeout."""
+        """Update the member's frames, and return the episodes that count now because of the timeout."""
         if self._over or frames - self._begun_frames < self.patience_frames:
             return []
         self._over = True
@@ -95,7 +94,7 @@ class EqualShares:
         return counting
 
     def _next_round(self) -> list[Judged]:
-        """Take the next episode of each environment that has one, in order of environment."""
+        """Remove and return the next episode of each environment with episodes, in order of environment."""
         taken = [self._held[e].pop(0) for e in sorted(self._held)]
         self._held = {e: held for e, held in self._held.items() if held}
         return taken
@@ -108,30 +107,30 @@ RECENT_EPISODES = 100
 class Member(MemberRecord):
     """Member with the statistics that its learner reports.
 
-    It is broken if none of its last optimiser steps in this generation had a finite gradient.
+    It is broken if all of its latest optimiser steps in this generation had gradients that are not finite.
     """
 
     shares: EqualShares = field(kw_only=True)
-    """Holds back episodes of the present generation until they count."""
+    """Finished episodes of the present generation that do not count yet."""
     tasks: tuple[str, ...] = ()
     by_games: bool = False
-    """Games against other members determine the objective (`Ratings`)."""
+    """True if games against other members determine the objective (`Ratings`)."""
     min_rounds: int = 1
-    """Rounds since the last change that a `MemberReport.best` needs."""
+    """Minimum number of rounds since the last change for `MemberReport.best`."""
     parked: bool = False
-    """The member has no slot. Updated by `Slots`."""
+    """True if the member has no slot. Updated by `Slots`."""
     initial: Values = field(init=False)
     """Values at the start of the run."""
     episodes: int = field(default=0, init=False)
-    """Over all generations."""
+    """Number of episodes over all generations."""
     recent: deque[Episode] = field(init=False)
     stats: dict[str, float] = field(default_factory=dict, init=False)
     ended: dict[int, int] = field(default_factory=dict, init=False)
     """Environment -> steps of its first finished episode of the present generation."""
     steps: int = field(default=0, init=False, metadata=TRANSIENT)
-    """Environment steps learned from, in total."""
+    """Total number of environment steps in the learned batches."""
     updates: int = field(default=0, init=False, metadata=TRANSIENT)
-    """Batches learned from, in total."""
+    """Total number of learned batches."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -139,7 +138,7 @@ class Member(MemberRecord):
         self.recent = deque(maxlen=RECENT_EPISODES)
 
     def apply(self, change: Change) -> None:
-        """Apply a change. Each new generation starts unbroken, until its first report."""
+        """Apply a change. A new generation resets `broken`."""
         super().apply(change)
         if change.values is not None or change.evaluates:
             self.shares.restart(self.frames, change.evaluates * (len(self.tasks) or 1) or None)
@@ -149,7 +148,7 @@ class Member(MemberRecord):
             self.broken = False
 
     def note_stats(self, stats: MemberStats) -> None:
-        """Apply a report of the member's learner. Steps count for the member that sampled them."""
+        """Apply the statistics of a learner's report."""
         self.note_counts(stats.frames, stats.steps, stats.updates)
         self._count(self.shares.note_frames(self.frames))
         self.stats |= stats.values
@@ -157,14 +156,14 @@ class Member(MemberRecord):
             self.broken = stats.broken
 
     def note_counts(self, frames: int, steps: int, updates: int) -> None:
-        """Raise the counts. A former learner may report later than the present one."""
+        """Update the counts. They never decrease, because a former learner may report after the present learner."""
         self.frames, self.steps = max(self.frames, frames), max(self.steps, steps)
         self.updates = max(self.updates, updates)
 
     def note_episode(self, episode: Episode) -> None:
-        """Count an episode. It enters the objective only if it began in the present generation (see `EqualShares`).
+        """Count an episode. For the objective, it must have begun in the present generation (see `EqualShares`).
 
-        During an evaluation: only if it began in the evaluation.
+        During an evaluation, it must have begun in the evaluation.
         """
         self.episodes += episode.count
         if episode.generation == self.generation:
@@ -184,14 +183,14 @@ class Member(MemberRecord):
 
     @property
     def complete(self) -> bool:
-        """True if each environment has finished an episode that it began in this generation.
+        """True if each environment has finished an episode that began in this generation.
 
-        Before that, means are biased towards short episodes. Where good episodes are long, these are the failures.
+        Otherwise means are biased towards short episodes. If good episodes are long, short episodes are failures.
         """
         return self.by_games or len(self.ended) >= self.shares.environments
 
     def view(self, of_games: Mapping[str, float] = MappingProxyType({})) -> MemberView:
-        """Return the member's view for displays. of_games: see `Ratings.stats`."""
+        """Return the member's view for displays. of_games: result of `Ratings.stats`."""
         stats = {**self.stats, **of_games}
         if self.recent:
             for name in ("raw_return", "shaped_return", "length_steps"):
@@ -225,11 +224,11 @@ class Member(MemberRecord):
 class Population:
     """All members, updated by the reports of the learners.
 
-    values: of the members at the start. window: maximum number of episodes in an objective; with tasks (see EnvSpec) of
-    rounds.
-    min_rounds: a member with fewer rounds does not limit the rounds that all are compared over.
-    ratings: of all members, if they play games together. environments: per member; None: one each. patience_frames: see
-    `EqualShares`.
+    values: start values of the members. window: maximum number of episodes in an objective; with tasks (see EnvSpec),
+    of rounds.
+    min_rounds: with tasks, members with fewer rounds are ignored for the common number of rounds (see `report`).
+    ratings: ratings of all members, if members play games together. environments: member -> number of its environments.
+    None: one environment per member. patience_frames: see `EqualShares`.
     """
 
     values: InitVar[list[Values]]
@@ -246,9 +245,9 @@ class Population:
     discarded: int = field(default=0, init=False)
     """Number of discarded rollouts."""
     accelerated: dict[str, dict[str, Any]] = field(default_factory=dict, init=False, metadata=TRANSIENT)
-    """Reported accelerations of each learner."""
+    """Learner -> its last `LearnerReport.accelerated`."""
     _counted: dict[str, int] = field(default_factory=dict, init=False, metadata=TRANSIENT)
-    """Discarded rollouts that each learner has reported; a new learner counts from 0."""
+    """Learner -> its reported number of discarded rollouts. A new learner starts at 0."""
     _lag_sum: float = field(default=0.0, init=False)
     _lag_count: int = field(default=0, init=False)
 
@@ -257,7 +256,7 @@ class Population:
         if judge is not None:
             self.tasks, self.task_cap = (), None
         rounds = window if judge is None else judge.window or window
-        self._episodes = rounds * (len(self.tasks) or 1)  # a setting, although derived
+        self._episodes = rounds * (len(self.tasks) or 1)  # not saved, because the options determine it
         self.members = tuple(
             Member(
                 i,
@@ -276,10 +275,7 @@ class Population:
         return EqualShares(environments, -(-self._episodes // environments), self.patience_frames)
 
     def play_elsewhere(self, number: int, environments: int) -> None:
-        """Move a member to other environments, none of which has finished an episode.
-
-        Episodes held back from the previous environments are dropped.
-        """
+        """Move a member to other environments. Finished episodes that do not count yet are dropped."""
         member = self.members[number]
         member.ended.clear()
         begun = save_state(member.shares) | {"_held": {}}
@@ -287,9 +283,9 @@ class Population:
         restore_state(member.shares, begun)
 
     def apply(self, changes: Sequence[Change], remembered: frozenset[StateKey]) -> None:
-        """Apply the changes of one comparison to members and ratings, all at once.
+        """Apply the changes of one comparison to members and ratings.
 
-        remembered: states that the controller keeps from now on.
+        remembered: states that the controller remembers from now on.
         """
         if self.ratings is not None:
             self.ratings.follow(changes, remembered)
@@ -301,7 +297,7 @@ class Population:
         self._counted.pop(pack, None)
 
     def take(self, pack: str, report: LearnerReport) -> None:
-        """Apply a report of one learner. pack: any name that is unique to the learner."""
+        """Apply a report of a learner. pack: unique name of the learner."""
         for stats in report.members:
             self.members[stats.member].note_stats(stats)
             if "lag" in stats.values:
@@ -318,7 +314,7 @@ class Population:
             self.accelerated[pack] = report.accelerated
 
     def _rate_game(self, game: Game) -> None:
-        """Rate a game if all its members are still in the generation that they started it in."""
+        """Rate a game if no member has changed its generation since the start of the game."""
         present = all(
             self.members[m].generation == g for m, g in zip(game.members, game.generations, strict=True)
         )
@@ -344,9 +340,9 @@ class Population:
 
     @property
     def least_frames(self) -> int:
-        """The population's clock: fewest frames of any training member.
+        """Clock of the population: fewest frames of any training member.
 
-        Once all members are stopped, the most frames of any.
+        If all members are stopped: most frames of any member.
         """
         if self.all_stopped:
             return max((m.frames for m in self.members), default=0)
@@ -358,7 +354,7 @@ class Population:
         return all(m.stopped for m in self.members)
 
     def has_reached(self, target: float | None) -> bool:
-        """Check whether a member's objective over a full window reaches the target. None: no target."""
+        """Check whether any member's objective over a full window reaches the target. None: no target."""
         if target is None:
             return False
         known = [m.objective for m in self.members if m.objectives.full]
@@ -372,8 +368,8 @@ class Population:
     def report(self, seconds: float | None = None) -> PopulationReport:
         """Return the report for the controller. seconds: training time, if the controller reads it.
 
-        With tasks, all members are compared over the same number of rounds, because a mean over fewer would reach the
-        cap more often.
+        With tasks, the windows of all members are cut to an equal number of rounds, because a mean over fewer rounds
+        reaches the cap more often.
         """
         members = [m for m in self.members if not m.stopped]
         rounds = None

@@ -1,7 +1,6 @@
-"""Slot assignment within a pack, if members outnumber slots or wait for decisions. Pure.
+"""Slot assignment within a pack, if there are more members than slots, or members wait for decisions. Pure.
 
-One `SlotAssigner` per pack. Axes: N members, C slots, C <= N. A member without a slot is *parked*. The time that a
-member occupies a slot is a *time slice*.
+A member without a slot is *parked*. The time in which a member has a slot is a *time slice*.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from dataclasses import InitVar, dataclass, field
 
 @dataclass(frozen=True)
 class Swap:
-    """Swap of a slot from one member to another. None: no member."""
+    """Change of the member in a slot. leaves, enters: None means no member."""
 
     slot: int
     leaves: int | None
@@ -32,7 +31,7 @@ class Swap:
 class Candidate:
     """Member that was not stopped.
 
-    until_frames: frames at which it waits for a decision. None: no limit.
+    until_frames: frames of the member at which it waits for a decision. None: no limit.
     """
 
     member: int
@@ -41,14 +40,14 @@ class Candidate:
 
     @property
     def may_train(self) -> bool:
-        """True if the member may train before its next decision."""
+        """True if the member does not wait for a decision."""
         return self.until_frames is None or self.frames < self.until_frames
 
 
 def first_members(candidates: Sequence[Candidate], slots: int) -> list[int | None]:
-    """Return the first member of each slot: those that may train and have the fewest frames.
+    """Return the first member of each slot: the least trained members that may train. Ties go to the lower id.
 
-    Ties go to the lower id. A slot stays empty if no further member may train.
+    A slot is empty (None) if no further member may train.
     """
     chosen = [c.member for c in _by_need(candidates)[:slots]]
     return [*chosen, *[None] * (slots - len(chosen))]
@@ -64,29 +63,29 @@ class SlotAssigner:
     """Assignment of slots to members. Pure.
 
     - A member leaves its slot when it is stopped or must wait for a decision. It also leaves after its time slice if a
-      parked member that may train has fewer frames. A time slice is `slot_frames` frames of the member.
-    - A free slot goes to the parked member that may train and has the fewest frames; ties go to the lower id. So
-      members that have not trained yet start in order of id.
+      parked member that may train has fewer frames.
+    - A free slot goes to the least trained parked member that may train. Ties go to the lower id.
     - A slot stays empty if no parked member may train.
 
-    first: first member of each slot. entered_frames: frames of each at that time; by default 0.
+    first: first member of each slot. slot_frames: length of a time slice in frames of the member. None: no limit.
+    entered_frames: frames of each first member at the start of its time slice. Default: 0.
     """
 
     first: InitVar[Sequence[int | None]]
     slot_frames: int | None
     entered_frames: InitVar[Sequence[int]] = ()
     _holders: list[int | None] = field(init=False)
-    """Member of each slot. The name is part of saved runs."""
+    """Member of each slot. Saved runs contain the name of this field."""
     _entered_frames: list[int] = field(init=False)
 
     def __post_init__(self, first: Sequence[int | None], entered_frames: Sequence[int]) -> None:
         assert first
         self._holders = list(first)
         self._entered_frames = list(entered_frames) or [0] * len(first)
-        self._slots = len(first)  # a setting, although derived
+        self._slots = len(first)  # not saved, because the options determine it
 
     def restored(self) -> None:
-        """Check that each slot has one member or none. Raises ValueError."""
+        """Check the number of slots, and that no member has two slots. Raises ValueError."""
         held = [member for member in self._holders if member is not None]
         sizes = {len(self._holders), len(self._entered_frames), self._slots}
         if len(sizes) > 1 or len(set(held)) < len(held):
@@ -98,7 +97,7 @@ class SlotAssigner:
         return tuple(self._holders)
 
     def assign(self, candidates: Sequence[Candidate]) -> list[Swap]:
-        """Return the swaps that are due now, in order of slot, and apply them."""
+        """Apply the swaps that are due, and return them in order of slot."""
         by_member = {c.member: c for c in candidates}
         resident = set(self._holders)
         waiting = deque(_by_need(c for c in candidates if c.member not in resident))
@@ -110,7 +109,7 @@ class SlotAssigner:
                 kept.append((slot, present))
             elif waiting or member is not None:
                 swaps.append(self._give(slot, waiting.popleft() if waiting else None))
-        # Fill free slots first, because no member must leave while another slot is empty.
+        # Free slots are filled first, because no member must leave while another slot is empty.
         for slot, present in kept:
             if waiting and self._must_yield(slot, present, waiting[0]):
                 swaps.append(self._give(slot, waiting.popleft()))

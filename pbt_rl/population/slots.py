@@ -1,4 +1,4 @@
-"""Assignment of members to packs and slots. With fewer slots than members, they train in time slices."""
+"""Assignment of members to packs and slots. If there are more members than slots, members train in time slices."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from pbt_rl.population.slot_assignment import Candidate, SlotAssigner, Swap, fir
 class Slots:
     """Slots of all packs. Updates `Member.parked`.
 
-    slot_frames: see `SlotAssigner`. budget_frames: frames at which a member leaves its slot to a waiting one. None: the
-    controller sets every limit.
+    slot_frames: see `SlotAssigner`. budget_frames: frames at which a member leaves its slot if other members wait for
+    a slot. None: the controller sets all limits.
     """
 
     packs: Sequence[PackPlan] = field(metadata=SHARED)
@@ -25,21 +25,21 @@ class Slots:
     slot_frames: int | None = None
     budget_frames: int | None = None
     pack_of: dict[int, int] = field(init=False, metadata=SHARED)
-    """Member -> number of its pack. Some fleets move members during a run."""
+    """Member -> number of its pack. On Ray nodes, members may move to another pack during a run."""
     serving: set[int] = field(default_factory=set, init=False, metadata=TRANSIENT)
     """Packs whose learner has started."""
     held_back: bool = field(default=False, init=False)
-    """Swaps were skipped because the run was about to end. They may be due if it goes on."""
+    """True if swaps were skipped because the run was about to end. They may be due if the run continues."""
     _assigners: tuple[SlotAssigner, ...] = field(init=False)
     _idle_reports: list[int] = field(default_factory=list, init=False, metadata=TRANSIENT)
-    """Reports of each pack's learner since a member could train."""
+    """Pack -> number of its reports since any member could train."""
 
     def __post_init__(self) -> None:
         self.pack_of = {member: number for number, pack in enumerate(self.packs) for member in pack.members}
         self.choose_members()
 
     def choose_members(self) -> None:
-        """Assign the slots from the present state of the members."""
+        """Assign all slots anew, from the present state of the members."""
         self._assigners = tuple(map(self._assigner, range(len(self.packs))))
         self._idle_reports = [0] * len(self.packs)
         self._note_parked()
@@ -50,7 +50,7 @@ class Slots:
         return SlotAssigner(first, self.slot_frames, frames)
 
     def restored(self) -> None:
-        """Check that each slot has a member of its pack or none. Raises ValueError."""
+        """Check that the member of each slot belongs to the pack of the slot. Raises ValueError."""
         self._idle_reports = [0] * len(self.packs)
         for pack, assigner in enumerate(self._assigners):
             if not {*assigner.members} <= {None, *self.of(pack)}:
@@ -61,7 +61,7 @@ class Slots:
 
     @property
     def plan(self) -> list[dict[str, Any]]:
-        """Members and slots of each pack. The slot assignment can be restored if they are the same."""
+        """Members and slots of each pack. A saved slot assignment can only be restored if they are equal."""
         return [
             {"members": list(self.of(number)), "slots": pack.slots} for number, pack in enumerate(self.packs)
         ]
@@ -76,11 +76,11 @@ class Slots:
         return members.index(member) if member in members else None
 
     def members_of(self, pack: int) -> list[int | None]:
-        """Return the member of each slot of a pack."""
+        """Return the member of each slot of a pack. None: the slot is empty."""
         return [*self._assigners[pack].members]
 
     def start(self) -> list[tuple[int, Swap]]:
-        """Return (pack, swap) for each occupied slot, as if it had been empty."""
+        """Return (pack, swap) for the entry of each member that has a slot."""
         return [
             (number, Swap(slot, None, member))
             for number in range(len(self.packs))
@@ -89,7 +89,7 @@ class Slots:
         ]
 
     def assign(self) -> list[tuple[int, Swap]]:
-        """Swap the members that are due, and return (pack, swap)."""
+        """Apply the swaps that are due, and return (pack, swap)."""
         moves = [
             (number, swap)
             for number, assigner in enumerate(self._assigners)
@@ -105,7 +105,7 @@ class Slots:
 
     def _limit(self, pack: int, member: Member) -> int | None:
         limits = [member.until_frames]
-        # With enough slots no member waits, so it may train on while others catch up.
+        # If no member waits for a slot, a member at its budget continues until all members have reached the budget.
         if self.packs[pack].slots < len(self.of(pack)):
             limits.append(self.budget_frames)
         return min((limit for limit in limits if limit is not None), default=None)
@@ -115,13 +115,12 @@ class Slots:
             for member in self.of(number):
                 self.population.members[member].parked = member not in assigner.members
 
-    # -- packs that come and go -------------------------------------------------------------------------------
+    # -- moves between packs ----------------------------------------------------------------------------------
 
     def travel(self) -> list[tuple[int, int]]:
-        """Move waiting members to packs with free slots, after `assign`; return (member, pack).
+        """Move waiting members to packs with free slots, and return (member, pack). Call it after `assign`.
 
-        A slot that is still free has no trainable member in its own pack. The least trained members move first (ties:
-        lower id), each to the pack with the most free slots.
+        The least trained members move first (ties: lower id), each to the pack with the most free slots.
         """
         free = {number: self.members_of(number).count(None) for number in sorted(self.serving)}
         if not any(free.values()):
@@ -142,9 +141,9 @@ class Slots:
         return moved
 
     def scatter(self, pack: int) -> list[tuple[int, int]]:
-        """Move the members of a lost pack to running ones; return (member, new pack).
+        """Move the members of a lost pack to running packs, and return (member, new pack).
 
-        Each goes to the pack with the fewest members per slot. Returns [] if no other pack is running.
+        Each member moves to the pack with the fewest members per slot. Returns [] if no other pack is running.
         """
         others = sorted(self.serving - {pack})
         moved = []
@@ -170,6 +169,6 @@ class Slots:
     def stuck(self) -> bool:
         """True if no member may train, and no pending report can change this.
 
-        It requires two reports of each learner, because the first may be older than the last decisions.
+        This requires two reports of each learner, because the first report may be older than the last decisions.
         """
         return min((self._idle_reports[pack] for pack in self.serving), default=0) >= 2

@@ -1,16 +1,16 @@
 """States of members in memory, and the restore points of members. Pure.
 
-    user of a state                      until
-    a member without a slot              it takes a slot
-    the controller, which remembers it   it is forgotten
-    a learner                            it has written or read the state
-    a checkpoint                         the state is in a file
+    user of a state            until
+    a parked member            the member takes a slot
+    the controller             the controller no longer remembers the state
+    a learner                  the learner has written or read the state
+    a checkpoint               the state is in a file
 
-The bytes of a state are in an entry of the pool; initialised weights have only a seed. Each user calls `keep`, and
-`release` once. The last release frees the entry.
+The bytes of a state are in an entry of the pool. Initialised weights have a seed instead of an entry. Each user calls
+`keep` once and `release` once. The last release frees the entry.
 
-A restore point is what a member continues from if its learner is lost. It is never in memory: it is in the newest
-complete checkpoint, or is initialised again.
+A restore point is the state from which a member continues if its learner is lost: a state of the newest complete
+checkpoint, or initialised weights. Restore points are not in memory.
 """
 
 from __future__ import annotations
@@ -27,57 +27,60 @@ from pbt_rl.actors.store import Counts, MemberSnapshot, SavedStates, StatePool
 Key = int
 Arrays = Mapping[str, NDArray[Any]]
 Seed = tuple[int, int]
-"""(member, generation) that weights are initialised for."""
+"""(member, generation): seed of initialised weights."""
 SPARE_BYTES = 1 << 26
-"""Total size of free entries that keep their memory for reuse."""
+"""Maximum total size of free entries whose memory is kept for reuse."""
 
 
 class Draws(Protocol):
     """Factory of initialised weights."""
 
     def drawn(self, member: int, generation: int) -> Arrays:
-        """Return the initialised state of a member in this generation."""
+        """Return the initialised state for a member and generation."""
 
 
 @dataclass(frozen=True)
 class RestorePoint:
-    """Restore point of a member, if its learner is lost: a state of the newest checkpoint, or initialised weights.
+    """Restore point of a member: a state of the newest checkpoint, or initialised weights.
 
-    Decisions move restore points: a copy of a donor continues from the donor's.
+    A replacement changes the restore point: a copy continues from the restore point of its donor.
     """
 
     member: int
+    """Member of the saved state or of the seed."""
     generation: int | None = None
-    """Of initialised weights, or of a remembered state."""
+    """Generation of initialised weights or of a remembered state. None: state of the member in the checkpoint."""
     initialised: bool = False
+    """True for initialised weights."""
     frames: int = 0
-    """Training frames since then, less the member's own frames."""
+    """Offset. Offset + frames of the member = training frames since the restore point."""
     pending: RestorePoint | None = None
-    """Restore point once the checkpoint in progress is complete. None: the same."""
+    """Restore point after the checkpoint in progress. None: unchanged."""
 
     def moved(self, frames: int) -> RestorePoint:
-        """Return the restore point for a copy. frames: the donor's, less those of the member."""
+        """Return the restore point for a copy. frames: frames of the donor minus frames of the copy."""
         pending = None if self.pending is None else self.pending.moved(frames)
         return replace(self, frames=self.frames + frames, pending=pending)
 
     def settled(self, *, whole: bool) -> RestorePoint:
-        """Return the restore point after the end of a checkpoint. whole: it is complete."""
+        """Return the restore point after the end of a checkpoint. whole: the checkpoint is complete."""
         return self.pending if whole and self.pending is not None else replace(self, pending=None)
 
 
 class Store:
-    """All states of a run. pool: their memory. draws: factory of initialised weights."""
+    """All states of a run. pool: memory of the states. draws: factory of initialised weights."""
 
     def __init__(self, pool: StatePool, draws: Draws) -> None:
         self.pool, self.draws = pool, draws
         self.saved: SavedStates = {}
         """States of the newest complete checkpoint, or initial states."""
         self.saved_in: str | None = None
-        """Name of that checkpoint."""
+        """Name of the newest complete checkpoint."""
         self._keys: Key = 0
         self._free: list[int] = []
-        """Reusable entries, lowest first. Those in `_spare` may still have memory."""
+        """Heap of free entries."""
         self._spare: set[int] = set()
+        """Free entries whose memory is kept."""
         self._entries = 0
 
     @property
@@ -86,7 +89,7 @@ class Store:
         return self._entries - len(self._free)
 
     def restored(self, point: RestorePoint) -> State:
-        """Return a new state with the content of a restore point. Raises as reading does."""
+        """Return a new state with the content of a restore point. Raises the errors of reading a checkpoint."""
         state = State(self, point.member)
         state.restore(point)
         return state
@@ -125,15 +128,15 @@ class Store:
 
 
 class State:
-    """Immutable state of a member, which its learner may still have to write. member: the one that it was of."""
+    """Immutable state of a member. Its learner may not have written it yet. member: member whose state it was."""
 
     def __init__(self, store: Store, member: int, seed: Seed | None = None, fresh_frames: int = 0) -> None:
         self._store, self.member = store, member
         self.key = store.next_key()
         self.seed = seed
-        """Of initialised weights, which need no entry."""
+        """Seed of initialised weights, which need no entry."""
         self.counts = Counts(fresh_frames=fresh_frames)
-        """Totals of the member, once the state is ready."""
+        """Frames, steps and updates of the member. Valid when the state is ready."""
         self.entry: int | None = None
         self.users = 0
         self._written = False
@@ -144,18 +147,18 @@ class State:
         return self._written or self.seed is not None
 
     def keep(self) -> State:
-        """Add a user, who calls `release` once."""
+        """Add a user, which must call `release` once. Return the state."""
         self.users += 1
         return self
 
     def release(self) -> None:
-        """Remove a user. The last one frees the memory."""
+        """Remove a user. The last user frees the memory."""
         self.users -= 1
         if self.users == 0:
             self._drop_entry()
 
     def read(self) -> Arrays:
-        """Return the arrays: views that are valid while the state has a user."""
+        """Return the arrays as views, which are valid while the state has a user."""
         if self.seed is not None:
             return self._store.draws.drawn(*self.seed)
         assert self._written, f"state {self.key} is not ready"
@@ -163,20 +166,20 @@ class State:
         return self._store.pool.views(self.entry)
 
     def begin(self) -> int:
-        """Return the entry that a learner will write."""
+        """Allocate and return the entry that a learner will write."""
         assert self.entry is None, f"state {self.key} already has an entry"
         self.entry = self._store.take_entry()
         return self.entry
 
     def saved(self) -> None:
-        """Mark the state as written by its learner, counts included."""
+        """Mark the state as written by its learner, and read its counts."""
         assert self.entry is not None
         self.counts, self._written = self._store.pool.counts(self.entry), True
 
     def restore(self, point: RestorePoint) -> None:
-        """Take the content of a restore point, because there is no learner to write the state.
+        """Replace the content with a restore point, because the learner is lost.
 
-        Raises as reading does.
+        Raises the errors of reading a checkpoint.
         """
         if point.initialised:
             assert point.generation is not None

@@ -1,7 +1,7 @@
-"""`pbt-rl report`: the history of a run as figures, one HTML page, and files for other programs.
+"""`pbt-rl report`: the history of a run as figures, one HTML page, and CSV files.
 
-    journal.jsonl, event files -> History -+-> figures, cost... -> PNG -> page (HTML), live page, TensorBoard
+    journal.jsonl, event files -> History -+-> figures (PNG) -> report page, live page, TensorBoard
                                            +-> exports (CSV)
 
-A training run does not import this package: a separate process (`images`) draws the figures for TensorBoard.
+A training process does not import this package. A separate process (`images`) draws the figures for TensorBoard.
 """

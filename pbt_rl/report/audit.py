@@ -27,10 +27,10 @@ EXIT_OK, EXIT_DIFFERENT = 0, 1
 
 
 def audit(run: Path, trust: bool = False) -> int:
-    """Print the number of matching rounds and decisions, or the first mismatch; return the exit code.
+    """Recompute all decisions of a run and print the result: agreement, or the first mismatch. Return the exit code.
 
-    The environment is not needed, because the journal contains its shaping. trust: import user-defined rules.
-    Raises ConfigError if `run` is not a run.
+    The environment is not needed, because the journal contains its reward weights. trust: import user-defined rules.
+    Raises ConfigError if `run` is not the folder of a run.
     """
     recorded = Recorded.open(run, trust)
     config = recorded.config
@@ -38,18 +38,18 @@ def audit(run: Path, trust: bool = False) -> int:
     rounds = Rounds(run, recorded.events)
     mismatches = audit_decisions(rounds, controller, recorded.resumed)
     made = f"{len(rounds.frames)} rounds with {rounds.decisions} decisions"
-    counted = f"{made}, and the values of all members at the start"
+    counted = f"{made}, and the initial values of all members"
     if not mismatches:
-        print(f"{run}: {counted}, agree bit for bit with the recomputed ones")
+        print(f"{run}: {counted}, agree bit for bit with the recomputation")
         return EXIT_OK
-    print(f"{run}: of {counted}, {len(mismatches)} disagree with the recomputed ones")
+    print(f"{run}: of {counted}, {len(mismatches)} differ from the recomputation")
     print(_described(mismatches[0], rounds.frames.get(mismatches[0].index)) + _origin(recorded.start))
     return EXIT_DIFFERENT
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """A run to recompute. events: all events, readable once. config: the one at its start."""
+    """Recorded run to recompute. config: options at its start. events: iterator over all events."""
 
     run: Path
     trust: bool
@@ -57,11 +57,11 @@ class Recorded:
     config: Config
     events: Iterator[Event]
     names: frozenset[str]
-    """Names of the members' values at the start."""
+    """Names of the values that each member has."""
 
     @classmethod
     def open(cls, run: Path, trust: bool = False) -> Recorded:
-        """Read the head of a run's journal. Raises ConfigError if it is not a run or cannot be recomputed."""
+        """Read the head of a run's journal. Raises ConfigError if the run is missing or cannot be recomputed."""
         events = journal_events(run)
         head = _head(events)
         start, config = _first_event(run, head)
@@ -71,13 +71,13 @@ class Recorded:
         return cls(run, trust, start, config, itertools.chain(head, events), frozenset(first))
 
     def table(self, config: Config) -> dict[str, HyperSpec]:
-        """Return the table of the members' values, for the run's config or another one."""
+        """Return name -> HyperSpec of the members' values, for a config."""
         return value_table(config, self.start.shaping, self.names)
 
     def resumed(
         self, event: Resume, state: Any, change: Callable[[Config], Config] = lambda c: c
     ) -> Controller:
-        """Rebuild the controller at a resume with changed options. change: applied to the options."""
+        """Return the controller after a resume with other options. change: applied to these options."""
         config = config_from_json(event.config, RunFolder(self.run).at_default)
         check_trust(config, AUDIT, self.run, trust=self.trust)
         config = change(_declared(config, self.trust, self.run))
@@ -90,16 +90,16 @@ class Recorded:
 
 
 class Rounds:
-    """Passes events on and counts their rounds. Keeps nothing else, because long journals have gigabytes."""
+    """Iterator over events that counts rounds and decisions. It stores no events, because long journals are large."""
 
     def __init__(self, run: Path, events: Iterable[Event]) -> None:
         self._run, self._events = run, events
         self.decisions = self.replacements = 0
         self.frames: dict[int, int] = {}
-        """Index of each round -> population clock (frames)."""
+        """Index of a round in the journal -> population clock in frames."""
 
     def __iter__(self) -> Iterator[Event]:
-        """Yield the events. Raises ConfigError at rounds that were lost."""
+        """Yield the events. Raises ConfigError if rounds are missing from the journal."""
         for index, event in enumerate(self._events):
             match event:
                 case Lost(counts=counts) if lost := counts.get("round"):
@@ -114,10 +114,7 @@ class Rounds:
 
 
 def _declared(config: Config, trust: bool, run: Path) -> Config:
-    """Return the config with all declared hypers. Raises ConfigError.
-
-    Imports a user-defined algorithm only if it declares hypers, because they are declared in its code.
-    """
+    """Return the config with the declared hypers. A user-defined algorithm is imported only if it declares hypers."""
     if all("bounds" in option.metadata for option in table(config.hypers).values()):
         return config
     check_trust(config, ("algo",), run, trust=trust)
@@ -125,7 +122,7 @@ def _declared(config: Config, trust: bool, run: Path) -> Config:
 
 
 def _head(events: Iterator[Event]) -> list[Event]:
-    """Return the events up to the initial values, which precede every round."""
+    """Return the events up to the initial values of the members."""
     head = []
     for event in events:
         head.append(event)
@@ -135,10 +132,7 @@ def _head(events: Iterator[Event]) -> list[Event]:
 
 
 def _first_event(run: Path, events: Sequence[Event]) -> tuple[Start, Config]:
-    """Return the first event and the config at the start.
-
-    events: up to the initial values. Raises ConfigError if the run cannot be recomputed.
-    """
+    """Return the first event and its config. events: result of `_head`. Raises ConfigError for other journals."""
     if not events or not isinstance(events[0], Start):
         raise ConfigError(
             f"{run} is not the folder of a run: its journal does not begin with the event `start`"
@@ -156,7 +150,7 @@ def _first_event(run: Path, events: Sequence[Event]) -> tuple[Start, Config]:
 
 
 def _described(mismatch: Mismatch, frames: int | None) -> str:
-    """Format a mismatch. frames: population clock of the round; None at the start."""
+    """Format a mismatch. frames: population clock of its round, None for the initial values."""
     pairs = itertools.zip_longest(mismatch.recorded, mismatch.decided)
     recorded, decided = next((a, b) for a, b in pairs if a != b)
     where = "values at the start" if frames is None else f"round at {frames:,} frames"
@@ -167,7 +161,7 @@ def _described(mismatch: Mismatch, frames: int | None) -> str:
 
 
 def _differing(one: Any, other: Any) -> str:
-    """Describe `one`; only the differing parts if both are of the same kind."""
+    """Describe a decision. If `other` has the same type, only the fields that differ are listed."""
     if one is None:
         return "nothing"
     if type(one) is not type(other):
@@ -183,11 +177,12 @@ def _flat(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _origin(start: Start) -> str:
-    """Return a note if another version made the record, because its decisions may then differ legitimately."""
+    """Return a note if another version recorded the run, because other versions may decide differently."""
     then, now = (start.versions.get("pbt_rl"), start.git), (__version__, git_version())
     if then == now:
         return ""
-    return f"\nnote: recorded by pbt_rl {_shown(then[0])} (source {_shown(then[1])}), and this is {now[0]} ({now[1]})"
+    recorded = f"pbt_rl {_shown(then[0])} (source {_shown(then[1])})"
+    return f"\nnote: {recorded} recorded the run, and version {now[0]} ({now[1]}) is installed"
 
 
 def _shown(text: str | None) -> str:

@@ -1,6 +1,6 @@
-"""`pbt-rl report A B C`: one page that compares runs, with the spread over seeds, and the same data as CSV.
+"""`pbt-rl report A B C`: one page that compares runs, and the same data as CSV.
 
-Runs that differ only in their seed form a group. The spread is shown per group.
+Runs that differ only in their seed form a group. The page shows the spread over the seeds of each group.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ NO_DIFFERENCE = frozenset(
 )  # fmt: skip
 """Options that may differ between runs of one group."""
 DRAWS = "pbt.start_values"
-"""An experiment stores here the values that were sampled with the seed."""
+"""Option in which `pbt-rl prove` stores the initial values that it sampled with the seed."""
 NOT_TIMED = {"train_for_frames", "pbt.period_frames", "pbt.start_frames"}
-"""Options to ignore if members are compared by time: they are estimates from a measured speed."""
+"""Options to ignore if members are compared by time, because they are estimates from a measured speed."""
 MOST_OPTIONS = 4
 """Maximum number of options named per group."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that differ only in their seed. label: their names. options: those that differ between groups."""
+    """Runs that differ only in their seed. label: name of the group. options: options that differ between groups."""
 
     label: str
     options: str
@@ -55,20 +55,20 @@ class Group:
 
 
 def mean_objective(run: History) -> float | None:
-    """Return the mean over members of the last known objective."""
+    """Return the mean of the members' last known objectives. None without a known objective."""
     known = [o for member in run.ranking if (o := run.objective(run.last[member])) is not None]
     return fmean(known) if known else None
 
 
 def mean_and_std(numbers: Sequence[float]) -> str:
-    """Format `mean ± sample std`, or a single number."""
+    """Format numbers as `mean ± sample std`."""
     if not numbers:
         return "-"
     return f"{fmean(numbers):.4g}" + (f" ± {stdev(numbers):.2g}" if len(numbers) > 1 else "")
 
 
 def groups(runs: Sequence[History]) -> list[Group]:
-    """Group the runs, in the order of each group's first run."""
+    """Group the runs by their options. Groups are in the order of their first runs."""
     options = [dict(_flat(run.config)) for run in runs]
     keys = _keys(options, NO_DIFFERENCE | {DRAWS})
     by_seed = {(key, one.get("seed")): one.get(DRAWS) for key, one in zip(keys, options, strict=True)}
@@ -91,7 +91,7 @@ def groups(runs: Sequence[History]) -> list[Group]:
 
 
 def _named(names: Sequence[str]) -> str:
-    """Return the common part of run names before the seed number; the first name if there is none."""
+    """Return the common prefix of run names before their seed numbers. Without a common prefix: the first name."""
     if len(names) == 1:
         return names[0]
     stems = {re.sub(r"[._-]*(seed)?[0-9]*$", "", name) for name in names}
@@ -99,7 +99,7 @@ def _named(names: Sequence[str]) -> str:
 
 
 def _keys(options: Sequence[Mapping[str, Any]], left_out: AbstractSet[str]) -> list[str]:
-    """Return a key for each run that is equal for runs of one group."""
+    """Return a key per run. Runs with equal keys form a group. left_out: options that the key ignores."""
     keys = []
     for one in options:
         absent = left_out | NOT_TIMED if one.get("pbt.ready") == "timed" else left_out
@@ -122,17 +122,17 @@ def _shown(value: object) -> str:
 GRID_POINTS = 300
 COLOURS = ("#1d4ed8", "#c2410c", "#15803d", "#7e22ce", "#0e7490", "#a16207", "#be185d", "#475569")
 Curve = tuple[np.ndarray, np.ndarray]
-"""Frames, and the objective at each."""
+"""Arrays of frames and of objectives."""
 Points = list[tuple[float, float]]
 """(cost, score) pairs."""
 NO_CURVE = "No run has a complete window of episodes."
 
 
 def write_comparison(folders: Sequence[Path], out: Path) -> list[Path]:
-    """Write the page, its figures and its tables into `out`; return the paths, the page first. Raises ConfigError."""
+    """Write page, figures and tables into `out`. Return the paths, the page first. Raises ConfigError."""
     runs = [read_run(folder) for folder in folders]
     if len({folder.resolve() for folder in folders}) < len(folders):
-        raise ConfigError("the same run is given twice: give each run once")
+        raise ConfigError(f"{' '.join(map(str, folders))}: a run is given twice; give each run once")
     found = groups(runs)
     coloured = [(COLOURS[i % len(COLOURS)], group.runs) for i, group in enumerate(found)]
     same = len({run.options.env for run in runs}) == 1
@@ -149,7 +149,7 @@ def write_comparison(folders: Sequence[Path], out: Path) -> list[Path]:
 
 
 def curves(found: Sequence[Group]) -> Figure | None:
-    """Draw the best fifth's objective per group: mean and range over its runs.
+    """Draw the objective of the best fifth of members: mean and range over the runs of each group.
 
     Each environment has separate axes, because objectives of different environments are not comparable.
     """
@@ -170,10 +170,10 @@ def curves(found: Sequence[Group]) -> Figure | None:
 
 
 def mean_and_range(axes: Axes, lines: Sequence[Curve], colour: str, label: str) -> None:
-    """Draw mean and range of curves, where all of them have data."""
+    """Draw mean and range of curves, over the frames for which all curves have data."""
     left = sorted(lines, key=lambda line: float(line[0][-1]))
     while left and left[0][0][-1] < max(x[0] for x, _ in left):
-        del left[0]  # it ends before others start
+        del left[0]  # this line ends before another line starts
     if not left:
         axes.plot([], [], color=colour, linewidth=2, label=plain(f"{label} (too few records)"))
         return
@@ -185,14 +185,14 @@ def mean_and_range(axes: Axes, lines: Sequence[Curve], colour: str, label: str) 
 
 
 def _tops(group: Group) -> list[Curve]:
-    """Return frames and the best fifth's mean objective, for each run that has a curve."""
+    """Return the curve of the best fifth of members, for each run with data."""
     known = ((run, drawn_curves(run)) for run in group.runs)
     tops = [top_mean(list(one.values()), max(1, math.ceil(run.population / 5))) for run, one in known if one]
     return [(x, y) for x, y in tops if len(x) > 0]
 
 
 def pareto(points: Sequence[tuple[float, float]]) -> Points:
-    """Return the Pareto front of (cost, score) points, by cost."""
+    """Return the Pareto front of (cost, score) points, sorted by cost."""
     front: Points = []
     for cost, score in sorted(points, key=lambda p: (p[0], -p[1])):
         if not front or score > front[-1][1]:
@@ -201,10 +201,7 @@ def pareto(points: Sequence[tuple[float, float]]) -> Points:
 
 
 def run_costs(history: History, kind: str) -> Points:
-    """Return (processor seconds so far, best member's objective) along a run.
-
-    kind: `CPU` or `GPU`. Empty if its time is not recorded.
-    """
+    """Return (processor seconds so far, best member's objective) along a run, empty if unknown. kind: CPU or GPU."""
     whole = history.cpu_seconds if kind == "CPU" else history.gpu_seconds
     known = drawn_curves(history)
     if not whole or not known:
@@ -215,9 +212,9 @@ def run_costs(history: History, kind: str) -> Points:
 
 
 def cost_curves(groups: Sequence[tuple[str, Sequence[History]]]) -> Figure | None:
-    """Draw each run's best objective over its cost, and the Pareto front.
+    """Draw each run's best objective over its processor time, and the Pareto front.
 
-    groups: (colour, runs) pairs. CPU and GPU have separate axes. None if no run has a recorded cost.
+    groups: (colour, runs) pairs. CPU and GPU have separate axes. None if no run has a record of processor time.
     """
     lines = {
         kind: [
@@ -245,7 +242,7 @@ def cost_curves(groups: Sequence[tuple[str, Sequence[History]]]) -> Figure | Non
 
 
 def comparison_page(found: Sequence[Group], picture: bytes | None, cost: bytes | None = None) -> str:
-    """Return the HTML. picture, cost: PNG files of the curves over frames and over processor time, if available."""
+    """Return the HTML page. picture, cost: PNG files of the curves over frames and over processor time, or None."""
     environments = sorted({run.options.env for group in found for run in group.runs})
     warning = none("The runs use different environments: their scores are not comparable.") * (
         len(environments) > 1
@@ -253,23 +250,23 @@ def comparison_page(found: Sequence[Group], picture: bytes | None, cost: bytes |
     parts = [
         section(
             "Objective",
-            "Best fifth of the members (best member of up to five) at each number of frames: mean over the runs of a "
-            "group, as far as all of them have data, and the range of the runs.",
+            "Objective of the best fifth of the members, or of the best member if there are at most five. Line: mean "
+            "over the runs of a group, as long as all runs have data. Band: range of the runs.",
             none(NO_CURVE)
             if picture is None
             else image(picture, "Objective of the best fifth of each group"),
         ),
         section(
             "Groups",
-            "Runs that differ only in their seed form a group. Means over the runs ± sample std. Best score: of the "
-            "best member, from the final evaluation if there is one, otherwise its objective in training.",
+            "Runs that differ only in their seed form a group. Numbers are means over the runs ± sample std. Best "
+            "score: the best member's mean in the final evaluation, or its objective in training if there was none.",
             table([_group_row(group) for group in found]),
         ),
         section("Runs", "", table([_run_row(group, run) for group in found for run in group.runs])),
         section(
             "Score and cost",
-            "One line per run, coloured as above: objective of its best member over the processor time of the whole "
-            "run so far. The Pareto front is the best score that any run reached at that cost.",
+            "Each line is one run, coloured as above: objective of its best member over the processor time that the "
+            "run has used. The Pareto front is the best score that any run reached with that processor time.",
             none("No processor time is recorded yet.")
             if cost is None
             else image(cost, "Objective against processor time"),

@@ -1,4 +1,4 @@
-"""CSV tables for other programs."""
+"""CSV tables of a run: members, lineage, objectives, evaluations, decisions, slots, phases."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COLUMNS = frozenset(
         "began_steps", "began_own_steps", "weights_trained_steps", "weights_trained_steps_at_end",
     }
 )  # fmt: skip
-"""Columns of the tables of members and nodes, besides the values."""
+"""Columns of members.csv and nodes.csv besides the hyperparameters."""
 OF_GAMES = ("member", "mean", "spread", "episodes")
 OF_DECISIONS = ("donor", "donor_generation", "copy", "until_frames")
 COUNTS = COLUMNS | {"until_frames"}
@@ -54,17 +54,17 @@ def _counted(column: str, unit: str) -> str:
 
 
 def label(key: StateKey) -> str:
-    """Name a node in all files: m3g2 is member 3 after its second change."""
+    """Return the name of a node: m3g2 is member 3 after its second change."""
     return f"m{key[0]}g{key[1]}"
 
 
 def value_column(name: str) -> str:
-    """Return the column of a value: its name, prefixed if another column has that name."""
+    """Return the column name of a hyperparameter: its name, or `value.NAME` if COLUMNS contains the name."""
     return f"value.{name}" if name in COLUMNS else name
 
 
 def members(history: History) -> list[dict[str, Any]]:
-    """Return one record per member: its last known state."""
+    """Return the last known state of each member, one record per member."""
     stopped = {t.decision.member: t.decision.reason for t in history.decisions if t.change.stopped}
     records = []
     for member, node in history.last.items():
@@ -91,7 +91,7 @@ def members(history: History) -> list[dict[str, Any]]:
 
 
 def nodes(history: History) -> list[dict[str, Any]]:
-    """Return one record per node of the lineage: a member between two changes."""
+    """Return one record per node of the lineage. A node is a member between two of its changes."""
     lineage = history.lineage
     return [
         {
@@ -118,7 +118,7 @@ def _values(history: History, node: Node) -> dict[str, float | str]:
 
 
 def decisions(history: History) -> list[dict[str, Any]]:
-    """Return one record per decision."""
+    """Return one record per decision of the run."""
     return [
         {
             "seconds": taken.seconds,

@@ -25,18 +25,18 @@ NO_PHASES = "This run is not a search: its members are not trained phase by phas
 NO_EVALUATIONS = "There were no evaluations during training (--evaluate-every-frames)."
 NO_STATISTICS = "The environment has no episode_extra_stats."
 SPEED, LOSSES = "throughput/frames_per_second", ("_loss", "/entropy", "/kl", "/grad_norm")
-"""Tags that are shown besides the objective; the second: endings of learning statistics."""
+"""TensorBoard tag of the speed, and endings of the tags of shown learning statistics."""
 MOST_PANELS = 24
 NAME_WIDTH, NAME_HEIGHT = 0.06, 0.045
-"""Distance, as shares of the axes, within which the ends of curves share one text with their members' numbers."""
+"""Two curves share a label if their ends are closer than this, as shares of the axes."""
 MOST_NAMED = 12
-"""Up to this many curves are labelled with the member's number; more labels would overlap."""
+"""Maximum number of curves with labels. More labels would overlap."""
 
 
 def objective(history: History) -> style.Drawn:
-    """Draw each member's objective (faint) and the best fifth's mean at each number of frames (thick).
+    """Draw each member's objective (faint) and the mean of the best fifth at each number of frames (thick).
 
-    Dotted: means of members without an objective so far, over the episodes that have ended.
+    A dotted line precedes a member's first objective: the mean over the episodes that have ended.
     """
     known = drawn_curves(history, controls=True)
     controls = {m: points for m, points in known.items() if m in history.controls}
@@ -80,7 +80,7 @@ def objective(history: History) -> style.Drawn:
 
 
 def _early(points: Sequence[Point]) -> list[tuple[float, float]]:
-    """Return the means of the episodes that have ended, up to a member's first objective for a curve."""
+    """Return (frames, mean of the ended episodes) of a member, up to its first objective."""
     line: list[tuple[float, float]] = []
     for point in points:
         mean = point.early if point.objective is None else point.objective
@@ -92,7 +92,7 @@ def _early(points: Sequence[Point]) -> list[tuple[float, float]]:
 
 
 def statistics(history: History) -> style.Drawn:
-    """Draw the environment's own statistics of episodes, such as its reward terms, and metrics of callbacks."""
+    """Draw `episode_extra_stats` of the environment, such as reward terms, and metrics of callbacks."""
     return _scalars(history, lambda tag: tag.startswith(EXTRA), NO_STATISTICS)
 
 
@@ -106,7 +106,7 @@ def learning(history: History) -> style.Drawn:
 
 
 def _scalars(history: History, shows: Callable[[str], bool], nothing: str) -> style.Drawn:
-    """Draw some of the tags in a run's TensorBoard files: a line per member, the best one thick."""
+    """Draw the tags that `shows` selects from a run's TensorBoard files. The best member's line is thick."""
     folder, lines = history.folder, dict[str, dict[int | None, list[tuple[int, float]]]]()
     if folder is not None:
         folders: dict[int | None, Path] = {m: folder.member_events(m) for m in history.last}
@@ -149,7 +149,7 @@ def _control_band(axes: Axes, curves: Sequence[Sequence[Point]]) -> None:
 
 
 def name_ends(axes: Axes, ends: Mapping[int, tuple[float, float]]) -> None:
-    """Write each member's number at the end of its curve; the numbers of curves that end together in one text."""
+    """Label each curve with its member's number. Curves that end close to each other share one label."""
     (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
     groups: list[list[tuple[float, float, int]]] = []
     for member, (frames, objective) in sorted(ends.items(), key=lambda end: (-end[1][1], end[1][0])):
@@ -170,7 +170,7 @@ def _write(axes: Axes, text: str, at: tuple[float, float], by: tuple[int, int], 
 
 
 def evaluations(history: History) -> style.Drawn:
-    """Draw the evaluations during training: mean and two standard errors."""
+    """Draw the scores of evaluations during training: mean and two standard errors."""
     games = history.evaluations
     if not games:
         return NO_EVALUATIONS
@@ -190,23 +190,18 @@ def evaluations(history: History) -> style.Drawn:
 
 
 def drawn_curves(history: History, *, controls: bool = False) -> dict[int, list[Point]]:
-    """Return the drawable points of each member of the population; with `controls`, of the controls too."""
+    """Return member -> points with a known objective. controls: include the control group."""
     left_out: frozenset[int] = frozenset() if controls else history.controls
-    return {
-        m: known for m, points in history.curves.items() if m not in left_out and (known := _known(points))
-    }
-
-
-def _known(points: Sequence[Point]) -> list[Point]:
-    return [p for p in points if p.drawn is not None]
+    curves = {m: points for m, points in history.curves.items() if m not in left_out}
+    return {m: known for m, points in curves.items() if (known := [p for p in points if p.drawn is not None])}
 
 
 def top_mean(curves: Sequence[Sequence[Point]], count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return a grid of frames, and the mean of the highest `count` curves there.
+    """Return a grid of frames, and the mean of the highest `count` curves at each point.
 
-    The mean is over fewer curves where fewer have data. The grid begins when half of the curves have begun.
-    Members of one moment differ in frames. Each curve is therefore extended a little beyond its ends, and to the last
-    frame if it ends close to it.
+    Where fewer curves have data, the mean is over these. The grid begins when half of the curves have begun.
+    Parallel members have different numbers of frames. Therefore each curve is extended at both ends, by 4 % of the
+    grid's last frame. A curve that ends in the last 10 % of the grid is extended to the end of the grid.
     """
     first, last = float(np.median([c[0].frames for c in curves])), max(c[-1].frames for c in curves)
     grid = np.linspace(first, last, GRID_POINTS)
@@ -223,7 +218,7 @@ def top_mean(curves: Sequence[Sequence[Point]], count: int) -> tuple[np.ndarray,
 
 
 def schedules(history: History) -> style.Drawn:
-    """Draw each tuned value along the lineages: all nodes faint, last members thin, the best member thick."""
+    """Draw each tuned hyperparameter over the training frames of the weights, the best member's values thick."""
     if all(len({tuple(n.values.items()) for n in history.lineage.path(m)}) == 1 for m in history.last):
         return "No member's values changed during the run."
     lineage = history.lineage
@@ -248,13 +243,13 @@ def schedules(history: History) -> style.Drawn:
         scale.dress(axes)
         axes.set_title(scale.label)
         style.frames_axis(axes, "")
-    dotted = "; dotted: where you gave values at a resume" if lineage.typed else ""
-    figure.supxlabel(f"frames of training of the weights{dotted}", fontsize=8.5)
+    dotted = "; dotted: you gave values at a resume" if lineage.typed else ""
+    figure.supxlabel(f"training frames of the weights{dotted}", fontsize=8.5)
     return figure
 
 
 def forest(history: History) -> style.Drawn:
-    """Draw the phylogenetic forest: one lane per set of weights, one branch per copy, coloured by objective."""
+    """Draw the lineage as a forest: one lane per set of weights, one branch per copy, coloured by objective."""
     lineage = history.lineage
     if not any(history.objective(node) is not None for node in lineage.nodes):
         return "No member has a score yet."
@@ -268,7 +263,7 @@ def forest(history: History) -> style.Drawn:
     _label_members(axes, history, layout)
     axes.set_ylim(layout.bottom, 0)
     longest = max(lineage.end_trained(n.key) for n in lineage.nodes)
-    style.frames_axis(axes, "frames of training of the weights")
+    style.frames_axis(axes, "training frames of the weights")
     axes.set_xlim(0, max(longest, 1) * 1.04)
     axes.grid(visible=False, axis="y")
     axes.yaxis.set_visible(False)
@@ -281,7 +276,7 @@ def forest(history: History) -> style.Drawn:
 
 
 def _branches(history: History, layout: Layout, norm: Normalize, colours: ScalarMappable) -> LineCollection:
-    """Return a line per node and per copy, thick for ancestors of last members."""
+    """Return one line per node and per copy. Lines of the last members' ancestors are thick."""
     lineage, ancestor_until = history.lineage, ancestors(history)
     thick = min(4.0, max(0.8, 0.35 * layout.points_per_lane))
     lines, shades, widths = [], [], []
@@ -311,7 +306,7 @@ def _label_members(axes: Axes, history: History, layout: Layout) -> None:
 
 
 def phases(history: History) -> style.Drawn:
-    """Draw each phase's final scores and its number of members."""
+    """Draw the scores at the end of each phase of a search, and the number of members that began it."""
     if not history.is_search:
         return NO_PHASES
     figure = style.new_figure(4.6)

@@ -13,8 +13,8 @@ DPI = 100
 
 
 def images(run: Path, names: Sequence[str]) -> dict[str, bytes | str]:
-    """Return name -> PNG file, or the reason why it is missing, of each named figure."""
-    # Imported here, at the priority set by the parent, because the import takes as long as the drawing.
+    """Return figure name -> PNG file, or the reason why there is no figure."""
+    # Imported here, after `main` has set the priority, because the import takes as long as the drawing.
     from pbt_rl.record.history import read_run  # noqa: PLC0415
     from pbt_rl.report.pictures import PICTURES, draw  # noqa: PLC0415
 
@@ -23,7 +23,7 @@ def images(run: Path, names: Sequence[str]) -> dict[str, bytes | str]:
 
 
 def main() -> None:
-    """Draw the figures of the run into the file. The parent passes both."""
+    """Draw figures and write them to a file. The parent process passes run, figure names and file descriptor."""
     _, (run, names, descriptor, niceness) = begin_child()
     os.nice(niceness)
     with os.fdopen(descriptor, "wb") as file:

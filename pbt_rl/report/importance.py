@@ -1,4 +1,4 @@
-"""Importance of each value, by random forests with cross-validation (Heinrich and Frosio 2019, appendix A.2)."""
+"""Importances of hyperparameters by random forests with cross-validation (Heinrich and Frosio 2019, appendix A.2)."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from pbt_rl.report.style import FAINT, TOP, Drawn, new_figure, plain
 
 MIN_CONFIGURATIONS = 10
 FORESTS = 100
-"""Number as in the paper, for a similar number of configurations. A quarter is used for few configurations, which
-cannot distinguish that many forests, and for hundreds, which take long."""
+"""Number of forests for 40 to 200 configurations, as in the paper. Otherwise a quarter of it is fitted, because fewer
+configurations cannot rank 100 forests reliably, and more configurations take too long."""
 MOST_CONFIGURATIONS = 1000
-"""Above this, a random sample of states is used, because the forests take minutes for 12,000."""
+"""Maximum number of configurations. Above it a random sample is used, because 12,000 take minutes."""
 FOLDS = 10
 TRAINED = "frames trained"
-"""Additional feature: weights that were trained longer are better for any values."""
+"""Additional feature of the forests, because longer training improves the objective for any hyperparameters."""
 
 
 @dataclass(frozen=True)
 class Importance:
-    """Share of each value (sum 1), and R squared of the best forest on held-out configurations."""
+    """Importance of each hyperparameter (sum 1), and R squared of the best forest on held-out configurations."""
 
     shares: Mapping[str, float]
     r_squared: float
@@ -36,11 +36,11 @@ class Importance:
 
 
 def importance(
-    configurations: Sequence[Values], scores: Sequence[float], *, seed: int = 0, forests: int | None = None
+    configurations: Sequence[Values], scores: Sequence[float], *, forests: int | None = None
 ) -> Importance:
-    """Fit forests with random settings; return the importances of the best one on held-out configurations.
+    """Fit forests with random settings. Return the importances of the best forest in ten-fold cross-validation.
 
-    configurations: at least `MIN_CONFIGURATIONS`, all with the same names. Ten folds, as in the paper.
+    configurations: at least `MIN_CONFIGURATIONS`, all with the same names.
     Raises ConfigError if scikit-learn is missing.
     """
     try:
@@ -53,18 +53,18 @@ def importance(
     x = np.array([[values[name] for name in names] for values in configurations])
     y = np.array(scores)
     variation = float(((y - y.mean()) ** 2).sum()) if np.ptp(y) > 0 else 0.0
-    rng = Random(seed)
+    rng = Random(0)
     if forests is None:
         forests = FORESTS if 40 <= len(configurations) <= 200 else FORESTS // 4
     best, best_r_squared = None, -np.inf
-    folds = KFold(FOLDS, shuffle=True, random_state=seed)
+    folds = KFold(FOLDS, shuffle=True, random_state=0)
     for number in range(forests):
         forest = RandomForestRegressor(
             n_estimators=rng.randint(10, 40),
             max_depth=rng.choice([2, 3, 5, None]),
             min_samples_leaf=rng.choice([1, 2, 4]),
             max_features=rng.choice([1.0, 0.7, 0.4]),
-            random_state=seed + number,
+            random_state=number,
         )
         predicted = cross_val_predict(forest, x, y, cv=folds)
         r_squared = 1 - float(((y - predicted) ** 2).sum()) / variation if variation else 0.0
@@ -78,10 +78,7 @@ def importance(
 
 
 def figure(history: History) -> Drawn:
-    """Draw the importance of each value.
-
-    Configurations: the members of a search; for PBT, all nodes of the lineage.
-    """
+    """Draw the importances. Configurations are the members of a search, or with PBT all nodes of the lineage."""
     lineage = history.lineage
     known = [
         n
@@ -90,8 +87,8 @@ def figure(history: History) -> Drawn:
     ]
     if len(known) < MIN_CONFIGURATIONS or len(history.varied) < 2:
         return (
-            f"Too few members: {len(known)} configurations with an objective and {len(history.varied)} values that "
-            f"differ; importances need at least {MIN_CONFIGURATIONS} and 2."
+            f"There are {len(known)} configurations with an objective and {len(history.varied)} values that differ; "
+            f"importances need at least {MIN_CONFIGURATIONS} configurations and 2 values."
         )
     if len(known) > MOST_CONFIGURATIONS:
         known = Random(0).sample(known, MOST_CONFIGURATIONS)
@@ -102,9 +99,8 @@ def figure(history: History) -> Drawn:
     result = importance(configurations, [lineage.objectives[n.key] for n in known])
     if result.r_squared <= 0:
         return (
-            f"None of {result.forests} random forests predicts the objective of a held-out configuration better than "
-            f"the mean does (R² {result.r_squared:.2f}, {result.configurations} configurations), so importances would "
-            "be meaningless."
+            f"None of {result.forests} random forests predicts held-out objectives better than their mean "
+            f"(R² {result.r_squared:.2f}, {result.configurations} configurations): importances are meaningless."
         )
     return _draw(result)
 

@@ -9,12 +9,12 @@ from pbt_rl.controllers.lineage import Node
 from pbt_rl.record.history import History
 
 THIN_LANE = 0.3
-"""Height of a lane that died out, relative to a member's lane."""
+"""Height of a lane without a surviving member, relative to a member's lane."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Positions of the nodes. y: of each node, downwards. height: of the axes, in inches."""
+    """Vertical positions of the nodes, downwards from 0 to `bottom`. height: height of the axes in inches."""
 
     y: dict[StateKey, float]
     bottom: float
@@ -22,7 +22,7 @@ class Layout:
 
     @classmethod
     def of(cls, history: History) -> Layout:
-        """Stack the lanes vertically."""
+        """Stack the lanes of a history vertically."""
         last = {node.key for node in history.last.values()}
         y: dict[StateKey, float] = {}
         bottom = 0.0
@@ -34,12 +34,12 @@ class Layout:
 
     @property
     def points_per_lane(self) -> float:
-        """Height of a member's lane, in points."""
+        """Height of a member's lane in points."""
         return self.height * 72 / (self.bottom + 3)
 
 
 def ancestors(history: History) -> dict[StateKey, int]:
-    """Return the ancestors of the last weights -> frames up to which each is an ancestor."""
+    """Return key -> training frames up to which a last member descends from this node, for all ancestors."""
     found: dict[StateKey, int] = {}
     for node in history.last.values():
         key: StateKey | None = node.key
@@ -51,9 +51,9 @@ def ancestors(history: History) -> dict[StateKey, int]:
 
 
 def _lanes(history: History) -> list[list[Node]]:
-    """Return lanes of nodes that continue each other in place, tree by tree.
+    """Return the lanes, tree by tree. A lane is a list of nodes in which each node continues the previous one.
 
-    A copy's lane is below its donor's, later copies nearer, so that no branch crosses a lane.
+    The lane of a copy is below its donor's lane. Later copies are nearer, so that no branch crosses a lane.
     """
     lineage = history.lineage
     lanes = []

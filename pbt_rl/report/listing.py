@@ -1,4 +1,4 @@
-"""Table of the runs in a folder, read from their files, for `pbt-rl runs`. Imports nothing that a file names."""
+"""Table of the runs in a folder for `pbt-rl runs`. It imports no module that a run's files name."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from pbt_rl.record.run_lock import is_held
 
 T = TypeVar("T")
 PLANNED_ENDS = ("frames", "steps", "seconds", "objective", "all members are done")
-"""Reasons for the end of a run that is finished."""
+"""Values of `ended` of a finished run."""
 TUNE_STATE = "state.pickle"
-"""State of a `tune.run` run, from which it resumes."""
+"""Name of the file from which a `tune.run` run resumes."""
 _MAX_JSON_BYTES = 8 << 20
 _TAILS = tuple(1 << exponent for exponent in (14, 17, 20, 23))
-"""The end of the journal is read in growing pieces until one contains the members' progress."""
+"""Sizes in bytes. The end of the journal is read with increasing size until a `Progress` event is found."""
 
 
 @dataclass(frozen=True)
 class RunRow:
-    """Table row of one run. None: unknown.
+    """Table row of one run. None means unknown.
 
-    frames: least of any member that trains. best, final: the best member's objective in training and its mean in the
+    frames: minimum over the members that train. best: the best member's objective in training. final: its mean in the
     final evaluation. changed: time of the last write, in seconds since the epoch.
     state: running, ended, resumable, interrupted, failed, or "broken: REASON".
     """
@@ -57,7 +57,7 @@ class _Config(Struct):
 
 
 class _Tuned(Struct):
-    """The same fields of a `tune.run` run."""
+    """Environment and number of members of a `tune.run` run."""
 
     api: str
     num_members: Whole
@@ -82,11 +82,11 @@ class _Summary(Struct):
 
 
 class _Broken(Exception):  # noqa: N818 - describes the state
-    """A file of a run cannot be read. The message has the file and the reason."""
+    """A file of a run cannot be read. The message contains the file and the reason."""
 
 
 def list_runs(folder: Path) -> list[RunRow]:
-    """Return the runs in a folder (or the folder itself if it is a run), newest first. Raises OSError."""
+    """Return the runs in a folder, newest first. If the folder itself is a run, return this run. Raises OSError."""
     if _is_run(folder):
         return [_row(folder)]
     entries = [
@@ -132,14 +132,14 @@ def _row(path: Path) -> RunRow:
 
 
 def _config(folder: RunFolder) -> tuple[str, int, int]:
-    """Return the environment, the number of members, and the number without controls. Raises _Broken."""
+    """Return environment, number of members, and number of members without controls. Raises _Broken."""
     config = _json(folder.config, _Config, "has no environment or no number of members")
     population = config.num_policies
     return config.env, population + number_of_controls(config.control, population), population
 
 
 def _tuned(folder: RunFolder) -> tuple[str, int, int]:
-    """Return the same for a `tune.run` run, from its journal because it has no config.json. Raises _Broken."""
+    """Return the result of `_config` for a `tune.run` run, from its journal. Raises _Broken."""
     head, _ = _read(folder.journal, _TAILS[-1], from_start=True)
     try:
         start = decode_event(head.partition(b"\n")[0], 1)
@@ -150,10 +150,7 @@ def _tuned(folder: RunFolder) -> tuple[str, int, int]:
 
 
 def _state(folder: RunFolder, ended: str | None, summary: _Summary | None, *, begun: bool) -> str:
-    """Return the state of a run. If its end could not be saved, it is resumable from its last checkpoint.
-
-    begun: the journal has an event. Raises _Broken.
-    """
+    """Return the state of a run that is not running. begun: the journal contains an event. Raises _Broken."""
     planned = ended in PLANNED_ENDS
     unsaved = os.path.lexists(folder.config) and summary is not None and summary.saved_at_frames is None
     if planned and not unsaved:
@@ -167,7 +164,7 @@ def _state(folder: RunFolder, ended: str | None, summary: _Summary | None, *, be
 
 
 def _tail(journal: Path) -> tuple[Event | None, Progress | None]:
-    """Return the last event, and the last `Progress` (None if none is near the end). Raises _Broken."""
+    """Return the last event and the last `Progress`, or None without a `Progress` near the end. Raises _Broken."""
     last = None
     for size in _TAILS:
         data, whole = _read(journal, size)
@@ -188,7 +185,7 @@ def _events_backwards(data: bytes) -> Iterator[Event]:
 
 
 def _json(path: Path, kind: type[T], lack: str) -> T:
-    """Read a JSON object. lack: error text if required fields are missing. Raises _Broken."""
+    """Read a JSON object. lack: error message for missing fields. Raises _Broken."""
     data, whole = _read(path, _MAX_JSON_BYTES)
     is_object = whole and data.lstrip().startswith(b"{")
     try:
@@ -200,7 +197,7 @@ def _json(path: Path, kind: type[T], lack: str) -> T:
 
 
 def _read(path: Path, limit: int, *, from_start: bool = False) -> tuple[bytes, bool]:
-    """Return the last (or first) `limit` bytes, and True if that is the whole file. Raises _Broken."""
+    """Return the last or first `limit` bytes of a file, and True if these are the whole file. Raises _Broken."""
     try:
         check_file(path)
         with path.open("rb") as file:

@@ -1,5 +1,5 @@
 "use strict";
-// Replaces the parts of the page that have changed, every two seconds. Opened details stay open.
+// Replaces changed parts of the page every two seconds. Opened details stay open.
 
 const at = (id) => document.getElementById(id);
 

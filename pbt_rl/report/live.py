@@ -1,8 +1,8 @@
-"""`pbt-rl watch`: the page of a report for a run that trains, from its files alone.
+"""`pbt-rl watch`: the report page of a running or finished run, renewed while the run trains.
 
-    journal.jsonl -> Live -> page, and pictures drawn by a child process -> server -> browser, which replaces parts
+    journal.jsonl -> Live -> page, and figures drawn by a child process -> server -> browser
 
-Writes nothing and does not contact the run's processes. A finished run is shown in the same way.
+It only reads the run's files. It writes nothing and does not contact the run's processes.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from pbt_rl.report.page import page, picture
 from pbt_rl.report.pictures import PICTURES, Picture
 
 MIN_GAP_SECONDS, MIN_DRAWING_SECONDS = 1.0, 10.0
-"""Minimum pause between two pages, and between two drawings of the pictures."""
+"""Minimum pause between two renewals of the page, and between two drawings of the figures."""
 GAP_FACTOR = 10.0
-"""The pause between two pages is at least this multiple of the last one's duration (seconds for a long journal)."""
+"""The pause after a renewal is at least this multiple of its duration, which is seconds for a long journal."""
 DRAWING_PRIORITY = 5
-"""Niceness of a drawing, because training has priority."""
+"""Niceness of the drawing process, because training has priority."""
 BEING_DRAWN = "being drawn"
 SCRIPT = f"<script>{resources.files(__package__).joinpath('live.js').read_text(encoding='utf-8')}</script>"
 
 
 class Live:
-    """Page and pictures of one run. `step` renews them; call it from one thread."""
+    """Page and figures of one run. `step` renews both. Call it from one thread."""
 
     def __init__(self, run: Path) -> None:
-        """Raises ConfigError if `run` is not a run."""
+        """Raises ConfigError if `run` is not the folder of a run."""
         self.page: str | ConfigError = ""
         self.pictures: dict[str, bytes | str] = {p.name: BEING_DRAWN for p in PICTURES if not p.more}
-        """Name of a picture -> PNG file, or the reason why it is missing."""
+        """Name of a figure -> PNG file, or the reason why there is no figure."""
         self._folder = RunFolder(run)
         self._history, self._read = read_run(run), 0
-        """The newest history, and the time at which its journal was written last, in nanoseconds."""
+        """Newest history, and modification time of its journal in nanoseconds."""
         self._next = 0.0
         self._drawing = Drawing(
             run, list(self.pictures), self._not_drawn, MIN_DRAWING_SECONDS, DRAWING_PRIORITY
@@ -48,7 +48,7 @@ class Live:
         self._build()
 
     def step(self) -> None:
-        """Read what is new, and renew page and pictures if that is due."""
+        """Read the journal if it has changed, and renew page and figures if this is due."""
         if time.monotonic() < self._next:
             return
         began = time.monotonic()
@@ -60,7 +60,7 @@ class Live:
         self._next = time.monotonic() + max(MIN_GAP_SECONDS, GAP_FACTOR * (time.monotonic() - began))
 
     def close(self) -> None:
-        """End a drawing in progress."""
+        """End the drawing process."""
         self._drawing.finish(lambda: False)
 
     def _not_drawn(self, why: str) -> None:
@@ -84,5 +84,5 @@ class Live:
 
 
 def _url(one: Picture, data: bytes) -> str:
-    """Return a picture as HTML. Its URL changes with its content."""
+    """Return the HTML of a figure. Its URL contains a checksum, so that the browser reloads a changed figure."""
     return picture(f"{one.name}.png?{zlib.crc32(data):x}", one.title)

@@ -1,7 +1,4 @@
-"""Page of a run: one HTML document without JavaScript.
-
-`live` serves the same page with a script that follows the run.
-"""
+"""Report page of a run, one HTML document without JavaScript. `live` adds a script that renews the page."""
 
 from __future__ import annotations
 
@@ -30,28 +27,40 @@ from pbt_rl.report.verdict import control_facts, notes
 
 LAST_DECISIONS = 200
 LONG = 24
-"""Length from which a text is broken into lines."""
+"""Number of characters above which a cell's text is wrapped."""
 NUMERIC = frozenset("~-+.0123456789")
-"""First characters of numbers."""
+"""Characters with which a number begins."""
 QUIET_SECONDS = 120.0
-"""Age of the last record of a running run from which the page shows it."""
+"""The page of a running run shows the age of the last record if it exceeds this."""
 KINDS: Mapping[DecisionName, tuple[str, str]] = {
     "replace": ("replacement", "replacements"),
     "mutate": ("mutation", "mutations"),
     "restart": ("restart", "restarts"),
     "stop": ("stopped", "stopped"),
 }
+ENDS = {
+    "frames": "all frames trained",
+    "seconds": "time budget used",
+    "steps": "all steps taken",
+    "objective": "target objective reached",
+}
+"""Reason for the end of a run -> text. Other reasons are texts."""
 MEMBERS_CAPTION = (
-    "Last known state of each member, best first, with the values that differ between members or changed (start → "
-    "now). Objective: "
-    "mean over the last episodes since the member's last change. ~: not every environment has ended an episode since. "
-    "Environments: those that have. Return: mean over the last episodes, without shaped rewards. Final: mean of the "
-    "final evaluation."
+    "Last known state of each member, best first. Hyperparameters are shown if they differ between members or have "
+    "changed (start → now). Objective: mean over the window, which are the last episodes since the member's last "
+    "change. The window first grows by one episode of every environment at a time, so it may lag behind the return. "
+    "~: some environments have not ended an episode since the change. Environments: number of those that have. Return: "
+    "mean over the last 100 episodes since the change, without shaping. Final: mean over the final evaluation. "
+    "Generation: number of changes. Founder: member with whose initial weights the lineage began."
 )
 CONTROLS_CAPTION = (
-    "One run shows the result for one seed. It cannot show whether the method helps on this task: for that, the "
-    "difference must hold over several seeds (pbt-rl prove). The best of too few controls is estimated too low. If the "
-    "same episodes select a member and score it, the best of each group is biased upwards."
+    "One run shows the result for one seed. To find out whether PBT helps on this task, compare several seeds "
+    "(pbt-rl prove). With too few controls, the score of the best control is estimated too low. If the same episodes "
+    "select a member and score it, the score of the best member is biased upwards."
+)
+DECISIONS_CAPTION = (
+    "Objective: mean over the member's window. If only a part of the window is compared, the reason has the mean over "
+    "this part, for example over the episodes since the member's last decision."
 )
 TEMPLATE = Template(resources.files(__package__).joinpath("page.html").read_text(encoding="utf-8"))
 
@@ -62,9 +71,9 @@ def document(title: str, body: str) -> str:
 
 
 def section(title: str, caption: str, body: str, name: str = "") -> str:
-    """Return a section of a page, empty without a body.
+    """Return an HTML section of a page. Without a body the section is empty.
 
-    caption: text behind the question mark, may be empty. body: HTML. name: by which a live page finds the section.
+    caption: text behind the question mark, may be empty. body: HTML. name: HTML id, by default from the title.
     """
     note = (
         f'<details><summary>?</summary><p class="caption">{escape(caption)}</p></details>' if caption else ""
@@ -84,7 +93,7 @@ def picture(source: str, alt: str) -> str:
 
 
 def table(rows: Sequence[Mapping[str, object]], kinds: Sequence[str] = ()) -> str:
-    """Return rows with the same columns as an HTML table. kinds: the class of each row."""
+    """Return rows with equal columns as an HTML table. kinds: CSS class of each row."""
     head = "".join(f"<th{_side([row[name] for row in rows])}>{escape(name)}</th>" for name in rows[0])
     body = "".join(
         f"<tr{f' class={kind}' if kind else ''}>{''.join(map(_cell, row.values()))}</tr>"
@@ -99,18 +108,18 @@ def _cell(cell: object) -> str:
 
 
 def _side(cells: Sequence[object]) -> str:
-    """Return the class of a cell or column: numbers (also those with a unit) are at the right."""
+    """Return the CSS class of a cell or column. Numbers, with or without a unit, are aligned right."""
     texts = [cell for cell in cells if isinstance(cell, str) and cell[:1] not in NUMERIC]
     return " class=text" if any(len(text) > LONG for text in texts) else "" if texts else " class=number"
 
 
 def none(text: str) -> str:
-    """Return a sentence to show in place of missing content."""
+    """Return the HTML of a sentence that replaces missing content."""
     return f'<p class="none">{escape(text)}</p>'
 
 
 def items(lines: Sequence[str]) -> str:
-    """Return lines of text as an HTML list; nothing without any."""
+    """Return lines of text as an HTML list. Without lines: an empty string."""
     shown = "".join(f"<li>{escape(line)}</li>" for line in lines)
     return f'<ul class="none">{shown}</ul>' if shown else ""
 
@@ -123,10 +132,11 @@ def page(
     age: float = 0.0,
     show: Callable[[Picture, bytes], str] | None = None,
 ) -> str:
-    """Return the HTML of a report. pictures: each with its PNG file, or the reason why it is missing.
+    """Return the HTML of a report.
 
-    running: whether a process trains it; None if unknown. age: seconds since the last record of a running run.
-    show: makes the HTML of a picture; by default it is inlined.
+    pictures: (picture, PNG file or the reason why there is no figure). running: True if a process trains the run, None
+    if unknown. age: seconds since the last record of a running run. show: function that returns the HTML of a picture.
+    By default pictures are embedded in the page.
     """
     shown: dict[bool, list[str]] = {False: [], True: []}
     missing: dict[bool, dict[str, list[str]]] = {False: {}, True: {}}
@@ -159,7 +169,7 @@ def page(
 {section("Members", MEMBERS_CAPTION.replace("episodes", counted_in), _members(history))}
 {others}
 {not_drawn}
-{section("Decisions", "", _decisions(history))}
+{section("Decisions", DECISIONS_CAPTION, _decisions(history))}
 <details class="more"><summary>More: {escape(behind)}</summary>
 {section("", "", f"<dl>{cards}</dl>", "facts")}
 {"".join(shown[True])}
@@ -170,7 +180,7 @@ def page(
 
 
 def status(history: History, running: bool | None, age: float = 0.0) -> str:
-    """Return state, time, frames and speed as HTML. The times are those of the last record, plus its age."""
+    """Return state, time, frames and speed as HTML. The times include the age of the last record."""
     options, told = history.options, history.told
     left = None if told is None or not running else told.seconds_left
     passed = history.training_seconds + min(age, age if left is None else left)
@@ -186,7 +196,7 @@ def status(history: History, running: bool | None, age: float = 0.0) -> str:
         )
     began = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(history.start.time))
     parts += [f"controller {options.controller}, seed {history.start.seed}", f"started {began}"]
-    kind, badge = "", f"ended: {history.ended}"
+    kind, badge = "", f"ended: {ENDS.get(history.ended or '', history.ended)}"
     if running:
         kind, badge = "good", "running" + f", last record {clock(age)} ago" * (age > QUIET_SECONDS)
     elif history.ended is None:
@@ -231,17 +241,17 @@ def _best(history: History) -> str:
         return "no member has a score yet"
     best = max(population, key=lambda m: (early[m].early, -m))
     one = early[best]
-    return f"best so far member {best}: ~{one.early:.4g}, {one.ended} of {one.environments} environments"
+    return f"best member so far {best}: ~{one.early:.4g} in {one.ended} of {one.environments} environments"
 
 
 def _moved(history: History) -> str:
-    """Describe the value that changed most on the way to the best member's weights; empty if none did."""
+    """Describe the hyperparameter that changed most along the best member's lineage. Empty without a change."""
     if history.best is None or history.is_search:
         return ""
     line = history.lineage.line(history.last[history.best].key)
     now = line[-1].values
     then = dict(line[0].values)
-    for node in line:  # values set by the user at a resume were not moved by the controller
+    for node in line:  # values that the user set at a resume are not changes by the controller
         then.update(history.lineage.typed.get(node.key, {}))
     name = next(iter(shown_values(then, now)), "")
     if not name:
@@ -257,9 +267,9 @@ def facts(history: History) -> list[tuple[str, str]]:
     unit, told = history.options.unit, history.told
     shown = [(f"{unit} of all members, summed", short(history.all_frames))]
     if history.entry_episodes > 1:
-        shown.append(("an entry of a window", f"mean of {history.entry_episodes} episodes"))
+        shown.append(("episodes per entry of the window", f"{history.entry_episodes}"))
     if told is not None and told.lag_mean is not None:
-        shown.append(("age of rollouts, in optimiser steps", f"{told.lag_mean:.0f}, at most {told.lag_max}"))
+        shown.append(("rollout age, in optimiser steps", f"{told.lag_mean:.0f}, at most {told.lag_max}"))
     if not history.is_search and history.points:
         shown.append(("surviving founders", f"{history.founders} of {history.population}"))
     if history.learners_lost:
@@ -270,7 +280,7 @@ def facts(history: History) -> list[tuple[str, str]]:
 
 
 def _typed(history: History) -> list[str]:
-    """Return one line per resume at which the user gave all members other values."""
+    """Return one line per resume at which the user changed hyperparameters of all members."""
     nodes = {history.lineage[key].frames: values for key, values in history.lineage.typed.items()}
     return [
         f"At {short(frames)} {history.options.unit} you gave all members "
@@ -280,7 +290,7 @@ def _typed(history: History) -> list[str]:
 
 
 def _members(history: History) -> str:
-    """Return the table of the members, best first, with the columns in which anything is known."""
+    """Return the table of the members, best first. Columns without content are left out."""
     states = {}
     for state in members(history):
         now = history.now.get(state["member"])
@@ -311,7 +321,7 @@ def _members(history: History) -> str:
 
 
 def _moves(history: History, member: int) -> dict[str, str]:
-    """Return column -> `start → now` of a member's changed values."""
+    """Return column -> `start → now` for the changed hyperparameters of a member."""
     path = history.lineage.path(member)
     pairs = ((n, path[0].values[n], path[-1].values[n]) for n in history.varied)
     return {value_column(n): " → ".join(_change(history, n, a, b)) for n, a, b in pairs if a != b}
@@ -343,8 +353,8 @@ def _decisions(history: History) -> str:
         }
         for taken in changes[: -LAST_DECISIONS - 1 : -1]
     ]
-    counts = Counter("stopped" if t.change.stopped else "changed" for t in changes)
-    title = " and ".join(f"{counted(n, 'time')} a member was {kind}" for kind, n in sorted(counts.items()))
+    counts = Counter("stop" if t.change.stopped else "change" for t in changes)
+    title = " and ".join(counted(n, kind) for kind, n in sorted(counts.items())) + " of members"
     left_out = f"; the last {LAST_DECISIONS} are shown, all are in decisions.csv"
     more = left_out if len(changes) > LAST_DECISIONS else ""
     return f"<details><summary>{title}{more}</summary>{table(rows)}</details>"
@@ -360,10 +370,10 @@ def _config(history: History) -> str:
 
 
 def write_report(run: Path, out: Path) -> list[Path]:
-    """Write all files of the report into `out`; return their paths, the page first. Raises ConfigError.
+    """Write all files of the report into `out`. Return their paths, the page first. Raises ConfigError.
 
-    Symbolic links among the files of an earlier report are replaced, not followed. `out` itself may be a symbolic link
-    only if it is outside the run's folder.
+    If a file of an earlier report is a symbolic link, the link is replaced. `out` may be a symbolic link only if the
+    link is outside the run's folder.
     """
     linked = os.path.islink(out)  # noqa: PTH114 - Path.is_symlink raises for a path that no file can have
     if linked and out.parent.resolve() == run.resolve():
@@ -378,10 +388,7 @@ def write_report(run: Path, out: Path) -> list[Path]:
 
 
 def write_files(out: Path, contents: Mapping[str, bytes], absent: Sequence[str] = ()) -> list[Path]:
-    """Write files into a folder, which is created if missing, and remove the files named in `absent`.
-
-    Return the written paths. Raises ConfigError.
-    """
+    """Write files into a folder, and remove the files in `absent`. Return the written paths. Raises ConfigError."""
     try:
         out.mkdir(parents=True, exist_ok=True)
         for name in absent:
@@ -394,7 +401,7 @@ def write_files(out: Path, contents: Mapping[str, bytes], absent: Sequence[str] 
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """Replace a file, or a link of its name. Raises OSError; the old file is then unchanged."""
+    """Replace a file or a symbolic link atomically. Raises OSError without a change to the old file."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.unlink(missing_ok=True)
     try:

@@ -1,6 +1,6 @@
-"""Read-only HTTP server of the watch page and its pictures.
+"""Read-only HTTP server of the watch page and its figures.
 
-The page needs no other file and no network. There is no authentication: anyone who reaches the interface can read it.
+The page loads no files from other servers. There is no authentication: anyone who reaches the port can read the page.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pbt_rl.report.live import Live
 
 REQUEST_SECONDS = 10.0
 UNWATCHED_SECONDS = 10.0
-"""Time without a request after which the page is not renewed, because no browser shows it."""
+"""The page is not renewed if no browser has requested it for this time."""
 
 
 class Server(ThreadingHTTPServer):
@@ -24,7 +24,7 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, host: str, port: int, live: Live) -> None:
-        """Port 0: any free port. Raises OSError."""
+        """Bind to the port, or to any free port if it is 0. Raises OSError."""
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.live, self.host = live, host
         self.asked = time.monotonic()
@@ -32,7 +32,7 @@ class Server(ThreadingHTTPServer):
         super().__init__((host, port), Handler)
 
     def server_bind(self) -> None:
-        """Bind without a host name lookup, because it may take seconds."""
+        """Bind without a host name lookup, because a lookup may take seconds."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
@@ -63,7 +63,7 @@ class Handler(BaseHTTPRequestHandler):
     server_version, sys_version = "pbt_rl", ""
 
     def do_GET(self) -> None:
-        """Respond with the page or a picture."""
+        """Respond with the page or a figure."""
         self.server.asked = time.monotonic()
         path, page = urlsplit(self.path).path, self.server.live.page
         drawn = self.server.live.pictures.get(path.removeprefix("/").removesuffix(".png"))
@@ -85,4 +85,4 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, *_: Any) -> None:
-        """Log nothing per request."""
+        """Do nothing, because requests are not logged."""

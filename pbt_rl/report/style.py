@@ -1,4 +1,4 @@
-"""Common style of all figures. They are made without pyplot: no global state, no window, usable in any process."""
+"""Common style of all figures. pyplot is not used, because it has global state and may open windows."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ STYLE: Any = {
 
 
 def new_figure(height: float, width: float = WIDTH) -> Figure:
-    """Make an empty figure; height and width in inches."""
+    """Create an empty figure. Height and width are in inches."""
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
 
 
 def panels(count: int) -> tuple[Figure, list[Axes]]:
-    """Make a figure with `count` axes, three per row (two per row for two or four)."""
+    """Create a figure with `count` axes: two per row for 2 or 4, otherwise three per row."""
     columns = count if count < 3 else 2 if count == 4 else 3
     rows = math.ceil(count / columns)
     figure = new_figure(2.1 * rows + 0.3, WIDTH if columns > 1 else WIDTH * 0.6)
@@ -100,17 +100,17 @@ def frames_axis(axes: Axes, label: str = "frames of the member") -> None:
 
 @dataclass(frozen=True)
 class ValueAxis:
-    """Axis of one hyper or shaping value: discounts and decays as 1 - value, wide ranges on a log scale."""
+    """Axis of one hyperparameter. Discounts and decays are drawn as 1 - value, wide ranges on a log scale."""
 
     label: str
     one_minus: bool
     log: bool
     meanings: tuple[str, ...] = ()
-    """Meanings of the indices, if the value is a choice."""
+    """Choices by index, if the value is an index into choices."""
 
     @classmethod
     def of(cls, name: str, values: Sequence[float], meanings: Sequence[str] = ()) -> ValueAxis:
-        """Choose the scale from the table of hypers, otherwise from the values."""
+        """Choose the scale: from the table of hypers, or for an unknown name from the values."""
         if meanings:
             return cls(plain(name), one_minus=False, log=False, meanings=tuple(meanings))
         spec = hyper_table(Hypers()).get(name)
@@ -126,7 +126,7 @@ class ValueAxis:
         return 1 - value if self.one_minus else value
 
     def dress(self, axes: Axes) -> None:
-        """Set scale and ticks of the y axis. Call this after drawing."""
+        """Set scale and ticks of the y axis, after drawing."""
         axis = axes.yaxis
         if self.meanings:
             axis.set_major_locator(FixedLocator(range(len(self.meanings))))
@@ -143,7 +143,7 @@ class ValueAxis:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Return three to six round ticks for a log axis; none if the range is too narrow."""
+    """Return three to six round ticks for a log axis. Empty if the range is too narrow."""
     for mantissas in ((1.0,), (1.0, 3.0), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)):
         powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
         ticks = [m * 10.0**p for p in powers for m in mantissas if low <= m * 10.0**p <= high]
@@ -153,7 +153,7 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 
 def colour_scale(values: Sequence[float]) -> tuple[Normalize, ScalarMappable]:
-    """Map objectives to colours. The lowest 2 % share one colour, so that a single failure does not hide the rest."""
+    """Map objectives to colours. The lowest 2 % share one colour, because one failure would dominate the scale."""
     finite = [v for v in values if math.isfinite(v)] or [0.0]
     low, high = float(np.quantile(finite, 0.02)), max(finite)
     norm = Normalize(low, high if high > low else low + 1e-9 + abs(low) * 1e-9, clip=True)

@@ -1,4 +1,4 @@
-"""Facts of a report: population against control group, and the noise of the run's comparisons."""
+"""Comparison of population and control group, and the noise of a run's comparisons, for the report page."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from pbt_rl.report.style import short
 
 FEW_COMPARISONS, MANY_COMPARISONS = 10, 100
 ENOUGH_REPLACEMENTS = 4
-"""With fewer replacements, the share within the noise is meaningless."""
+"""Minimum number of replacements for a statement about their noise."""
 
 
 def control_facts(history: History) -> list[tuple[str, object]]:
-    """Return (name, value) pairs that compare population and controls; empty for a run without controls."""
+    """Return (name, value) pairs that compare population and controls. Empty for a run without controls."""
     if not history.controls:
         return []
     own, others = scores(history)
     if not own or not others:
-        return [("scores", "not known yet for both groups")]
+        return [("scores", "not yet known for both groups")]
     halves = _halves(history, own.keys() | others.keys())
     both = [own | others] * 2 if halves is None else halves
     starts = history.population
@@ -32,10 +32,10 @@ def control_facts(history: History) -> list[tuple[str, object]]:
         _picked([{m: half[m] for m in group} for half in both], number)
         for group, number in ((own, len(own)), (others, starts))
     )
-    judged = "windows of training episodes: the best of them is biased upwards"
+    judged = "windows of training episodes: the highest score is biased upwards"
     if history.final is not None:
-        split = "one half selects a member, the other scores it"
-        how = "the same select a member and score it" if halves is None else split
+        split = "one half selects a member, and the other half scores it"
+        how = "the same episodes select a member and score it" if halves is None else split
         judged = f"{max(history.final.episodes.values())} evaluation episodes of each member; {how}"
     low = " (too low)" if len(others) < starts else ""
     return [
@@ -51,11 +51,12 @@ def control_facts(history: History) -> list[tuple[str, object]]:
 
 
 def expected_best(scores: Sequence[float], k: int, picks: Sequence[float] | None = None) -> float:
-    """Return the expected maximum of k of N scores x_1 <= ... <= x_N, over all ways to draw them.
+    """Return the expected maximum of k draws from N scores x_1 <= ... <= x_N.
 
-    k <= N, without replacement: sum_i x_i C(i-1, k-1) / C(N, k). Unbiased for the best of k new samples.
-    k > N, with replacement: sum_i x_i ((i/N)^k - ((i-1)/N)^k). Too low, because N samples do not show rarer scores.
-    picks: numbers that rank the members instead of their scores; ties are averaged.
+    k <= N: draws without replacement, sum_i x_i C(i-1, k-1) / C(N, k). Unbiased for the best of k new samples.
+    k > N: draws with replacement, sum_i x_i ((i/N)^k - ((i-1)/N)^k). Biased downwards, because N samples lack rarer
+    scores.
+    picks: numbers that rank the members in place of their scores. Members with equal numbers get their mean score.
     """
     by, count = scores if picks is None else picks, len(scores)
     equal: dict[float, list[float]] = {}
@@ -71,13 +72,13 @@ def expected_best(scores: Sequence[float], k: int, picks: Sequence[float] | None
 
 
 def _picked(halves: Sequence[Mapping[int, float]], k: int) -> float:
-    """Return the expected score of the best of k members: one half of the episodes selects, the other scores."""
+    """Return the expected score of the best of k members. Each half of the episodes selects once and scores once."""
     one, other = ([half[m] for m in sorted(half)] for half in halves)
     return fmean((expected_best(one, k, picks=other), expected_best(other, k, picks=one)))
 
 
 def _halves(history: History, members: AbstractSet[int]) -> tuple[dict[int, float], dict[int, float]] | None:
-    """Return the means of each half of the final evaluation; None if they are missing for any member."""
+    """Return member -> mean for each half of the final evaluation. None if a member lacks them."""
     games = () if history.final is None else history.final.members
     known = {g.member: g.halves for g in games if g.halves is not None and all(map(math.isfinite, g.halves))}
     if not members <= known.keys():
@@ -86,10 +87,7 @@ def _halves(history: History, members: AbstractSet[int]) -> tuple[dict[int, floa
 
 
 def scores(history: History) -> tuple[dict[int, float], dict[int, float]]:
-    """Return member -> score for the population and for the controls.
-
-    Scores are those of the final evaluation, or of training if there was none.
-    """
+    """Return member -> final evaluation mean, or objective in training, for the population and for the controls."""
     known = history.final_scores or {m: o for m in history.last if (o := history.score(m)) is not None}
     finite = {m: score for m, score in known.items() if math.isfinite(score)}
     return (
@@ -104,39 +102,39 @@ def _frames(history: History, *, control: bool) -> float:
 
 
 def notes(history: History) -> list[str]:
-    """Return the noise of a PBT run's comparisons, with the options to change; empty without a comparison."""
+    """Return sentences about the noise of a PBT run's comparisons, with remedies. Empty without a comparison."""
     noise, options = history.noise, history.options
     if noise is None or history.is_search or not noise.comparisons:
         return []
     unit = "seconds" if options.pbt.ready == "timed" else "frames"
-    period = "period=" if options.api is not None else f"--pbt.period-{unit}"
-    start = "" if options.api is not None else f", --pbt.start-{unit}"
+    period, start, budget = f"--pbt.period-{unit}", f", --pbt.start-{unit}", f"--train-for-{unit}"
+    if options.api is not None:
+        period, start, budget = "period=", "", "steps="
     lines = [said_of_luck(noise, period, in_python=options.api is not None)] if noise.replacements else []
     made = counted(noise.comparisons, "comparison")
     if noise.comparisons < FEW_COMPARISONS:
-        lines.append(
-            f"{made}: too few for a schedule to form. Shorter periods ({period}{start}) make 20 to 50."
-        )
+        remedy = f"Train longer ({budget})"
+        if not mostly_luck(noise):
+            remedy = f"Shorten the periods ({period}{start}), or train longer if comparisons are late"
+        lines.append(f"{made}: too few for a schedule to form; aim for 20 to 50. {remedy}.")
     elif noise.comparisons > MANY_COMPARISONS and 2 * noise.within > noise.replacements > 0:
-        lines.append(f"{made}: longer periods ({period}) compare more reliably.")
+        lines.append(f"{made}: with longer periods ({period}), chance decides fewer comparisons.")
     return lines
 
 
 def mostly_luck(noise: Noise) -> bool:
-    """True if most replacements may be due to chance."""
+    """Return True if most replacements may be due to chance."""
     return noise.replacements >= ENOUGH_REPLACEMENTS and 2 * noise.within > noise.replacements
 
 
 def said_of_luck(noise: Noise, period: str, *, in_python: bool) -> str:
-    """Return the number of replacements within the noise and, if they are most, the remedy.
+    """Return the number of replacements within the noise and, if these are the majority, the remedy.
 
-    period: name of the option. in_python: for a `tune.run` run, whose options are arguments.
+    period: name of the option. in_python: the run is a `tune.run` run, whose options are arguments.
     """
     made = counted(noise.replacements, "replacement")
     found = f"{made}, {noise.within} of them within the noise of the windows (Welch's test, p >= {LEVEL:g})."
     if not mostly_luck(noise):
         return found
-    rules = (
-        ", --pbt.exploit t-test or --pbt.replace-gap-absolute (a share of scores near 0 is too small a gap)"
-    )
-    return f"{found} Most of them may be due to chance: longer periods ({period}){rules * (not in_python)} make fewer."
+    rules = ", --pbt.exploit t-test, or --pbt.replace-gap-absolute (--pbt.replace-gap is relative)"
+    return f"{found} Most may be due to chance; avoid them with longer periods ({period}){rules * (not in_python)}."

@@ -1,7 +1,7 @@
 """`pbt-rl audit RUN --what-if NAME=VALUE ...`: recompute the decisions on recorded scores with other rules.
 
-The result is exact up to the first difference, because until then the other rules produce the same run. Later results
-are labelled as estimates: the other run would have had different weights and scores.
+The result is exact up to the first different decision. Later results are labelled as estimates, because a run with the
+other rules would have different weights and scores from that decision on.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from pbt_rl.run.resolved import build_controller
 from pbt_rl.run.shown import of_rules
 
 OF_SCORES = ("objective_episodes", "evaluate_episodes", "tune", "prior", "start_values", "enabled")
-"""PBT options that influenced the recorded scores."""
+"""PBT options that the recorded scores depend on."""
 OF_TIMES = ("ready", "period", "start_frames", "start_seconds", "min_episodes")
-"""Beginnings of the options that move comparisons."""
+"""Prefixes of the PBT options that change the times of comparisons."""
 MOST_LINES = 20
 
 
 @dataclass(frozen=True)
 class WhatIf:
-    """Decisions of other rules on recorded scores. differing: rounds with other decisions, oldest first."""
+    """Decisions of other rules on recorded scores. differing: rounds with different decisions, oldest first."""
 
     rounds: Rounds
     differing: Sequence[Mismatch]
 
     @property
     def exact_rounds(self) -> int:
-        """Rounds before the first difference."""
+        """Number of rounds before the first difference."""
         return sum(not self.differing or index < self.differing[0].index for index in self.rounds.frames)
 
     @property
     def replacements(self) -> int:
-        """Replacements by the other rules."""
+        """Number of replacements by the other rules."""
         gained = sum(_replacements(one.decided) - _replacements(one.recorded) for one in self.differing)
         return self.rounds.replacements + gained
 
@@ -60,11 +60,11 @@ def with_rules(config: Config, words: Sequence[str], run: Path) -> Config:
             name.startswith("pbt.") or name == "controller",
             "what-if",
             word,
-            f"the scores of {run} are fixed: give options of decisions, such as pbt.exploit=t-test",
+            f"the scores of {run} are recorded: give options of decision rules, such as pbt.exploit=t-test",
         )
-        fixed = "it influenced the recorded scores" if field_name in OF_SCORES else ""
+        fixed = "the recorded scores depend on it" if field_name in OF_SCORES else ""
         if field_name.startswith(OF_TIMES):
-            fixed = "scores are recorded only at the times of the run's own comparisons"
+            fixed = "scores are recorded only at the times of the run's comparisons"
         require(not fixed, "what-if", word, f"{fixed}: train again with --{name} {value}")
     options = table(config)
     arguments = [part for word in words for part in _as_typed(word.removeprefix("--"), options)]
@@ -117,7 +117,7 @@ def what_if(run: Path, words: Sequence[str], trust: bool = False) -> int:
     rounds = found.rounds
     print(f"{run} with {' '.join(words)}: {counted(len(rounds.frames), 'recorded round')} recomputed")
     if not found.differing:
-        print("all agree bit for bit with the recorded ones: these rules produce the same run")
+        print("all decisions agree bit for bit with the recorded decisions: these rules produce the same run")
     lines = []
     for number, one in enumerate(found.differing):
         frames = rounds.frames.get(one.index, 0)
@@ -135,7 +135,7 @@ def what_if(run: Path, words: Sequence[str], trust: bool = False) -> int:
 
 
 def described(one: Mismatch) -> list[str]:
-    """Return a line for each member with another kind of decision."""
+    """Return one line per member for which the two decisions differ."""
     recorded, decided = (
         {d.member: _named(d) for d in made if not isinstance(d, dict)} for made in (one.recorded, one.decided)
     )
@@ -148,7 +148,7 @@ UNSEEN = "not compared"
 
 
 def _named(decision: Decision) -> str:
-    """Name a decision without its values, because they depend on earlier random numbers."""
+    """Name a decision without its values. Values are ignored, because they depend on earlier random numbers."""
     if isinstance(decision, Replace):
         return f"copies member {decision.donor}"
     kind = type(decision).__name__.lower()

@@ -18,6 +18,7 @@ from pbt_rl.controllers.tuning import chosen
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.envs.lookup import EnvOptions, probe
 from pbt_rl.errors import environment_code, require
+from pbt_rl.learner.build import sees_pictures
 from pbt_rl.learner.own_loss import check_network
 from pbt_rl.learner.simulators import plan as rows_of_simulators
 from pbt_rl.plan import Machine, Plan, make_plan
@@ -113,7 +114,8 @@ class ResolvedRun:
         options = config.env_options
         with environment_code(config.env):
             spec = probe(config.env, options)
-        plan = make_plan(config, machine, spec.agents, rows_of_simulators.lay_out if spec.resident else None)
+        lay_out = rows_of_simulators.lay_out if spec.resident else None
+        plan = make_plan(config, machine, spec.agents, lay_out, pictures=sees_pictures(config, spec))
         for check in (control.check, games.check, matchups.check, rows_of_simulators.check):
             check(config, spec, plan)
         # Detect an unusable network before processes start.

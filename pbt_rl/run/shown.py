@@ -400,7 +400,7 @@ def _of_learning(resolved: ResolvedRun) -> Iterator[tuple[str, str]]:
     yield from ((name, reason) for unused, name, reason in rules if unused)
 
 
-# -- what the network sees ----------------------------------------------------------------------------------
+# -- inputs of the network -----------------------------------------------------------------------------------
 
 SHOWN = 6
 """Maximum number of action bounds to print."""

@@ -1,6 +1,6 @@
 """Population based training of any Python code that trains, in one process or several.
 
-Does not import torch or any reinforcement learning. The public names are imported on first use.
+The package does not import torch or reinforcement learning code. Public names are imported on first use.
 """
 
 from __future__ import annotations

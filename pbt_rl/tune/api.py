@@ -1,11 +1,11 @@
-"""Population based training of any Python code that trains: a network, a simulation, a formula.
+"""`tune.run`: population based training of any Python code that trains, such as a network or a simulation.
 
     factory -> members --objectives--> controller --decisions--> members, record
                   ^ step, evaluate                     | state, load, new hypers
                   +------------------------------------+
 
-All members in slots take the same number of steps. Then each is evaluated, and the controller observes them. No
-decision depends on the speed of a member, so a run is repeatable with any number of processes.
+In each round, all members in slots take an equal number of steps, and each is evaluated. Then the controller decides.
+No decision depends on the speed of a member, so a run is reproducible with any number of processes.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from pbt_rl.tune.training import Training, restore
 from pbt_rl.tune.workers import LocalPool, Member, ProcessPool
 
 API = "pbt_rl.tune.run"
-"""Field `api` in the journal's first event."""
+"""Value of the field `api` in the journal's first event."""
 SPACE = "pbt"
-"""Name of the controller of a space in saved runs."""
+"""Name of the default controller in saved runs."""
 MEMBERS = 8
 
 
@@ -68,38 +68,40 @@ def run(
     explore: Callable[..., Mapping[str, Any]] | None = None,
     **others: Never,
 ) -> Result:
-    """Train a population for `steps` steps per member, except stopped members.
+    """Train each member of a population for `steps` steps, unless the controller stops it.
 
-    - members: a list of members, or a factory `make_member(index)`. num_members: population size, 8 by default. The
-      factory makes the initial members with the indices 0 .. N - 1, and a restarted member with the next index. So a
-      factory that seeds by index gives it other weights. A member from a list restarts from its initial state.
-    - controller: a space or a controller. A space maps a name to (low, high) or to a list of choices (see
-      `tune.space`), and PBT with ten comparisons tunes it. The clock of a controller, the *frames* of its reports,
-      counts a member's steps.
-    - evaluate_every: steps between two evaluations. The controller observes after each, and before the first step.
-      window: an objective is the mean of at most this many last evaluations since the member's last change. With
-      `PbtController(evaluation=Evaluation(n))` members are evaluated n times before a comparison, without a step.
-    - table: of a custom controller. With a table or a space, `step` receives decoded hypers (integers, choices,
-      tuples). Otherwise it receives plain numbers.
-    - slots: number of members that train at the same time, the least trained first. 0: all. slot_steps: with fewer
-      slots than members, a member leaves its slot to a less trained one after this many steps. None: it keeps the slot
-      until it is stopped, waits for a decision or has finished.
-    - workers: number of processes. 0 or 1: all members run in this process. The result is the same if each member has
-      its own random generators.
-    - folder: for the record of the run (`journal.jsonl`, as of `pbt-rl train`) and its state. The state is saved after
-      the first round of evaluations, at least once a minute and at the end. The same call resumes from there, also
-      after Ctrl-C or with more steps. journal: a new file for the record only.
-    - on_progress: called after each round of evaluations with a `tune.Progress` (steps, members, best). It may return
-      `pbt_rl.Stop(reason)`. progress: print a line to stderr every five seconds.
-    - period, quantile, factors, explore: of the PBT that tunes a space. period: steps between two comparisons, a tenth
-      of the run by default. quantile: fraction of the members that copy, from the best equal fraction. factors: values
-      are multiplied by one of them. explore: changes the values of copies after that, `explore(values)` or
-      `explore(values, rng)` -> all values, in the form that `step` receives. The run can be audited if the only source
-      of randomness is `rng`, a random.Random.
-    - seed: of the controller that tunes a space. A custom controller and the members have separate seeds.
+    - members: a list of members, or a factory `make_member(index)`. The initial members have the indices 0 to N - 1. A
+      restarted member has the next index, so a factory that seeds by index returns new weights. A member from a list
+      restarts from its initial state.
+    - num_members: population size, by default 8.
+    - controller: a space or a controller. A space maps names to (low, high) or to lists of choices (see `tune.space`).
+      PBT tunes a space. The *frames* in the reports to a controller are steps of members.
+    - evaluate_every: steps between two evaluations. The controller decides after each evaluation, and before the first
+      step. With `PbtController(evaluation=Evaluation(n))`, members are also evaluated n times before a comparison.
+    - window: an objective is the mean of at most this many last evaluations since the member's last change.
+    - table: name -> HyperSpec, for a custom controller. With a table or a space, `step` receives decoded values
+      (integers, choices, tuples). Otherwise it receives floats.
+    - slots: number of members that train at the same time, the least trained first. 0 means all members.
+    - slot_steps: with fewer slots than members, a member leaves its slot to a less trained member after this many
+      steps. None: a member keeps its slot until it is stopped, waits for a decision or has finished.
+    - workers: number of processes. With 0 or 1, all members run in this process. The result does not depend on this
+      number if each member has separate random generators.
+    - folder: folder for the journal (`journal.jsonl`, in the format of `pbt-rl train`) and the state of the run. The
+      state is saved after the first round of evaluations, at least once a minute, and at the end. Repeat the call to
+      resume from the saved state, after Ctrl-C or with more steps.
+    - journal: file for the journal, if there is no folder.
+    - on_progress: called after each round of evaluations with a `tune.Progress` (steps, members, best). To end the run,
+      return `pbt_rl.Stop(reason)`.
+    - progress: print a line to stderr every five seconds.
+    - period, quantile, factors, explore: options of the PBT that tunes a space. period: steps between two comparisons,
+      by default a tenth of `steps`. quantile: fraction of the members. The worst fraction copies the best fraction.
+      factors: each value of a copy is multiplied by a random factor. explore: function that changes the values of a
+      copy afterwards, `explore(values)` or `explore(values, rng)` -> all values, decoded as for `step`. Use only `rng`
+      (a random.Random) for randomness, so that the run can be audited.
+    - seed: seed of the PBT that tunes a space. A custom controller and the members have separate seeds.
 
-    A member whose code raises is *broken*: its objective is NaN, and its steps pass without work. A decision that
-    brings new weights repairs it. Raises RunFailed if all members are broken, or if a worker died.
+    A member is *broken* if its code raises: its objective is NaN, and its steps are skipped. A decision with new
+    weights repairs it. Raises RunFailed if all members are broken, or if a worker died.
     """
     for name in others:
         raise ConfigError(_unknown(name))
@@ -172,9 +174,9 @@ def run(
 
 
 def _places(folder: Path | str | None, journal: Path | str | None) -> tuple[Path | None, Path | None]:
-    """Return the folder and the journal. Raises ConfigError for both, and for a journal that exists."""
+    """Return the paths of folder and journal. Raises ConfigError if both are given, or if the journal exists."""
     if folder is not None:
-        needs(journal is None, "journal", str(journal), "leave it out: the folder has one")
+        needs(journal is None, "journal", str(journal), "leave it out, because the folder has a journal")
         place = path_given("folder", folder)
         return place, place / JOURNAL
     if journal is None:
@@ -186,12 +188,12 @@ def _places(folder: Path | str | None, journal: Path | str | None) -> tuple[Path
 
 
 def _check_controller(controller: Controller, steps: int, window: int, *, saved: bool) -> None:
-    """Raise ConfigError for a controller that needs more steps or evaluations, or that cannot be saved."""
+    """Raise ConfigError if a controller needs more steps or evaluations, or cannot be saved."""
     top: int = getattr(controller, "highest_rung_frames", 0)
     highest = f"the end of the highest rung of {type(controller).__name__}"
     needs(steps >= top, "steps", steps, f"give {top} or more, {highest}")
     evaluated: int = getattr(getattr(controller, "evaluation", None), "episodes", 0)
-    needs(window >= evaluated, "window", window, f"give {evaluated} or more, as its evaluation has")
+    needs(window >= evaluated, "window", window, f"give {evaluated} or more, its evaluations per comparison")
     if saved:
         try:  # fail now instead of at the first save
             save_state(controller)
@@ -226,7 +228,7 @@ RAY_ANSWERS = {
     ),
     "scheduler": "the second argument is a space, which is tuned by PBT, or a controller",
 }
-"""Argument of Ray Tune without a counterpart -> remedy."""
+"""Argument of Ray Tune without an equivalent -> remedy."""
 
 
 def _unknown(name: str) -> str:
@@ -245,15 +247,15 @@ def audit(
     *,
     explore: Callable[..., Mapping[str, Any]] | None = None,
 ) -> list[Mismatch]:
-    """Repeat the decisions of a recorded run. Return the differences: none if they agree bit for bit.
+    """Repeat the decisions of a recorded run. Return the mismatches, which are empty if all agree bit for bit.
 
-    folder: of `run(folder=...)`. controller: the space of the run, or a new instance of its controller. explore: as in
-    the run. Raises ConfigError.
+    folder: argument of `run`. controller: the run's space, or a new instance of its controller. explore: argument of
+    `run`. Raises ConfigError.
     """
     events = list(journal_events(path_given("folder", folder)))
     start = events[0] if events else None
     if not _is_tuned(start):
-        raise ConfigError(f"{folder} is not the folder of a run of tune.run")
+        raise ConfigError(f"{folder} is not the folder of a tune.run run")
     if isinstance(controller, Mapping):
         options = converted(start.config, _Options, "the first line of the journal")
         rules = Rules(options.period, options.quantile, options.factors, explore)
@@ -263,7 +265,7 @@ def audit(
 
 @dataclass(frozen=True)
 class _Options:
-    """Options in the journal that an audit needs."""
+    """Options in the journal that an audit reads."""
 
     steps: Whole
     period: Whole | None = None
@@ -272,7 +274,7 @@ class _Options:
 
 
 def _is_tuned(event: Event | None) -> TypeGuard[Start]:
-    """True if this is the first event of a run of `tune.run`."""
+    """Return True for the first event of a `tune.run` run."""
     return isinstance(event, Start) and event.config.get("api") == API
 
 
@@ -286,27 +288,24 @@ def _factory(
     needs(workers <= 1, "workers", workers, "give a factory: members cannot move to other processes")
     needs(len(members) > 0, "members", members, "give 1 or more")
     same = next(((i, k) for k, one in enumerate(members) for i in range(k) if members[i] is one), None)
-    needs(same is None, "members", members, f"entries {same} are one object: make a new one for each")
+    needs(same is None, "members", members, f"entries {same} are one object: make a separate object for each")
     alike = num_members in (None, len(members))
     needs(alike, "num_members", num_members, f"leave it out: a list of {len(members)} members was given")
     return list(members).__getitem__, len(members)
 
 
 def _summary(table: Mapping[str, HyperSpec] | None) -> dict[str, str]:
-    """Summarise a table for comparison with the saved run. Choices are left out because they may be of any type."""
+    """Summarise a table for comparison with the saved run, without choices, because these may be of any type."""
     return {name: f"{spec.scale} {spec.low:g}..{spec.high:g}" for name, spec in (table or {}).items()}
 
 
 def _clear(journal: Path) -> None:
-    """Remove the events of a run without a saved state, because it restarts.
-
-    Raises ConfigError for the journal of any other run.
-    """
+    """Empty the journal of a run without a saved state. Raises ConfigError if another program wrote the journal."""
     if not journal.exists():
         return
     first = next(journal_events(journal.parent), None)
     if first is not None and not _is_tuned(first):
-        raise ConfigError(f"{journal.parent} cannot be used: it holds another run; give another folder")
+        raise ConfigError(f"{journal.parent} cannot be used: it contains another run; give another folder")
     if first is not None:
         text = f"tune.run: {journal.parent}: the previous run ended before its first save: it restarts"
         print(text, file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""Progress and result of a run of `tune.run`. Plain data."""
+"""Progress and result of a `tune.run` run, as plain data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LINE_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class MemberProgress:
-    """Progress of one member. objective: None before its first evaluation, NaN if it is broken."""
+    """Progress of one member. objective: None before the first evaluation, NaN for a broken member."""
 
     member: int
     generation: int
@@ -31,7 +31,7 @@ class MemberProgress:
 
 @dataclass(frozen=True)
 class Progress:
-    """Progress after a round of evaluations. steps: of the least trained member that was not stopped. of: total."""
+    """Progress after a round of evaluations. steps: of the least trained running member. of: steps of the whole run."""
 
     steps: int
     of: int
@@ -58,7 +58,7 @@ class Progress:
 
 
 class Screen:
-    """Progress line on stderr every LINE_SECONDS, the first one after LINE_SECONDS."""
+    """Display that prints a progress line to stderr every LINE_SECONDS."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
@@ -83,7 +83,7 @@ def _short(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Final state of one member. objective: mean of its last evaluations, None if it is broken."""
+    """Final state of one member. objective: mean over the window, None for a broken member."""
 
     member: int
     values: Values
@@ -93,7 +93,7 @@ class Outcome:
     stopped: bool
     broken: bool
     hypers: Mapping[str, Any]
-    """Values in the form that `step` receives: integers, choices, tuples."""
+    """Values as `step` receives them: integers, choices, tuples."""
 
 
 @dataclass(frozen=True)
@@ -110,9 +110,9 @@ class Evaluation:
 class Result:
     """Result of a run.
 
-    members: in order of id. best: id of the member with the highest finite objective, including stopped members. Ties
-    go to the lower id. best_state: its `state()`. Both are None if no objective is finite. history: all evaluations in
-    order.
+    members: final states in order of id. best: id of the member with the highest finite objective, stopped or not. Ties
+    go to the lower id. best_state: `state()` of the best member. Both are None if no objective is finite. history: all
+    evaluations in order of time.
     """
 
     members: tuple[Outcome, ...]
@@ -121,11 +121,11 @@ class Result:
     lineage: Lineage
     history: tuple[Evaluation, ...]
     ended: str
-    """`steps` (all steps were taken), `waiting for a decision`, or the reason of a `Stop`."""
+    """Reason for the end: `steps` (all steps were taken), `waiting for a decision`, or the reason of a `Stop`."""
     table: Mapping[str, HyperSpec] | None = None
 
     def __repr__(self) -> str:
-        """Format one line: number of members, best member with its values, reason of the end."""
+        """Format one line: number of members and evaluations, reason for the end, best member with its values."""
         text = f"{len(self.members)} members, {len(self.history)} evaluations, ended: {self.ended}"
         if self.best is None:
             return f"<Result of tune.run: {text}; no member has a finite objective>"
@@ -134,11 +134,11 @@ class Result:
 
     @property
     def best_hypers(self) -> Mapping[str, Any] | None:
-        """Values of the best member in the form that `step` receives."""
+        """Values of the best member as `step` receives them. None without a best member."""
         return None if self.best is None else self.members[self.best].hypers
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return one row per evaluation: member, generation, step, objective, and its values at that time."""
+        """Return one row per evaluation: member, generation, step, objective, and the member's values at that time."""
         rows = []
         for one in self.history:
             values = self.lineage[one.member, one.generation].values

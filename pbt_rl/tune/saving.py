@@ -1,9 +1,9 @@
-"""Folder of a run of `tune.run`: its journal, and the state to resume from.
+"""Folder of a `tune.run` run: its journal, and the state from which it resumes.
 
-    journal.jsonl   same format as of `pbt-rl train`
-    state.pickle    complete state between two comparisons, with the states of members; replaced atomically
+    journal.jsonl   journal in the format of `pbt-rl train`
+    state.pickle    complete state between two rounds, with the states of all members; replaced atomically
 
-States are pickled, because `Member.state` may return any object. Resume only from folders whose files you trust.
+States are pickled, because `Member.state` may return any object. Resume only from files that you trust.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from pbt_rl.record.run_lock import FolderLock, Held
 
 JOURNAL, STATE = "journal.jsonl", "state.pickle"
 SAVE_SECONDS, SAVE_SHARE = 60.0, 0.05
-"""Longest interval between saves. It is shorter if saving then takes at most SAVE_SHARE of the time."""
+"""Longest interval between saves, and maximum share of the time for saving with shorter intervals."""
 
 
 @dataclass(frozen=True)
 class SavedRun:
-    """Contents of a state file. options: of the call that began the run. position: size of the journal in bytes."""
+    """Contents of a state file. options: arguments of the first call. position: size of the journal in bytes."""
 
     options: dict[str, Any]
     position: int
@@ -37,7 +37,7 @@ class SavedRun:
 
 @contextmanager
 def alone(folder: Path | None) -> Iterator[None]:
-    """Create the folder of a run and hold its lock. Raises ConfigError if this fails or another run has the lock."""
+    """Create the folder of a run and hold its lock. Raises ConfigError if this fails."""
     if folder is None:
         yield
         return
@@ -49,7 +49,7 @@ def alone(folder: Path | None) -> Iterator[None]:
     except OSError as error:
         raise ConfigError(f"{folder} cannot be written: {error.strerror}") from error
     if not lock.supported:
-        text = "lies on a file system without locks: see to it that no other process writes this run"
+        text = "is on a file system without locks: make sure that no other process writes this run"
         print(f"tune.run: {folder} {text}", file=sys.stderr, flush=True)
     try:
         yield
@@ -58,7 +58,7 @@ def alone(folder: Path | None) -> Iterator[None]:
 
 
 class RunState:
-    """State file of a run. Saved after its first round, then as often as SAVE_SHARE allows, and at its end."""
+    """State file of a run."""
 
     def __init__(self, folder: Path, options: dict[str, Any]) -> None:
         self.folder, self._path, self._options = folder, folder / STATE, options
@@ -68,13 +68,14 @@ class RunState:
 
     @property
     def due(self) -> bool:
-        """True if a save is due."""
+        """True if the next save is due."""
         return time.monotonic() >= self._next
 
     def save(self, position: int, parts: dict[str, Any], steps: int, began: float) -> None:
         """Write the state atomically. Raises OSError.
 
-        steps: of the population. began: time.monotonic() before the states of members were collected.
+        position, parts: see `SavedRun`. steps: population clock. began: time.monotonic() before the states of members
+        were collected.
         """
         draft = self._path.with_name(f".{STATE}.{os.getpid()}")
         with draft.open("wb") as file:
@@ -86,9 +87,10 @@ class RunState:
         self._next = now + min(SAVE_SECONDS, (now - began) / SAVE_SHARE)
 
     def load(self) -> SavedRun | None:
-        """Load the saved state. None without one. Raises ConfigError for other options or a damaged file.
+        """Load the saved state. Return None without a state file.
 
-        The number of steps may differ, so that a run can be extended.
+        Raises ConfigError if the file is damaged, or if an option has changed. The option `steps` may change, so that a
+        run can be extended.
         """
         try:
             saved = pickle.loads(self._path.read_bytes())

@@ -1,6 +1,6 @@
 """Search spaces of `tune.run` in plain Python, and the default controller.
 
-{"lr": (1e-5, 1e-1), "layers": (1, 4), "momentum": (0.0, 0.99), "optimiser": ["sgd", "adam"]}
+Example: {"lr": (1e-5, 1e-1), "layers": (1, 4), "momentum": (0.0, 0.99), "optimiser": ["sgd", "adam"]}
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from pbt_rl.controllers.settings import named
 from pbt_rl.errors import ConfigError
 
 LOG_RATIO = 100.0
-"""Ratio of a range's ends from which it is tuned on a logarithmic scale."""
+"""Ranges of floats with at least this ratio of their ends are tuned on a logarithmic scale."""
 COMPARISONS = 10
-"""Comparisons in a run with the default controller."""
+"""Default number of comparisons in a run."""
 FRACTION = 0.25
 COLUMNS = ("member", "generation", "step", "objective")
 """Columns of `Result.rows` besides the values."""
@@ -34,11 +34,15 @@ Space = Mapping[str, Any]
 
 
 def table_of(space: Space) -> dict[str, HyperSpec]:
-    """Convert a space to a table. Member 0 begins with the middle of each range, the others with random values.
+    """Convert a space to a table of name -> HyperSpec. Raises ConfigError.
 
-    A tuple (low, high) of integers is tuned as an integer. Any other tuple is tuned on a logarithmic scale if its ends
-    are positive and have a ratio of at least LOG_RATIO, otherwise linearly. A list contains choices of any type. A
-    HyperSpec is used unchanged. Raises ConfigError.
+    - A tuple (low, high) of integers is a range of integers.
+    - Any other tuple (low, high) is a range of floats. The scale is logarithmic if both ends are positive and their
+      ratio is at least LOG_RATIO, otherwise linear.
+    - A list contains choices of any type.
+    - A HyperSpec is used unchanged.
+
+    Member 0 begins with the middle of each range, and the other members with random values.
     """
     needs(bool(space), "space", {}, "name at least one value")
     taken = "use another name, because rows of a result have a column of this name"
@@ -48,7 +52,7 @@ def table_of(space: Space) -> dict[str, HyperSpec]:
 
 
 def loguniform(low: float, high: float) -> HyperSpec:
-    """Return a range on a logarithmic scale, whatever the ratio of its ends. Raises ConfigError."""
+    """Return a range of floats on a logarithmic scale. Raises ConfigError."""
     remedy = "give two positive numbers, the lower one first"
     needs(0 < low < high < math.inf, "loguniform", (low, high), remedy)
     return HyperSpec("", math.sqrt(low * high), low, high, "log", tuned=True)
@@ -56,11 +60,7 @@ def loguniform(low: float, high: float) -> HyperSpec:
 
 @dataclass(frozen=True)
 class Rules:
-    """Options of the PBT of a space.
-
-    period: steps between two comparisons. None: a tenth of the run. quantile: fraction of the members that copy, from
-    the best equal fraction. factors: values are multiplied by one of them. explore: see `tune.run`.
-    """
+    """Options of the default controller, with the names of `tune.run`'s arguments."""
 
     period: int | None = None
     quantile: float = FRACTION
@@ -79,7 +79,7 @@ class Rules:
 
 
 def space_controller(table: Mapping[str, HyperSpec], steps: int, seed: int, rules: Rules) -> PbtController:
-    """Create the PBT controller. Default: ten comparisons, the worst quarter copies the best, factors 1.2 and 0.8."""
+    """Create the default controller: synchronous PBT with truncation selection and perturbation by factors."""
     explore: Explore = PerturbFactors(
         {n: spec for n, spec in table.items() if spec.tuned}, tuple(rules.factors)
     )
@@ -95,12 +95,12 @@ def space_controller(table: Mapping[str, HyperSpec], steps: int, seed: int, rule
 
 
 def choices_of(table: Mapping[str, HyperSpec] | None) -> dict[str, list[str]]:
-    """Return the choices of each value as texts for the record."""
+    """Return name -> texts of the choices, for the journal."""
     return {name: [*map(meaning, spec.choices)] for name, spec in (table or {}).items() if spec.choices}
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """True if an argument is a finite number, of Python or of numpy."""
+    """Return True for a finite Python or NumPy number."""
     return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(float(value))
 
 
@@ -112,7 +112,7 @@ def whole(name: str, value: object, least: int) -> int:
 
 
 def needs(condition: bool, name: str, value: object, remedy: str) -> None:
-    """Raise ConfigError with the argument's name and value unless `condition` holds."""
+    """Raise ConfigError with name, value and remedy if `condition` is False."""
     if not condition:
         raise ConfigError(f"{name}={value!r:.200} cannot be used: {remedy}")
 
@@ -120,11 +120,11 @@ def needs(condition: bool, name: str, value: object, remedy: str) -> None:
 def _of_meanings(
     function: Callable[..., Mapping[str, Any]], table: Mapping[str, HyperSpec]
 ) -> Callable[[Values, Random], Values]:
-    """Wrap an explore function of decoded values as a rule for numbers."""
+    """Convert an explore function of decoded values to a function of floats and a random generator."""
     who = f"explore={meaning(function)}"
     try:
         takes_rng = len(signature(function).parameters) > 1
-    except (TypeError, ValueError):  # of C code
+    except (TypeError, ValueError):  # a function implemented in C
         takes_rng = False
 
     def moved(values: Values, rng: Random) -> Values:
@@ -162,7 +162,7 @@ def _spec(name: str, value: Any) -> HyperSpec:
         needs(len(value) > 1, f"space[{name!r}]", value, "give two choices or more")
         return choice_spec(name, tuple(value), value[0])
     if isinstance(value, tuple):
-        value = tuple(end.item() if hasattr(end, "item") else end for end in value)  # numpy's
+        value = tuple(end.item() if hasattr(end, "item") else end for end in value)  # NumPy scalars
     pair = isinstance(value, tuple) and len(value) == 2 and all(type(end) in (int, float) for end in value)
     remedy = "give (low, high), a list of choices, or a HyperSpec; set constants in the member"
     needs(pair, f"space[{name!r}]", value, remedy)
@@ -183,9 +183,9 @@ def _scale(ends: tuple[float, float]) -> tuple[Scale, float]:
 
 
 def decode(table: Mapping[str, HyperSpec], values: Mapping[str, float]) -> dict[str, Any]:
-    """Decode values by their table: integers as int, choices as objects, `.` as nesting.
+    """Decode floats to the values that `step` receives: integers to int, indices to choices, dotted names to nesting.
 
-    `name.0`, `name.1`, ... become a tuple. `shaping.NAME` becomes an entry of the dictionary `shaping`.
+    `name.0`, `name.1`, ... become the tuple `name`. `shaping.NAME` becomes an entry of the dictionary `shaping`.
     """
     tree: dict[str, Any] = {}
     for name, value in values.items():

@@ -36,31 +36,29 @@ SAVED = (
     "cause",
     "changes",
 )
-"""Attributes in a saved run, besides the states of controller and members."""
+"""Attributes of `Training` that are saved. States of controller and members are saved separately."""
 PROGRESS_EVENTS = 200
 """Approximate maximum of `progress` events per run."""
 
 
 def restore(pool: Pool, parts: Mapping[str, Any], folder: Path) -> None:
-    """Make the members of a saved run and load their states. Raises RunFailed; then nothing of the folder has changed.
+    """Make the members of a saved run and load their states. Raises RunFailed without a change to the folder.
 
-    Members that were broken are made too, because a copy may be loaded into them.
+    Broken members are made too, because they may copy other members.
     """
     states: Mapping[int, bytes] = parts["states"]
     if not states:
-        raise ConfigError(
-            f"{folder} cannot go on: every member was broken when it was saved; give another folder"
-        )
+        raise ConfigError(f"{folder} cannot resume: every member was broken at the save; give another folder")
     tasks: list[Task] = [Make(m.id, m.id) for m in parts["members"]]
     tasks += [Load(member, state) for member, state in states.items()]
     for task, result in zip(tasks, pool.carry_out(tasks), strict=True):
         if isinstance(result, Failure) and (result.refused or task.member in states):
             what = result.refused or f"{result.what}\n{result.traceback}"
-            raise RunFailed(f"{folder} cannot go on, and was left as it is: {what}")
+            raise RunFailed(f"{folder} cannot resume, and was not changed: {what}")
 
 
 class Training:
-    """One run. A member's clock, the *frames* of its reports, counts its steps."""
+    """Training of one run. The *frames* of a member are its steps."""
 
     def __init__(
         self,
@@ -77,9 +75,9 @@ class Training:
         watch: Callable[[Progress], str | None] = lambda _: None,
         state: RunState | None = None,
     ) -> None:
-        """given: the user passed a list of members, so a restart loads their initial state.
+        """given: the user passed a list of members. Restarted members then load their initial states.
 
-        watch: called after each round of evaluations. Returns a reason to end the run, or None. state: state file.
+        watch: called after each round of evaluations. It returns a reason to end the run, or None. state: state file.
         """
         self._watch, self._state = watch, state
         self._whole = False
@@ -92,14 +90,14 @@ class Training:
         self._first_states: dict[int, Any] = {}
         self._next_index = len(members)
         self._remembered: dict[StateKey, Any] = {}
-        """(member, generation) -> pickled state, or a Failure."""
+        """(member, generation) -> pickled state, or Failure if it cannot be pickled."""
         self._lineage = Lineage()
         self._history: list[Evaluation] = []
         self._cause = ""
         self._shown: set[int] = set()
-        """Members of which a failure was shown."""
+        """Members whose first failure was printed."""
         self._pickled = False
-        """A state could be pickled."""
+        """True after a state has been pickled."""
         self._next_progress = 0
 
     def run(self) -> Result:
@@ -109,9 +107,9 @@ class Training:
         return self._go_on()
 
     def go_on(self, parts: Mapping[str, Any], config: Mapping[str, Any]) -> Result:
-        """Resume from saved parts (see `_save_run`, `restore`); train to the end. config: recorded in the journal."""
+        """Resume from saved parts (see `_save_run`, `restore`), and train to the end. config: for the journal."""
         self._whole = True
-        self._write("resume", config=dict(config), changed={})  # so that the time until now does not count
+        self._write("resume", config=dict(config), changed={})  # the pause does not count as time of the run
         restore_state(self._controller, parts["controller"])
         for name in SAVED:
             setattr(self, f"_{name}", parts[name])
@@ -144,12 +142,14 @@ class Training:
         return self._end(ended)
 
     def _leave(self, state: RunState, error: BaseException) -> None:
-        """Save a consistent state, and report where the same call resumes."""
+        """Save the state if it is consistent. Print where the repeated call resumes."""
         if self._whole and not all(m.broken for m in self._members):
             self._save_run(state)
-        saved = "nothing was saved, because no round of evaluations had ended: the same call restarts"
+        saved = "nothing was saved, because no round of evaluations had ended: repeat the call to restart"
         if state.saved_at is not None:
-            saved = f"saved at step {state.saved_at:,} of {self._steps:,}: the same call resumes from there"
+            saved = (
+                f"saved at step {state.saved_at:,} of {self._steps:,}: repeat the call to resume from there"
+            )
         why = "interrupted" if isinstance(error, KeyboardInterrupt) else type(error).__name__
         print(f"tune.run: {why}; {state.folder}: {saved}", file=sys.stderr, flush=True)
 
@@ -168,9 +168,9 @@ class Training:
     # -- training -------------------------------------------------------------------------------------------
 
     def _due(self) -> dict[MemberRecord, int]:
-        """Assign the slots. Return the steps until the next evaluation of each member in a slot.
+        """Assign the slots. Return member -> steps until its next evaluation, for the members in slots.
 
-        A member that is evaluated before a comparison (`Evaluate`) is included with 0 steps. It needs no slot.
+        Members that are evaluated before a comparison (`Evaluate`) are included with 0 steps, and need no slot.
         """
         steps = self._steps
         limits = {m.id: steps if m.until_frames is None else min(m.until_frames, steps) for m in self._live}
@@ -187,7 +187,7 @@ class Training:
         return due
 
     def _train(self, due: Mapping[MemberRecord, int]) -> None:
-        """Train and evaluate. The steps of a broken member pass without work, and its objective is NaN."""
+        """Train and evaluate members. A broken member skips its steps, and its objective is NaN."""
         tasks = [Train(m.id, Hypers(self._hypers(m)), steps) for m, steps in due.items() if not m.broken]
         results = dict(zip((t.member for t in tasks), self._carry_out(tasks), strict=True))
         for member, steps in due.items():
@@ -217,7 +217,7 @@ class Training:
         return results
 
     def _show(self, member: int, failure: Failure) -> None:
-        """Print the first failure of a member, with the traceback if no member has failed before."""
+        """Print the first failure of a member. The first failure of the run includes the traceback."""
         if member in self._shown:
             return
         lines = f"tune.run: {failure.what}; it takes no steps until it copies another member"
@@ -244,7 +244,7 @@ class Training:
         self._apply(made)
 
     def _apply(self, made: Sequence[Change]) -> None:
-        """Save the states to be copied or remembered, then apply the changes."""
+        """Save the states that will be copied or remembered. Then apply the changes."""
         kept, wanted = self._remembered, self._controller.remembers()
         recalled = {c.weights_from for c in made if c.weights_from is not None and c.remembered}
         copied = {c.weights_from for c in made if c.weights_from is not None and not c.remembered}
@@ -263,11 +263,11 @@ class Training:
                 else:
                     tasks.append(Load(member.id, state))
             elif member.broken and change.values is not None:
-                member.note_broken()  # a generation begins with an empty window
+                member.note_broken()  # again, because the new generation has an empty window
         self._carry_out(tasks)
 
     def _save(self, keys: Collection[StateKey]) -> dict[StateKey, Any]:
-        """Return the pickled states of members. A broken one has a Failure."""
+        """Return key -> pickled state of the member, or Failure for a broken member."""
         for member, generation in keys:
             assert self._members[member].generation == generation, "a state that was not remembered in time"
         whole = sorted(key for key in keys if not self._members[key[0]].broken)
@@ -326,7 +326,7 @@ class Training:
         began = time.monotonic()
         whole = [m.id for m in self._members if not m.broken]
         saved = zip(whole, self._carry_out([Save(member) for member in whole]), strict=True)
-        self._check_broken()  # what is in the folder is better than no state at all
+        self._check_broken()  # the earlier state in the folder is better than a state without members
         parts = {name: getattr(self, f"_{name}") for name in SAVED}
         parts["states"] = {member: data for member, data in saved if not isinstance(data, Failure)}
         parts["controller"] = save_state(self._controller)

@@ -1,8 +1,9 @@
 """Worker process of `tune.run`. It runs members for its parent.
 
-waits for    its connection: the parent's main module and factory, then tasks
+consumes     a WorkerSetup, then tasks
 produces     one result per task
-unblocked by the parent; ended by it or by its death
+waits for    its connection to the parent
+ends         at an `End` message, or when the parent ends it or dies
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pbt_rl.tune.workers import End, Worker, WorkerReady, WorkerSetup
 
 
 def main() -> None:
-    """Carry out tasks until the parent ends it."""
+    """Carry out tasks until the message `End`."""
     connection, setup = begin_child()
     assert isinstance(setup, WorkerSetup)
     _import_main(setup.main)
@@ -34,7 +35,7 @@ def main() -> None:
 
 
 def _import_main(preparation: dict[str, Any]) -> None:
-    """Import the parent's script as multiprocessing does, so that the script cannot start processes."""
+    """Import the parent's script as multiprocessing's spawn method does. The script then cannot start processes."""
     process: Any = multiprocessing.current_process()
     process._inheriting = True  # noqa: SLF001 - there is no public way
     spawn.prepare(preparation)

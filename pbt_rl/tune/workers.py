@@ -1,13 +1,9 @@
-"""Workers of `tune.run`, which run the members in this process or in several.
+"""Workers of `tune.run`. They run the members in this process or in several processes.
 
-    run --tasks--> pool --one at a time--> worker (in this process or its own) --> the user's members
-        <-results-      <-----------------
+    run --tasks--> pool --one at a time--> worker --> the user's members
+        <-results-      <-----results-----
 
-A member stays with its worker. Pickled states are sent through the parent's memory.
-
-worker    consumes   tasks, one at a time
-          produces   one result per task
-          waits for  its connection to the parent. It ends with the parent, or when the parent ends it
+A member never changes its worker. Copied states are sent through the parent's memory, pickled.
 """
 
 from __future__ import annotations
@@ -37,7 +33,7 @@ PICKLE = "pickle.dumps"
 
 
 class Member(Protocol):
-    """Object that trains. For repeatable runs, each member has its own random generators."""
+    """Object that trains. Runs are reproducible if each member has separate random generators."""
 
     def step(self, hypers: Mapping[str, Any]) -> None:
         """Train for one step with these hyperparameters."""
@@ -46,7 +42,7 @@ class Member(Protocol):
         """Return the current objective. Higher is better. Must not change the member."""
 
     def state(self) -> Any:
-        """Return the complete picklable state of the member without its hyperparameters."""
+        """Return the complete state of the member, without its hyperparameters. It must be picklable."""
 
     def load(self, state: Any) -> None:
         """Load a state of this or another member."""
@@ -62,7 +58,7 @@ class Make:
 
 @dataclass(frozen=True)
 class Train:
-    """Task: take `steps` steps (0: none), then evaluate. The result is the objective."""
+    """Task: take `steps` steps, may be 0, and evaluate. The result is the objective."""
 
     member: int
     hypers: Mapping[str, Any]
@@ -97,10 +93,7 @@ Queue = deque[tuple[int, Task]]
 
 @dataclass(frozen=True)
 class WorkerSetup:
-    """First message to a worker.
-
-    main: preparation data of multiprocessing's spawn method. factory: pickled.
-    """
+    """First message to a worker. main: preparation data of multiprocessing's spawn method. factory: pickled."""
 
     main: dict[str, Any]
     factory: bytes
@@ -108,7 +101,7 @@ class WorkerSetup:
 
 @dataclass(frozen=True)
 class WorkerReady:
-    """First message of a worker: its factory is loaded."""
+    """First message from a worker, sent after it has loaded the factory."""
 
 
 @dataclass(frozen=True)
@@ -116,30 +109,30 @@ class Failure:
     """Result of a task in which the member's code raised."""
 
     traceback: str
-    """Empty if it has no line of the member's code."""
+    """Empty if the traceback contains no line of the member's code."""
     what: str = ""
-    """One line: the method, the member, the exception and its place."""
+    """One line with method, member, exception, file and line."""
     refused: str = ""
-    """Mistake that ends the run, whatever the other members do."""
+    """Error message of a user mistake that ends the whole run. Empty otherwise."""
     unpicklable: bool = False
-    """Its state cannot be pickled."""
+    """True if the member's state cannot be pickled."""
 
     @property
     def cause(self) -> str:
-        """The traceback, or the line that replaces it."""
+        """The traceback, or without a traceback the line `what`."""
         return self.traceback or self.what
 
 
 class Refused(KeyError):  # noqa: N818 - reads as what happened
-    """Mistake that ends the run. A KeyError, because a member may read a value that the space lacks, and catch that."""
+    """User mistake that ends the run. It is a KeyError, because `hypers[name]` raises it for an unknown name."""
 
 
 class Unusable(Exception):  # noqa: N818 - reads as what happened
-    """A method of a member, or its factory, returned an unusable object."""
+    """A member's method or the factory returned an unusable object."""
 
 
 class Hypers(dict[str, Any]):
-    """Argument of `step`: a dictionary that raises Refused for a missing value."""
+    """Argument of `step`: a dictionary that raises Refused for an unknown name."""
 
     def __missing__(self, name: str) -> NoReturn:
         close = get_close_matches(name, self, n=1)
@@ -149,13 +142,13 @@ class Hypers(dict[str, Any]):
 
 
 class Worker:
-    """Members of one process."""
+    """Members of one process, and the tasks for them."""
 
     def __init__(self, make: Callable[[int], Member]) -> None:
         self._make = make
         self._members: dict[int, Member] = {}
         self._method = ""
-        """The method of a member that runs, or PICKLE."""
+        """The member's method that is running, or PICKLE."""
 
     def carry_out(self, task: Task) -> Any:
         """Carry out a task. Return its result, or a Failure if the member's code raises."""
@@ -165,7 +158,7 @@ class Worker:
             return Failure(traceback.format_exc(), refused=str(error.args[0]))
         except Unusable as error:
             return Failure("", f"{self._method} of member {task.member} returned {error}")
-        except Exception as error:  # noqa: BLE001 - the member is broken, the others are not
+        except Exception as error:  # noqa: BLE001 - only this member is broken
             if self._method == PICKLE:
                 what = f"state() of member {task.member} cannot be pickled: {error}"
                 return Failure(traceback.format_exc(), what, unpicklable=True)
@@ -181,7 +174,7 @@ class Worker:
                 others = (other for other, its in self._members.items() if its is made and other != member)
                 if (other := next(others, None)) is not None:
                     raise Refused(
-                        f"members {other} and {member} are one object: make a new one for each index"
+                        f"members {other} and {member} are one object: make a new object for each index"
                     )
                 self._members[member] = made
             case Train(member, hypers, steps):
@@ -206,13 +199,13 @@ class Worker:
 
 
 def _place(error: BaseException) -> str:
-    """Return the user's file and line in which an exception was raised, in brackets; "" if there is none."""
+    """Return ` (FILE, line N)` of the user's code that raised an exception. Empty if only our code raised."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(OURS)]
     return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
 
 
 def _whole(made: Any) -> Member:
-    """Check that a factory's result has the methods of a member, and return it. Raises Unusable."""
+    """Return a factory's result as a member. Raises Unusable if it lacks a member's methods."""
     methods = ("step", "evaluate", "state", "load")
     lacks = [name for name in methods if not callable(getattr(made, name, None))]
     if lacks:
@@ -231,10 +224,10 @@ def _whole(made: Any) -> Member:
 
 
 class Pool(Protocol):
-    """Workers that carry out tasks, those of each member in order."""
+    """Workers that carry out tasks. The tasks of each member are carried out in their order."""
 
     def carry_out(self, tasks: Sequence[Task]) -> list[Any]:
-        """Return one result per task, in their order."""
+        """Return one result per task, in the order of the tasks."""
 
     def close(self) -> None:
         """End all workers."""
@@ -247,18 +240,15 @@ class LocalPool:
         self._worker = Worker(make)
 
     def carry_out(self, tasks: Sequence[Task]) -> list[Any]:
-        """Return one result per task, in their order."""
+        """Return one result per task, in the order of the tasks."""
         return [self._worker.carry_out(task) for task in tasks]
 
     def close(self) -> None:
-        """Do nothing, because no process was started."""
+        """Do nothing, because there is no process."""
 
 
 class ProcessPool:
-    """W worker processes. Worker i runs the members i, i + W, i + 2 W, ...
-
-    Raises RunFailed when a worker dies.
-    """
+    """W worker processes. Worker i runs the members i, i + W, i + 2 W... Raises RunFailed if a worker dies."""
 
     def __init__(self, make: Callable[[int], Member], workers: int) -> None:
         cannot = f"workers={workers} cannot be used:"
@@ -288,7 +278,7 @@ class ProcessPool:
             raise
 
     def carry_out(self, tasks: Sequence[Task]) -> list[Any]:
-        """Return one result per task, in their order. Each worker has one task at a time, so that no pipe fills up."""
+        """Return one result per task, in order. Each worker has at most one task, because more could fill its pipes."""
         queues: list[Queue] = [deque() for _ in self._children]
         for number, task in enumerate(tasks):
             queues[task.member % len(queues)].append((number, task))

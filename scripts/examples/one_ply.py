@@ -1,11 +1,11 @@
-"""Fixed opponent for connection games: it wins if it can, otherwise blocks, otherwise plays at random.
+"""Fixed opponent for connection games. It wins if possible, otherwise blocks, otherwise plays at random.
 
     pbt-rl eval runs/x --episodes 400 --against scripts.examples.one_ply:tictactoe
     pbt-rl eval runs/x --episodes 400 --against scripts.examples.one_ply:connect_four
 
 A custom opponent is a factory: spec -> function. The function receives observations (name -> [N, ...]) and [N] flags of
-new episodes, and returns actions [N, A]. Here the observations are "observation" [N, rows, columns, 2] (own stones,
-the opponent's) and "action_mask" [N, choices].
+new episodes, and returns actions [N, A]. The observations of these games are "observation" [N, rows, columns, 2] (own
+stones, stones of the opponent) and "action_mask" [N, choices].
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 Board = NDArray[np.bool_]
 """Stones of one side [rows, columns]. Row 0 is the top."""
 Square = Callable[[Board, int], tuple[int, int]]
-"""(taken squares, choice) -> row and column of the new stone."""
+"""Function (taken squares, choice) -> row and column of the new stone."""
 Act = Callable[[Mapping[str, NDArray[Any]], NDArray[np.bool_]], NDArray[Any]]
 
 
@@ -34,7 +34,7 @@ def tictactoe(spec: object) -> Act:  # noqa: ARG001 - required of factories
 
 
 def opponent(in_a_row: int, square: Square) -> Act:
-    """Create the opponent of a game."""
+    """Create the opponent of a game. in_a_row: number of stones in a line that wins."""
     rng = np.random.default_rng(0)
 
     def act(obs: Mapping[str, NDArray[Any]], first: NDArray[np.bool_]) -> NDArray[np.int32]:  # noqa: ARG001
@@ -52,14 +52,14 @@ def opponent(in_a_row: int, square: Square) -> Act:
 
 
 def after(stones: Board, square: tuple[int, int]) -> Board:
-    """Return the stones with one more."""
+    """Return the stones with an additional stone."""
     more = stones.copy()
     more[square] = True
     return more
 
 
 def wins(stones: Board, in_a_row: int) -> bool:
-    """True if `in_a_row` of these stones are in a row."""
+    """Return True if `in_a_row` of these stones are in a line."""
     padded = np.pad(stones, in_a_row)
     for down, right in ((0, 1), (1, 0), (1, 1), (1, -1)):
         shifted = [np.roll(padded, (-down * i, -right * i), (0, 1)) for i in range(in_a_row)]

@@ -5,8 +5,8 @@
     python scripts/lab/as_typed.py atari/breakout --minutes 10 --seeds 0     # on idle cores, and with Sample Factory
     python scripts/lab/tables.py
 
-Scores are over 20 evaluation episodes of the last weights with drawn actions, in `greedy` with greedy ones. Sample
-Factory has the options of its example, on the CPU.
+Scores are means over 20 evaluation episodes of the last weights with sampled actions. The column `greedy` has the mean
+with greedy actions. Sample Factory has the options of its example, on the CPU.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ GAMES = 20
 
 
 def train_and_play(env: str, policies: int, budget: str, options: str, seed: int) -> dict[str, Any]:
-    """Train in a temporary folder, and evaluate the best member. Returned seconds count from the first frames on."""
+    """Train in a temporary folder, and evaluate the best member. `seconds` in the result exclude the start-up."""
     folder = tempfile.mkdtemp(prefix="as-typed-")
     try:
         run = Path(folder) / "run"
@@ -65,7 +65,7 @@ def evaluated(run: Path, *options: str) -> tuple[float, float, float, float]:
 
 
 def ours(*words: str) -> str:
-    """Run a pbt-rl command. Return its output. Raises RuntimeError with the end of the output if it fails."""
+    """Run a pbt-rl command. Return its output. Raises RuntimeError if the command fails."""
     command = [sys.executable, "-m", "pbt_rl", *words]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode:
@@ -74,7 +74,7 @@ def ours(*words: str) -> str:
 
 
 def sample_factory(game: str, seconds: float) -> dict[str, Any]:
-    """Train and evaluate Sample Factory with its defaults. Return the same figures as `train_and_play`."""
+    """Train and evaluate Sample Factory with its defaults. Return figures as in `train_and_play`."""
     options = [f"--game={game}", f"--seconds={seconds}", f"--games={GAMES}"]
     return run_job("sample_factory_as_typed.py", options, seconds + 60)
 
@@ -89,7 +89,7 @@ def add(path: Path, row: Mapping[str, Any]) -> None:
 
 
 def main() -> None:
-    """Make the rows one after another."""
+    """Make the rows."""
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("env")
     length = parser.add_mutually_exclusive_group(required=True)

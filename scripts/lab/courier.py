@@ -2,13 +2,13 @@
 
     PYTHONPATH=scripts/lab pbt-rl train --env courier:make_env --mode serial --rows 64
 
-A point of unit mass is pushed through a square. It delivers when it comes to rest at its goal, which then moves. The
-objective is the number of deliveries in an episode. Other reward terms:
+The agent pushes a point of unit mass through a square. If the point rests at its goal, a delivery is counted, and the
+goal moves. The objective is the number of deliveries in an episode. Other reward terms:
 
-    near      closeness to the goal. Without it deliveries are hardly found. With a large weight the point waits near
-              its goal, because a delivery would move the goal away
-    slow      minus the speed squared: arrival needs low speed, travel needs high speed
-    effort    minus the push squared
+    near      closeness to the goal. With weight 0, exploration hardly finds deliveries. With a large weight, the point
+              waits near its goal, because a delivery would move the goal away.
+    slow      minus the squared speed. Deliveries need a low speed, and travel needs a high speed.
+    effort    minus the squared push
 
 Axes: R rows, K terms.
 """
@@ -52,7 +52,7 @@ class Courier:
         return {"obs": self._see()}
 
     def step(self, action: Tensor) -> ResidentStep:
-        """Push for a tenth of a second."""
+        """Push for STEP_SECONDS."""
         push = action.clamp(-1, 1)
         self._speed = (self._speed + PUSH * STEP_SECONDS * push).clamp(-MOST_SPEED, MOST_SPEED)
         moved = self._at + STEP_SECONDS * self._speed

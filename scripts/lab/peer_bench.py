@@ -1,8 +1,8 @@
-"""Run Sample Factory 2.1.1 on the job of scripts/bench.py, with its own environments and with EnvPool.
+"""Run Sample Factory 2.1.1 on the job of scripts/bench.py, with its Atari environments and with EnvPool.
 
     python scripts/bench.py --env atari/pong --peer
 
-It is installed into a separate virtual environment (`.venv-peers`, made on the first call). Each run is a separate
+The first call installs Sample Factory into a separate virtual environment, `.venv-peers`. Each run is a separate
 process group and leaves no processes. *frames* are emulator frames: 4 per step.
 """
 
@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 Backend = Literal["atari", "envpool"]
-"""Sample Factory's own Atari environments, or its EnvPool integration."""
+"""Atari environments of Sample Factory, or its EnvPool integration."""
 
 JOBS = Path(__file__).parent / "peers"
 VENV = Path(__file__).parents[2] / ".venv-peers"
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 -- cleaned after a run
 START_LIMIT_SECONDS = 300
-"""Additional time limit of a job beyond warm-up and window, for imports, environments and shutdown."""
+"""Time limit of a job for imports, environments and shutdown. Warm-up and measurement are added."""
 END_SECONDS = 20
 """Time limit of an orderly shutdown after the job's report."""
 ENVIRONMENT = {
@@ -38,14 +38,14 @@ ENVIRONMENT = {
 }
 """Environment variables of a job.
 
-glibc keeps freed blocks, because otherwise activations would cause page faults at each step. Sample Factory's
-checkpoints are pickles, which torch 2.6 and later refuse by default."""
+The first two make glibc keep freed memory, because activations would otherwise cause page faults in each step. The last
+one allows pickles, because Sample Factory's checkpoints are pickles and torch 2.6 and later refuse them by default."""
 
 
 def tuned(num_policies: int, backend: Backend, cores: int | None = None) -> list[str]:
-    """Return the best known settings (docs/lab/speed.md), scaled to the machine's cores.
+    """Return the best known options of Sample Factory (docs/lab/speed.md), scaled to the machine's cores.
 
-    With EnvPool each worker has one policy, so the number of workers is a multiple of the number of policies.
+    With EnvPool, each worker has one policy, so the number of workers is a multiple of the number of policies.
     """
     cores = cores or len(os.sched_getaffinity(0))
     if backend == "atari":
@@ -58,10 +58,10 @@ def tuned(num_policies: int, backend: Backend, cores: int | None = None) -> list
 
 
 def run_sample_factory(num_policies: int, backend: Backend, seconds: float) -> float:
-    """Measure the frames/s of Sample Factory on Pong over all policies. PBT is on with several policies.
+    """Return the frames/s of Sample Factory on Pong, summed over all policies. PBT is on with several policies.
 
-    With the default periods its PBT makes no comparison within such a run, so it has no cost. Raises RuntimeError with
-    the log's tail if it cannot be installed or run.
+    With Sample Factory's default periods, its PBT makes no comparison in such a short run, so PBT costs nothing.
+    Raises RuntimeError if Sample Factory cannot be installed or run.
     """
     options = [
         f"--backend={backend}",
@@ -73,28 +73,28 @@ def run_sample_factory(num_policies: int, backend: Backend, seconds: float) -> f
     return float(run_job("sample_factory_job.py", options, seconds + 15)["frames_per_second"])
 
 
-def peers_python(venv: Path = VENV) -> Path:
+def peers_python() -> Path:
     """Return the interpreter of the peers' virtual environment. Make it if it is missing or out of date.
 
-    The versions of torch and ale-py are those of this interpreter, for a fair comparison. Torch is installed first and
-    constrains the rest, so that pip never chooses another build of it. Raises RuntimeError if pip fails, and for the
-    current environment, because the peers' packages would replace those of the project.
+    It has torch and ale-py in the versions of this interpreter, for a fair comparison. torch is installed first, and
+    constrains the other packages, so that pip does not replace it. Raises RuntimeError if pip fails, or in the peers'
+    environment itself.
     """
-    if venv.resolve() == Path(sys.prefix).resolve():
-        raise RuntimeError(f"{venv} is the environment of this project: use a separate one for the peers")
+    if VENV.resolve() == Path(sys.prefix).resolve():
+        raise RuntimeError(f"{VENV} is the environment of this project: use a separate one for the peers")
     torch = f"torch=={importlib.metadata.version('torch').partition('+')[0]}"
     peers = ["sample-factory==2.1.1", "envpool==1.2.5", f"ale-py=={importlib.metadata.version('ale-py')}"]
     pins = [torch, "numpy==1.26.4", "gymnasium==0.29.1"]
-    python, stamp = venv / "bin" / "python", venv / "installed.txt"
+    python, stamp = VENV / "bin" / "python", VENV / "installed.txt"
     wanted = "\n".join(pins + peers)
     if stamp.exists() and stamp.read_text() == wanted:
         return python
-    print(f"installing the peers into {venv} (once; about 2 GB)", file=sys.stderr)
-    venv.mkdir(parents=True, exist_ok=True)
-    constraints = venv / "constraints.txt"
+    print(f"installing the peers into {VENV} (once; about 2 GB)", file=sys.stderr)
+    VENV.mkdir(parents=True, exist_ok=True)
+    constraints = VENV / "constraints.txt"
     constraints.write_text("\n".join(pins))
     pip = [str(python), "-m", "pip", "install", "--quiet", "--constraint", str(constraints)]
-    for command in ([sys.executable, "-m", "venv", str(venv)], [*pip, torch, "numpy"], [*pip, *peers]):
+    for command in ([sys.executable, "-m", "venv", str(VENV)], [*pip, torch, "numpy"], [*pip, *peers]):
         done = subprocess.run(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
         )
@@ -105,7 +105,7 @@ def peers_python(venv: Path = VENV) -> Path:
 
 
 def run_job(script: str, options: Sequence[str], expected_seconds: float) -> dict[str, Any]:
-    """Run a script with the peers' interpreter. Return its report. No process is left running."""
+    """Run a script with the peers' interpreter, and end all its processes. Return its report."""
     with tempfile.TemporaryDirectory() as folder, _clean_shared_memory():
         report, log = Path(folder) / "report.json", Path(folder) / "log.txt"
         command = [str(peers_python()), "-W", "ignore", str(JOBS / script), f"--json={report}", *options]
@@ -131,7 +131,7 @@ def run_job(script: str, options: Sequence[str], expected_seconds: float) -> dic
 
 
 def _wait(job: subprocess.Popen[bytes], report: Path, limit_seconds: float) -> int | None:
-    """Wait until the job ends, at most END_SECONDS after its report. Return its exit code."""
+    """Wait for the end of the job, at most END_SECONDS after its report. Return its exit code, None if it runs."""
     deadline = time.monotonic() + limit_seconds
     reported = False
     while job.poll() is None and time.monotonic() < deadline:
@@ -160,7 +160,7 @@ def _end_group(job: subprocess.Popen[bytes]) -> None:
 
 @contextmanager
 def _clean_shared_memory() -> Iterator[None]:
-    """Remove files in /dev/shm that ended torch processes have left within the context."""
+    """Context that removes files in /dev/shm which torch processes have left during the context."""
     before = {path.name for path in SHARED_MEMORY.iterdir()}
     try:
         yield

@@ -1,7 +1,8 @@
 """Measure the stages between a decision and new weights: `python scripts/bench.py --replacements`.
 
-A real run of four policies with a controller that ignores scores. Every second or two, either two members copy the two
-others (the maximum of the default rule), or one member changes only its values. A minute gives dozens of each.
+The run has four policies, and a controller that ignores scores. Every second or two, either two members copy the two
+other members (the maximum of the default rule), or one member changes only its hyperparameters. A minute has dozens of
+both.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ OPTIONS = (
 
 @dataclass
 class Exchanges:
-    """Controller without episodes: every `every` frames two members copy the others, or one mutates."""
+    """Controller that ignores scores: every `every` frames two members copy the others, or one member mutates."""
 
     table: dict[str, HyperSpec]
     seed: int
@@ -79,10 +80,7 @@ class Exchanges:
 
 
 def replacements(env: str, seconds: float) -> dict[str, Any]:
-    """Train four policies with many comparisons. Print and return the milliseconds of each stage.
-
-    From the supervisor's decision to its knowledge that the new weights serve.
-    """
+    """Train four policies with many replacements. Print and return the milliseconds of each stage in STAGES."""
     events = applied(env, seconds)
     copies = [_stages(event) for event in events if event["donor"] is not None]
     changes = [_stages(event) for event in events if event["donor"] is None]
@@ -93,7 +91,7 @@ def replacements(env: str, seconds: float) -> dict[str, Any]:
 
 
 def applied(env: str, seconds: float) -> list[dict[str, Any]]:
-    """Train, and return the journal's events of applied decisions."""
+    """Train. Return the journal's events of applied decisions."""
     folder = tempfile.mkdtemp(prefix="pbt_rl-bench-")
     command = [sys.executable, "-m", "pbt_rl", "train", "--env", env]
     command += ["--out", folder, "--name=bench", f"--train-for-seconds={seconds}", *OPTIONS]
@@ -109,7 +107,7 @@ def applied(env: str, seconds: float) -> list[dict[str, Any]]:
 
 
 def _stages(event: dict[str, Any]) -> dict[str, float]:
-    """Return the milliseconds of each stage of a change. Sums count from the decision."""
+    """Return the milliseconds of each stage of a change, and two sums from the decision on."""
     until = [event["milliseconds_until"][name] for name in STAGES]
     took = (now - before for before, now in zip([0.0, *until], until, strict=False))
     sums = {"new weights serve": event["milliseconds_until"]["written"], "in all": until[-1]}

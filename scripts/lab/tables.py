@@ -30,9 +30,9 @@ ROWS = ROOT / "docs" / "lab" / "results"
 PAGE = ROOT / "docs" / "lab" / "results.md"
 README = ROOT / "README.md"
 PARTNERS = 6
-"""The first members of random search in `figure5.csv`, compared with as many of PBT."""
+"""Number of members of PBT in `figure5.csv`. They are compared with as many members of random search."""
 NOT_RL = ("figure5 digits", "figure5 ring", "characters text")
-"""Keys of TITLES that are not reinforcement learning."""
+"""Keys of TITLES for tasks without reinforcement learning."""
 
 Members = Sequence[tuple[float, float]]
 """(validation, test) of each member of a run."""
@@ -52,7 +52,7 @@ TITLES = {
     "figure5 ring": "GAN of eight Gaussians, coverage",
     "characters text": "small transformer, - bits per character",
 }
-"""File of rows, and one of its tasks if it has several -> title of the task."""
+"""File of rows, followed by a task if the file has several tasks -> title of the task."""
 
 
 def main() -> int:
@@ -84,7 +84,7 @@ def results_page(text: str) -> str:
 
 
 def with_table(text: str, title: str, lines: Sequence[str]) -> str:
-    """Return a page with one new table. Raises ValueError if the page has none of that title."""
+    """Return a page with one new table. Raises ValueError if the page has no table with this title."""
     made = "\n".join(["", *lines, "", ""])
     block = re.compile(rf"(?<=<!-- table: {title} -->\n).*?(?=<!-- end -->)", re.DOTALL)
     text, times = block.subn(lambda _: made, text)
@@ -114,12 +114,12 @@ def gained(gains: Sequence[float]) -> str:
 
 
 def better(gains: Sequence[float]) -> str:
-    """Return the count of seeds with a positive difference."""
+    """Return the number of seeds with a positive difference, as text."""
     return f"{sum(gain > 0 for gain in gains)} of {len(gains)}"
 
 
 def picked(members: Members) -> float:
-    """Return the test score of the member with the best validation score. The first one wins a tie."""
+    """Return the test score of the member with the best validation score. Ties go to the first member."""
     return max(members, key=lambda scores: scores[0])[1]
 
 
@@ -144,17 +144,17 @@ def rounds_of(policies: str) -> list[dict[str, float]]:
 
 
 def rate(policies: str, program: str = "pbt_rl") -> str:
-    """Return the median frames/s of the rounds."""
+    """Return the median over the rounds of the frames/s of a program."""
     return f"{median(one[program] for one in rounds_of(policies)):,.0f}"
 
 
 def times(policies: str, peer: str) -> str:
-    """Return the median ratio of our frames/s to the peer's over the rounds."""
+    """Return the median over the rounds of frames/s of pbt_rl divided by frames/s of the peer."""
     return f"{median(one['pbt_rl'] / one[peer] for one in rounds_of(policies)):.1f}"
 
 
 def speed() -> list[str]:
-    """Return our frames/s beside those of the peers on one job."""
+    """Return the table with the frames/s of pbt_rl and of the peers on one job."""
     rows = [("pbt_rl", *(f"**{rate(policies)}**" for policies in "14"))]
     rows.append(
         ("pbt_rl with default options (16 optimiser steps per batch)", *(rate(n, "as_typed") for n in "14"))
@@ -190,7 +190,7 @@ def readme(text: str) -> str:
 
 
 def _typed(env: str, policies: str) -> list[float]:
-    """Return the best policy's scores after a million frames each, with default options of the present recipe."""
+    """Return the scores of the best policy after a million frames per policy, with the present default options."""
     shown = {"env": env, "policies": policies, "frames": "1M", "options": "as typed", "recipe": "now"}
     rows = [row for row in read_rows(ROWS / "as_typed.csv") if shown.items() <= row.items()]
     return [float(row["mean"]) for row in rows if int(row["seed"]) < TRIALS]
@@ -231,19 +231,19 @@ PUBLISHED = {
     "gym/Pendulum-v1": "-172 (tuned)",
     "atari/breakout": "11 after 1M (PPO2)",
 }
-"""The first six are CleanRL's (docs/benchmark/ppo_continuous_action.md), the last Baselines'. The others are from RL
-Baselines3 Zoo's benchmark.md: one run each, with a deterministic policy."""
+"""Environment -> published score of PPO. The first six are from CleanRL (docs/benchmark/ppo_continuous_action.md). The
+last is from Baselines. The others are from benchmark.md of RL Baselines3 Zoo: one run each, deterministic policy."""
 
 
 TRIALS = 10
-"""Seeds from here on were used to choose recipes and are in no table."""
+"""First seed that was used to choose recipes. The tables exclude it and all higher seeds."""
 
 
 def as_typed() -> list[str]:
-    """Return one line per environment and recipe, for its longest budget with default options.
+    """Return one line per environment and recipe with default options, for its longest budget.
 
-    recipe: `now`, or the last commit that had another recipe, which the line then names. Rows of older recipes,
-    `before`, are trials, and so are seeds from 10 on.
+    Column recipe of the rows: `now` for the present recipe; a commit for the recipe up to this commit, which the line
+    then names; `before` for older recipes, which are left out.
     """
     found: dict[tuple[str, str, str], dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
     for row in read_rows(ROWS / "as_typed.csv"):
@@ -281,7 +281,7 @@ def ten_minutes() -> list[str]:
 
 
 def _scores(of_seeds: Mapping[int, float]) -> str:
-    """Format the mean and the scores of all seeds."""
+    """Format the mean over the seeds, followed by the score of each seed."""
     if not of_seeds:
         return "-"
     mean = f"{fmean(of_seeds.values()):,.4g}" if len(of_seeds) > 1 else ""
@@ -293,7 +293,7 @@ def _scores(of_seeds: Mapping[int, float]) -> str:
 
 
 def read_scores(name: str) -> Scores:
-    """Read the rows of a key of TITLES. A member with two rows counts once."""
+    """Read the scores for a key of TITLES. Of several rows of a member, the last row counts."""
     file, _, task = name.partition(" ")
     found: dict[str, dict[int, dict[int, tuple[float, float]]]] = defaultdict(lambda: defaultdict(dict))
     for row in read_rows(ROWS / f"{file}.csv"):
@@ -304,7 +304,7 @@ def read_scores(name: str) -> Scores:
 
 
 def does_pbt_help() -> list[str]:
-    """Return one line per task: PBT beside random search, for the picked members and for the means of all members."""
+    """Return one line per task that compares PBT with random search: selected members, and means of all members."""
     rows = []
     for name, title in TITLES.items():
         scores = read_scores(name)
@@ -346,7 +346,7 @@ def p_by_t(gains: Sequence[float]) -> float:
 
 
 def two_sided(p: float) -> float:
-    """Return the two-sided p of a one-sided one."""
+    """Convert a one-sided p to a two-sided p."""
     return 2 * min(p, 1 - p)
 
 

@@ -58,6 +58,14 @@ def test_a_packs_products_are_its_convolutions(encoder):
         assert distance(mine, theirs) < limit
 
 
+@pytest.mark.parametrize("core", ["none", "gru"])
+def test_a_packs_streams_compute_as_its_loop(core):
+    for mine, theirs in zip(
+        computed("nature", "streams", core=core), computed("nature", "loop", core=core), strict=True
+    ):
+        assert torch.equal(mine, theirs)
+
+
 def test_products_in_bf16_and_before_a_recurrent_core():
     options = {"dtype": torch.bfloat16, "core": "gru"}
     products, convolutions = computed("nature", "bmm", **options), computed("nature", "loop", **options)

@@ -195,10 +195,13 @@ class Learned(Answering):
     ],
 )
 def test_wrong_values_of_an_explore_rule_are_one_clear_error(answer, message):
+    rules = replace(PBT, explore=f"{HERE}:Answering", explore_option=())
+    ANSWER[0] = {"rate": 1.0}
+    controller = build(rules, TABLE, 0, 3)
     ANSWER[0] = answer
-    controller = build(replace(PBT, explore=f"{HERE}:Answering", explore_option=()), TABLE, 0, 3)
-    with pytest.raises(ConfigError, match=re.escape(f"--pbt.explore {HERE}:Answering: {message}")):
-        observed(controller, 100)
+    for use in (lambda: build(rules, TABLE, 0, 3), lambda: observed(controller, 100)):
+        with pytest.raises(ConfigError, match=re.escape(f"--pbt.explore {HERE}:Answering: {message}")):
+            use()
 
 
 def test_an_explore_rule_is_held_to_the_bounds_and_may_learn():

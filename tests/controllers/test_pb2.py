@@ -200,7 +200,7 @@ def test_its_state_is_restored_and_fits_these_values_only():
     restore_state(other, saved)
     values = {"lr": 1e-3, "gamma": 0.9, "act": 1.0}
     assert rule.mutate(values, Random(5)) == other.mutate(values, Random(5))
-    with pytest.raises(ValueError, match=r"PB2 .* lr, gamma .*--pbt.tune"):
+    with pytest.raises(ValueError, match=r"PB2 .* lr, gamma.*--pbt.tune"):
         restore_state(Pb2({"lr": TABLE["lr"]}), saved)
 
 

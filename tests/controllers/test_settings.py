@@ -8,7 +8,8 @@ from importlib.metadata import EntryPoint
 import pytest
 
 from pbt_rl.config import Hypers
-from pbt_rl.controllers.exploit import Gap, Truncation
+from pbt_rl.controllers.exploit import ExploitRule, Gap, Truncation
+from pbt_rl.controllers.explore import ExploreRule
 from pbt_rl.controllers.hypers import hyper_table
 from pbt_rl.controllers.lookup import build_exploit, build_explore, least_members
 from pbt_rl.controllers.options import PbtConfig
@@ -108,9 +109,37 @@ def test_a_rule_need_not_be_tuned_by_options_that_it_does_not_read():
 def test_a_rule_of_another_package(monkeypatch):
     for name, path in (("halves", "pbt_rl.controllers.exploit:TRUNCATION"), ("gone", "math:NOPE")):
         monkeypatch.setitem(EXPLOIT_RULES._others, name, EntryPoint(name, path, EXPLOIT_RULES.group))
-    assert isinstance(build_exploit(PbtConfig(exploit="halves")), Truncation)
+    rule = build_exploit(PbtConfig(exploit="halves", exploit_option=("fraction=0.5",)))
+    assert isinstance(rule.made, Truncation)
+    assert rule.made.fraction == 0.5
     with pytest.raises(ConfigError, match=r"--pbt\.exploit gone .*gone = math:NOPE"):
         build_exploit(PbtConfig(exploit="gone"))
+
+
+class Silent:
+    """A rule of another package that decides nothing, and breaks values."""
+
+    def select(self, members, rng, deciding=None):
+        return []
+
+    def initial(self, values, rng):
+        return values
+
+    def mutate(self, values, rng):
+        return {name: float("nan") for name in values}
+
+
+SILENT_EXPLOIT = ExploitRule(lambda _: Silent(), help="decides nothing")
+SILENT_EXPLORE = ExploreRule(lambda _pbt, _tuned: Silent(), help="breaks values")
+
+
+def test_a_faulty_rule_of_another_package_is_found_before_training(monkeypatch):
+    for table, path in ((EXPLOIT_RULES, "SILENT_EXPLOIT"), (EXPLORE_RULES, "SILENT_EXPLORE")):
+        monkeypatch.setitem(table._others, "silent", EntryPoint("silent", f"{__name__}:{path}", table.group))
+    with pytest.raises(ConfigError, match=r"--pbt\.exploit silent: select returned"):
+        build_exploit(PbtConfig(exploit="silent"))
+    with pytest.raises(ConfigError, match=r"--pbt\.explore silent: mutate.* NaN for "):
+        build_explore(PbtConfig(explore="silent"), TABLE)
 
 
 def test_the_registries_load_no_torch_and_start_nothing():

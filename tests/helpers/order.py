@@ -37,7 +37,7 @@ class Order:
         self.now, self.late = "default", False
         self.found: Counter[str] = Counter()
         self.given: Counter[str] = Counter()
-        self._known: dict[str, Counter[str]] = {name: Counter() for name in STREAMS}
+        self._known: dict[str, Counter[str]] = defaultdict(Counter, {name: Counter() for name in STREAMS})
         self._reads: dict[int, Uses] = defaultdict(dict)
         self._writes: dict[int, Uses] = defaultdict(dict)
         self._memory: dict[int, Tensor] = {}
@@ -52,7 +52,7 @@ class Order:
             self._known[self.now] |= mark.reached
 
     def wait_for_all(self) -> None:
-        for name in STREAMS:
+        for name in [*self._known]:
             self._known[name] |= self.given
 
     @contextlib.contextmanager
@@ -117,6 +117,19 @@ class PretendStreams(Streams):
 
     def learning(self):
         return self._order.stream("learning")
+
+    @contextlib.contextmanager
+    def branch(self, number):
+        before = self._order.mark()
+        with self._order.stream(f"{self._order.now}, branch {number}"):
+            self._order.after(before)
+            yield
+
+    def join(self, number):
+        for branch in range(number):
+            with self._order.stream(f"{self._order.now}, branch {branch}"):
+                reached = self._order.mark()
+            self._order.after(reached)
 
     def mark(self) -> PretendMark:
         return self._order.mark()

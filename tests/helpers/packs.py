@@ -64,6 +64,7 @@ def make_pack(
     optimizer=None,
     network=lambda net: net,
     model=None,
+    parts=None,
 ) -> Pack:
     """model: options of `made_net`, over those that are usual here."""
     torch.manual_seed(seed)
@@ -78,11 +79,20 @@ def make_pack(
         optimizer=optimizer or load(algo).optimizer,
         normalized_obs={"obs": 4} if normalize_obs else {},
         normalize_returns=normalize_returns,
+        parts=parts,
     )
 
 
 def pack_of(
-    make_net, hypers, *, packing, dtype, optimizer=ADAM, normalized_obs=None, normalize_returns=True
+    make_net,
+    hypers,
+    *,
+    packing,
+    dtype,
+    optimizer=ADAM,
+    normalized_obs=None,
+    normalize_returns=True,
+    parts=None,
 ) -> Pack:
     """A pack of these networks. hypers: of each policy."""
     return Pack(
@@ -95,6 +105,7 @@ def pack_of(
         optimizer=optimizer,
         normalized_obs=normalized_obs or {},
         normalize_returns=normalize_returns,
+        parts=parts,
     )
 
 

@@ -29,6 +29,7 @@ KINDS = {
         "normalize_observations": True,
     },
     "images, v-trace": {"packing": "vmap", "returns": "vtrace", **IMAGES},
+    "images on streams": {"packing": "streams", **IMAGES},
     "images normalised": {"packing": "bmm", "normalize_images": True, **IMAGES},
     "bent into bounds": {
         "env": "gym/Pendulum-v1",

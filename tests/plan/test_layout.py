@@ -56,6 +56,30 @@ def test_two_learners_on_one_cpu(cpus, policies):
     assert sum(p.threads for p in plan.packs) <= max(2, cpus), "they share the cores"
 
 
+@pytest.mark.parametrize(
+    ("cpus", "threads", "parts"), [(1, 1, 1), (2, 2, 2), (8, 6, 6), (16, 12, 8), (64, 48, 8)]
+)
+def test_a_cnn_on_a_cpu_learns_in_parts(cpus, threads, parts):
+    learner = LearnerConfig(epochs=4, minibatches=4)
+    (pack,) = make_plan(config(learner=learner), Machine(cpus, 0), pictures=True).packs
+    assert (pack.threads, pack.parts) == (threads, parts), "a part has at least 32 of the 256 steps"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"mode": "sync"},
+        {"mode": "serial"},
+        {"algo": "fun"},
+        {"learner": LearnerConfig(packing="vmap")},
+        {"model": ModelConfig(encoder="module:factory")},
+    ],
+)
+def test_other_packs_learn_in_one_part(changes):
+    (pack,) = make_plan(config(**changes), Machine(8, 0), pictures=True).packs
+    assert (pack.threads, pack.parts) == (4, 1)
+
+
 def test_auto_uses_all_gpus_but_no_more_than_members():
     for policies, gpus, devices in ((8, 3, "cuda:0 cuda:1 cuda:2"), (2, 3, "cuda:0 cuda:1"), (2, 0, "cpu")):
         plan = make_plan(config(num_policies=policies), Machine(16, gpus))

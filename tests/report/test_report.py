@@ -204,7 +204,7 @@ def test_the_page_of_a_run_that_goes_on_with_a_broken_last_line_needs_nothing_el
     with (run / "journal.jsonl").open("a") as file:
         file.write('{"event": "round", "fra')
     code, out, err = pbt_rl("report", run, "--out", tmp_path / "out")
-    assert (code, err) == (0, "")
+    assert (code, err) == (0, f"Drawing report of {run} ...\n")
     assert out.splitlines()[0] == str(tmp_path / "out" / "report.html")
     assert f"and {len(list((tmp_path / 'out').iterdir())) - 1} files" in out
     text = (tmp_path / "out" / "report.html").read_text()
@@ -395,7 +395,7 @@ def test_before_a_member_has_an_objective_the_episodes_that_have_ended_are_drawn
         if line.get_linestyle() == ":" and len(line.get_xdata())
     ]
     assert dotted == [[[100 * n, m + n] for n in (1, 2, 3)] for m in (0, 1)]
-    assert "best so far member 1: ~4, 3 of 8 environments" in report_page(history, [])
+    assert "best member so far 1: ~4 in 3 of 8 environments" in report_page(history, [])
 
 
 def test_reward_terms_losses_and_speed_are_those_of_tensorboard(small, tmp_path):

@@ -96,9 +96,11 @@ def test_the_notes_name_the_option_to_change():
     assert luck.startswith("8 replacements, 6 of them within the noise")
     assert "--pbt.exploit t-test" in luck
     assert periods.startswith("6 comparisons")
-    assert "--pbt.period-frames" in periods
+    assert "--train-for-frames" in periods, "shorter periods would contradict the first note"
     Run.options = RunOptions(pbt=PbtOptions("timed"))
-    assert all("--pbt.period-seconds" in note for note in notes(Run))
+    assert ["--pbt.period-seconds" in note for note in notes(Run)] == [True, False]
+    Run.noise = Noise(comparisons=6, replacements=8, within=1)
+    assert "--pbt.period-seconds" in notes(Run)[1]
     Run.noise = Noise(comparisons=30, replacements=8, within=1)
     assert [note.count("--") for note in notes(Run)] == [0]
     assert notes(Run)[0].startswith("8 replacements, 1 of them within the noise")

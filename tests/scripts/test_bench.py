@@ -11,6 +11,7 @@ import psutil
 import pytest
 import torch
 
+from pbt_rl.algos.update import Updater
 from tests.helpers.fake_actor import ENVS, Bench
 from tests.helpers.runs import ROOT
 
@@ -25,6 +26,24 @@ def test_a_stage_is_measured_alone(stage):
     microseconds = bench.measure_stage(stage, "gym/CartPole-v1", 2, 0.3)
     torch.set_num_threads(threads)
     assert 0.5 < microseconds < 5000
+
+
+@pytest.mark.parametrize(("job", "steps"), [(bench.ONE_EPOCH, 1), (bench.DEFAULT, 16)])
+def test_learning_is_measured_with_all_passes_over_a_batch(job, steps, monkeypatch):
+    made = []
+    steps_of = Updater.steps
+
+    def counted(updater, group):
+        for slots in steps_of(updater, group):
+            made.append(slots)
+            yield slots
+
+    monkeypatch.setattr(Updater, "steps", counted)
+    monkeypatch.setattr(bench, "timed_cpu", lambda step, *_, **__: step())
+    threads = torch.get_num_threads()
+    learned = bench.measure_stage("learning", "gym/CartPole-v1", 1, 0.1, job)
+    torch.set_num_threads(threads)
+    assert (learned, len(made)) == (1024, steps)
 
 
 def test_inference_is_measured_with_a_vector_env_of_every_actor():

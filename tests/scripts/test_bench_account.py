@@ -125,6 +125,6 @@ def test_a_stage_that_fails_ends_the_others(tmp_path, monkeypatch):
     monkeypatch.setattr(beside, "BENCH", str(script))
     began = time.monotonic()
     with pytest.raises(RuntimeError, match="stage learning failed:\nno memory"):
-        beside.together("any", 1, 1.0, beside.shares(ALONE, 5))
+        beside.together("any", 1, 1.0, bench.DEFAULT, beside.shares(ALONE, 5))
     assert time.monotonic() - began < 50
     assert not [child for child in psutil.Process().children() if "--stage" in command_of(child)]

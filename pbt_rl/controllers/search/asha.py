@@ -1,4 +1,4 @@
-"""ASHA: Successive Halving without a barrier, which promotes whenever a slot is free."""
+"""ASHA: Successive Halving that promotes a member whenever a slot is free."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from pbt_rl.controllers.search.base import Ended, Search
 class Asha(Search):
     """Asynchronous Successive Halving (Li et al. 2020, "Massively Parallel Hyperparameter Tuning", algorithm 2).
 
-    phase_frames: one unit of the resource, the length of the first rung (the paper's r, with s = 0). Rung k ends after
-    min(eta^k, resource) units of a member, the last one after `resource`.
-    slots: members that train at the same time.
+    phase_frames: frames of one unit of the resource: length of the first rung (the paper's r, with s = 0).
+    resource: units at the end of the last rung. Rung k ends after min(eta^k, resource) units.
+    slots: number of members that train at the same time.
 
-    Whenever a slot is free, one member is promoted: the best one, in the highest possible rung, that ranks among the
-    best 1 / eta of its rung. The ranking includes all members that have ended the rung so far, promoted or not, and the
-    share is rounded down. Without such a member, the next configuration starts. A waiting member keeps its weights and
-    releases its slot.
+    A free slot promotes a member that ranks among the best 1 / eta of its rung. The highest rung with a promotable
+    member comes first, and in this rung the best member. The ranking contains all members that have ended the rung so
+    far, including promoted members. The number of promotable members is rounded down. If no member can be promoted, the
+    next configuration starts. A waiting member keeps its weights, without a slot.
 
-    The paper draws configurations without end; here their number is that of the members. Once all have started, none
-    trains and none can be promoted, the waiting ones are stopped.
+    The paper draws new configurations forever; here the number of members is fixed. If all members have started, no
+    member trains, and no member can be promoted, the waiting members are stopped.
 
-    Ties go to the lower id, because a report without a decision must not draw random numbers.
+    Ties go to the lower id, because a report without decisions must not draw random numbers.
     """
 
     eta: int = field(default=3, kw_only=True)
     resource: int = field(default=27, kw_only=True)
     slots: int = field(default=1, kw_only=True)
     _promoted: list[dict[int, float]] = field(default_factory=list, init=False)
-    """Per rung: the promoted members, and their scores there."""
+    """Rung -> promoted members with their scores at the end of this rung."""
 
     @property
     def highest_rung_frames(self) -> int:
@@ -65,7 +65,7 @@ class Asha(Search):
         waiting = {m.member: ended[m.member].score for m in alive if m.member in ended}
         training = [m for m in alive if m.member not in waiting and self._progress[m.member].until_frames > 0]
         filled = self._fill(alive, waiting, self.slots - len(training))
-        if not filled and not training:  # all have started, otherwise one would start now
+        if not filled and not training:  # all members have started, because otherwise `_fill` would start one
             filled = [
                 self._give_up(m, f"score {score:.4g} was not promoted", score) for m, score in waiting.items()
             ]
@@ -89,7 +89,7 @@ class Asha(Search):
         return decisions
 
     def _promotable(self, waiting: Mapping[int, float]) -> int | None:
-        """Return the best promotable member of the highest rung that has one."""
+        """Return the best promotable member of the highest rung with promotable members, or None."""
         for rung in reversed(range(len(self._promoted))):
             here = {m: score for m, score in waiting.items() if self._progress[m].phase == rung}
             ended = self._promoted[rung] | here

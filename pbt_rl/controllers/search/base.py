@@ -1,12 +1,12 @@
 """Base of the searches over configurations, and random search.
 
-                    +--------------------------- goes on ---------------------------+
+                    +--------------------------- continues -------------------------+
                     v                                                               |
    drawn -> trains until `until_frames` -> has enough episodes? --- yes --> judged -+--> stopped
                     ^                               |                         (evicted or completed)
-                    +----- a little longer, no <----+
+                    +----- is extended <---- no ----+
 
-The slot of a stopped member goes at once to the next member that has not trained yet (`population`).
+The slot of a stopped member goes to the next member that has not trained yet (`population`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pbt_rl.controllers.state import STATE
 from pbt_rl.errors import ConfigError
 
 Sampling = Callable[[Mapping[str, HyperSpec], int, Random], list[Values]]
-"""(specs of the searched values, number, generator) -> this number of configurations."""
+"""(specs of the searched values, number of configurations, generator) -> configurations."""
 
 
 def draw_random(specs: Mapping[str, HyperSpec], number: int, rng: Random) -> list[Values]:
@@ -34,10 +34,10 @@ def draw_random(specs: Mapping[str, HyperSpec], number: int, rng: Random) -> lis
 
 
 def draw_grid(specs: Mapping[str, HyperSpec], number: int, rng: Random) -> list[Values]:
-    """Return points of the smallest grid with at least `number` of them, in random order.
+    """Return `number` points of a grid, in random order.
 
-    The grid grows by one level at a time, over the specs in turn. A spec with one level keeps its default. If the grid
-    cannot grow any more (few categories), its points repeat.
+    The grid grows by one level of one spec, round-robin, until it has enough points. A spec with one level keeps its
+    default. If the grid cannot grow any more (few choices), points repeat.
     """
     levels = grid_levels(specs, number)
     points = [dict(zip(specs, point, strict=True)) for point in product(*levels)]
@@ -62,7 +62,7 @@ def grid_levels(specs: Mapping[str, HyperSpec], number: int) -> list[list[float]
 
 
 def prior_quantile(spec: HyperSpec, share: float) -> float:
-    """Return the quantile (0 to 1) of the prior (see `sample_prior`)."""
+    """Return the quantile `share` (0 to 1) of a value's prior."""
     prior = spec.start
     if prior.choices:
         return spec.clamp(prior.choices[min(int(share * len(prior.choices)), len(prior.choices) - 1)])
@@ -96,16 +96,16 @@ def _distinct(spec: HyperSpec) -> float:
 
 
 EXTENSIONS = 10
-"""Maximum number of extensions of a phase for missing episodes. Each is 1 / EXTENSIONS of the phase."""
+"""Maximum number of extensions of a phase with too few episodes. An extension is 1 / EXTENSIONS of the phase."""
 
 
 @dataclass
 class Progress:
-    """Training progress of one member.
+    """Training progress of one member. All frames are frames of this member.
 
-    phase: the present one, from 0. start_frames: at which the present weights were initialised.
-    end_frames: end of the phase. until_frames: frames at which the member waits. It is less than `end_frames` before
-    the member may start the phase, and more after an extension. All are frames of the member.
+    phase: present phase, from 0. start_frames: frames at which the present weights were initialised.
+    end_frames: end of the phase without extensions. until_frames: frames at which the member waits. Before the member
+    may start the phase, this is less than `end_frames`. After an extension, it is more.
     """
 
     phase: int = 0
@@ -122,7 +122,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Ended:
-    """Member at the end of its phase, with a finite score."""
+    """Report and finite score of a member at the end of its phase."""
 
     report: MemberReport
     score: float
@@ -132,18 +132,15 @@ class Ended:
 class Search(ABC):
     """Controller that draws configurations, trains them phase by phase, and stops them.
 
-    table: specs of all values of a member. The `tuned` ones are sampled for every member; unlike with PBT, no member
-    has their defaults. All others keep their defaults.
-    phase_frames: frames of a member per phase (Hyperband: per unit of its resource).
-    min_episodes: a member with fewer episodes at the end of a phase trains longer, a tenth of a phase at a time. After
-    one whole extra phase it is judged by its present episodes, or stopped if it has none.
+    table: specs of all values of a member. Values with `tuned` are sampled for every member, including member 0. Other
+    values keep their defaults.
+    phase_frames: frames of a member per phase (Hyperband, ASHA: per unit of the resource).
+    min_episodes: minimum number of episodes of a member at the end of a phase. With fewer episodes, the phase is
+    extended, at most to twice its length. A member without an episode after that is stopped.
     sampling: draws the configurations.
 
-    A member that is broken or has no finite objective is stopped and not counted, so that it does not affect the
-    others.
-
-    The first report leads to a decision for every member. Members that arrive with the same report (those of one pack
-    do) are processed in random order.
+    A member that is broken or has no finite objective is stopped and not ranked, because it must not affect the other
+    members. The first report gives a decision for every member. Members of one report are processed in random order.
     """
 
     table: Mapping[str, HyperSpec]
@@ -202,14 +199,15 @@ class Search(ABC):
 
     @abstractmethod
     def _judge(self, ended: dict[int, Ended], report: PopulationReport) -> list[Decision]:
-        """Decide on the members that have ended their phase, by id. One without a decision is passed again.
+        """Return decisions on members that have ended their phase.
 
-        report: may also contain members that were stopped just now. Without a decision no state may change.
+        ended: member -> end of its phase. A member without a decision is in `ended` again at the next report.
+        report: may also contain members that this report stops. A call without decisions must not change state.
         """
 
     @staticmethod
     def _with_waiting(begun: Sequence[Decision], report: PopulationReport, reason: str) -> list[Decision]:
-        """Return the first decisions, with those of the waiting members."""
+        """Return the first decisions, with a decision to wait for each other member."""
         decisions: dict[int, Decision] = {m.member: Continue(m.member, reason, 0) for m in report.members}
         decisions |= {d.member: d for d in begun}
         return [decisions[m.member] for m in report.members]
@@ -233,21 +231,18 @@ class Search(ABC):
         return Stop(member, f"evicted: {reason}", score=score, place=place)
 
     def _complete(self, member: int, score: float) -> Decision:
-        """Stop a member that was trained to its end."""
+        """Stop a member that has finished its training."""
         self._progress[member].stopped = True
         return Stop(member, f"completed: score {score:.4g}", completed=True, score=score)
 
     def remembers(self) -> frozenset[StateKey]:
-        """Return no state."""
+        """Return no states."""
         return frozenset()
 
 
 @dataclass(eq=False)
 class RandomSearch(Search):
-    """Random search: each member trains for one phase, then its slot goes to the next.
-
-    Grid search with `sampling=draw_grid`: the members are points of a grid.
-    """
+    """Random search: each member trains for one phase. With `sampling=draw_grid`: grid search."""
 
     def _plan(self, num_members: int) -> None:
         pass

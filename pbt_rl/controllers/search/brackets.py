@@ -1,4 +1,4 @@
-"""Searches with a barrier: each bracket is one Successive Halving, and several run at once."""
+"""Searches with a barrier at the end of each rung: simultaneous brackets of Successive Halving."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pbt_rl.controllers.search.base import Ended, Search
 
 @dataclass(frozen=True)
 class Rung:
-    """Phase of a bracket. frames: of a member at its end, since its weights were initialised."""
+    """Phase of a bracket. frames: frames of a member at the end, since the initialisation of its weights."""
 
     members: int
     frames: int
@@ -29,14 +29,14 @@ class Bracket:
 
 @dataclass(eq=False)
 class Brackets(Search):
-    """Simultaneous brackets. When all members of a bracket have ended a rung, the best of them enter the next.
+    """Base of searches with brackets. When all members of a bracket have ended a rung, the best enter the next rung.
 
-    restart: promoted members restart from initialised weights, with the same values.
+    restart: promoted members restart from initialised weights, with unchanged values.
     slots: None: any free slot trains any member that has not ended the rung (*dynamic* allocation). A number: each
-    member has one fixed slot for the whole search (*static*). The members of a slot train one after the other in every
-    rung; then it idles. Not supported with `restart`.
+    member has a fixed slot (*static* allocation), not supported with `restart`. Members of a slot train one after
+    another in each rung. A slot whose members have ended the rung is idle.
 
-    Ties are broken by the seeded generator. A member that disappears from the reports is ignored.
+    Equal scores are ordered randomly. A member that disappears from the reports is ignored.
     """
 
     restart: bool = field(default=False, kw_only=True)
@@ -45,7 +45,7 @@ class Brackets(Search):
 
     @abstractmethod
     def brackets(self, num_members: int) -> list[Bracket]:
-        """Return the brackets. Each member is in one of them."""
+        """Return the brackets. Each member is in exactly one bracket."""
 
     def _plan(self, num_members: int) -> None:
         self._brackets = self.brackets(num_members)
@@ -107,7 +107,7 @@ class Brackets(Search):
     def _release(
         self, alive: Sequence[MemberReport], ended: Mapping[int, Ended], *, restart: bool
     ) -> list[Decision]:
-        """Start the present rung: for all members, or for the next one of each free slot."""
+        """Start the present rung for all members, or with static allocation for the next member of each free slot."""
         busy = {
             self._slot(m.member) for m in alive if self._progress[m.member].released and m.member not in ended
         }
@@ -136,9 +136,9 @@ class Brackets(Search):
 def hyperband_table(eta: int = 3, resource: int = 27) -> list[list[tuple[int, int]]]:
     """Return the brackets as lists of (members, units of the resource), broadest first.
 
-    With s_max = floor(log_eta R), bracket s = s_max..0 has n = floor((s_max + 1) / (s + 1)) eta^s members. Its rung i
-    keeps floor(n / eta^i) of them for R eta^(i - s) units each. These are the counts of Heinrich and Frosio (2019,
-    table 2) and of Li's first version. The later version has ceil(eta^s (s_max + 1) / (s + 1)) members.
+    With s_max = floor(log_eta R), bracket s = s_max..0 has n = floor((s_max + 1) / (s + 1)) eta^s members. Rung i of
+    bracket s trains floor(n / eta^i) members for R eta^(i - s) units each. Source: Heinrich and Frosio (2019), table 2,
+    and the first version of Li et al. The later version of Li et al. has ceil(eta^s (s_max + 1) / (s + 1)) members.
     """
     assert eta >= 2
     most = 0
@@ -155,14 +155,15 @@ def hyperband_table(eta: int = 3, resource: int = 27) -> list[list[tuple[int, in
 
 @dataclass(eq=False)
 class Hyperband(Brackets):
-    """All brackets of Hyperband (Li et al. 2018) at once. Members are assigned in order, broadest bracket first.
+    """Hyperband (Li et al. 2018) with simultaneous brackets. Members are assigned in order, broadest bracket first.
 
-    phase_frames: one unit of the resource. eta: inverse of the promoted share. resource: R.
-    restart: every rung starts from initialised weights, as in Heinrich and Frosio (2019). False: members train on to
-    the total of the rung.
+    phase_frames: frames of one unit of the resource. eta: inverse of the promoted share. resource: R.
+    restart: every rung starts from initialised weights, as in Heinrich and Frosio (2019). False: members continue with
+    their weights until the end of the rung.
 
-    Members beyond one pass over all brackets (46 for eta 3 and R 27) start again with the broadest bracket. A bracket
-    with fewer members than planned is divided by eta in the same way, down to one.
+    If there are more members than all brackets have (46 for eta 3 and R 27), further brackets follow, again from the
+    broadest. In a bracket with fewer members than planned, each rung also has 1/eta of the members of the previous
+    rung, at least one.
     """
 
     restart: bool = field(default=True, kw_only=True)
@@ -170,7 +171,7 @@ class Hyperband(Brackets):
     resource: int = field(default=27, kw_only=True)
 
     def brackets(self, num_members: int) -> list[Bracket]:
-        """Fill the brackets in order, again from the first while there are members."""
+        """Fill the brackets in order. After the last bracket, continue with the first."""
         shapes = hyperband_table(self.eta, self.resource)
         made: list[Bracket] = []
         first = 0

@@ -18,10 +18,11 @@ from pbt_rl.errors import require
 
 @dataclass(frozen=True)
 class _Kind:
-    """Search, and the times of its members.
+    """Kind of search.
 
-    phases: of a member that is never stopped. own: extra settings of this kind. once: such a member is judged only at
-    its end. most: (options, budget, frames of such a member) -> the most frames that a member trains.
+    phases: number of phases of a full training. own: additional arguments of the search. once: members are only judged
+    at the end of their training. most: (options, budget in frames, frames of a full training) -> maximum frames of a
+    member.
     """
 
     search: type[Search]
@@ -33,11 +34,11 @@ class _Kind:
 
     @property
     def entry(self) -> ControllerEntry:
-        """Registry entry."""
+        """Registry entry of the search."""
         return ControllerEntry(
             self.build,
             ("search", "pbt.min_episodes"),
-            "searches over configurations, which stop bad ones early (--search).",
+            "searches that draw configurations and stop bad configurations early (--search).",
             searches=True,
             note=self.note,
             patience_frames=self.patience_frames,
@@ -64,7 +65,7 @@ class _Kind:
         return max(1, self._phase(options.group(SearchConfig), budget)) * (1 if self.once else 2)
 
     def full_frames(self, options: OptionGroups, budget: int) -> int:
-        """Return the most frames that a member trains."""
+        """Return the maximum number of frames of a member."""
         search = options.group(SearchConfig)
         return self.most(search, budget, self._whole(search, budget))
 
@@ -86,7 +87,7 @@ def _asha_note(options: OptionGroups, members: int, _budget_frames: int) -> str:
         return ""
     reached = next(i for i in range(len(rungs)) if members < search.eta ** (i + 1))
     return (
-        f"note: asha promotes one of {search.eta} members from each rung, so with {members} members none trains beyond "
+        f"note: asha promotes one of {search.eta} members from each rung. With {members} members, none trains beyond "
         f"{rungs[reached]} of {search.resource} units: give --num-policies {least} or more, or a smaller "
         f"--search.resource, such as {search.eta**reached}"
     )
@@ -116,7 +117,7 @@ HYPERBAND = _Kind(
     Hyperband,
     lambda search: search.resource,
     lambda search, _: {"eta": search.eta, "resource": search.resource, "restart": search.restart},
-    # The sum over rungs that restart, each eta times as long as the one before.
+    # Sum over rungs that restart. Each rung is eta times as long as the previous rung.
     most=lambda search, _, frames: frames * search.eta // (search.eta - 1) if search.restart else frames,
 ).entry
 ASHA = _Kind(

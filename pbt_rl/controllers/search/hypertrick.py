@@ -14,12 +14,12 @@ from pbt_rl.controllers.state import STATE
 
 
 def expected_members(members: float, eviction_rate: float, phase: int) -> float:
-    """Return E[W_p] = W0 (1 - r)^p, the expected members of phase p >= 0 (equation 1)."""
+    """Return E[W_p] = W0 (1 - r)^p, the expected number of members in phase p >= 0 (equation 1)."""
     return members * (1 - eviction_rate) ** phase
 
 
 def collection_size(members: float, eviction_rate: float, phase: int) -> float:
-    """Return W_p^DCM = (1 - sqrt(r)) W0 (1 - r)^p, the members before eviction starts (equation 2)."""
+    """Return W_p^DCM = (1 - sqrt(r)) W0 (1 - r)^p, the number of members before eviction starts (equation 2)."""
     return (1 - math.sqrt(eviction_rate)) * expected_members(members, eviction_rate, phase)
 
 
@@ -27,18 +27,17 @@ def collection_size(members: float, eviction_rate: float, phase: int) -> float:
 class HyperTrick(Search):
     """Asynchronous early stopping without barrier or preemption (Heinrich and Frosio 2019, section 3.2).
 
-    A member that ends phase p goes on if fewer than W_p^DCM members ended it before (*data collection*). Otherwise it
-    is evicted if its score is in the lower sqrt(r) quantile of all scores of that phase so far, including its own. A
-    member that ends the last phase is completed.
+    A member that ends phase p continues if fewer than W_p^DCM members ended the phase before (*data collection*).
+    Otherwise it is evicted if its score is in the lower sqrt(r) quantile of all scores of this phase so far, including
+    its own score. A member that ends the last phase is completed.
 
-    The score of rank k (from 0, the lowest) of n is in the lower quantile q if k <= q (n - 1): the lowest always, the
-    highest never. The rank among equal scores is random, so that ties keep the expected number of evictions. Because
-    the number of members is an integer, the total work is slightly more than equation 9 expects.
+    The score with rank k of n (0 is the lowest) is in the lower quantile q if k <= q (n - 1). The rank among equal
+    scores is random, because ties must not change the expected number of evictions. The total work is slightly more
+    than in equation 9, because the number of members is an integer.
 
-    phase_episodes: episodes of the member per phase, as in the paper (2,500). 0: phases end by frames. With episodes,
-    members end a phase at different times, those with short episodes first, as the paper's workers do. With frames, all
-    members of one device end a phase together, and their order is random.
-    most_frames: frames at which a member ends any phase, so that one whose episodes never end is judged.
+    phase_episodes: episodes of a member per phase (2,500 in the paper). Members with short episodes end a phase first.
+    0: phases end by frames. All members of a device end such a phase together, and are judged in random order.
+    most_frames: frames at which a member ends any phase, because its episodes may never end.
     """
 
     phases: int = field(default=10, kw_only=True)
@@ -46,7 +45,7 @@ class HyperTrick(Search):
     phase_episodes: int = field(default=0, kw_only=True)
     most_frames: int = field(default=FOREVER, kw_only=True, metadata=STATE)
     _scores: list[list[float]] = field(default_factory=list, init=False)
-    """Scores of each phase, sorted."""
+    """Phase -> sorted scores."""
 
     def _plan(self, num_members: int) -> None:  # noqa: ARG002 - a hook of the base
         self._scores = [[] for _ in range(self.phases)]
@@ -95,8 +94,8 @@ class HyperTrick(Search):
 class SuccessiveHalving(Brackets):
     """Successive Halving: when all members have ended a phase, the worst are stopped (Jamieson and Talwalkar 2016).
 
-    Of W0 members W0 (1 - r)^p, rounded and at least one, train in phase p. With r = 1/2 it halves. r is the eviction
-    rate, for comparison with HyperTrick (Heinrich and Frosio 2019, figures 3 and 8).
+    With eviction rate r, W0 (1 - r)^p of W0 members train in phase p (rounded, at least one). r = 1/2 halves the
+    number. r has the meaning of HyperTrick's eviction rate (Heinrich and Frosio 2019, figures 3 and 8).
 
     slots: see `Brackets`. None: dynamic allocation. A number: static allocation.
     """

@@ -1,1 +1,1 @@
-"""Trackers selected by `--track`: further destinations of a run's metrics, besides terminal and TensorBoard."""
+"""Trackers (`--track`): outputs of a run's metrics besides terminal and TensorBoard."""

@@ -1,9 +1,9 @@
-"""Passes views to the trackers of a run, each in a separate thread.
+"""Threads that pass views to the trackers of a run, one thread per tracker.
 
-A tracker is a class with `show(view)` and `close(ended)`. It is created before TensorBoard's files exist, with a
-TrackedRun if its constructor takes an argument. Its attribute `where` (a text), if present, is shown at the start and
-at the end. Training never waits for trackers: views are dropped if a tracker is too slow. If a tracker raises, one
-warning is shown.
+A tracker is a class with `show(view)` and `close(ended)`. If its constructor takes an argument, the argument is a
+TrackedRun. Trackers are created before TensorBoard's files exist. The optional attribute `where`, a string, is printed
+at the start and at the end. Training never waits for a tracker: if a tracker is too slow, views are dropped. If a
+tracker raises, one warning is printed.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from pbt_rl.registry import load_object
 MOST_WAITING = 64
 """Maximum number of queued views per tracker."""
 PATIENCE_SECONDS, SHORT_SECONDS = 30.0, 2.0
-"""Timeout for the trackers at the end of a run, and after Ctrl-C."""
+"""Timeouts for the trackers: at the end of a run, and after Ctrl-C."""
 
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """The run that a tracker follows.
+    """Facts about a run for its trackers.
 
-    config: all options, as JSON types. seconds: 0, or those at the checkpoint of a resumed run; anything that was
-    tracked later is trained again.
+    config: all options as JSON types. seconds: time of the run at the checkpoint of a resumed run, otherwise 0.
+    Training after this checkpoint is repeated, so a tracker should remove its later data.
     """
 
     name: str
@@ -58,7 +58,7 @@ class TrackedRun:
 
 
 class Outlet(Thread):
-    """One tracker and its thread."""
+    """Tracker with its thread."""
 
     def __init__(self, name: str, run: TrackedRun, log: Path, warn: Callable[[str], None]) -> None:
         """Import the tracker. Raises ConfigError."""
@@ -84,7 +84,7 @@ class Outlet(Thread):
             self._warn(f"{self.name}: {where}")
 
     def run(self) -> None:
-        """Pass messages on, up to the reason for the end of the run."""
+        """Pass views to the tracker until the run ends."""
         if not self._failed:
             self._caught(self._follow)
 
@@ -104,7 +104,7 @@ class Outlet(Thread):
             return None
 
     def send(self, message: RunView | str) -> None:
-        """Queue a message, dropping the oldest if the queue is full. Warn once if the tracker has failed."""
+        """Queue a view, or the reason for the end. A full queue drops its oldest message. Warn once after a failure."""
         if self._failed and not self._over:
             self._over = True
             self._warn(
@@ -121,7 +121,7 @@ class Outlet(Thread):
         self._waiting.put(message)  # never blocks, because this is the only producer
 
     def finish(self, deadline: float) -> None:
-        """Wait for the tracker to process the last messages. Warn if it does not or has failed."""
+        """Wait for the tracker to process the last messages. Warn at a timeout, and if it has failed."""
         self.join(max(0.0, deadline - time.monotonic()))
         if self._failed:
             self.send("")
@@ -132,7 +132,7 @@ class Outlet(Thread):
 
 
 def _takes_one(make: Callable[..., Any]) -> bool:
-    """Check whether a class can be constructed with one argument."""
+    """Return True if a class can be constructed with one argument."""
     try:
         signature(make).bind(None)
     except TypeError:
@@ -143,17 +143,17 @@ def _takes_one(make: Callable[..., Any]) -> bool:
 
 
 class Trackers:
-    """Trackers of a run, for use from one thread. Views are passed on after `gap_seconds`, or if a member changed."""
+    """Trackers of a run, for use from one thread. They receive views in the intervals of `gap_seconds`."""
 
     def __init__(self, names: Sequence[str], run: TrackedRun, warn: Callable[[str], None]) -> None:
-        """Import all of them. Raises ConfigError."""
+        """Import the trackers. Raises ConfigError."""
         logs = run.folder.logs
         self._outlets = [Outlet(name, run, logs / f"tracker_{n}.log", warn) for n, name in enumerate(names)]
         self._sent_seconds, self._sent_changes = -math.inf, -1
         self._unsent: RunView | None = None
 
     def update(self, view: RunView) -> None:
-        """Receive a view."""
+        """Pass a view on if `gap_seconds` have passed or a member has changed."""
         changes = view.replacements + view.mutations
         if changes == self._sent_changes and view.seconds < self._sent_seconds + gap_seconds(view.seconds):
             self._unsent = view
@@ -163,7 +163,7 @@ class Trackers:
             outlet.send(view)
 
     def finish(self, ended: str, *, patient: bool) -> None:
-        """Pass on the last view and the reason for the end, then wait for the trackers. patient: False after Ctrl-C."""
+        """Pass on the last view and the reason for the end. Wait for the trackers. patient: False after Ctrl-C."""
         deadline = time.monotonic() + (PATIENCE_SECONDS if patient else SHORT_SECONDS)
         for outlet in self._outlets:
             if self._unsent is not None:
@@ -174,15 +174,12 @@ class Trackers:
 
 
 def check(config: Config) -> None:
-    """Check before the start that the trackers' packages are installed. Raises ConfigError."""
+    """Check that the trackers' packages are installed. Raises ConfigError."""
     if "wandb" in config.track and find_spec("wandb") is None:
         raise ConfigError('--track wandb needs wandb: pip install "pbt-rl[wandb]"')
 
 
 def start(config: Config, folder: RunFolder, seconds: float, warn: Callable[[str], None]) -> Trackers:
-    """Start the trackers of a run. Raises ConfigError if one cannot be imported.
-
-    seconds: 0, or those at the checkpoint of a resumed run. warn: called with a line.
-    """
+    """Start the trackers of a run. seconds: see `TrackedRun`. warn: called with each warning. Raises ConfigError."""
     run = TrackedRun(str(config.name), folder, as_json_types(to_json(config)), config.members, seconds)
     return Trackers(config.track, run, warn)

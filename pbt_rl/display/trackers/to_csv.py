@@ -1,7 +1,8 @@
 """`--track csv`: two tables in `tracking/` of the run's folder, for spreadsheets and data frames.
 
-members.csv has a row per member and view, population.csv a row per view. The columns are the TensorBoard tags. A column
-that appears later (learning statistics, from the first update on) is appended at the right, empty for earlier rows.
+members.csv has one row per member and view. population.csv has one row per view. The columns are the TensorBoard tags.
+Some columns appear later, such as learning statistics after the first update. They are appended at the right, empty in
+earlier rows.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pbt_rl.display.view import RunView
 
 Row = Mapping[str, object]
 TIME = "seconds"
-"""Column by which rows after the checkpoint of a resumed run are removed."""
+"""Time column. A resumed run removes rows after its checkpoint by this column."""
 
 
 class Table:
@@ -52,14 +53,14 @@ class Table:
 
 
 class CsvTracker:
-    """Writes the two tables."""
+    """Tracker that writes the two tables."""
 
     def __init__(self, run: TrackedRun) -> None:
         self._members = Table(run.tracking / "members.csv", run.seconds)
         self._population = Table(run.tracking / "population.csv", run.seconds)
 
     def show(self, view: RunView) -> None:
-        """Append a row per member, and one for the population. Raises OSError."""
+        """Append one row per member and one row for the population. Raises OSError."""
         time = {TIME: round(view.seconds, 3)}
         self._members.add(
             [
@@ -71,4 +72,4 @@ class CsvTracker:
         self._population.add([{**time, "frames": view.frames, **scalars}])
 
     def close(self, ended: str) -> None:
-        """Do nothing, because all rows are already written."""
+        """Do nothing, because all rows are written."""

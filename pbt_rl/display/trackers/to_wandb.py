@@ -1,7 +1,7 @@
-"""`--track wandb`: Weights & Biases, one run per member and one for the population, all in one group.
+"""`--track wandb`: Weights & Biases with one run per member and one for the population, in one group.
 
-The package reads the TensorBoard files, so each quantity is one chart with a line per member. WANDB_PROJECT sets the
-project (default: pbt_rl). WANDB_MODE=offline and the package's other variables work as usual.
+The wandb package reads the TensorBoard files. Each quantity is one chart with a line per member. WANDB_PROJECT sets the
+project (default: pbt_rl). WANDB_MODE=offline and wandb's other variables work as usual.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PROJECT = "pbt_rl"
 
 
 class WandbTracker:
-    """Starts all wandb runs at creation, because the package ignores TensorBoard files that exist earlier."""
+    """Tracker that starts all wandb runs at creation, because wandb ignores TensorBoard files that exist earlier."""
 
     def __init__(self, run: TrackedRun) -> None:
         path = run.tracking / "id"  # a resumed run continues its wandb runs
@@ -45,7 +45,7 @@ class WandbTracker:
         self._shown = True
 
     def close(self, ended: str) -> None:
-        """Finish all wandb runs; the package reads the files to their end."""
+        """Finish all wandb runs. wandb reads the TensorBoard files to their end."""
         for run in (self._population, *self._members):
             run.summary["ended"] = ended
             run.finish(exit_code=1 if ended == "failed" else 0)

@@ -1,8 +1,8 @@
-"""Arms of an experiment, and the commands of their runs.
+"""Arms (compared methods) of an experiment, and the commands of their runs.
 
-    common options + arm's options + seed + initial values drawn with the seed -> `pbt-rl train ...`
+    common options + options of the arm + seed + initial values of this seed -> `pbt-rl train ...`
 
-The members of all arms except `defaults` begin with the same values. They are drawn from the priors with the seed only.
+In all arms except `defaults`, members begin with equal values: samples from the priors that depend only on the seed.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ INSTEAD = {
     "hours": "arms are compared at equal frames: give --train-for-frames",
     "controller": "each arm has its own controller: add one with --arm NAME, such as --arm mf-pbt",
 }
-"""Options that the arms set -> reason or remedy for the error message."""
+"""Option that the arms set -> reason or remedy for the error message."""
 OF_ALL_ARMS = ("env", "env-option", "config", "train-for-frames")
 BASELINE = "random"
-"""Arm that all others are compared with."""
+"""Baseline arm. All other arms are compared with it."""
 BUILT_IN: Mapping[str, tuple[str, ...]] = {
     "pbt": ("--controller", "pbt"),
     "random": ("--controller", "random"),
@@ -55,22 +55,22 @@ COMPARISONS = 25
 
 @dataclass(frozen=True)
 class Arm:
-    """One method. options: added to the common options."""
+    """Compared method. options: options of `pbt-rl train` besides the common options."""
 
     name: str
     options: tuple[str, ...]
 
     @property
     def names(self) -> list[str]:
-        """Names of its options."""
+        """Names of the arm's options."""
         return split(self.options).names
 
 
 def read_arms(given: Sequence[str], without: Sequence[str] = ()) -> list[Arm]:
-    """Return the built-in arms minus `without` plus the given ones.
+    """Return the built-in arms except `without`, followed by the given arms.
 
-    given: NAME:OPTIONS or a controller's name. Raises ConfigError for a name without options that is not a controller,
-    and if only the baseline would be left.
+    given: NAME:OPTIONS, or the name of a controller. Raises ConfigError for an invalid arm, and if only the baseline is
+    left.
     """
     for name in without:
         if name not in BUILT_IN or name == BASELINE:
@@ -102,7 +102,7 @@ def read_arms(given: Sequence[str], without: Sequence[str] = ()) -> list[Arm]:
 
 
 def check_names(names: Sequence[str], where: str, allowed: Sequence[str] = ()) -> None:
-    """Check that no option is set by the arms, except those in `allowed`. Raises ConfigError."""
+    """Check that the user gave no option that the arms set, except `allowed` options. Raises ConfigError."""
     for name in names:
         why = INSTEAD.get(name, "") if name not in allowed else ""
         if name in GIVEN_HERE:
@@ -113,14 +113,14 @@ def check_names(names: Sequence[str], where: str, allowed: Sequence[str] = ()) -
 
 @dataclass(frozen=True)
 class Task:
-    """Training task of all arms. common: options of `pbt-rl train` without seed and name. config: of these options."""
+    """Training task of all arms. common: their options of `pbt-rl train`, without seed and name."""
 
     common: tuple[str, ...]
     config: Config
 
     @classmethod
     def read(cls, common: Sequence[str]) -> Task:
-        """Parse the common options. Raises ConfigError or EnvSetupError for invalid or missing ones."""
+        """Parse the common options. Raises ConfigError or EnvSetupError."""
         layers = Layers.read(split(common))
         if "hours" in layers.given:  # before `config` derives other options from it
             check_names(["hours"], "with pbt-rl prove")
@@ -130,7 +130,7 @@ class Task:
                 "--train-for-frames is missing: give the frames of each member, such as --train-for-frames 1M; arms "
                 "have equal frames"
             )
-        differs = {  # from the default, because a config file may be that of a run, which contains every option
+        differs = {  # from the default, because --config may be a run's config.json, which contains every option
             "train-for-seconds": config.train_for_seconds > 0,
             "stop-at-objective": config.stop_at_objective is not None,
             "controller": config.controller != Config.controller,
@@ -152,7 +152,7 @@ class Task:
         return cls(tuple(common), config)
 
     def command(self, arm: Arm, seed: int) -> list[str]:
-        """Return the arguments of `pbt-rl` for one run, without its folder and devices."""
+        """Return the arguments of `pbt-rl` for one run, without folder and devices."""
         members, frames = self.config.num_policies, self.config.train_for_frames
         replaced = {name for name in arm.names if name in OPTIONS and OPTIONS[name].is_list}
         words = ["train", *split(self.common).without(replaced).words, *arm.options]
@@ -165,7 +165,7 @@ class Task:
             period = layers.values["pbt.period_frames"]
         else:
             words += ["--pbt.period-frames", str(period)]
-        if "pbt.start_frames" not in layers.given:  # that of a recipe may exceed the run's frames
+        if "pbt.start_frames" not in layers.given:  # the recipe's value may exceed the run's frames
             words += ["--pbt.start-frames", str(period)]
         config = parse_train(words[1:])
         if config.pbt.start_values:
@@ -179,8 +179,8 @@ class Task:
             of_start = name == "pbt.prior" or name.removeprefix("hypers.") in tuned
             if of_start and "pbt.start-values" not in arm.names and arm.name not in BUILT_IN:
                 raise ConfigError(
-                    f"--{name} cannot be used in --arm {arm.name}: it has no effect, because the members of all arms "
-                    "begin with the same drawn values. Give it for all arms, or --pbt.start-values in this one"
+                    f"--{name} cannot be used in --arm {arm.name}: it has no effect, because members begin with equal "
+                    "values in all arms. Give it for all arms, or give --pbt.start-values in this arm"
                 )
         try:
             config = parse_train(self.command(arm, 0)[1:])
@@ -196,7 +196,7 @@ class Task:
         return [spec for spec in table.values() if spec.tuned]
 
     def drawn(self, seed: int, members: int) -> list[str]:
-        """Return the initial values of each member. A smaller population has the first ones."""
+        """Return the initial values of each member. Member i has equal values in populations of any size."""
         rng, specs = Random(f"members.{seed}"), self._tuned()
         return [",".join(_drawn(spec, rng) for spec in specs) for _ in range(members)]
 
@@ -209,10 +209,10 @@ def _drawn(spec: HyperSpec, rng: Random) -> str:
 
 
 def too_short(run: Path) -> str:
-    """Return a warning if a run's periods were too short for comparisons; else "".
+    """Return a warning if members were compared in less than half of a run's periods. Otherwise return "".
 
-    It is too short if members were compared in less than half of the periods. Runs with evaluations or with periods of
-    variable length are not checked, because their periods may last longer.
+    Runs with evaluations before comparisons or with growing periods are not checked, because their periods may last
+    longer.
     """
     config = read_config(run)
     pbt = config.pbt
@@ -223,7 +223,7 @@ def too_short(run: Path) -> str:
 
 
 def lucky(runs: Sequence[Path]) -> str:
-    """Return a warning if most replacements were within the noise; else "". runs: of one arm."""
+    """Return a warning if most replacements in the runs of an arm were within the noise. Otherwise return ""."""
     from pbt_rl.report.verdict import mostly_luck, said_of_luck  # noqa: PLC0415 - loads matplotlib
 
     noise = Noise()
@@ -238,15 +238,15 @@ def said(config: Config, compared: Sequence[int]) -> str:
     """Return the warning of `too_short`. compared: number of members in each comparison."""
     pbt, frames = config.pbt, config.train_for_frames
     first = max(pbt.start_frames, pbt.period_frames)
-    due = (frames - first) // pbt.period_frames  # without the last, because the run may end before it
+    due = (frames - first) // pbt.period_frames  # without the last one, because the run may end before it
     held = sum(compared) / config.num_policies
     if 2 * held >= due:
         return ""
     least = f"{_up(frames / held):,}" if held else f"more than {frames:,}"
     return (
         f"each member was compared {held:.3g} times instead of about {due}: --pbt.period-frames {pbt.period_frames:,} "
-        f"is too short. Between two comparisons a member needs {pbt.min_episodes} whole episodes, and at least "
-        f"one in each environment. Give {least}{' or more' if held else ''}, or fewer environments "
+        f"is too short. Between two comparisons a member needs {pbt.min_episodes} whole episodes, and at least one "
+        f"episode in each environment. Give {least}{' or more' if held else ''}, or fewer environments "
         "(--envs-per-vector-env, --actors, or --rows of a simulator), under another --name"
     )
 

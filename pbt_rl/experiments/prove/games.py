@@ -1,4 +1,4 @@
-r"""Evaluation episodes of a run's saved members: validation episodes select a member, test episodes score it.
+r"""Evaluation episodes of a run's saved members. Validation episodes select a member, and test episodes score it.
 
 run (checkpoint) --> validation episodes of each member --> picked --+
 \--> test episodes of each member -----------------------------> judged.json in the run's folder
@@ -23,16 +23,13 @@ from pbt_rl.record.saved import Source, find_saved, read_config
 
 FILE = "judged.json"
 VALIDATION, TEST = 1_000_003, 2_000_003
-"""First seeds of the evaluation episodes. All arms of a training seed have the same ones."""
+"""First evaluation seeds. 1000 times the training seed is added, so evaluation seeds are equal in all arms."""
 ROWS = 25
 
 
 @dataclass(frozen=True)
 class Judged:
-    """Scores of one run: means over evaluation episodes of each saved member.
-
-    games: number of episodes. frames: of all members together.
-    """
+    """Mean scores of each saved member of a run. games: episodes per score. frames: sum over all members."""
 
     games: int
     frames: int
@@ -42,7 +39,7 @@ class Judged:
 
     @property
     def picked(self) -> int:
-        """Index of the member with the best validation score. Ties go to the first. NaN counts as the lowest score."""
+        """Index of the member with the best validation score. Ties go to the lower index. NaN is the lowest score."""
         scores = [-math.inf if math.isnan(score) else score for score in self.validation]
         return scores.index(max(scores))
 
@@ -53,7 +50,7 @@ class Judged:
 
 
 def judge(run: Path, games: int) -> Judged:
-    """Evaluate all saved members of a completed run. Write the scores to FILE. Raises ConfigError."""
+    """Evaluate all saved members of a completed run, and write the scores to FILE. Raises ConfigError."""
     frames, seed = frames_of(run), read_config(run).seed
     validation = fresh_games(run, games, VALIDATION + 1000 * seed)
     test = fresh_games(run, games, TEST + 1000 * seed)
@@ -67,10 +64,10 @@ def judge(run: Path, games: int) -> Judged:
 
 
 def read_judged(run: Path, games: int) -> Judged | None:
-    """Read the scores of a run. None if its members must be evaluated again.
+    """Read the scores of a run. Return None if its members must be evaluated again.
 
-    This is so if there is no file, if it is damaged, if the number of episodes differs, or if the run was resumed
-    since.
+    Reasons: the file is missing or damaged, the number of episodes differs, or the run was resumed after the file was
+    written.
     """
     try:
         found = convert(json.loads((run / FILE).read_text()), Judged)
@@ -82,7 +79,7 @@ def read_judged(run: Path, games: int) -> Judged | None:
 
 
 def frames_of(run: Path) -> int:
-    """Return the frames of all members of a completed run. Raises ConfigError."""
+    """Return the sum of the members' frames in a completed run. Raises ConfigError."""
     path = RunFolder(run).summary
     remedy = f"remove the folder {run} and repeat the command to train the run again"
     frames = read_object(path, f"{path} is missing: {remedy}").get("frames")
@@ -92,10 +89,7 @@ def frames_of(run: Path) -> int:
 
 
 def fresh_games(run: Path, games: int, seed: int) -> dict[int, float]:
-    """Return member -> mean objective over whole episodes with sampled actions. All members have the same seeds.
-
-    With tasks, `games` is per task, as in `pbt-rl eval`.
-    """
+    """Return member -> mean objective. All members have equal seeds. games: episodes per member (and task)."""
     config = read_config(run)
     spec, options = evaluation_spec(config)
     scores = {}

@@ -1,9 +1,9 @@
-"""Paired comparison of controllers for members of `tune.run`, which may be any Python code that trains.
+"""Paired comparison of controllers for members of `tune.run`.
 
     outcome = prove_members(make, table, {"pbt": my_pbt}, score=test_score, steps=1000, seeds=range(5))
     for line in outcome.lines(): print(line)
 
-All runs are in this process, one after another, and no files are written.
+All runs are sequential in this process. No files are written.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pbt_rl.tune import Member, run
 from pbt_rl.tune.result import Outcome as Ended
 
 ALONE = "random"
-"""Arm that all others are compared with: members with the same initial values and no changes."""
+"""Baseline arm: its members have the initial values of the other arms, and are never changed."""
 
 
 def prove_members(
@@ -36,15 +36,14 @@ def prove_members(
     seeds: Sequence[int] = range(5),
     window: int = 1,
 ) -> Outcome:
-    """Train each arm and `random` on each seed, and compare them.
+    """Train each arm and the baseline `random` on each seed, and compare them. Raises ConfigError.
 
-    - make: (seed, index) -> a member of `tune.run`. table: of the tuned values. All arms begin with the same draws
-      from it. arms: name -> (seed -> controller).
-    - `evaluate()` selects a member at the end, and `score(member)` scores it. They must use different data.
-    - window: as of `tune.run`.
-
-    Raises ConfigError for an arm named `random`, for fewer than two seeds, and for a run without any finite evaluation
-    at its end.
+    - make: (seed, index) -> a member of `tune.run`. At the end, `evaluate()` of the members selects a member.
+    - table: name -> HyperSpec. All arms begin with equal samples from its priors.
+    - arms: name -> (seed -> controller). `random` is not allowed.
+    - score: member -> score of the selected member. It must use other data than `evaluate()`.
+    - seeds: two or more.
+    - window: see `tune.run`.
     """
     require(len(set(seeds)) >= 2, "seeds", list(seeds), "give two or more, because one seed has no spread")
     require(ALONE not in arms, "arms", ALONE, "use another name, because this arm is built in")
@@ -73,7 +72,7 @@ def prove_members(
 
 
 def _evaluated(member: Member, ended: Ended) -> float:
-    """Return the validation score of a member. A broken or diverged member has minus infinity."""
+    """Return the validation score of a member. It is minus infinity for a broken or diverged member."""
     value = -math.inf if ended.broken else float(member.evaluate())
     return value if math.isfinite(value) else -math.inf
 

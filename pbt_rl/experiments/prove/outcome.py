@@ -1,7 +1,7 @@
-"""Scores of each arm's selected members, and paired differences of each arm to the baseline. Pure.
+"""Scores of the selected members of each arm, and paired differences to the baseline. Pure functions.
 
-n seeds give n differences d (arm minus baseline): intervals, power, verdict. The verdict uses the interval by Student's
-t. Simulated coverage of the intervals for few seeds: docs/reference/proving.md.
+n seeds give n differences d (arm minus baseline). The verdict depends on their 95 % interval by Student's t. The page
+docs/reference/proving.md has the simulated coverage of the intervals for few seeds.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from pbt_rl.experiments.prove.games import Judged
 Scores = dict[str, dict[int, Judged]]
 """Arm -> seed -> scores."""
 EQUAL = 0.05
-"""Tolerated relative difference of frames, because a run ends after a whole batch."""
+"""Tolerated relative difference of frames. Frames differ, because a run ends after a whole batch."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of an experiment. The baseline has no comparison."""
+    """Result of an experiment. comparisons: arm -> comparison with the baseline."""
 
     baseline: str
     scores: Mapping[str, Mapping[int, Judged]]
     comparisons: Mapping[str, Comparison]
 
     def mean(self, arm: str) -> float:
-        """Return the mean score of an arm's selected members."""
+        """Return the mean score of an arm's selected members over the seeds."""
         return fmean(one.score for one in self.scores[arm].values())
 
     def middle(self, arm: str) -> float:
-        """Return the interquartile mean score of an arm's selected members."""
+        """Return the interquartile mean score of an arm's selected members over the seeds."""
         return iqm([one.score for one in self.scores[arm].values()])
 
     def frames(self, arm: str) -> float:
@@ -45,7 +45,7 @@ class Outcome:
         return fmean(one.frames for one in self.scores[arm].values())
 
     def uneven(self, arm: str) -> bool:
-        """True if an arm's frames differ from the baseline's by more than EQUAL."""
+        """Return True if an arm's frames differ from the baseline's by more than EQUAL."""
         return abs(self.share(arm) - 1) > EQUAL
 
     def share(self, arm: str) -> float:
@@ -53,7 +53,7 @@ class Outcome:
         return self.frames(arm) / self.frames(self.baseline)
 
     def ahead(self, arm: str) -> list[str]:
-        """Return a text for each other arm that scored higher than this one on every seed that both have."""
+        """Return a sentence for each arm that scored higher than `arm` on each of their common seeds."""
         found, ours = [], self.scores[arm]
         for name, theirs in self.scores.items():
             common = ours.keys() & theirs.keys()
@@ -66,7 +66,7 @@ class Outcome:
         return found
 
     def lines(self) -> list[str]:
-        """Return one verdict line per arm."""
+        """Return the verdicts as text, one line per arm."""
         width = max(map(len, self.scores))
         base, seeds = self.baseline, len(self.scores[self.baseline])
         head = f"{base:<{width}}  {self.mean(base):.4g} in evaluation episodes, mean of {seeds} seeds"
@@ -87,7 +87,7 @@ class Outcome:
 
 
 def needed(one: Comparison) -> str:
-    """Describe the number of seeds that would detect this difference at this spread."""
+    """Describe the number of seeds that would detect the measured difference with the measured spread."""
     if one.mean == 0:
         return "the difference is 0"
     if one.needed is None:
@@ -95,18 +95,16 @@ def needed(one: Comparison) -> str:
     more = one.needed - one.seeds
     if more <= 0:
         return "this number of seeds detects such a difference with a power of 80 %"
-    return (
-        f"if this is the true difference, {counted(more, 'more seed')} would detect it with a power of 80 %"
-    )
+    return f"{counted(more, 'more seed')} would detect such a difference with a power of 80 %"
 
 
 def signed(number: float) -> str:
-    """Format a difference with its sign. Zero has no sign."""
+    """Format a difference with its sign, or 0."""
     return f"{number:+.4g}" if number else "0"
 
 
 def outcome(scores: Scores, baseline: str) -> Outcome:
-    """Compare each arm with the baseline on their common seeds. Raises ConfigError for non-finite scores."""
+    """Compare each arm with the baseline on their common seeds. Raises ConfigError if a score is not finite."""
     for arm, runs in scores.items():
         for seed, one in runs.items():
             if not math.isfinite(one.score):
@@ -129,13 +127,13 @@ Verdict = Literal["helped", "not told apart", "hurt"]
 LEVEL, POWER = 0.95, 0.8
 RESAMPLES = 10_000
 LEAST_WITHOUT_SPREAD = 4
-"""Seeds below which differences without spread give no verdict.
+"""Minimum number of seeds for a verdict if all differences are equal.
 
-Coarse scores, such as fractions of 20 episodes, often differ by the same amount on two or three seeds."""
+Coarse scores, such as success rates over 20 episodes, often have equal differences on two or three seeds."""
 DUST = 1e-9
 """Relative tolerance for rounding errors."""
 MOST_SEEDS = 10_000
-"""Upper limit of the search for the number of seeds."""
+"""Upper limit in the search for the needed number of seeds."""
 
 
 @dataclass(frozen=True)
@@ -148,9 +146,10 @@ class Interval:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Comparison of two arms on the same seeds.
+    """Comparison of an arm with the baseline on common seeds.
 
-    mean: of the differences. wins, losses: number of seeds on which ours is higher, lower.
+    mean: mean of the differences. by_t, by_bootstrap: 95 % intervals of the mean. wins, losses: number of seeds on
+    which the arm's score is higher, lower.
     """
 
     seeds: int
@@ -160,11 +159,11 @@ class Comparison:
     wins: int
     losses: int
     needed: int | None
-    """Total seeds for 80 % power if the true difference and spread are as measured. None: more than 10,000."""
+    """Number of seeds for 80 % power with the measured difference and spread. None means more than MOST_SEEDS."""
 
     @property
     def verdict(self) -> Verdict:
-        """Position of the interval by t: above, around or below 0. Too few seeds without spread are not told apart."""
+        """`helped` if the interval by t is above 0, `hurt` if it is below 0, otherwise `not told apart`."""
         if self.seeds < LEAST_WITHOUT_SPREAD and self.by_t.high - self.by_t.low <= DUST * abs(self.mean):
             return "not told apart"
         if self.by_t.low > 0:
@@ -173,7 +172,7 @@ class Comparison:
 
 
 def compare(ours: Sequence[float], theirs: Sequence[float]) -> Comparison:
-    """Compare scores seed by seed, in the same order. Raises ValueError for fewer than two seeds."""
+    """Compare scores of two arms. Entries with equal index have equal seeds. Raises ValueError for fewer than two."""
     gains = [0.0 if math.isclose(a, b, rel_tol=DUST) else a - b for a, b in zip(ours, theirs, strict=True)]
     if len(gains) < 2:
         raise ValueError(f"{len(gains)} seed has no spread: give 2 or more")
@@ -186,24 +185,24 @@ def compare(ours: Sequence[float], theirs: Sequence[float]) -> Comparison:
     return Comparison(len(gains), mean, by_t, by_bootstrap, wins, losses, needed)
 
 
-def interval_by_t(gains: Sequence[float], level: float = LEVEL) -> Interval:
-    """Compute the interval of the mean by Student's t (1908): mean -+ t * s / sqrt(n), t of n - 1 degrees."""
-    half = t_quantile((1 + level) / 2, len(gains) - 1) * stdev(gains) / math.sqrt(len(gains))
+def interval_by_t(gains: Sequence[float]) -> Interval:
+    """Return the interval of the mean by Student (1908): mean -+ t * s / sqrt(n), t with n - 1 degrees of freedom."""
+    half = t_quantile((1 + LEVEL) / 2, len(gains) - 1) * stdev(gains) / math.sqrt(len(gains))
     return Interval(fmean(gains) - half, fmean(gains) + half)
 
 
-def interval_by_bootstrap(gains: Sequence[float], level: float = LEVEL) -> Interval:
+def interval_by_bootstrap(gains: Sequence[float]) -> Interval:
     """Return the percentile bootstrap interval of the mean over n seeds (Efron 1979)."""
     drawn = np.random.default_rng(0).integers(len(gains), size=(RESAMPLES, len(gains)))
-    low, high = np.quantile(np.asarray(gains)[drawn].mean(1), [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(np.asarray(gains)[drawn].mean(1), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return Interval(float(low), float(high))
 
 
 def seeds_needed(difference: float, std: float) -> int | None:
-    """Return the number of seeds for a power of 80 %. None: more than MOST_SEEDS.
+    """Return the number of seeds for a power of 80 %. None means more than MOST_SEEDS.
 
-    It is the smallest n >= 2 with n >= ((t[0.975] + t[0.8]) * s / d)^2, t for n - 1 degrees of freedom. This is the
-    usual approximation of the power of the two-sided paired test (Chow, Shao and Wang 2008, section 3.1).
+    The result is the smallest n >= 2 with n >= ((t[0.975] + t[0.8]) * s / d)^2, t with n - 1 degrees of freedom. This
+    is the usual approximation for the two-sided paired test (Chow, Shao and Wang 2008, section 3.1).
     """
     if difference == 0:
         return None
@@ -222,14 +221,14 @@ def seeds_needed(difference: float, std: float) -> int | None:
 
 
 def t_quantile(share: float, degrees: int) -> float:
-    """Return the quantile of Student's t."""
+    """Return the quantile of Student's t distribution. share: probability."""
     from scipy.stats import t  # noqa: PLC0415 - takes a second to load
 
     return float(t.ppf(share, degrees))
 
 
 def iqm(values: Sequence[float]) -> float:
-    """Return the interquartile mean. Values at the edges of the middle half have fractional weights."""
+    """Return the interquartile mean. Values at the quartiles have fractional weights."""
     ordered, cut = sorted(values), len(values) / 4
     weights = [max(0.0, min(i + 1, len(values) - cut) - max(i, cut)) for i in range(len(values))]
     return math.fsum(w * x for w, x in zip(weights, ordered, strict=True)) / math.fsum(weights)

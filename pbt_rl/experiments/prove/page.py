@@ -24,7 +24,7 @@ VERDICT_COLOURS = {"helped": "#15803d", "not told apart": INK, "hurt": "#c2410c"
 
 
 def write_outcome(folder: Path, found: Outcome, options: str, notes: Sequence[str] = ()) -> list[Path]:
-    """Write page, pictures and tables into the experiment's folder. Return the paths. Raises ConfigError."""
+    """Write page, figures and tables into the experiment's folder. Return the paths. Raises ConfigError."""
     with mpl.rc_context(STYLE):
         images = {"curves": png(curves(folder, found)), "differences": png(differences(found))}
     contents = {
@@ -54,7 +54,7 @@ def rows(found: Outcome) -> list[dict[str, Any]]:
 
 
 def as_json(found: Outcome) -> dict[str, Any]:
-    """Return the verdicts and their figures as JSON types."""
+    """Return scores and comparisons as JSON types."""
     return {
         "baseline": found.baseline,
         "arms": {
@@ -73,7 +73,7 @@ def as_json(found: Outcome) -> dict[str, Any]:
 
 
 def curves(folder: Path, found: Outcome) -> Figure:
-    """Plot the best member's training objective over frames of all members: mean and range over seeds."""
+    """Plot the best member's objective in training, over the frames of all members: mean and range over seeds."""
     figure = new_figure(3.8)
     axes = figure.subplots()
     for number, (arm, runs) in enumerate(found.scores.items()):
@@ -88,7 +88,7 @@ def curves(folder: Path, found: Outcome) -> Figure:
 
 
 def differences(found: Outcome) -> Figure:
-    """Plot each seed's difference to the baseline, the mean and its interval."""
+    """Plot the differences of each arm to the baseline: a dot per seed, the mean and its interval."""
     arms, dots = list(found.comparisons), [0.0]
     figure = new_figure(0.9 + 0.55 * len(arms))
     axes = figure.subplots()
@@ -107,18 +107,20 @@ def differences(found: Outcome) -> Figure:
     room = max(dots) - min(dots) or 1.0
     left, right = axes.get_xlim()
     axes.set_xlim(max(left, min(dots) - room), min(right, max(dots) + room))
-    axes.set_xlabel(f"score minus that of {plain(found.baseline)}, same seed; wider intervals are cut off")
+    axes.set_xlabel(
+        f"score minus score of {plain(found.baseline)} with the same seed; wide intervals are cut off"
+    )
     return figure
 
 
 def page(found: Outcome, images: dict[str, bytes], name: str, options: str, notes: Sequence[str] = ()) -> str:
-    """Return the self-contained HTML page. notes: warnings about the comparison."""
+    """Return a self-contained HTML page. notes: warnings about the comparison."""
     base, seeds = found.baseline, len(found.scores[found.baseline])
     uneven = [f"{arm} ({found.share(arm):.0%})" for arm in found.comparisons if found.uneven(arm)]
     warnings = [f"Frames differ from {base}: {', '.join(uneven)}."] * bool(uneven) + list(notes)
     many = (
-        f" If none of the {len(found.comparisons)} arms made a difference, at least one of them would still seem to "
-        f"with a probability of about {100 * (1 - 0.95 ** len(found.comparisons)):.0f} %."
+        f" Even if none of the {len(found.comparisons)} arms differed from {base}, the probability that a verdict is "
+        f"`helped` or `hurt` would be about {100 * (1 - 0.95 ** len(found.comparisons)):.0f} %."
         if len(found.comparisons) > 1
         else ""
     )
@@ -127,9 +129,9 @@ def page(found: Outcome, images: dict[str, bytes], name: str, options: str, note
         f'<p class="sub">{escape(options)}; {seeds} paired seeds</p>',
         section(
             "Verdicts",
-            "Validation episodes select a member of each run; its score is the mean over separate evaluation episodes. "
-            f"Each arm is compared with {base} on the same seeds. A difference is the arm's score minus that of "
-            f"{base}.{many}",
+            "Validation episodes select a member of each run. The score of a run is this member's mean over separate "
+            f"evaluation episodes. Each arm is compared with {base} on the same seeds. A difference is the arm's score "
+            f"minus the score of {base}.{many}",
             table([_verdict(arm, one) for arm, one in found.comparisons.items()])
             if found.comparisons
             else "",
@@ -137,15 +139,15 @@ def page(found: Outcome, images: dict[str, bytes], name: str, options: str, note
         *map(none, warnings),
         section(
             "Paired differences",
-            "A dot per seed, the mean, and its 95 % interval by Student's t. The bootstrap interval is in proof.json; "
-            "with fewer than about 20 seeds it is too narrow.",
+            "A dot per seed, the mean, and its 95 % interval by Student's t. The bootstrap interval is in proof.json. "
+            "It is too narrow with fewer than about 20 seeds.",
             image(images["differences"], "Paired differences"),
         ),
         section(
             "Curves",
             "The best member's objective in training, over the frames of all members together: mean and range over "
-            "seeds. A curve ends with the last full window. Training scores are biased upwards, because they are "
-            "window means of the best member; verdicts use evaluation episodes.",
+            "seeds. A curve ends with the last full window. The best member's objective is biased upwards. Verdicts "
+            "use evaluation episodes instead.",
             image(images["curves"], "Curves"),
         ),
         section("Scores", "", table([_scores(found, arm) for arm in found.scores])),
@@ -154,7 +156,7 @@ def page(found: Outcome, images: dict[str, bytes], name: str, options: str, note
 
 
 def headline(found: Outcome) -> str:
-    """Return the verdicts in one sentence. The arm `pbt` comes first."""
+    """Return the verdicts in one sentence, beginning with the arm `pbt`."""
     if not found.comparisons:
         return "No verdict yet: train each arm on two or more seeds."
     arm = "pbt" if "pbt" in found.comparisons else next(iter(found.comparisons))

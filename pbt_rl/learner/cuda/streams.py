@@ -25,6 +25,7 @@ class CudaStreams(Streams):
         self._device = device
         self._acting = torch.cuda.Stream(device, priority=-1)
         self._learning = torch.cuda.Stream(device)
+        self._branches: dict[tuple[int, int], torch.cuda.Stream] = {}
 
     def acting(self) -> AbstractContextManager[object]:
         return torch.cuda.stream(self._acting)
@@ -34,6 +35,26 @@ class CudaStreams(Streams):
 
     def serving(self, weights: Weights, state: Mapping[str, Tensor]) -> Serving:
         return StagedServing(weights, state, self)
+
+    @contextmanager
+    def branch(self, number: int) -> Iterator[object]:
+        current = torch.cuda.current_stream(self._device)
+        branch = self._branch(current, number)
+        branch.wait_stream(current)
+        with torch.cuda.stream(branch):
+            yield
+
+    def join(self, number: int) -> None:
+        current = torch.cuda.current_stream(self._device)
+        for branch in range(number):
+            current.wait_stream(self._branch(current, branch))
+
+    def _branch(self, current: torch.cuda.Stream, number: int) -> torch.cuda.Stream:
+        """Return a branch of this stream. Acting, learning and the capture of graphs have their own branches."""
+        key = current.cuda_stream, number
+        if key not in self._branches:
+            self._branches[key] = torch.cuda.Stream(self._device, priority=current.priority)
+        return self._branches[key]
 
     def mark(self) -> Mark | None:
         event = torch.cuda.Event()

@@ -62,8 +62,8 @@ for now, then in zip(found["schedule"], [*found["schedule"][1:], found["end"]]):
 class Card:
     """Contents of a model card.
 
-    scores: objectives of evaluation episodes. If empty, the card has no score. played: description of the
-    environment's preprocessing. lineage: of the whole run. None: unknown.
+    scores: objectives of evaluation episodes, may be empty. played: description of the environment's preprocessing.
+    lineage: lineage of all members of the run, or None if it is unknown.
     """
 
     config: Config
@@ -208,7 +208,7 @@ _FRAMES = (
     "reward_clipping=False, use_fire_reset=False)`: grey, 84x84, the maximum of a step's last two emulator frames."
 )
 _FIRE = (
-    "FIRE ({fire}) is then pressed for one step, whatever the policy's action. The next frame is the first of an "
+    "FIRE ({fire}) is then pressed for one step, regardless of the policy's action. The next frame is the first of an "
     "episode for the policy: the frame stack is filled with copies of it, and a recurrent state is reset to zeros. "
     "FIRE is also pressed for the step after each lost life except the last"
 )
@@ -218,7 +218,7 @@ _SCORE = "The score is the sum of all unclipped rewards of a game; a lost life d
 
 
 def played(env_id: str, options: EnvOptions) -> str:
-    """Describe an environment's options and preprocessing as Markdown; "" if it has none."""
+    """Describe an environment's options and preprocessing as Markdown. Empty without options and preprocessing."""
     family, _, name = env_id.partition("/")
     keywords = ", ".join(f"`{key}={value!r}`" for key, value in options.keywords.items())
     parts = [

@@ -20,11 +20,11 @@ from pbt_rl.errors import ConfigError
 from pbt_rl.play.export.net import ExportedPolicy, interface
 
 ROWS = 3
-"""Number of rows for tracing. The exported network accepts any number."""
+"""Number of rows for tracing. The exported network accepts any number of rows."""
 TOLERANCE = 1e-4
 """Tolerance of logits, means and values, because other programs sum in a different order."""
 KEY = "pbt_rl.policy"
-"""Metadata key of the interface as JSON."""
+"""Metadata key of the file's interface, which is JSON."""
 Run = Callable[[Sequence[Tensor]], Sequence[np.ndarray[Any, Any]]]
 
 
@@ -86,13 +86,13 @@ FORMATS: Mapping[str, Callable[[ExportedPolicy, Path], None]] = {
     "onnx": write_onnx,
     "safetensors": write_safetensors,
 }
-"""Format -> writer. For formats that need only the policy."""
+"""Format -> writer, for the formats that need only the policy."""
 SUFFIXES = {"onnx": ".onnx", "safetensors": ".safetensors", "rsl_rl": "_rsl_rl.pt"}
-"""Format -> suffix of the file name."""
+"""Format -> end of the file name."""
 
 
 def check_same(policy: ExportedPolicy, run: Run, path: Path) -> None:
-    """Compare an exported file with the policy, for other numbers of rows. Raises ConfigError."""
+    """Compare an exported file with the policy for 1 and 8 rows. If they differ, remove it and raise ConfigError."""
     generator = torch.Generator().manual_seed(0)
     for rows in (1, 8):
         arrays = [port.random(rows, generator) for port in policy.inputs]
@@ -107,8 +107,8 @@ def check_same(policy: ExportedPolicy, run: Run, path: Path) -> None:
             if not np.allclose(has, should, rtol=TOLERANCE, atol=TOLERANCE):
                 path.unlink()
                 raise ConfigError(
-                    f"{path} cannot be written: the file would give another {name} than the member (largest difference "
-                    f"{np.abs(has - should).max():.2g}); the format does not support an operation of this network"
+                    f"{path} cannot be written: {name} of the file differs from the member's by up to "
+                    f"{np.abs(has - should).max():.2g}; the format does not support an operation of this network"
                 )
 
 

@@ -27,11 +27,11 @@ def export_member(
     seed: int = 0,
     trust: bool = False,
 ) -> list[Path]:
-    """Write a member in one of the formats, and a model card. Return the paths.
+    """Write a member in one of the formats, and a model card. Return the paths. Raises ConfigError.
 
-    form: a key of SUFFIXES. out: folder. None: `export/policy_NN` in the run. episodes: evaluation episodes for the
-    score on the card, as of `pbt-rl eval`. 0: no score. trust: allows imports of modules that the run names. Raises
-    ConfigError for an unsaved member, missing packages, a folder that cannot be written, and an unsupported network.
+    form: a key of SUFFIXES. out: folder, by default `export/policy_NN` in the run. episodes: number of evaluation
+    episodes for the score on the card. With 0 the card has no score. trust: allow imports of modules that the run
+    names.
     """
     config, saved = saved_to_play(source, say, trust=trust)
     spec, options = evaluation_spec(config)
@@ -65,7 +65,7 @@ def export_member(
 
 
 def _lineage(saved: SavedPolicy) -> Lineage | None:
-    """Return the run's lineage. None if the journal is missing or damaged, because the export does not need it."""
+    """Return the run's lineage. None if the journal is missing or damaged."""
     try:
         return Lineage.from_events(journal_events(saved.run))
     except (OSError, ValueError) as error:

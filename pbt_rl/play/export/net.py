@@ -1,4 +1,4 @@
-"""Trained member as one module from observations to actions, with normalisation and scaling included.
+"""Trained member as one torch module from observations to actions. It includes normalisation and scaling.
 
 Axes: N observations, A action components, D distribution parameters, S recurrent state.
 """
@@ -23,16 +23,16 @@ from pbt_rl.learner.build import build_distribution, build_net, normalized_obs, 
 
 STATE_IN, STATE_OUT = "state_in", "state_out"
 RESERVED = ("action", "params", "value", STATE_IN, STATE_OUT)
-"""Names of outputs and of the state's input."""
+"""Names of the outputs, and of the input for the recurrent state."""
 _ONE = slice(0, 1)
 
 
 @dataclass(frozen=True)
 class Port:
-    """Input: name, shape of one row, dtype, number of stacked frames (1: no stacking).
+    """Input of the exported network. shape: of one row. frames: number of stacked frames, 1 without stacking.
 
-    obs: name of the observation. It equals the port's name unless that is in RESERVED. given: the environment's own
-    array format if it differs.
+    obs: name of the observation, which may differ from `name` if it is in RESERVED. given: description of the
+    environment's array format, if it differs.
     """
 
     name: str
@@ -57,11 +57,14 @@ class Port:
 class ExportedPolicy(nn.Module):
     """Exported policy: (observations, state) -> (action, params, value, next state).
 
-    Observations are [N, ...] each. The states [N, S] exist only if the policy is recurrent. action [N, A]: the most
-    probable one. int32 indices, or float32 if any component is continuous: indices, then numbers within the space's
-    bounds. params [N, D]: logits of all components, then means and log stds. value [N]: in units of reward. It is
-    missing if `acts_only`, because the critic has other inputs. Floats are float32, whatever the precision of training.
-    An episode begins with a state of zeros.
+    observations: [N, ...] each.
+    state: [N, S], zeros at the start of an episode. It exists only if the policy is recurrent.
+    action: [N, A], the most probable action. int32 indices. If any component is continuous: float32, indices first,
+    then numbers within the space's bounds.
+    params: [N, D], logits of all components, then means, then log stds.
+    value: [N], in units of reward. It is missing if `acts_only`, because the critic then has other inputs.
+
+    Floats are float32, also after training with bfloat16.
     """
 
     def __init__(
@@ -87,7 +90,7 @@ class ExportedPolicy(nn.Module):
 
     @property
     def normalises(self) -> bool:
-        """True if observations are normalised inside."""
+        """True if the module normalises observations."""
         return bool(self._normalizers.obs_sizes)
 
     @property
@@ -100,7 +103,7 @@ class ExportedPolicy(nn.Module):
         return {name: getattr(self, f"statistic_{n}") for n, name in enumerate(self._names)}
 
     def forward(self, *arrays: Tensor) -> tuple[Tensor, ...]:
-        """Compute the outputs. arrays: in the order of `inputs`."""
+        """Compute the outputs. arrays: one array per input, in the order of `inputs`."""
         rows = arrays[0].shape[0]
         named = {port.obs: x for port, x in zip(self.inputs, arrays, strict=True)}
         state = named.pop("") if self.recurrent else arrays[0].new_zeros((rows, 0), dtype=torch.float32)
@@ -119,7 +122,7 @@ class ExportedPolicy(nn.Module):
 
 
 def exported_policy(config: Config, spec: EnvSpec, pack: Pack) -> ExportedPolicy:
-    """Build the exported policy of a pack of one."""
+    """Build the exported policy of a one-policy pack."""
     net = build_net(spec, config.model, config.algorithm)
     weights = pack.named_weights(0)
     for name, parameter in net.named_parameters():  # `state_dict` has buffers too, and tied weights twice
@@ -139,7 +142,7 @@ def exported_policy(config: Config, spec: EnvSpec, pack: Pack) -> ExportedPolicy
 
 
 def _ports(spec: EnvSpec) -> list[Port]:
-    """Return one input per observation, with unique names outside RESERVED."""
+    """Return one input per observation. Names in RESERVED get the prefix `obs.`."""
     layouts = {name: layout for name, layout in obs_layouts(spec).items() if name not in spec.critic}
     ports = list[Port]()
     taken = {*RESERVED, *(name for name in layouts if name not in RESERVED)}
@@ -153,12 +156,12 @@ def _ports(spec: EnvSpec) -> list[Port]:
 
 
 def _bounds(given: tuple[float, ...]) -> list[float | None]:
-    """Replace infinite bounds by None, because JSON has no infinity."""
+    """Replace infinite bounds by None, because JSON has no infinities."""
     return [bound if isfinite(bound) else None for bound in given]
 
 
 def interface(policy: ExportedPolicy) -> dict[str, Any]:
-    """Return inputs and outputs as JSON types, for metadata."""
+    """Return the description of inputs and outputs as JSON types."""
     action = policy.action
     return {
         "inputs": [

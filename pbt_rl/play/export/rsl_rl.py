@@ -1,8 +1,8 @@
 """Export of a trained member for RSL-RL's runner: weights as a checkpoint, options and schedule as JSON.
 
-The checkpoint has the keys of rsl-rl-lib 4 and 5 (`actor_state_dict`, ...) and of 3 (`model_state_dict`). Scaling is
-folded into the layers: action units into the last policy layer, the scale of returns into the last value layer. An
-asymmetric critic is left out, because RSL-RL's is one MLP over all inputs and ours has an encoder per input.
+The checkpoint has the keys of rsl-rl-lib 4 and 5 (`actor_state_dict`, ...) and of rsl-rl-lib 3 (`model_state_dict`).
+The last policy layer includes the scale of actions. The last value layer includes the scale of returns. An asymmetric
+critic is left out, because RSL-RL has one MLP over all inputs and pbt_rl has one encoder per input.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pbt_rl.play.export.net import ExportedPolicy
 from pbt_rl.version import __version__
 
 NORMALIZER_EPS = 0.01
-"""RSL-RL's `EmpiricalNormalization` adds it to the std. Ours adds 1e-6 to the variance."""
+"""`EmpiricalNormalization` of RSL-RL adds this number to the std. pbt_rl adds 1e-6 to the variance instead."""
 GROUP = "policy"
 """Name of the observation group in the runner's options, as in the examples of Isaac Lab and RSL-RL."""
 Layers = list[tuple[Tensor, Tensor]]
@@ -38,9 +38,9 @@ Layers = list[tuple[Tensor, Tensor]]
 def write_rsl_rl(
     policy: ExportedPolicy, path: Path, config: Config, header: SnapshotHeader, line: Sequence[Node]
 ) -> list[Path]:
-    """Write checkpoint and options. Return both paths. line: lineage of the weights. Empty: unknown.
+    """Write checkpoint and options. Return both paths. Raises ConfigError for a network that RSL-RL does not support.
 
-    Raises ConfigError for a network that RSL-RL does not support.
+    line: lineage of the weights, oldest first. Empty if it is unknown.
     """
     actor, critic = _actor(policy, path), _critic(policy)
     torch.save(_checkpoint(policy, actor, critic, header), path)
@@ -64,7 +64,7 @@ def write_rsl_rl(
 
 
 def _actor(policy: ExportedPolicy, path: Path) -> tuple[Layers, Tensor]:
-    """Return the layers from observation to action, and the log std of actions. Raises ConfigError."""
+    """Return the layers from observation to action, and the log std of actions. Raises ConfigError if unsupported."""
     body, heads, distribution = policy.net.acting_body, policy.net.heads, policy.distribution
     layers = _layers(body, heads.policy)
     against = {
@@ -93,7 +93,7 @@ def _actor(policy: ExportedPolicy, path: Path) -> tuple[Layers, Tensor]:
 
 
 def _critic(policy: ExportedPolicy) -> Layers | None:
-    """Return the layers from observation to value. None for a critic that RSL-RL does not support."""
+    """Return the layers from observation to value. None if RSL-RL does not support this critic."""
     body = policy.net.body.critic if isinstance(policy.net.body, TwinBody) else policy.net.body
     layers = None if policy.acts_only else _layers(body, policy.net.heads.value)
     if layers is not None:
@@ -103,7 +103,7 @@ def _critic(policy: ExportedPolicy) -> Layers | None:
 
 
 def _layers(body: Body, head: nn.Module) -> Layers | None:
-    """Return the layers of an MLP over one observation. None for any other network."""
+    """Return the layers of a network that is one MLP over one observation. None for any other network."""
     encoder = body.encoder
     if (
         body.core is not None
@@ -143,7 +143,7 @@ def _checkpoint(
 
 
 def _named(prefix: str, layers: Layers) -> dict[str, Tensor]:
-    """Name tensors as in RSL-RL's `MLP`, where every other module is an activation."""
+    """Name tensors as in RSL-RL's `MLP`, in which layers and activations alternate."""
     named = {}
     for number, (weight, bias) in enumerate(layers):
         named[f"{prefix}{2 * number}.weight"] = weight.contiguous().clone()
@@ -175,7 +175,7 @@ def _runner(
     critic: bool,
     scale: float,
 ) -> dict[str, Any]:
-    """Return the options of `OnPolicyRunner`. founder: member whose initial weights these descend from."""
+    """Return the options of `OnPolicyRunner`. founder: member that began the lineage of these weights."""
     learner = config.learner
     assert isinstance(policy.distribution, DiagonalGaussian)
     half = policy.distribution.half or (1.0,)  # RSL-RL has one std for all actions, unscaled
@@ -213,7 +213,7 @@ def _runner(
 
 
 def _algorithm(values: Values, scale: float) -> dict[str, float]:
-    """Return the hyperparameters with the names of RSL-RL's `PPO`. scale: of returns in our value loss."""
+    """Return the hyperparameters with the names of RSL-RL's `PPO`. scale: scale of returns in pbt_rl's value loss."""
     return {
         "learning_rate": values["learning_rate"],
         "clip_param": values["clip_ratio"],

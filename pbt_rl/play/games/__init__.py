@@ -1,1 +1,1 @@
-"""Evaluation episodes of saved members: during training for a curve, at its end to select the best member."""
+"""Evaluation episodes of saved members, during training and at its end."""

@@ -1,10 +1,10 @@
 """Evaluation episodes of one saved member, and the messages of the evaluation process.
 
-Evaluations during training have separate seeds, the same each time. So two results of a run differ by the weights, not
-by the initial states.
+All evaluations during training have equal seeds, which differ from the seeds of training. Differences between results
+are therefore due to the weights, not to the initial states.
 
-In the final evaluation, a *round* is one episode of every row. Episodes are counted by rounds. A time limit then drops
-whole rounds and is not biased towards short episodes.
+In the final evaluation, a *round* is one episode on every row. Only whole rounds count, because a time limit would
+otherwise drop the longer episodes.
 """
 
 from __future__ import annotations
@@ -35,10 +35,7 @@ JUDGE = "pbt_rl.play.games.process"
 
 @dataclass(frozen=True)
 class FinalSetup:
-    """First message of a final evaluation.
-
-    member: None for the random policy. episodes: a multiple of the number of rows.
-    """
+    """First message to a final evaluation. member: None means the random policy. episodes: number of episodes."""
 
     config: Config
     checkpoint: Checkpoint
@@ -48,18 +45,18 @@ class FinalSetup:
 
 @dataclass(frozen=True)
 class FinalRound:
-    """True objectives of one episode of every row."""
+    """True objectives of one episode on every row."""
 
     objectives: tuple[float, ...]
 
 
 def rows_of(episodes: int) -> int:
-    """Return the largest divisor of `episodes` up to MAX_ROWS, so that rounds are whole."""
+    """Return the number of rows: the largest divisor of `episodes` up to MAX_ROWS. All rounds are then whole."""
     return max(rows for rows in range(1, play.MAX_ROWS + 1) if episodes % rows == 0)
 
 
 def rounds(vector_env: VectorEnv, player: play.Acts) -> Iterator[FinalRound]:
-    """Play forever. Yield each round."""
+    """Play forever. Yield each finished round."""
     step = private_step_arrays(vector_env.spec, vector_env.rows)
     waiting: list[list[float]] = [[] for _ in range(vector_env.rows)]
     vector_env.reset(step)
@@ -72,7 +69,7 @@ def rounds(vector_env: VectorEnv, player: play.Acts) -> Iterator[FinalRound]:
 
 
 def final_rounds(setup: FinalSetup) -> Iterator[FinalRound]:
-    """Play the episodes of the setup. Yield each round once it has finished."""
+    """Play the episodes of the setup. Yield each finished round."""
     config, seed = setup.config, setup.config.seed
     spec, options = play.evaluation_spec(config)
     number = config.members
@@ -81,7 +78,7 @@ def final_rounds(setup: FinalSetup) -> Iterator[FinalRound]:
         number = setup.member
         pack = play.load_pack(config, spec, SavedPolicy(Path(), setup.checkpoint, number), seed)
         player = play.Player(play.Policy(pack, spec, config.model, seed, greedy=False))
-    # On a device simulator a row costs little.
+    # Rows of a device simulator cost little.
     rows = setup.episodes if spec.resident else rows_of(setup.episodes)
     options = replace(options, first_row=OUTSIDE * (1 + number))
     vector_env = make_vector_env(spec.env_id, rows, seed, options, default_shaping_source(spec))
@@ -90,17 +87,14 @@ def final_rounds(setup: FinalSetup) -> Iterator[FinalRound]:
 
 
 EPISODES = 20
-"""Default of --final-episodes. With tasks, one episode of each."""
+"""Default number of episodes of an evaluation during training. With tasks, the default is one episode per task."""
 SEEDS = 2**31
-"""Spawn key of the evaluation seed. Those of actors are counted from 0."""
+"""Spawn key of the evaluation seed. Spawn keys of actors are counted from 0."""
 
 
 @dataclass(frozen=True)
 class EvaluationSetup:
-    """First message of an evaluation during training.
-
-    descriptor: of the file for a clip of the first episode. -1: none.
-    """
+    """First message to an evaluation during training. descriptor: file descriptor for the clip, -1 without a clip."""
 
     config: Config
     checkpoint: Checkpoint
@@ -112,7 +106,7 @@ class EvaluationSetup:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """Mean and standard deviation of the true objective over episodes. With tasks: over the tasks."""
+    """Mean and std of the true objective over episodes. With tasks: over the tasks."""
 
     mean: float
     spread: float
@@ -126,7 +120,7 @@ def evaluation_seed(config: Config) -> int:
 
 
 def evaluated(setup: EvaluationSetup) -> Evaluated:
-    """Play the episodes of the setup. Write the clip if there is a descriptor for it."""
+    """Play the episodes of the setup. Write the clip if there is a descriptor."""
     os.nice(setup.priority)
     began = time.monotonic()
     config, seed = setup.config, evaluation_seed(setup.config)

@@ -1,8 +1,8 @@
-"""Process that plays one member's evaluation episodes, at the end of training or during it.
+"""Process that plays one member's evaluation episodes, during training or at its end.
 
 consumes     a FinalSetup or an EvaluationSetup
 produces     one FinalRound per finished round, or one Evaluated
-waits for    nothing; its parent ends it
+waits for    nothing; the parent may end it
 """
 
 from __future__ import annotations

@@ -4,13 +4,13 @@ At a fixed interval of frames the best member plays evaluation episodes in a sep
 
     due -> the run is saved -> the best member plays from that checkpoint -> journal, TensorBoard, trackers
 
-The process cannot affect the run. If it dies, the curve lacks a point. There is at most one such process. An evaluation
-that becomes due meanwhile begins when it has ended.
+The process cannot affect the run. If it dies, the curve lacks a point. There is at most one evaluation at a time. If
+another evaluation becomes due, it begins after the current one.
 
 The final evaluation precedes the choice of the best member. A member's objective in training is the mean of its last
-episodes, and the highest of many such means is biased upwards. So the first members of the ranking play evaluation
-episodes in the environment of `pbt-rl eval`. Each plays in a separate process, from the checkpoint of the run's end.
-The final evaluation changes no member and no decision.
+episodes, and the highest of many means is biased upwards. Therefore the best members of the ranking play evaluation
+episodes in the environment of `pbt-rl eval`. Each member plays in a separate process, with its weights in the last
+checkpoint. The final evaluation changes no member and no decision.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ from pbt_rl.record.append import reason
 from pbt_rl.record.checkpoints import Checkpoint
 
 PRIORITY = 5
-"""Niceness of an evaluation, because training has priority. If all cores are busy, it gets a quarter of one."""
+"""Niceness of an evaluation, because training has priority. If all cores are busy, it gets a quarter of a core."""
 LIMIT_SECONDS = 3600.0
 """Timeout of an evaluation."""
 LAST_SECONDS = 30.0
-"""Time that the end of a run waits for an evaluation in progress."""
+"""Timeout at the end of a run for the evaluation in progress."""
 POLL_SECONDS = 0.05
 Record = Callable[[Evaluation, bytes], None]
-"""Called with a result and a GIF of its first episode. The GIF is empty if there is none."""
+"""Function of an evaluation and a GIF of its first episode. The GIF may be empty."""
 
 
 @dataclass(frozen=True)
 class _Playing:
-    """Evaluation in progress. what: its result without the scores."""
+    """Evaluation in progress. what: the future result, without scores."""
 
     child: Child[None, Evaluated]
     what: Evaluation
@@ -61,7 +61,7 @@ class _Playing:
 
 
 def check(config: Config, spec: EnvSpec, _plan: Plan) -> None:
-    """Check that evaluations during training are possible, and that they can be filmed. Raises ConfigError."""
+    """Check that the requested evaluations during training and their clips are possible. Raises ConfigError."""
     require(
         not config.evaluate_every_frames or spec.agents == 1,
         "evaluate-every-frames",
@@ -74,16 +74,17 @@ def check(config: Config, spec: EnvSpec, _plan: Plan) -> None:
 
 
 def recorded_late(journal: Path, position: int, frames: int) -> list[Evaluation]:
-    """Return the evaluations after a journal position, of checkpoints up to `frames`.
+    """Return the evaluations in the journal after a position, of checkpoints up to `frames`.
 
-    They began before the checkpoint with this position was written, so they are valid for a run that resumes from it.
+    position, frames: values of the checkpoint from which a run resumes. These evaluations began before this checkpoint
+    and ended after it, so they are valid for the resumed run.
     """
     found: list[Evaluation] = []
-    if not journal.exists():  # reported where the journal is continued
+    if not journal.exists():  # the code that continues the journal reports this error
         return found
     with journal.open("rb") as file:
         file.seek(position)
-        for line in file:  # not all at once, because the journal may have grown for days since the checkpoint
+        for line in file:  # line by line, because the journal may have grown for days since the checkpoint
             try:
                 event = decode_event(line, 0)
             except ValueError:  # damaged, or incomplete because the process was killed while it wrote
@@ -95,10 +96,10 @@ def recorded_late(journal: Path, position: int, frames: int) -> list[Evaluation]
 
 
 class Evaluations:
-    """Scheduler of evaluations of the best member during training. Not thread-safe.
+    """Scheduler of evaluations during training, and the final evaluation. Not thread-safe.
 
-    logs: folder for the output of evaluations. evaluated_frames: returns the clock of the newest recorded result. note:
-    called with each new error message.
+    logs: folder for the output of evaluations. evaluated_frames: returns the population clock of the newest recorded
+    evaluation. record: receives results. note: receives messages.
     """
 
     def __init__(
@@ -117,23 +118,19 @@ class Evaluations:
         self._said = ""
 
     def due(self, frames: int) -> bool:
-        """True if an evaluation needs a checkpoint. frames: the population's clock."""
+        """Return True if an evaluation is due. frames: population clock."""
         every, before = self._every, max(self._taken_frames, self._evaluated_frames())
         return every > 0 and self._playing is None and frames // every > before // every
 
     def take(self, frames: int) -> bool:
-        """Check whether an evaluation is due. If so, the next one is due at the next multiple of the option."""
+        """Return True if an evaluation is due. If so, the next one is due at the next multiple of the option."""
         is_due = self.due(frames)
         if is_due:
             self._taken_frames = frames
         return is_due
 
     def begin_games(self, checkpoint: Checkpoint, member: int | None, all_frames: int) -> None:
-        """Start the evaluation of a member of a checkpoint.
-
-        member: the one to evaluate. None: no member has an objective yet, so nothing is started. all_frames: frames of
-        the whole population at the checkpoint.
-        """
+        """Start the evaluation of a member of a checkpoint. all_frames: frames of the whole population at it."""
         generations = {saved.member: saved.generation for saved in checkpoint.members()}
         if member is None or member not in generations:
             return
@@ -159,7 +156,7 @@ class Evaluations:
         playing = self._playing
         if playing is None:
             return
-        ended = playing.child.exit_code() is not None  # before the messages are read, so that none is missed
+        ended = playing.child.exit_code() is not None  # checked first, so that no message is missed
         late = time.monotonic() - playing.began > LIMIT_SECONDS
         if not (ended or late):
             return
@@ -182,7 +179,7 @@ class Evaluations:
             self._note("the following evaluations are not filmed")
 
     def finish(self, patient: Callable[[], bool]) -> None:
-        """Wait for the evaluation in progress, then end it. Waits while `patient`, at most LAST_SECONDS."""
+        """Wait for the evaluation in progress while `patient` returns True, at most LAST_SECONDS. Then end it."""
         deadline = time.monotonic() + LAST_SECONDS
         while self._playing is not None and patient() and time.monotonic() < deadline:
             self.step()
@@ -200,7 +197,7 @@ class Evaluations:
         trained_seconds: float,
         stop: Callable[[], bool],
     ) -> RunView:
-        """Run the final evaluation, if any, and add its results to the final view."""
+        """Run the final evaluation, if any. Return the view with its results. stop: returns True to abort."""
         seconds = final_seconds(self._config, spec, trained_seconds)
         members = candidates(view.members, checkpoint, self._config)
         if not (seconds and members):
@@ -227,38 +224,41 @@ class Evaluations:
             playing.clip.close()
 
     def _failed(self, why: str) -> None:
-        """Report an error unless the previous evaluation had the same one."""
+        """Print an error, unless the previous evaluation had an equal error."""
         if why != self._said:
             self._said = why
             self._note(f"an evaluation failed: {why}; training continues")
 
 
 CANDIDATES = 4
-"""Number of members from the top of the ranking, and maximum number of parallel processes."""
+"""Default number of members in the final evaluation, and maximum number of parallel processes."""
 EPISODES = 20
 """Default number of episodes per member."""
 SHARE = 0.1
 """Default time limit as a fraction of the training time."""
 LEAST_SECONDS, MOST_SECONDS = 30.0, 60.0
-"""Minimum and maximum of the default time limit. The start of the processes counts, and takes most of the minimum on a
-busy machine."""
+"""Minimum and maximum of the default time limit. It includes the start of the processes, which may take most of the
+minimum on a busy machine."""
 LEAST_TRAINED_SECONDS = 60.0
-"""A shorter run has no final evaluation."""
+"""By default, a shorter training has no final evaluation."""
 ASKED_SECONDS = 600.0
-"""Time limit if the user asks for a final evaluation."""
+"""Time limit if the user requests a final evaluation."""
 RANDOM_SECONDS = 3.0
-"""Time to wait for the random policy once all members have finished."""
+"""Timeout for the random policy after all members have finished."""
 WAIT_SECONDS = 0.1
 
 FinalChild = Child[None, FinalRound]
 
 
 def final_seconds(config: Config, spec: EnvSpec, trained_seconds: float) -> float:
-    """Return the time limit of the final evaluation. 0: there is none.
+    """Return the time limit of the final evaluation. 0 means no final evaluation.
 
-    There is none for multi-agent environments, because a score depends on the opponents. There is none with tasks,
-    because each score needs an episode of every task. In `serial` mode there is none unless the user asks for it
-    (number of episodes, evaluations or a control group), because the time limit makes its result vary between runs.
+    Runs without a final evaluation:
+
+    - multi-agent environments, because a score depends on the opponents
+    - environments with tasks, because each score needs an episode of every task
+    - `serial` mode by default, because results under a time limit are not reproducible. A number of episodes,
+      evaluations before comparisons, or a control group request a final evaluation.
     """
     asked = config.final_episodes
     if asked == 0 or spec.agents > 1 or spec.tasks:
@@ -273,11 +273,10 @@ def final_seconds(config: Config, spec: EnvSpec, trained_seconds: float) -> floa
 
 
 def candidates(members: Sequence[MemberView], checkpoint: Checkpoint, config: Config) -> list[int]:
-    """Return the members of the final evaluation: the first of the ranking, including stopped ones.
+    """Return the members of the final evaluation: the best CANDIDATES members of the checkpoint, stopped or not.
 
-    Their weights must be in the checkpoint. On request of the user, up to CANDIDATES members without an objective since
-    their last change play too. These are new copies of good members. With evaluations or a control group all members
-    play.
+    If the user requests a number of episodes, up to CANDIDATES members without an objective are added, because they
+    are new copies of good members. With evaluations before comparisons, or with a control group: all saved members.
     """
     asked = config.final_episodes
     saved = {one.member for one in checkpoint.members()}
@@ -299,9 +298,9 @@ def play_final_games(
     stop: Callable[[], bool],
     note: Callable[[str], None],
 ) -> dict[int, FinalGames]:
-    """Return the results of the final evaluation by member. Empty unless every member has finished a round.
+    """Return member -> result of the final evaluation. Empty if a member has not finished a round.
 
-    stop: returns True to abort. note: called with the start message and with errors.
+    seconds: time limit. stop: returns True to abort. note: receives the start message and errors.
     """
     episodes = config.final_episodes or EPISODES
     names = ", ".join(map(str, members))
@@ -321,7 +320,7 @@ def play_final_games(
                 WAIT_SECONDS,
             )
             for member, child in list(children.items()):
-                ended = child.exit_code() is not None  # before the messages are read, so that none is missed
+                ended = child.exit_code() is not None  # checked first, so that no message is missed
                 for message in child.messages():
                     scores[member] += message.objectives
                 if ended:
@@ -333,15 +332,15 @@ def play_final_games(
             child.end(0.0)
     if not all(scores.values()):
         note(
-            "final evaluation: not every member has finished one episode in time; the best member is chosen by its "
-            "objective in training"
+            "final evaluation: not every member has finished an episode in time; objectives in training select the "
+            "best member"
         )
         return {}
     return _results(scores, controls=bool(config.controls))
 
 
 def _results(scores: Mapping[int, list[float]], *, controls: bool) -> dict[int, FinalGames]:
-    if controls:  # equal numbers, because the maximum of several means is higher with fewer episodes
+    if controls:  # equal numbers of episodes, because the maximum of means over fewer episodes is higher
         least = min(map(len, scores.values()))
         scores = {member: own[:least] for member, own in scores.items()}
     return {

@@ -1,1 +1,1 @@
-"""Matchups in environments of several agents, and ratings from their games."""
+"""Matchups in multi-agent environments, and ratings from games."""

@@ -1,9 +1,9 @@
-"""`pbt-rl eval RUN --against ...`: games of a trained member against opponents, with all agent positions equally often.
+"""`pbt-rl eval RUN --against ...`: games of a trained member against an opponent.
 
-Opponents are another run's member (or an earlier state of the same run), uniformly random actions, or a custom policy.
-In a game of more than two agents the member plays one, its opponent all others.
+Opponents: a member of another run, an earlier state of the member, a random policy, or a custom policy. The member
+plays each agent position equally often. In a game of more than two agents, the opponent plays all other agents.
 
-Axes: G games, R = G * S rows, S agents; A action components.
+Axes: G games, R = G * S rows, S agents, A action components.
 """
 
 from __future__ import annotations
@@ -38,12 +38,15 @@ MAX_GAMES = 16
 """Number of simultaneous games."""
 CONFIDENCE = 0.95
 Act = Callable[[Mapping[str, NDArray[Any]], NDArray[np.bool_]], NDArray[Any]]
-"""Custom policy: (name -> [N, ...] observations, [N] bool start of a game) -> [N, A] actions."""
+"""Custom policy: (observations, first) -> [N, A] actions.
+
+observations: name -> [N, ...]. first: [N] bool, True at the first step of a game.
+"""
 
 
 @dataclass(frozen=True)
 class Result:
-    """Outcome of the games of one player against others."""
+    """Results of the games of a player."""
 
     wins: int
     draws: int
@@ -51,11 +54,11 @@ class Result:
     objectives: tuple[float, ...]
     """Objective of the player in each game."""
     others: tuple[float, ...]
-    """Mean objective of its opponents in each game."""
+    """Mean objective of the other agents in each game."""
 
     @property
     def games(self) -> int:
-        """Number of all games."""
+        """Number of games."""
         return self.wins + self.draws + self.losses
 
     def lines(self) -> list[str]:
@@ -73,7 +76,7 @@ class Result:
 def wilson(successes: int, trials: int) -> tuple[float, float]:
     """Return the confidence interval of a proportion (Wilson 1927, "Probable inference, the law of succession").
 
-    centre +- half, with z the normal quantile, n trials and p the observed proportion:
+    The interval is centre +- half, with the normal quantile z, n trials and the observed proportion p:
     centre = (p + z^2 / 2n) / (1 + z^2 / n), half = z / (1 + z^2 / n) sqrt(p (1 - p) / n + z^2 / 4n^2).
     """
     z = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2)
@@ -92,18 +95,20 @@ def evaluate_against(
     greedy: bool,
     trust: bool = False,
 ) -> None:
-    """Play games and print the result. The number of games is rounded up to equal numbers per agent position.
+    """Play games, and print the result. games: rounded up to an equal number per agent position.
 
-    against: `random`; RUN[@FRAMES][:MEMBER], a member of a run (by default the best of its newest checkpoint); or
-    `module:factory`, called with the EnvSpec, that returns an `Act`.
-    trust: import user code that the runs name.
-    Raises ConfigError if any of these is missing, and for an environment of one agent.
+    against: `random`, RUN[@FRAMES][:MEMBER], or `module:factory`. A run's default member is the best member of the
+    newest checkpoint. The factory is called with the EnvSpec, and returns an `Act`.
+    trust: import user code of the runs.
+    Raises ConfigError if the member or the opponent cannot be loaded, and for an environment with one agent.
     """
     config, saved = saved_to_play(source, say, trust=trust)
     with environment_code(config.env):
         spec = probe(config.env, config.env_options)
     if spec.agents == 1:
-        raise ConfigError(f"--against {against} cannot be used: {config.env} has one agent: leave it out")
+        raise ConfigError(
+            f"--against {against} cannot be used: {config.env} has one agent: leave out --against"
+        )
     total = -(-games // spec.agents) * spec.agents
     tables = min(total, -(-MAX_GAMES // spec.agents) * spec.agents)
     pack = load_pack(config, spec, saved, seed)
@@ -119,7 +124,7 @@ def evaluate_against(
 
 
 def rows_of_agents(games: int, agents: int) -> tuple[list[int], list[int]]:
-    """Return the rows of the player, agent g % S of game g, and those of the others."""
+    """Return the rows of the player, which is agent g % S of game g, and the rows of the other agents."""
     rows = [g * agents + g % agents for g in range(games)]
     return rows, [row for row in range(games * agents) if row not in set(rows)]
 
@@ -185,7 +190,7 @@ class CustomPlayer:
 def find_opponent(
     against: str, spec: EnvSpec, seed: int, *, greedy: bool, trust: bool = False
 ) -> tuple[Acts, str]:
-    """Return (opponent, its display name). Raises ConfigError if it does not exist."""
+    """Return (opponent, its display name). Raises ConfigError if the opponent cannot be loaded."""
     if against == "random":
         return RandomPlayer(spec, seed), "random actions"
     source = Source.of(against)

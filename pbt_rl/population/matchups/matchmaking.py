@@ -1,14 +1,13 @@
-"""Matchmaking for environments of several agents. Pure: no processes, no torch.
+"""Matchmaking for multi-agent environments. Pure: no processes, no torch.
 
-A matchup of a vector env is a permutation (environment, agent) -> row, [E, S]. Row r belongs to slot r // b of its
-pack. With every scheme, a matchup contains exactly the b rows of each slot, so packing and learning do not depend on
-it.
+A matchup of a vector env is an array [E, S]: (environment, agent) -> row. It contains each row once. Rows s * b to
+s * b + b - 1 belong to slot s of the pack, so packing and learning do not depend on the matchup. Schemes:
 
     self          one member plays all agents of an environment
     round-robin   all members play each other equally often: the pair with the fewest games plays next
     random        opponents are drawn uniformly from the other members
-    prioritised   opponents that a member beats least are drawn most (prioritised fictitious self-play, Vinyals et al.
-                  2019, "Grandmaster level in StarCraft II", Methods: weight (1 - P[win])^p)
+    prioritised   opponents are drawn with the weight (1 - P[member wins])^p (prioritised fictitious self-play, Vinyals
+                  et al. 2019, "Grandmaster level in StarCraft II", Methods)
 
 Axes: P slots of a pack, U vector envs, E environments of a vector env, S agents of an environment.
 """
@@ -30,12 +29,15 @@ Pick = Callable[[list[int], list[int]], int]
 """(slots in the game so far, candidates) -> candidate for the next agent."""
 
 MANY_GAMES = 64
-"""Most games per vector env that are balanced pair by pair: 184 games took 1.5 s between two comparisons."""
+"""Maximum number of games per vector env for `even_out`, because 184 games took 1.5 s."""
 
 
 @dataclass(eq=False)
 class Matchmaker:
-    """Factory of the matchups of one pack. Deterministic given its seed and the win rates."""
+    """Factory of the matchups of one pack. Deterministic for a given seed and given win rates.
+
+    envs: rows per slot in a vector env (b).
+    """
 
     config: MatchupConfig = field(metadata=SHARED)
     slots: int
@@ -45,7 +47,7 @@ class Matchmaker:
     seed: int
     _rng: Random = field(init=False)
     _played_PP: list[list[int]] = field(init=False)
-    """Games of each pair."""
+    """Number of games of each pair of slots."""
 
     def __post_init__(self) -> None:
         assert self.slots * self.envs % self.agents == 0
@@ -53,19 +55,19 @@ class Matchmaker:
         self._played_PP = [[0] * self.slots for _ in range(self.slots)]
 
     def restored(self) -> None:
-        """Check that every pair of slots has a number of games. Raises ValueError."""
+        """Check the shape of the restored state. Raises ValueError."""
         if {len(self._played_PP), *map(len, self._played_PP)} != {self.slots}:
             raise ValueError(f"the saved games of each pair do not fit {self.slots} slots")
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """[U, E, S] of its matchups."""
+        """Shape of the matchups: [U, E, S]."""
         return self.vector_envs, self.slots * self.envs // self.agents, self.agents
 
     def next(self, win_rate: Callable[[int, int], float]) -> NDArray[np.int64]:
         """Return the matchups of all vector envs, [U, E, S].
 
-        win_rate: (slot, other slot) -> proportion of games that the first one wins.
+        win_rate: (slot, other slot) -> proportion of games that the first slot wins.
         """
         alone = self.slots == 1 or self.config.scheme == "self"
         pick = self._pick(win_rate)
@@ -101,15 +103,15 @@ class Matchmaker:
 
 
 def hard_weight(win_rate: float, power: float) -> float:
-    """Return f_hard of Vinyals et al. 2019, with a floor: an opponent that always loses is still drawn sometimes."""
+    """Return f_hard of Vinyals et al. (2019). A minimum weight lets opponents that always lose be drawn sometimes."""
     return float(max(1.0 - win_rate, 0.05) ** power)
 
 
 def make_games(slots: int, envs: int, agents: int, pick: Pick) -> list[list[int]]:
-    """Return slots * envs / agents games in which each slot plays `envs` agents.
+    """Return slots * envs / agents games, each a list of slots. Each slot plays `envs` agents.
 
-    The slot with the most agents left opens a game, so that no slot is left over to play itself (in games of two). A
-    slot plays a second agent of a game only if all other slots are used up.
+    The first agent of a game is the slot with the most agents left, because the last slot could otherwise only play
+    itself. A slot plays two agents of a game only if no other slot has agents left.
     """
     left = [envs] * slots
     games = []
@@ -128,10 +130,10 @@ def make_games(slots: int, envs: int, agents: int, pick: Pick) -> list[list[int]
 
 
 def even_out(games: list[list[int]], played_PP: list[list[int]]) -> None:
-    """Exchange players between games if that balances the numbers of games per pair.
+    """Exchange slots between games to balance the number of games per pair. Both arguments are changed in place.
 
-    played_PP: [P, P] games of each pair, including these; symmetric. Both arguments are changed in place. An exchange
-    must lower the sum of the squared numbers: (m + 1)^2 - m^2 = 2 m + 1 for an added pair, 1 - 2 m for a removed one.
+    played_PP: [P, P] number of games m of each pair, including `games`; symmetric. An exchange must decrease the sum of
+    m^2 over all pairs. A new game of a pair adds (m + 1)^2 - m^2 = 2 m + 1, and a removed game adds 1 - 2 m.
     """
     for one, other in combinations(games, 2):
         for a, b in product(range(len(one)), range(len(other))):
@@ -153,7 +155,7 @@ def even_out(games: list[list[int]], played_PP: list[list[int]]) -> None:
 
 
 def games_to_rows(games: Sequence[Sequence[int]], slots: int, envs: int) -> NDArray[np.int64]:
-    """Return [E, S] rows: slot * envs, slot * envs + 1, ... for each slot, in the order of its games."""
+    """Return the rows [E, S]. The rows of a slot are slot * envs, slot * envs + 1, ... in the order of its games."""
     given = [0] * slots
     rows = np.zeros((len(games), len(games[0])), np.int64)
     for e, game in enumerate(games):
@@ -165,7 +167,7 @@ def games_to_rows(games: Sequence[Sequence[int]], slots: int, envs: int) -> NDAr
 
 
 def games_between(row_UES: NDArray[np.int64], slots: int, envs: int) -> list[list[int]]:
-    """Return [P, P], the agent pairs per pair of slots, for the journal."""
+    """Return the number of agent pairs for each pair of slots, [P, P], for the journal."""
     count = np.zeros((slots, slots), np.int64)
     slot_GS = row_UES.reshape(-1, row_UES.shape[-1]) // envs
     for a, b in permutations(range(slot_GS.shape[1]), 2):

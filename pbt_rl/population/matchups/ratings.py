@@ -4,12 +4,12 @@ Expected score of a against b, and the update after a game (Elo 1978, "The Ratin
 
     E_a = 1 / (1 + 10^((R_b - R_a) / 400))        R_a += K (S_a - E_a)        S: win 1, draw 1/2, loss 0
 
-A game of S > 2 agents counts as a game of every pair, each with K / (S - 1), all based on the ratings before it. Pairs
-of agents of the same member are omitted.
+A game of N > 2 agents counts as one game of each pair with K / (N - 1), based on the ratings before the game. Pairs of
+agents of one member are left out.
 
-A rating belongs to weights. A copy gets its donor's rating. A member that keeps its weights (a mutation, a copy of
-values only) keeps its rating. Initialised weights start with `START`. Ratings are comparable only between members that
-play each other: those of one device.
+A rating belongs to weights. A copy gets the rating of its donor. A member that keeps its weights (a mutation, a copy of
+values only) keeps its rating. Initialised weights start with `START`. Ratings can only be compared between members of
+one device, because only they play each other.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ RECENT_GAMES = 100
 START = 1000.0
 SCALE = 400.0
 FORGET = 0.98
-"""Decay of a pair's record per game: about the last 50 games count."""
+"""Decay of a pair's results per game: about the last 50 games count."""
 
 
 def scores(objectives: Sequence[float], a: int, b: int) -> float:
-    """Return the score of agent a against agent b: 1 for the higher objective, 1/2 for equal ones, else 0."""
+    """Return the score of agent a against agent b: 1 for a higher objective, 1/2 for equal objectives, otherwise 0."""
     return 0.5 if objectives[a] == objectives[b] else float(objectives[a] > objectives[b])
 
 
 def expected(own: float, other: float) -> float:
-    """Return the expected score of the first of two ratings."""
+    """Return the expected score of a player with the rating `own` against the rating `other`."""
     return float(1.0 / (1.0 + 10.0 ** ((other - own) / SCALE)))
 
 
@@ -45,7 +45,7 @@ def expected(own: float, other: float) -> float:
 class Ratings:
     """Ratings and pair results of all members.
 
-    members: their number. k: maximum rating change per game. objective: criterion that members are compared by.
+    members: number of members. k: maximum rating change per game. objective: score that ranks members.
     """
 
     members: int
@@ -53,12 +53,14 @@ class Ratings:
     objective: Objective = "return"
     elo: list[float] = field(init=False)
     games: list[int] = field(init=False)
-    """Rated games of the present weights."""
+    """Member -> number of rated games with its present weights."""
     _won: list[list[float]] = field(init=False)
+    """Decayed sum of scores of each pair."""
     _played: list[list[float]] = field(init=False)
+    """Decayed number of games of each pair."""
     _remembered: dict[StateKey, float] = field(default_factory=dict, init=False)
     _scores: list[list[float]] = field(init=False)
-    """Last scores of each member against others, in its present generation."""
+    """Member -> its latest scores against other members, in its present generation."""
     _shown: dict[int, float] = field(default_factory=dict, init=False)
     """Member -> its rating after its last game."""
 
@@ -77,16 +79,19 @@ class Ratings:
 
     @property
     def judges(self) -> bool:
-        """True if games determine the objective of a member, instead of returns."""
+        """True if results of games, not returns, are the objective of a member."""
         return self.objective != "return"
 
     @property
     def window(self) -> int | None:
-        """Objectives in a full window: 1 for ratings, which are means already. None: as for returns."""
+        """Number of objectives in a full window. 1 for Elo, because a rating already is a mean. None: the default."""
         return 1 if self.objective == "elo" else None
 
     def take(self, members: Sequence[int], objectives: Sequence[float]) -> list[tuple[int, float]]:
-        """Count a finished game, given per agent; return (member, objective) of the judged agents, in order."""
+        """Count a finished game, and return (member, objective) for each agent with an objective.
+
+        members, objectives: member and objective of each agent.
+        """
         rated = self.note_game(members, objectives)
         for member, score in rated:
             self._scores[member] = [*self._scores[member], score][-RECENT_GAMES:]
@@ -96,15 +101,15 @@ class Ratings:
         return [(m, score if self.objective == "win-rate" else self.elo[m]) for m, score in rated]
 
     def stats(self, member: int) -> dict[str, float]:
-        """Return the rating and the win rate of a member, if available."""
+        """Return the known statistics of a member: `elo` and `win_rate`."""
         scores = self._scores[member]
         found = {"win_rate": fsum(scores) / len(scores)} if scores else {}
         return found | ({"elo": self._shown[member]} if member in self._shown else {})
 
     def note_game(self, members: Sequence[int], objectives: Sequence[float]) -> list[tuple[int, float]]:
-        """Count a finished game, given per agent.
+        """Update ratings and pair results by a finished game. members, objectives: see `take`.
 
-        Returns (member, mean score against the others) for each agent that faced another member.
+        Returns (member, mean score against other members) for each agent that played against another member.
         """
         gained = [0.0] * len(members)
         score: list[list[float]] = [[] for _ in members]
@@ -132,15 +137,13 @@ class Ratings:
         self._played[one][other] = FORGET * self._played[one][other] + 1.0
 
     def win_rate(self, one: int, other: int) -> float:
-        """Return the proportion of recent games that a member wins against another; 1/2 without games."""
+        """Return the proportion of recent games that member `one` won against `other`. 1/2 without games."""
         return (self._won[one][other] + 0.5) / (self._played[one][other] + 1.0)
 
     def follow(self, changes: Iterable[Change], remembered: frozenset[StateKey]) -> None:
-        """Update ratings and pair results so that they follow the weights.
+        """Copy ratings and pair results with the weights, from the state before the comparison.
 
-        All are based on the state before the comparison.
-
-        remembered: states that the controller keeps from now on.
+        remembered: states that the controller remembers from now on.
         """
         before, kept = list(self.elo), dict(self._remembered)
         self._remembered = {key: kept.get(key, before[key[0]]) for key in remembered}
@@ -160,9 +163,9 @@ class Ratings:
         self._copy_pairs(sources)
 
     def _copy_pairs(self, sources: Mapping[int, int | None]) -> None:
-        """Copy the donors' pair results to members with new weights.
+        """Copy the pair results of donors to members with new weights.
 
-        sources: member -> its donor. None: weights without games.
+        sources: member -> donor, or None for weights without games.
         """
         for member in sources:
             self.games[member] = 0

@@ -1,6 +1,7 @@
-"""Matchups of a run, updated after each comparison from the win rates.
+"""Matchups of a run, updated after each comparison.
 
-A matchup of a pack is the row of each agent, [U, E, S]: U vector envs, E environments of a vector env, S agents.
+The matchups of a pack are an array [U, E, S] with the row of each agent: U vector envs, E environments of a vector env,
+S agents.
 """
 
 from __future__ import annotations
@@ -24,16 +25,13 @@ UNKNOWN_WIN_RATE = 0.5
 
 
 def check(config: Config, spec: EnvSpec, plan: Plan) -> None:
-    """Check that ranked members play each other, and rows fill the environments.
-
-    Raises ConfigError.
-    """
+    """Check that ranked members play each other, and that rows fill the environments. Raises ConfigError."""
     check_agents(config, spec.agents, plan)
     objective = config.matchup.objective
     if objective == "return":
         return
     if spec.agents == 1:
-        reason, remedy = f"{config.env} has one agent", "leave it out"
+        reason, remedy = f"{config.env} has one agent", "leave out --matchup.objective"
     elif len(plan.packs) > 1:
         reason = (
             f"members of different devices do not play each other, and there are {len(plan.packs)} devices"
@@ -57,12 +55,12 @@ def check_agents(config: Config, agents: int, plan: Plan) -> None:
             whose = "a member plays all agents itself" if alone else f"a vector env has {rows} rows"
             raise ConfigError(
                 f"--envs-per-vector-env {envs} cannot be used: an environment has {agents} agents, and {whose}: give a "
-                f"multiple of {agents}, or leave it out"
+                f"multiple of {agents}, or leave out --envs-per-vector-env"
             )
 
 
 def ratings_of(config: Config, spec: EnvSpec) -> Ratings | None:
-    """Build the ratings of a run's members, or None for an environment of one agent."""
+    """Build the ratings of a run's members. Return None for an environment with one agent."""
     matchup = config.matchup
     return None if spec.agents == 1 else Ratings(config.num_policies, matchup.elo_k, matchup.objective)
 
@@ -72,13 +70,13 @@ def note(config: Config, packs: tuple[PackPlan, ...]) -> str:
     matchup = config.matchup
     if matchup.scheme == "self" or all(pack.slots == 1 for pack in packs):
         return "matchup: each member plays itself, so objectives are meaningless in zero-sum games"
-    limit = f", those of the same device ({len(packs)} devices)" if len(packs) > 1 else ""
-    return f"matchup: {matchup.scheme} against the other members{limit}; members are ranked by {matchup.objective}"
+    where = f" of its device ({len(packs)} devices)" if len(packs) > 1 else ""
+    return f"matchup: {matchup.scheme} against the other members{where}; members are ranked by {matchup.objective}"
 
 
 @dataclass(eq=False)
 class RunMatchups:
-    """Matchups of a run. A part with state (see `controllers.state`)."""
+    """Matchups of a run. Its state is saved (see `controllers.state`)."""
 
     config: InitVar[Config]
     packs: InitVar[tuple[PackPlan, ...]]
@@ -86,10 +84,10 @@ class RunMatchups:
     slots: Slots = field(metadata=SHARED)
     ratings: Ratings | None = field(metadata=SHARED)
     due: bool = field(default=False, init=False)
-    """Members were compared since the last matchups."""
+    """True if members were compared since the last matchups."""
     _makers: tuple[Matchmaker, ...] = field(init=False)
     _present: list[list[list[list[int]]]] = field(default_factory=list, init=False)
-    """Rows in use, [U, E, S] of each pack."""
+    """Pack -> its present matchups [U, E, S]."""
 
     def __post_init__(self, config: Config, packs: tuple[PackPlan, ...], agents: int) -> None:
         matchup = config.matchup
@@ -101,14 +99,14 @@ class RunMatchups:
 
     @property
     def plan(self) -> list[dict[str, int]]:
-        """Slots, environments, vector envs and agents of each pack. State can be restored if they are the same."""
+        """Sizes of each pack. A saved state can only be restored if they are equal."""
         return [
             {"slots": m.slots, "envs": m.envs, "units": m.vector_envs, "seats": m.agents}
             for m in self._makers
         ]
 
     def restored(self) -> None:
-        """Check that each row has one agent. Raises ValueError."""
+        """Check that the restored matchups assign one agent to each row. Raises ValueError."""
         for maker, vector_envs in zip(self._makers, self._present, strict=bool(self._present)):
             try:
                 row_UES = np.array(vector_envs)
@@ -121,15 +119,16 @@ class RunMatchups:
                 raise ValueError("the saved matchups do not assign one agent to each row")
 
     def first(self) -> list[NDArray[np.int64]]:
-        """Return the first matchups, rows [U, E, S] of each pack: the restored ones, or new ones."""
+        """Return the first matchups [U, E, S] of each pack: restored matchups, or new matchups."""
         return [np.array(rows) for rows in self._present] or self._make()
 
     def make_again(self) -> list[NDArray[np.int64]]:
-        """Return new matchups; [] if they never change."""
+        """Return new matchups of each pack, or [] if matchups never change."""
         self.due = False
         return self._make() if self._changing else []
 
     def games(self, pack: int, row_UES: NDArray[np.int64]) -> list[list[int]]:
+        """Return the number of agent pairs for each pair of slots of a pack, [P, P]."""
         return games_between(row_UES, self._makers[pack].slots, self._makers[pack].envs)
 
     def _make(self) -> list[NDArray[np.int64]]:
@@ -138,7 +137,7 @@ class RunMatchups:
         return made
 
     def _win_rate(self, pack: int) -> Callable[[int, int], float]:
-        """Return the win rate function of two slots of a pack."""
+        """Return a function of two slots of a pack: win rate of the first slot against the second."""
         members, ratings = self.slots.members_of(pack), self.ratings
 
         def rate(slot: int, other: int) -> float:

@@ -1,6 +1,6 @@
 """Train Sample Factory 2.1.1 on an Atari game with its defaults for a fixed time, then evaluate it.
 
-Runs in the peers' virtual environment, started by `scripts/lab/as_typed.py`. It is equivalent to
+`scripts/lab/as_typed.py` runs this script in the peers' virtual environment. The training is equivalent to
 `python -m sf_examples.atari.train_atari --algo=APPO --env=GAME --device=cpu`.
 """
 
@@ -38,7 +38,7 @@ def make(env_name: str, cfg: Any, env_config: Any, render_mode: str | None = Non
 class Clock(AlgoObserver):
     """Observer that ends the run a fixed time after its first training step.
 
-    The runner ignores train_for_seconds.
+    It is needed, because the runner ignores train_for_seconds.
     """
 
     def __init__(self, seconds: float) -> None:

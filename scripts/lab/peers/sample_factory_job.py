@@ -1,7 +1,7 @@
-"""Measure Sample Factory 2.1.1 on Pong by an observer, with the environments and runner of its examples.
+"""Measure the frames/s of Sample Factory 2.1.1 on Pong, with the environments and runner of its examples.
 
-Runs in the peers' virtual environment. `scripts/lab/peer_bench.py` starts and ends it. Arguments after `--` are passed
-to Sample Factory.
+`scripts/lab/peer_bench.py` runs this script in the peers' virtual environment. Sample Factory receives the arguments
+after `--`.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ JOB = {  # the job of scripts/bench.py as options of Sample Factory
 def make_atari(env_name: str, cfg: Any, env_config: Any, render_mode: str | None = None) -> Any:
     """Make the environment of Sample Factory's Atari example.
 
-    The games are registered here, because ale-py does this only with gymnasium 1.0 or later, and Sample Factory needs
-    an earlier version.
+    This registers the games, because ale-py registers them only with gymnasium 1.0 or later. Sample Factory needs an
+    earlier version.
     """
     register_v0_v4_envs()
     return atari_utils.make_atari_env(env_name, cfg, env_config, render_mode)
 
 
 def make_envpool(env_name: str, cfg: Any, env_config: Any, render_mode: str | None = None) -> Any:
-    """Make the environment of Sample Factory's EnvPool example, with one thread each."""
+    """Make the environment of Sample Factory's EnvPool example with one thread."""
     make = envpool.make
     envpool.make = lambda *args, **kwargs: make(*args, num_threads=1, **kwargs)
     try:
@@ -65,7 +65,7 @@ def make_envpool(env_name: str, cfg: Any, env_config: Any, render_mode: str | No
 
 
 class Meter(AlgoObserver):
-    """Observer that measures frames/s once each policy has trained and the warm-up is over."""
+    """Observer that measures frames/s after each policy has trained and the warm-up is over."""
 
     def __init__(self, policies: int, warmup_seconds: float, seconds: float, path: Path) -> None:
         self.policies, self.warmup_seconds, self.seconds, self.path = policies, warmup_seconds, seconds, path
@@ -77,7 +77,7 @@ class Meter(AlgoObserver):
     def on_training_step(self, runner: Runner, training_iteration_since_resume: int) -> None:  # noqa: ARG002
         """Record time and frames. At the end of the window, write the report and end the run.
 
-        The report is written first, because with EnvPool the rollout processes may hang when they are joined.
+        The report is written before the end of the run, because EnvPool's rollout processes may hang at the end.
         """
         if self.done or len(runner.env_steps) < self.policies:
             return
@@ -99,7 +99,7 @@ class Meter(AlgoObserver):
 
 
 def main() -> int:
-    """Run the job until the end of its window. Write the result."""
+    """Run the job, and write the result."""
     split = sys.argv.index("--")
     parser = argparse.ArgumentParser(description=__doc__)
     add = parser.add_argument

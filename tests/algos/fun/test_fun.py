@@ -337,7 +337,7 @@ def learned(policies, packing):
 
 def test_policies_learn_in_a_pack_as_they_do_alone():
     alone = [learned((p,), "loop")[0] for p in (0, 1)]
-    for packing in ("loop", "vmap", "bmm"):
+    for packing in ("loop", "vmap", "bmm", "streams"):
         pack, stats = learned((0, 1), packing)
         for p in (0, 1):
             mine, other = pack.export_member(p), alone[p].export_member(0)

@@ -323,7 +323,7 @@ def learned(policies, packing):
 @pytest.mark.long
 def test_policies_learn_in_a_pack_as_they_do_alone():
     alone = [learned((p,), "loop")[0] for p in (0, 1)]
-    for packing in ("loop", "vmap", "bmm"):
+    for packing in ("loop", "vmap", "bmm", "streams"):
         pack, stats = learned((0, 1), packing)
         for p in (0, 1):
             torch.testing.assert_close(

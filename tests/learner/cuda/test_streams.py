@@ -16,6 +16,7 @@ CASES = {
     "loop": {"packing": "loop", "normalize_observations": True, "action": GAUSSIAN},
     "vmap": {"packing": "vmap", "core": "gru"},
     "bmm": {"packing": "bmm", "obs": FRAMES},
+    "streams": {"packing": "streams", "obs": FRAMES},
     "replay": {
         "env": "toy/treasure",
         "algo": "unreal",
@@ -89,6 +90,15 @@ def test_without_marks_values_and_weights_are_found_to_be_used_too_early():
     assert "read of what is being written: acting at cuda/streams.py" in found, (
         "weights that are being staged"
     )
+
+
+def test_branches_that_are_not_joined_are_found():
+    with (
+        mock.patch.object(PretendStreams, "join"),
+        learner_on_streams(**CASES["streams"]) as (driven, order),
+    ):
+        live(driven, order)
+    assert any("learning, branch 0" in what for what in order.found)
 
 
 def test_with_locks_alone_weights_are_found_to_be_overwritten_while_a_forward_reads_them():
