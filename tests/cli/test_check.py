@@ -323,7 +323,7 @@ class ResetRaises(Right):
 
 
 def test_what_cannot_be_made_or_reset_cannot_be_used(found):
-    with pytest.raises(EnvSetupError, match=r"resetting .*\b0\.2 s .*--timeout-seconds"):
+    with pytest.raises(EnvSetupError, match=r"\b0\.2 s .*--timeout-seconds"):
         found(ResetHangs, timeout=0.2)
     with pytest.raises(RuntimeError, match="no level"):
         found(ResetRaises)
