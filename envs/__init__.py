@@ -1,1 +1,1 @@
-"""Environments. Imports no torch, and of the project only errors, registry, options and child processes."""
+"""Environments. This package does not import torch. It uses the project's errors, registry, options and processes."""

@@ -1,7 +1,9 @@
 """Conversion between Gymnasium action spaces and columns of numbers.
 
-A Tuple or Dict of spaces, also nested, has the columns of its parts: first those of all discrete parts, then those of
-all Boxes, each in the order of the space. Axes: R rows, A columns.
+An action has one column for each component. In a Tuple or Dict, also a nested one, the columns of all discrete parts
+come first, then the columns of all Boxes. Within both groups the order of the space is kept.
+
+Axes: R rows, A columns.
 """
 
 from __future__ import annotations
@@ -19,22 +21,22 @@ from pbt_rl.errors import EnvSetupError
 from .base import ActionSpec
 
 LARGEST_BOUND = 1e9
-"""Larger bounds count as infinite."""
+"""Bounds beyond this value are treated as infinite."""
 MOST_CHOICES = 2**16
 MOST_WHOLE = 256
-"""Maximum number of values of a component of an integer Box, because each value becomes a choice."""
+"""Maximum number of values for a component of an integer Box. Each value becomes a discrete choice."""
 
 _DISCRETE = spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary
 Path = tuple[str | int, ...]
-"""Keys and indices that lead to a part of a space; () for a space without parts."""
+"""Keys and indices that lead to a part of a space. Empty for a space without parts."""
 Decode = Callable[[NDArray[Any]], Any]
 
 
 def action_spec(space: spaces.Space[Any], env_id: str) -> ActionSpec:
     """Return the columns of an action space. Bounds beyond LARGEST_BOUND become infinite.
 
-    Each value of an integer Box becomes a choice. Raises EnvSetupError for anything but Discrete, MultiDiscrete,
-    MultiBinary, Box, and Tuples and Dicts of those.
+    Each value of an integer Box becomes a discrete choice. Raises EnvSetupError for other spaces than Discrete,
+    MultiDiscrete, MultiBinary, Box, Tuple and Dict.
     """
     check_space(space, "the action space", env_id)
     parts = dict(_parts(space))
@@ -42,9 +44,9 @@ def action_spec(space: spaces.Space[Any], env_id: str) -> ActionSpec:
         if not (isinstance(part, _DISCRETE) or _is_continuous(part)):
             where = f"its part {'.'.join(map(str, path))} of the action space" if path else "the action space"
             raise EnvSetupError(
-                f"{env_id}: {where} {part} is not supported; Discrete, MultiDiscrete, MultiBinary, Box of floats and "
-                f"Box of whole numbers ({MOST_WHOLE} at most) are, and Tuple and Dict of those. Wrap the environment "
-                "(for example gymnasium.wrappers.TransformAction)"
+                f"{env_id}: {where} {part} is not supported. Supported: Discrete, MultiDiscrete, MultiBinary, Box of "
+                f"floats, Box of integers (at most {MOST_WHOLE} values), and Tuples and Dicts of these spaces. Wrap "
+                "the environment, for example in gymnasium.wrappers.TransformAction"
             )
     if not parts:
         raise EnvSetupError(f"{env_id}: the action space {space} is empty. Add at least one part")
@@ -53,8 +55,8 @@ def action_spec(space: spaces.Space[Any], env_id: str) -> ActionSpec:
     sizes = tuple(n for part in parts.values() for n in _choices(part))
     if sum(sizes) > MOST_CHOICES:
         raise EnvSetupError(
-            f"{env_id}: the action space {space} has {sum(sizes):,} choices, each an output of the network, "
-            f"{MOST_CHOICES:,} at most: give actions as a MultiDiscrete of smaller parts, or as a Box of floats"
+            f"{env_id}: the action space {space} has {sum(sizes):,} choices, each an output of the network. At most "
+            f"{MOST_CHOICES:,} are supported. Use a MultiDiscrete of smaller parts, or a Box of floats"
         )
     return ActionSpec(
         nvec=sizes,
@@ -64,7 +66,7 @@ def action_spec(space: spaces.Space[Any], env_id: str) -> ActionSpec:
 
 
 def check_space(space: object, what: str, env_id: str) -> None:
-    """Raise EnvSetupError unless the space is Gymnasium's."""
+    """Raise EnvSetupError if an object is not a Gymnasium space."""
     if isinstance(space, spaces.Space):
         return
     kind = "None" if space is None else f"a {type(space).__module__}.{type(space).__qualname__}"
@@ -75,10 +77,10 @@ def check_space(space: object, what: str, env_id: str) -> None:
 
 
 def action_decoder(space: spaces.Space[Any]) -> Decode:
-    """Return a function that converts columns of actions to the environment's format.
+    """Return a function that converts the columns of actions to the environment's format.
 
-    It takes one row, [A], or all rows of a vector env, [R, A]. In the second case its result, or each part of a Tuple
-    or Dict, has a leading axis of R.
+    Its argument is one row [A], or all rows of a vector env [R, A]. In the second case its result has a leading axis R.
+    For a Tuple or Dict, each part has this axis.
     """
     columns = _columns(dict(_parts(space)))
 
@@ -96,7 +98,7 @@ def action_decoder(space: spaces.Space[Any]) -> Decode:
 
 
 def actions_decoder(space: spaces.Space[Any]) -> Callable[[NDArray[Any]], list[Any]]:
-    """Return a function that converts actions [R, A] to one action per environment."""
+    """Return a function that converts actions [R, A] to a list with one action per environment."""
     decode = action_decoder(space)
     if isinstance(space, spaces.Discrete):
         return lambda action_RA: list(decode(action_RA))
@@ -118,7 +120,7 @@ def _parts(space: spaces.Space[Any], path: Path = ()) -> Iterator[tuple[Path, sp
 
 
 def _choices_of(part: spaces.Space[Any]) -> spaces.Space[Any]:
-    """Return an integer Box with few values as a MultiDiscrete; other spaces unchanged."""
+    """Convert an integer Box with few values to a MultiDiscrete. Return all other spaces unchanged."""
     if not (isinstance(part, spaces.Box) and np.issubdtype(part.dtype, np.integer) and part.shape):
         return part
     low, high = part.low.astype(np.float64), part.high.astype(np.float64)
@@ -135,7 +137,7 @@ def _is_continuous(part: spaces.Space[Any]) -> bool:
 
 
 def _choices(part: spaces.Space[Any]) -> tuple[int, ...]:
-    """Return the sizes of the discrete columns of a part."""
+    """Return the number of choices in each discrete column of a part."""
     if isinstance(part, spaces.Discrete):
         return (int(part.n),)
     if isinstance(part, spaces.MultiBinary):
@@ -144,7 +146,7 @@ def _choices(part: spaces.Space[Any]) -> tuple[int, ...]:
 
 
 def _columns(parts: Mapping[Path, spaces.Space[Any]]) -> dict[Path, slice]:
-    """Return the columns of each part. Discrete columns come first, whatever the order of the space."""
+    """Return the columns of each part. The columns of discrete parts come first."""
     found, start = {}, 0
     for continuous in (False, True):
         for path, part in parts.items():
@@ -156,7 +158,7 @@ def _columns(parts: Mapping[Path, spaces.Space[Any]]) -> dict[Path, slice]:
 
 
 def _decoder(space: spaces.Space[Any]) -> Decode:
-    """Return the decoder of a space without parts, given its columns alone."""
+    """Return the decoder of a space without parts. Its argument has only the columns of this space."""
     dtype, space = space.dtype, _choices_of(space)
     if isinstance(space, spaces.Discrete):
         first = int(space.start)

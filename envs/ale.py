@@ -1,12 +1,13 @@
-"""Atari games on ale-py's native vector environment: one engine thread, 84x84 grey, newest frame only.
+"""Atari games on ale-py's native vector environment: one engine thread, grey frames of 84x84.
 
-The engine emulates, plays the no-op frames at a game's start, skips frames, max-pools and shrinks the screen.
-`AtariScoring` interprets scores and lives. This module presses FIRE at a game's start and after a lost life.
+The engine emulates, plays the no-op frames at a game's start, skips frames, max-pools and shrinks the screen. It
+returns only the newest frame. `AtariScoring` handles scores and lives. This module presses FIRE at a game's start and
+after a lost life.
 
-No-op frames are single frames and come before FIRE, as in DQN's protocol, because without sticky actions they are the
-only randomness. In Breakout the ball's path depends on the frame of its launch, modulo four. With no-ops in whole
-steps, or after FIRE, the first ball of every game would take the same path. A policy then memorises that path before
-it learns to play.
+The no-ops are single frames before FIRE, as in DQN's protocol. Without sticky actions they are the only randomness. In
+Breakout the ball's path depends on the frame of its launch, modulo four. If the no-ops were whole steps, or came after
+FIRE, the first ball of every game would take the same path. A policy would memorise this path instead of learning to
+play.
 
 Axes: R rows of the vector env.
 """
@@ -45,14 +46,14 @@ def names() -> tuple[str, ...]:
 
 
 def probe(game: str, options: AtariOptions) -> EnvSpec:
-    """Describe a game. Loads its ROM once per process. Raises EnvSetupError for an unknown game."""
+    """Return the spec of a game. Raises EnvSetupError for an unknown game."""
     known = names()
     if game not in known:
         raise EnvSetupError(_unknown_game(game, known))
     actions, lives = game_facts(game)
     shaping = {SCORE_SCALE: 1.0}
     if lives:
-        shaping[LIFE_LOSS_PENALTY] = 0.01  # not 0, so that PBT can change it by a factor
+        shaping[LIFE_LOSS_PENALTY] = 0.01  # not 0, because PBT changes it by a factor
     return EnvSpec(
         env_id=f"atari/{game}",
         obs={"obs": ArraySpec(SEEN, "uint8")},
@@ -64,7 +65,7 @@ def probe(game: str, options: AtariOptions) -> EnvSpec:
 
 
 def engine(game: str, rows: int, options: AtariOptions, **picture: Any) -> Any:
-    """Make the emulators of some rows. `picture`: format of the frames. Equal seeds give equal games."""
+    """Make an engine with this number of emulators. picture: keywords for the format of the frames."""
     from ale_py import vector_env as ale  # noqa: PLC0415 - families are imported when used
 
     return ale.AtariVectorEnv(
@@ -79,13 +80,13 @@ def engine(game: str, rows: int, options: AtariOptions, **picture: Any) -> Any:
         noop_max=options.noop_max + 1,  # the upper limit is exclusive
         episodic_life=False,
         reward_clipping=False,
-        use_fire_reset=False,  # the engine's FIRE comes before the no-ops
+        use_fire_reset=False,  # the engine would press FIRE before the no-ops
         **picture,
     )
 
 
 def fire_of(game: str, options: AtariOptions) -> int | None:
-    """Return the index of the action FIRE; None if there is none."""
+    """Return the index of the action FIRE. None if the game has no such action."""
     names = game_facts(game)[0]
     if options.full_action_space:
         return 1
@@ -93,10 +94,10 @@ def fire_of(game: str, options: AtariOptions) -> int | None:
 
 
 class AtariVectorEnv:
-    """R Atari games of one kind, stepped together on one engine thread.
+    """R rows of one Atari game on one engine thread.
 
-    These steps deliver `first`: the reset, the FIRE that starts a game, and the FIRE after a lost life (if that is
-    terminal). Their action is ignored and the transition is not a real one.
+    Three kinds of steps deliver `first`: resets, the FIRE that starts a game, and the FIRE after a lost life that is
+    terminal. The policy's action is ignored in these steps, and learners mask the transition.
     """
 
     def __init__(
@@ -108,11 +109,11 @@ class AtariVectorEnv:
         self._book = EpisodeBook(rows, shaping)
         self._heartbeat = heartbeat_of(shaping)
         self._missing_R = np.zeros(rows, np.bool_)
-        """Rows that do not exist yet, with lazy construction."""
+        """Rows without an emulator, during lazy construction."""
         with all_at_once(self._heartbeat, rows):
             self._engine: Any = self._make_all(game, options)
         self.seed_R = np.random.SeedSequence(seed).generate_state(rows).astype(np.int64) % 2**31
-        """Seeds of the emulators, used by the first reset only."""
+        """Seeds of the emulators. Only the first reset uses them."""
         self._seeded = False
 
         fire = fire_of(game, options)
@@ -122,7 +123,7 @@ class AtariVectorEnv:
         self._ended_R = np.zeros(rows, np.bool_)  # the engine's next step resets the row
         self._starts_R = np.zeros(rows, np.bool_)  # the next step is the FIRE that starts the game
         self.pressed_R = np.zeros(rows, np.int64)
-        """Actions of the last step, as passed to the engine."""
+        """Actions of the last step, after replacement by FIRE."""
 
     def _make_all(self, game: str, options: AtariOptions) -> Any:
         """Make the engine for all rows."""
@@ -131,7 +132,7 @@ class AtariVectorEnv:
     _make = staticmethod(engine)
 
     def reset(self, out: StepArrays) -> None:
-        """Reset all rows; the first call seeds the emulators."""
+        """Reset all rows. The first call seeds the emulators."""
         with all_at_once(self._heartbeat, self.rows):
             frames_R, info = self._engine.reset(seed=None if self._seeded else self.seed_R)
         self._seeded = True
@@ -172,7 +173,7 @@ class AtariVectorEnv:
         self._book.write(out)
 
     def close(self) -> None:
-        """Release the engine: its thread is joined when the last reference is dropped."""
+        """Drop the reference to the engine, which joins its thread."""
         self._engine = None
 
     def _begin_game(self, row: int) -> None:
@@ -185,5 +186,5 @@ def _unknown_game(game: str, known: tuple[str, ...]) -> str:
         return f"atari/{game} needs several players. `pbt-rl envs` lists the supported games"
     snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", game).lower().replace("-", "_")
     close = difflib.get_close_matches(snake, known)
-    hint = f"; did you mean {', '.join('atari/' + name for name in close)}?" if close else ""
+    hint = f"; did you mean {', '.join('atari/' + name for name in close)}?" if close else ";"
     return f"atari/{game} is not an Atari game{hint} `pbt-rl envs` lists all {len(known)} games"

@@ -1,4 +1,4 @@
-"""The family `atari`: games on ale-py, with lazy construction where a run allows it."""
+"""The family atari/: Atari games on ale-py, with lazy construction if the run allows it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Rules and scoring of Atari games for any engine: ale-py (family atari/) or another.
+"""Options and scoring of Atari games, for the engines ale-py (atari/) and EnvPool (envpool/).
 
-The engine delivers whole games with raw scores. Clipping, lost lives and shaping are applied here, vectorised over
-rows. So the objective is always the unclipped score of the whole game.
+The engine delivers whole games with raw scores. This module applies clipping, lost lives and shaping, vectorised over
+rows. The objective is always the unclipped score of the whole game.
 
 Axes: R rows.
 """
@@ -21,7 +21,7 @@ from pbt_rl.options.declare import option
 from .base import FamilyOptions
 
 MULTIPLAYER_ONLY = frozenset({"combat", "joust", "maze_craze", "warlords"})
-"""ROMs of ale-py without a one-player mode: loading one ends the process."""
+"""ROMs of ale-py without a one-player mode. Loading such a ROM ends the process."""
 
 SCORE_SCALE = "score_scale"
 LIFE_LOSS_PENALTY = "life_loss_penalty"
@@ -29,40 +29,40 @@ LIFE_LOSS_PENALTY = "life_loss_penalty"
 
 @dataclass(frozen=True)
 class AtariOptions(FamilyOptions):
-    """Options of Atari games; frames are emulator frames."""
+    """Options of Atari games. All frames are emulator frames."""
 
     frame_skip: int = option(4, at_least=1, at_most=60)
-    """Emulator frames of one step: the action is repeated, rewards are summed."""
+    """Emulator frames per step. The action is repeated, and rewards are summed."""
     frame_stack: int = option(4, at_least=1, at_most=16)
-    """Newest frames, stacked as one observation."""
+    """Number of newest frames that are stacked as one observation."""
     repeat_action_probability: float = option(0.0, at_least=0, below=1)
     """Sticky actions: probability per frame that the last action is repeated (0.25 in Machado et al. 2018)."""
     full_action_space: bool = False
     """Use all 18 actions instead of the game's minimal set."""
     noop_max: int = option(30, at_least=0)
-    """Start a game with 0 to this many no-op frames, drawn for each game; FIRE follows them."""
+    """Maximum number of no-op frames at the start of a game, before FIRE. The number is drawn for each game."""
     episodic_life: bool = True
-    """Treat a lost life as a terminal state in learning. The game continues; the objective is its whole score."""
+    """Treat a lost life as a terminal state in learning. The game continues, and the objective is its whole score."""
     clip_reward: bool = True
-    """Learn from scores clipped to -1..1. The objective is not clipped."""
+    """Clip rewards to -1..1 for learning. The objective is not clipped."""
     fire_reset: bool = True
-    """Press FIRE at the start of a game that has this action, and after every lost life."""
+    """Press FIRE at the start of a game and after every lost life, if the game has this action."""
     max_frames_per_episode: int = 108_000
-    """Truncate (not terminate) a game after this many frames; 108,000 are half an hour."""
+    """Number of frames after which a game is truncated (not terminated). 108,000 frames are half an hour."""
 
     def __post_init__(self) -> None:
         if self.max_frames_per_episode <= self.frame_skip:
             raise EnvSetupError(
-                f"--atari.max-frames-per-episode {self.max_frames_per_episode} cannot be used: it "
-                f"must exceed --atari.frame-skip, {self.frame_skip}"
+                f"--atari.max-frames-per-episode {self.max_frames_per_episode} cannot be used. Set it above "
+                f"--atari.frame-skip {self.frame_skip}"
             )
 
 
 def recipe() -> dict[str, object]:
     """Return default options: the network of Mnih et al. 2015 and the PPO of Schulman et al. 2017 (table 5).
 
-    Minibatches of 256 steps, a clip of 0.1 and an entropy coefficient of 0.01 are from that table. It has three
-    epochs per batch. The four used here are those of the authors' code (openai/baselines) and of most published
+    Minibatches of 256 steps, a clip ratio of 0.1 and an entropy coefficient of 0.01 are from that table. The table has
+    three epochs per batch. Four epochs are used here, as in the authors' code (openai/baselines) and in most published
     comparisons.
     """
     return {
@@ -74,12 +74,12 @@ def recipe() -> dict[str, object]:
         "learner.returns": "gae",
         "learner.epochs": 4,
         "learner.normalize_images": True,
-        # As in that paper's Atari runs (table 5), CleanRL and Sample Factory. With a constant rate the score falls
-        # after its peak. The schedule multiplies the rate that PBT has found, equally for all members.
+        # As in the table, CleanRL and Sample Factory. With a constant rate the score falls after its peak. The schedule
+        # multiplies the rate that PBT tunes by a factor that is equal for all members.
         "learner.lr_schedule": "linear",
         "hypers.unroll": 32,
-        # Twice the table's rate, which is for 40 million frames. Since the rate decays to 0, runs of a few million
-        # frames learn Pong and Breakout much sooner with it (docs/lab/games.md).
+        # Twice the table's rate. The table is for 40 million frames. With the higher rate, runs of a few million frames
+        # learn Pong and Breakout much sooner, because the rate decays to 0 (docs/lab/games.md).
         "hypers.learning_rate": 5e-4,
         "hypers.entropy_coef": 0.01,
         "hypers.clip_ratio": 0.1,
@@ -90,13 +90,13 @@ def recipe() -> dict[str, object]:
 
 
 def raw_scores(options: AtariOptions) -> AtariOptions:
-    """Return the options of evaluations: rewards are not clipped. A lost life never ends a game of the emulator."""
+    """Return the options of an evaluation: rewards are not clipped."""
     return replace(options, clip_reward=False)
 
 
 @lru_cache(maxsize=8)
 def game_facts(rom: str) -> tuple[tuple[str, ...], int]:
-    """Return (names of a game's minimal actions, lives at its start) from the emulator. rom: a ROM of ale-py."""
+    """Return (names of the minimal action set, initial number of lives) of a game. rom: name of the ROM in ale-py."""
     import ale_py  # noqa: PLC0415 - families are imported when used
 
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
@@ -109,33 +109,32 @@ def game_facts(rom: str) -> tuple[tuple[str, ...], int]:
 
 
 class AtariScoring:
-    """Converter of scores and lives of R games to rewards and terminal flags.
+    """Converter of the scores and lives of R games to rewards and terminal flags.
 
-    may_fire: the game has the action FIRE, and it is legal.
+    may_fire: True if the action set has FIRE.
     """
 
     def __init__(self, rows: int, options: AtariOptions, *, may_fire: bool) -> None:
         self._clip, self._episodic_life = options.clip_reward, options.episodic_life
         self.presses_fire = options.fire_reset and may_fire
-        """True if FIRE starts games and continues them after a lost life."""
+        """True if FIRE is pressed at the start of a game and after a lost life."""
         self.fire_R = np.zeros(rows, np.bool_)
-        """Rows whose next action is overridden by FIRE because they lost a life in the last step. Many games stand
-        still until then.
+        """Rows whose next action is replaced by FIRE, because they lost a life in the last step. Many games wait for
+        FIRE before they continue.
         """
         self._lives_R = np.zeros(rows, np.int64)
         self._score_scale_R = np.ones(rows)
         self._life_loss_penalty_R = np.zeros(rows)
 
     def begin_episode(self, row: int, shaping: Mapping[str, float]) -> None:
-        """Use these shaping values from now on. Games without lives have no penalty for losing one."""
+        """Set the shaping values of a row. Games without lives have no penalty for a lost life."""
         self._score_scale_R[row] = shaping[SCORE_SCALE]
         self._life_loss_penalty_R[row] = shaping.get(LIFE_LOSS_PENALTY, 0.0)
 
     def played(self, goes_R: NDArray[np.bool_], fire_R: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return the rows whose step is a transition to learn from.
+        """Return the rows [R] whose step is a transition to learn from.
 
-        If a lost life is terminal, FIRE leads to the first observation of the next life, as a reset does. If it is
-        not, FIRE is a normal action, and the state after the lost life gets its value from it.
+        If a lost life is terminal, the FIRE after it counts as a reset. Otherwise this FIRE is a normal transition.
         """
         return goes_R & ~fire_R if self._episodic_life else goes_R
 
@@ -147,15 +146,16 @@ class AtariScoring:
     def step(
         self, score_R: NDArray[np.float64], lives_R: NDArray[np.int64], goes_R: NDArray[np.bool_]
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Return (reward, whether a lost life is a terminal state for learning).
+        """Return (reward [R], True [R] if a lost life is a terminal state for learning).
 
-        score_R: 0 where the step is not `played`. lives_R: lives left after the step. goes_R: rows whose game
-        continued in it, by the policy's action or by FIRE.
+        score_R: score of the step. It must be 0 in rows that are not `played`.
+        lives_R: lives left after the step.
+        goes_R: rows whose game continued in this step, by the policy's action or by FIRE.
         """
         lost_R = goes_R * np.maximum(self._lives_R - lives_R, 0)
         self._lives_R = lives_R
         self.fire_R = (lost_R > 0) & (lives_R > 0) & self.presses_fire
         learned_R = np.clip(score_R, -1, 1) if self._clip else score_R
         reward_R = self._score_scale_R * learned_R - self._life_loss_penalty_R * lost_R
-        # Some games continue with 0 lives for some frames; only the game's end is terminal there.
+        # Some games continue for some frames with 0 lives. Then only the end of the game is terminal.
         return reward_R, (lost_R > 0) & (lives_R > 0) & self._episodic_life

@@ -1,6 +1,7 @@
 """Interface between environments and the trainer: specs, vector envs, step arrays.
 
-Axes: R rows of a vector env (R = P * b, row r belongs to slot r // b of its pack), A action components.
+Axes: R rows of a vector env, A action components. With P slots and b rows per slot, R = P * b, and row r belongs to
+slot r // b of the pack.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 
 class FamilyOptions:
-    """Base class for the options of an environment family: derive a frozen dataclass from it."""
+    """Base class for the options of an environment family. Each family derives a frozen dataclass."""
 
     def reproducible(self) -> Self:
         """Return the options under which equal seeds give equal steps."""
@@ -25,21 +26,22 @@ class FamilyOptions:
 
 
 LARGEST_REWARD = 3.4e38
-"""A larger number is infinite in float32, the dtype of rewards in the learner."""
+"""Largest finite reward. The learner stores rewards as float32."""
 
 ACTION_MASK = "action_mask"
-"""Reserved observation name: the mask of allowed discrete actions, uint8 [sum(nvec)], 1 = allowed.
+"""Reserved observation name: mask of the allowed discrete actions, uint8 [sum(nvec)], 1 = allowed.
 
-The components are concatenated. A component without any 1 does not act in this step, for example an inactive agent or
-another player's turn. Its action is ignored and excluded from the loss.
+The masks of all components are concatenated. If the mask of a component is all zeros, its action is ignored and
+excluded from the loss. An example is an agent that waits for another player's move.
 """
 
 
 LAST = "last_action_reward"
-"""Reserved observation name: last action and reward, float32 [sum(nvec) + 1].
+"""Reserved observation name: last action and reward, float32 [sum(nvec) + len(low) + 1].
 
-One-hot last choice of each component, then the reward clipped to -1..1. Zeros with the first observation of an
-episode. The encoder passes it unchanged to the recurrent core, if there is one.
+Contents: the last choice of each discrete component as one-hot, the last continuous components, then the reward clipped
+to -1..1. All numbers are 0 in the first observation of an episode. If the network has a recurrent core, the encoder
+passes them unchanged to the core.
 """
 
 
@@ -51,10 +53,13 @@ STAT_NAME_BYTES = 32
 
 @dataclass(frozen=True)
 class ArraySpec:
-    """Shape (of one row, without leading axes) and numpy dtype name of one observation array.
+    """Shape and dtype of one observation array.
 
-    given: description of the environment's own format if it differs, else empty. boolean: all values are 0 or 1.
-    unscaled: the values have no bounds, or bounds outside -1..1.
+    shape: shape for one row, without leading axes.
+    dtype: name of the numpy dtype.
+    given: description of the environment's own format if the array was converted, else "".
+    boolean: True if all values are 0 or 1.
+    unscaled: True if the values have no bounds, or bounds outside -1..1.
     """
 
     shape: tuple[int, ...]
@@ -66,9 +71,10 @@ class ArraySpec:
 
 @dataclass(frozen=True)
 class ActionSpec:
-    """Discrete components (`nvec`: their sizes), then continuous ones (`low`, `high`: their bounds).
+    """Components of an action: discrete components first, then continuous components. Either kind may be absent.
 
-    Either kind may be absent. An infinite bound means that there is none on that side.
+    nvec: number of choices of each discrete component.
+    low, high: bounds of each continuous component. An infinite bound means unbounded on that side.
     """
 
     nvec: tuple[int, ...] = ()
@@ -86,10 +92,9 @@ class ActionSpec:
 
     @property
     def units(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Centre and half width of each continuous component, to which -1..1 of a policy is scaled.
+        """Centre and half width of each continuous component. The range -1..1 of a policy is scaled to them.
 
-        Without a bound on both sides, the half width is 1, the environment's own unit. The centre is then the value
-        nearest to 0 that the other bound allows.
+        If a bound is missing, the half width is 1, and the centre is the allowed value nearest to 0.
         """
         ends = tuple(zip(self.low, self.high, self.unbounded, strict=True))
         centres = tuple(
@@ -99,36 +104,37 @@ class ActionSpec:
 
     @property
     def unbounded(self) -> tuple[bool, ...]:
-        """True for each continuous component that lacks a bound on one or both sides."""
+        """For each continuous component: True if at least one of its two bounds is infinite."""
         return tuple(math.isinf(high - low) for low, high in zip(self.low, self.high, strict=True))
 
     @property
     def dtype(self) -> str:
-        """int32 for discrete actions; float32 if any component is continuous (already inside low..high)."""
+        """Name of an action array's dtype: float32 if any component is continuous, else int32."""
         return "float32" if self.low else "int32"
 
 
 @dataclass(frozen=True)
 class EnvSpec:
-    """Specification of an environment, available before an actor makes one.
+    """Specification of an environment, available before an actor makes the environment.
 
-    obs: name -> array of one row; only the newest frame if frames are stacked. The array named ACTION_MASK masks
-    actions and is not a network input.
-    frame_skip: emulator frames per step (1 if the environment has no emulator).
-    frame_stack: number of past frames that the device stacks for the 2-D uint8 array named "obs"; 1 = none.
-    shaping: the environment's default reward shaping, name -> value; PBT may tune it as `shaping.NAME`.
-    agents: agents in one environment (S), each of them a row; 1 without opponents.
-    tasks: names of the kinds of episodes (levels), if there are several. A member's objective is then the mean over
-    all tasks of the task's mean objective, capped at `task_cap`. In evaluations row r of R starts with the task at r
-    * tasks // R of an order, and continues in that order.
-    critic: names of the observations that only the critic receives. The critic is then a separate network; acting,
-    exports and evaluations do not use them.
-    notes: sentences on settings that may be unintended; the checker and every start of a run print them.
+    obs: name -> array of one row. With frame stacking the array has only the newest frame. The array named
+    ACTION_MASK is the action mask and not a network input.
+    frame_skip: emulator frames per step; 1 if the environment has no emulator.
+    frame_stack: number of frames that the device stacks for the 2-D uint8 array named "obs"; 1 means no stacking.
+    shaping: default reward shaping, name -> value. PBT may tune each value as `shaping.NAME`.
+    agents: number of agents in one environment (S). Each agent is a row. 1 for single-agent environments.
+    tasks: names of the tasks (levels); empty if there is only one task. A member's objective is the mean over tasks
+    of the task's mean objective, capped at `task_cap`. In an evaluation, row r of R starts at position
+    r * tasks // R of a fixed order of tasks and continues in that order.
+    critic: names of the observations that only the critic receives. The critic is then a separate network. Acting,
+    exports and evaluations do not use these observations.
+    notes: warnings about settings that may be unintended. The checker and every start of a run print them.
     time_limit: steps after which an episode is truncated; 0 if unknown.
-    mistakes: sentences on bugs that raise no error; a run and an evaluation warn of them.
-    resident: True if the rows are tensors on the learner's device, which steps them itself (envs/resident/).
+    mistakes: warnings about bugs that raise no error. Runs and evaluations print them.
+    resident: True if the rows are tensors on the learner's device and the learner steps them (envs/resident/).
 
-    An observation is an image (uint8, 3-D), a text (int32, 1-D: hashed words at the end, 0 before them), or numbers.
+    An observation array is an image (uint8, 3-D), a text (int32, 1-D), or numbers. A text array has hashed words at
+    its end and 0 before them.
     """
 
     env_id: str
@@ -141,8 +147,7 @@ class EnvSpec:
     tasks: tuple[str, ...] = ()
     task_cap: float | None = None
     critic: tuple[str, ...] = field(default=(), compare=False)
-    """Not compared because a vector env lacks the user's additions. Notes and mistakes are text, so they are not
-    compared either."""
+    """Excluded from comparison because the spec of a vector env lacks the names that the user adds by an option."""
     notes: tuple[str, ...] = field(default=(), compare=False)
     mistakes: tuple[str, ...] = field(default=(), compare=False)
     resident: bool = False
@@ -151,15 +156,15 @@ class EnvSpec:
 
 @dataclass(frozen=True)
 class StepArrays:
-    """Arrays into which a vector env writes a step of its rows: views of its mailbox, with leading axis R.
+    """Output arrays of a vector env's step: views of its mailbox with leading axis R.
 
-    Episodes end by *next-step reset*. The step that ends an episode delivers the final observation with `terminated`
-    or `truncated` set. The following step ignores its action and resets the environment. It delivers the new
-    episode's first observation with `first` set and reward 0. So the final observation needs no separate array.
-    Learners mask the transition of a reset because it is not a real one.
+    Environments are reset in the next step, as with Gymnasium's autoreset mode NEXT_STEP. The step that ends an
+    episode delivers the final observation with `terminated` or `truncated` set. The following step ignores its action
+    and resets the environment. It delivers the first observation with `first` set and reward 0. Learners mask the
+    transition of a reset.
 
-    `terminated` may also be set within an episode (a lost life while training). No reset follows, `first` stays False
-    and no episode is reported.
+    `terminated` may also be set within an episode, for a lost life. No reset follows, `first` stays False, and no
+    episode is reported.
     """
 
     obs: Mapping[str, NDArray[Any]]
@@ -167,16 +172,16 @@ class StepArrays:
     reward: NDArray[np.float32]
     """[R] reward for learning: shaped, and clipped as configured for the environment."""
     terminated: NDArray[np.bool_]
-    """[R] the transition ended in a terminal state: do not bootstrap."""
+    """[R] True: the transition ended in a terminal state. Do not bootstrap."""
     truncated: NDArray[np.bool_]
-    """[R] the transition hit a limit: bootstrap from the observation delivered with it."""
+    """[R] True: the episode was cut off after the transition. Bootstrap from this step's observation."""
     first: NDArray[np.bool_]
-    """[R] `obs` is the first of an episode, and the transition that led here was a reset."""
+    """[R] True: `obs` is the first observation of an episode, so the transition was a reset."""
 
     episode_done: NDArray[np.bool_]
-    """[R] a whole episode (not only a life) ended with this step; the fields below are valid for these rows."""
+    """[R] True: an episode (not only a life) ended with this step. The fields below are valid in these rows only."""
     objective: NDArray[np.float64]
-    """[R] `info["true_objective"]`, or the episode's raw return if the environment gives none."""
+    """[R] `info["true_objective"]`; the raw return if the environment does not provide it."""
     raw_return: NDArray[np.float64]
     """[R] sum of the environment's raw rewards, unshaped and unclipped."""
     shaped_return: NDArray[np.float64]
@@ -184,50 +189,52 @@ class StepArrays:
     length: NDArray[np.int64]
     """[R] steps (decisions) of the episode."""
     shaping_version: NDArray[np.int64]
-    """[R] version of the shaping during the episode (read at its start)."""
+    """[R] version of the shaping, read at the start of the episode."""
     stat_names: NDArray[np.bytes_]
-    """[R, MOST_STATS] see `Remarks.of_stats`."""
+    """[R, MOST_STATS] names of the extra statistics, see `Remarks.of_stats`."""
     stat_values: NDArray[np.float64]
-    """[R, MOST_STATS] NaN for none. A vector env without extra statistics may leave both arrays unwritten."""
+    """[R, MOST_STATS] values, NaN in unused entries. Without extra statistics both arrays may stay unwritten."""
     agent: NDArray[np.int64] | None = None
-    """[R] agent of the row: environment * S + agent. Only if `spec.agents` is above 1. All rows of an environment
-    then have `episode_done` set in the same step, the end of the shared episode.
+    """[R] index of the agent that the row plays: environment * S + agent. None if `spec.agents` is 1. The rows of an
+    environment have `episode_done` set in the same step.
     """
     task: NDArray[np.int64] | None = None
-    """[R] task of the episode, an index in `EnvSpec.tasks`; None without tasks."""
+    """[R] index of the episode's task in `EnvSpec.tasks`. None without tasks."""
 
 
 def read_stats(step: StepArrays, row: int) -> dict[str, float]:
-    """Return the extra statistics of the episode that ended on a row: name -> number."""
+    """Return the extra statistics of the episode that ended in a row: name -> number."""
     known = np.flatnonzero(~np.isnan(step.stat_values[row])).tolist()
     names = step.stat_names[row]
     return {names[i].decode(): float(step.stat_values[row, i]) for i in known if names[i]}
 
 
 ShapingSource = Callable[[int], tuple[int, Mapping[str, float]]]
-"""row -> (shaping version, values): called whenever an episode begins on a row."""
+"""row -> (shaping version, values). A vector env calls it whenever an episode begins in a row."""
 
 
 def seeds_of(seed: int, environments: int) -> list[int]:
-    """Return a seed below 2^31 for each environment of a vector env; many simulators accept no larger one."""
+    """Return a seed for each environment, below 2^31 because many simulators reject larger seeds."""
     return [int(one) % 2**31 for one in np.random.SeedSequence(seed).generate_state(environments)]
 
 
 def default_shaping_source(spec: EnvSpec) -> ShapingSource:
-    """Return a source of version 0 and the environment's default values (evaluation, tests)."""
+    """Return a shaping source for evaluations and tests: version 0 with the environment's default values."""
     return lambda _row: (0, spec.shaping)
 
 
 MatchupSource = Callable[[], tuple[int, NDArray[np.int64]]]
-"""() -> (matchup version, row_ES): row of each agent, [E, S], each row 0..R-1 once. Called before every step."""
+"""() -> (matchup version, row_ES), called before every step. row_ES [E, S] is the row that plays each agent. Each row
+0..R-1 occurs once.
+"""
 
 
 @runtime_checkable
 class FollowsMatchups(Protocol):
-    """Vector env of environments with several agents, which follows matchups."""
+    """Protocol of vector envs with several agents, whose rows are assigned to agents by matchups."""
 
     def follow(self, matchups: MatchupSource) -> None:
-        """Assign rows to agents by this source, from the next reset on and at each change of its version."""
+        """Read the assignment of rows to agents from this source at resets and whenever its version changes."""
 
 
 class VectorEnv(Protocol):
@@ -237,7 +244,7 @@ class VectorEnv(Protocol):
     rows: int
 
     def reset(self, out: StepArrays) -> None:
-        """Start every row; write observations with `first` set everywhere, all else zero or False."""
+        """Reset every row. Write the observations, set `first`, and set all other fields to 0 or False."""
 
     def step(self, action: NDArray[Any], out: StepArrays) -> None:
         """Advance every row by one step. action: [R, A] of `spec.action.dtype`. Writes every field of `out`."""
@@ -250,12 +257,12 @@ class VectorEnv(Protocol):
 class SavesState(Protocol):
     """Optional protocol of environments and vector envs that save their state as JSON types.
 
-    A serial run of such environments resumes as if it had not been interrupted. Other environments begin new
-    episodes.
+    A resumed serial run continues these environments within their episodes. All other environments begin new episodes
+    when a run is resumed.
     """
 
     def save_state(self) -> dict[str, Any] | None:
-        """Return the state between two steps, including random generators; None if it cannot be saved."""
+        """Return the state between two steps, including random generators. None if the state cannot be saved."""
 
     def restore_state(self, state: dict[str, Any]) -> None:
         """Continue from a state that `save_state` returned."""
@@ -263,29 +270,30 @@ class SavesState(Protocol):
 
 @runtime_checkable
 class SpreadsPhases(Protocol):
-    """Optional protocol of vector envs whose rows can start in different phases of their episodes.
+    """Optional protocol of vector envs that can shorten first episodes, to bring their rows out of phase.
 
-    Otherwise rows with episodes of equal length stay in phase forever, and every batch covers one phase only.
+    Without it, rows with episodes of equal length stay in phase forever, and each batch covers only one phase.
     """
 
     def spread_phases(self, rng: np.random.Generator) -> bool:
-        """Truncate the first episode of each row at a random step. Call once, before `reset`.
+        """Truncate the first episode of each row at a random step. Called once, before `reset`.
 
-        Returns False if the maximum episode length is unknown; episodes are then left whole.
+        Returns False, and truncates nothing, if the maximum episode length is unknown.
         """
 
 
 def cpu_clock(vector_env: VectorEnv) -> Callable[[], int]:
-    """Return the clock of the CPU-nanoseconds of a vector env's steps: this process's, or `cpu_ns()`.
+    """Return a function that reads the CPU time of a vector env's steps in nanoseconds.
 
-    A vector env whose environments compute in other processes defines `cpu_ns()`, which includes this process.
+    A vector env with further processes defines `cpu_ns()`, the sum over this process and the further processes. For
+    all others the function reads the CPU time of this process.
     """
     own: Callable[[], int] = getattr(vector_env, "cpu_ns", time.process_time_ns)
     return own
 
 
 def cpu_ns_of(processes: Sequence[int]) -> int:
-    """Return the CPU-nanoseconds of processes so far. Dead processes count 0."""
+    """Return the total CPU time of processes in nanoseconds. A dead process counts as 0."""
     total = 0
     for pid in processes:
         with contextlib.suppress(OSError):  # Linux's clock of another process (see clock_getcpuclockid(3))
@@ -295,47 +303,48 @@ def cpu_ns_of(processes: Sequence[int]) -> int:
 
 @runtime_checkable
 class TrainingInfoInterface(Protocol):
-    """Interface of an environment that adapts to the training progress of its member (a curriculum).
+    """Interface of environments with a curriculum, which depends on the training progress of the member.
 
-    It is called before each training episode, but not by `pbt-rl eval` or the checker. So a newly made environment
-    must have the form in which it is evaluated.
+    The method is called before each training episode. `pbt-rl eval` and the checker never call it, so they evaluate
+    the environment as its constructor makes it.
     """
 
     def set_training_info(self, info: dict[str, Any]) -> None:
-        """Take `{"frames": int, "budget_frames": int}`.
+        """Receive the progress `{"frames": int, "budget_frames": int}` of the row's member.
 
-        frames: frames sampled so far for this row's member. budget_frames: frames expected at the end of the run
-        (--train-for-frames, or fewer with --train-for-seconds), which may change. A native vector environment is
-        called for each row, with the row in `info["row"]`.
+        frames: frames sampled so far.
+        budget_frames: frames expected at the end of the run: --train-for-frames, or fewer with --train-for-seconds.
+        This number may change during a run.
+        row: index of the row. Only a native vector environment gets it, and it is called once for each row.
         """
 
 
 def training_info(source: ShapingSource, row: int) -> dict[str, Any] | None:
-    """Return the training progress of a row's member if the shaping source provides it, else None."""
+    """Return the training progress of a row's member. None if the shaping source does not provide it."""
     progress = getattr(source, "training_info", None)
     return None if progress is None else progress(row)
 
 
 @runtime_checkable
 class RewardShapingInterface(Protocol):
-    """Interface of an environment whose reward shaping (or any other parameter) is tuned.
+    """Interface of environments with tunable reward shaping, or with other tunable parameters.
 
-    A change takes effect at the start of an episode. Values are numbers. A nested dict of numbers is flattened with
-    dots (`shaping.weapon.shotgun`).
+    A change takes effect at the start of an episode. Values are numbers. A nested dict is flattened to names with
+    dots, such as `shaping.weapon.shotgun`.
     """
 
     def get_default_reward_shaping(self) -> dict[str, Any]:
         """Return the default values."""
 
     def set_reward_shaping(self, reward_shaping: dict[str, Any], agent_idx: int | slice) -> None:
-        """Use these values from now on, for one agent or a slice of agents (single-agent: 0)."""
+        """Set the values of one agent or of a slice of agents. The index is 0 in single-agent environments."""
 
 
 def random_within(action: ActionSpec, rows: int, rng: np.random.Generator) -> NDArray[np.float32]:
-    """Draw the continuous components of actions, uniform within their bounds: [R, len(low)].
+    """Draw continuous components [R, len(low)] from the distributions of Gymnasium's `Box.sample`.
 
-    Without bounds: standard normal. With one bound: the bound plus or minus an exponential number of mean 1, as in
-    Gymnasium's `Box.sample`.
+    With two bounds: uniform. Without bounds: standard normal. With one bound: an exponential distribution of mean 1
+    that starts at the bound.
     """
     free = np.array(action.unbounded)
     low, high = (np.where(free, 0, np.array(bound, np.float32)) for bound in (action.low, action.high))
@@ -351,7 +360,7 @@ def random_within(action: ActionSpec, rows: int, rng: np.random.Generator) -> ND
 
 
 def untrained_within(action: ActionSpec, rows: int, rng: np.random.Generator) -> NDArray[np.float32]:
-    """Draw continuous components as an untrained policy does: normal, clipped at the bounds."""
+    """Draw continuous components like an untrained policy: normal, clipped to the bounds."""
     centre, half = (np.array(part) for part in action.units)
     drawn = centre + half * rng.standard_normal((rows, len(centre)))
     return np.clip(drawn, action.low, action.high).astype(np.float32)
@@ -363,7 +372,7 @@ def random_actions(
     rng: np.random.Generator,
     numbers: Callable[[ActionSpec, int, np.random.Generator], NDArray[np.float32]] = random_within,
 ) -> NDArray[Any]:
-    """Draw random actions [R, A] for a step: uniform among those that the action mask (if any) allows.
+    """Draw random actions [R, A] for a step. Discrete choices are uniform among the choices that the mask allows.
 
     numbers: function that draws the continuous components.
     """
@@ -381,16 +390,16 @@ def random_actions(
 def random_allowed(
     nvec: tuple[int, ...], mask_RD: NDArray[np.uint8], rng: np.random.Generator
 ) -> NDArray[np.int32]:
-    """Draw actions [R, A] from those that the mask (D = sum(nvec)) allows; 0 if it allows none."""
+    """Draw allowed actions [R, A]. If a component has no allowed choice, its action is 0. D = sum(nvec)."""
     draws_RD = rng.random(mask_RD.shape) * mask_RD
     parts = np.split(draws_RD, np.cumsum(nvec)[:-1], axis=1)
     return np.stack([part.argmax(1) for part in parts], 1).astype(np.int32)
 
 
 def step_array_specs(spec: EnvSpec) -> dict[str, ArraySpec]:
-    """Return the fields from which mailboxes and private buffers are laid out.
+    """Return the layout of mailboxes and private buffers: field of StepArrays -> array of one row, in order.
 
-    Field of StepArrays -> array of one row, in layout order (observations as `obs.NAME`).
+    The field of an observation is `obs.NAME`.
     """
     table = {f"obs.{name}": array for name, array in spec.obs.items()}
     table["reward"] = ArraySpec((), "float32")
@@ -414,6 +423,6 @@ def step_arrays(spec: EnvSpec, arrays: Mapping[str, NDArray[Any]]) -> StepArrays
 
 
 def private_step_arrays(spec: EnvSpec, rows: int) -> StepArrays:
-    """Make StepArrays in ordinary memory, for evaluation and tests."""
+    """Allocate StepArrays in ordinary memory, for evaluations and tests."""
     specs = step_array_specs(spec)
     return step_arrays(spec, {k: np.zeros((rows, *a.shape), a.dtype) for k, a in specs.items()})

@@ -1,7 +1,7 @@
-"""Detection of environment bugs that raise no error, and of other trainers' conventions that are unused here.
+"""Detection of environment bugs that raise no error, and of other trainers' conventions that have no effect here.
 
-Training warns of those that cost learning. It looks for them when an environment is made, at resets and at ends of
-episodes, and never in every step. `pbt-rl envs check` finds all.
+`pbt-rl envs check` finds all of them. Training warns only of bugs that impair learning. It checks when an environment
+is made, at resets and at ends of episodes, and in the first steps of a run.
 """
 
 from __future__ import annotations
@@ -37,15 +37,16 @@ from .spaces import parts_of
 from .values import array_of, attribute, briefly, has_methods, metadata_of, number_of, wrapped
 
 NORMALIZING = {"NormalizeReward", "VecNormalize", "ClipReward"}
-"""Wrappers that change the scale of rewards."""
+"""Class names of wrappers that change the scale of rewards."""
 RECORDING = {"RecordEpisodeStatistics", "Monitor"}
-"""Wrappers that report the return of the wrapped environment in `info["episode"]["r"]`."""
+"""Class names of wrappers that report the inner environment's return in `info["episode"]["r"]`."""
 
 
 def notes_of(env_id: str, env: Any) -> tuple[str, ...]:
     """Return warnings about settings that may be unintended: `EnvSpec.notes`.
 
-    Raises EnvSetupError for a method that lacks its counterpart, or that cannot be called as in training.
+    Raises EnvSetupError if `reset` or a method for shaping or training info has wrong parameters, or if one of the two
+    shaping methods is missing.
     """
     if isinstance(env, gymnasium.Env):
         _check_reset(env_id, env)
@@ -53,8 +54,8 @@ def notes_of(env_id: str, env: Any) -> tuple[str, ...]:
         _check_methods(env_id, one)
     zeros = [name for name, value in default_shaping(env_id, env).items() if value == 0]
     of_shaping = (
-        f"shaping {name} is 0 by default and stays 0 because PBT multiplies values: to tune it, give "
-        f"it a range, --pbt.tune shaping.{name}=LOW:HIGH"
+        f"shaping {name} is 0 by default and stays 0 because PBT multiplies values. To tune it, set a range: "
+        f"--pbt.tune shaping.{name}=LOW:HIGH"
         for name in zeros
     )
     return (*of_shaping, *_reward_notes(env))
@@ -65,7 +66,7 @@ def _can_be_called(method: Any, *arguments: object, **keywords: object) -> bool:
         inspect.signature(method).bind(*arguments, **keywords)
     except TypeError:
         return False
-    except ValueError:  # C functions without a signature
+    except ValueError:  # a C function without a signature
         pass
     return True
 
@@ -73,11 +74,11 @@ def _can_be_called(method: Any, *arguments: object, **keywords: object) -> bool:
 def _check_reset(env_id: str, env: gymnasium.Env[Any, Any]) -> None:
     """Raise EnvSetupError if `reset` has the old gym signature."""
     bare = attribute(env, "unwrapped") or env
-    arguments = {"seed": None} | ({} if env is bare else {"options": None})  # wrappers pass both
+    arguments = {"seed": None} | ({} if env is bare else {"options": None})  # wrappers pass both arguments
     if has_methods(bare, ("reset",)) and not _can_be_called(bare.reset, **arguments):
         raise EnvSetupError(
-            f"{env_id}: its reset does not take {' and '.join(arguments)}: write `def reset(self, *, seed=None, "
-            "options=None)`, which returns (observation, info); step returns (observation, reward, terminated, "
+            f"{env_id}: its reset has no parameter {' and '.join(arguments)}. Write `def reset(self, *, seed=None, "
+            "options=None)` and return (observation, info). In step return (observation, reward, terminated, "
             "truncated, info)"
         )
 
@@ -86,7 +87,7 @@ def _check_methods(env_id: str, env: Any) -> None:
     there = [name for name in SHAPING_METHODS if has_methods(env, (name,))]
     if len(there) == 1 and not find_interface(env):
         raise EnvSetupError(
-            f"{env_id}: it has {there[0]} alone. Reward shaping needs {' and '.join(SHAPING_METHODS)}"
+            f"{env_id} has only {there[0]}. Reward shaping needs {' and '.join(SHAPING_METHODS)}"
         )
     for name, *taken in (
         ("get_default_reward_shaping",),
@@ -95,21 +96,21 @@ def _check_methods(env_id: str, env: Any) -> None:
     ):
         if has_methods(env, (name,)) and not _can_be_called(getattr(env, name), *taken):
             raise EnvSetupError(
-                f"{env_id}: its {name} does not take ({', '.join(taken)}): write "
+                f"{env_id}: its {name} does not accept the arguments ({', '.join(taken)}). Write "
                 f"`def {name}({', '.join(('self', *taken))})`"
             )
 
 
 def _reward_notes(env: Any) -> tuple[str, ...]:
-    """Return a note if a wrapper changes the rewards and no wrapper inside it reports the true return."""
+    """Return a warning if a wrapper changes the rewards and no wrapper inside it records the true return."""
     changing: set[str] = set()
     for one in wrapped(env):
         bases = {base.__name__ for base in type(one).__mro__}
         changing = set() if bases & RECORDING else bases & NORMALIZING or changing
     text = (
-        f"rewards are changed by {', '.join(changing)} with separate statistics for each row, but "
-        "members are compared by sums of them: leave it out (returns are normalised by the learner), "
-        'put RecordEpisodeStatistics inside it, or give info["true_objective"]'
+        f"rewards are changed by {', '.join(changing)}, with separate statistics in each row, but members are ranked "
+        "by the sums of these rewards: remove the wrapper (the learner normalises returns), or put "
+        'RecordEpisodeStatistics inside it, or return info["true_objective"]'
     )
     return (text,) if changing else ()
 
@@ -117,9 +118,10 @@ def _reward_notes(env: Any) -> tuple[str, ...]:
 def mistakes_of(
     env: Any, obs: spaces.Space[Any], action: ActionSpec, *, masked: bool = False
 ) -> tuple[str, ...]:
-    """Return an environment's mistakes that raise no error: `EnvSpec.mistakes`.
+    """Return warnings about bugs that raise no error: `EnvSpec.mistakes`.
 
-    obs: the observation space. masked: True if the action mask is outside the observation.
+    obs: observation space.
+    masked: True if the environment has an action mask outside the observation.
     """
     found = [normalised(type(one).__name__) for one in wrapped(env) if _normalises(one)]
     choices, parts = sum(action.nvec), {name: part for name, part, _ in parts_of(obs)}
@@ -129,7 +131,7 @@ def mistakes_of(
         found += [f"its method {name}() {UNREAD}" for name in dir(type(one)) if _is_mask_method(one, name)]
         for name, value in getattr(one, "__dict__", {}).items():
             listed = _MOVES.search(name) and _is_mask(name, value, choices, 1)
-            if listed and len(np.unique(value)) < choices:  # otherwise a list of all choices
+            if listed and len(np.unique(value)) < choices:  # not a list of all choices
                 found.append(f"its attribute {name} {UNREAD}")
     for name, space in parts.items():
         fits = math.prod(space.shape or ()) == choices
@@ -139,26 +141,25 @@ def mistakes_of(
 
 
 def normalised(kind: str) -> str:
-    """Return the mistake of a wrapper that normalises observations."""
+    """Return the warning about a wrapper that normalises observations. kind: class name of the wrapper."""
     return (
-        f"observations are normalised by {kind}, whose statistics are not saved with a member: each "
-        "environment has separate ones, and eval, export and resume begin with none, so their scores "
-        "are not those of training. Leave it out and give --learner.normalize-observations yes, "
-        "whose statistics are saved with each member"
+        f"observations are normalised by {kind}, whose statistics are not saved with a member: each environment has "
+        "separate statistics, and eval, export and resume begin without statistics, which changes their scores. "
+        "Remove the wrapper and set --learner.normalize-observations yes. Its statistics are saved with each member"
     )
 
 
 _RUNNING = re.compile(r"Running(MeanStd|Stat|Norm)|Welford|ZFilter|MeanStdFilter")
 """Class names of running statistics for normalisation."""
 _MOMENTS = ({"mean"}, {"var", "std", "m2"}, {"count", "n"})
-"""Suffixes of attribute names that identify other running statistics: one of each set."""
+"""Suffixes of attribute names. An object with a suffix of each set counts as a running statistic."""
 
 
 def _normalises(env: Any) -> bool:
     """Check whether a wrapper has running statistics of observations, as in Gymnasium, SB3 and Baselines."""
     named = {base.__name__ for base in type(env).__mro__} & {"NormalizeObservation", "VecNormalize"}
     own = _of_observations(env)
-    if inspect.isfunction(func := own.get("func")):  # of TransformObservation
+    if inspect.isfunction(func := own.get("func")):  # an attribute of TransformObservation
         own |= inspect.getclosurevars(func).nonlocals
     kept = [*own.values(), *([env] if hasattr(type(env), "observation") else [])]
     running = {"obs_rms", "ob_rms"} & own.keys() or any(map(_keeps_deviation, kept))
@@ -166,7 +167,7 @@ def _normalises(env: Any) -> bool:
 
 
 def _of_observations(thing: Any) -> dict[str, Any]:
-    """Return the attributes, without those of rewards or of whole episodes."""
+    """Return the attributes of an object, except attributes about rewards, returns, episodes or lengths."""
     own = {name.lstrip("_").lower(): value for name, value in getattr(thing, "__dict__", {}).items()}
     return {name: own[name] for name in own if not name.startswith(("ret", "rew", "ep", "len"))}
 
@@ -177,19 +178,19 @@ def _keeps_deviation(thing: Any) -> bool:
 
 
 UNREAD = (
-    'is given but not used as a mask of actions: give it as info["action_mask"] with metadata = '
-    '{"action_mask": True} on the environment, or as the key action_mask of the outermost Dict of its observations'
+    'looks like an action mask but is not used: return it as info["action_mask"] and set metadata = '
+    '{"action_mask": True}, or return it as the key action_mask of the outermost Dict of the observation'
 )
 _MASK = re.compile(r"mask|valid(?!at)|avail|legal|allowed|possible|feasible|permitted", re.IGNORECASE)
-"""Names of action masks in other trainers."""
+"""Words in names of action masks in other trainers."""
 _MOVES = re.compile(r"action|move", re.IGNORECASE)
 _WORD = re.compile(r"[A-Z]?[a-z]+")
 _OTHERS = re.compile(r"get|compute|in|im|not|current|all|list|agent|fn")
-"""Other words that may occur in the name of such a method."""
+"""Further words that may occur in the name of a method that returns a mask."""
 
 
 def _is_mask_method(env: Any, name: str) -> bool:
-    """Check whether it is a method without arguments, or a property, with the name of a mask."""
+    """Check whether a property, or a method without parameters, has the name of an action mask."""
     words = _WORD.findall(name)
     known = all(_MASK.search(word) or _MOVES.match(word) or _OTHERS.fullmatch(word.lower()) for word in words)
     if name.startswith("_") or not (known and _MASK.search(name) and _MOVES.search(name)):
@@ -208,7 +209,7 @@ def _is_binary(space: Any) -> bool:
 
 
 def _is_mask(name: Any, value: Any, choices: int, rows: int) -> bool:
-    """Check whether an entry of an info dict is a mask of each row's choices, or a list of allowed ones."""
+    """Check whether an entry of an info dict looks like action masks of all rows, or like a list of allowed choices."""
     if not isinstance(name, str) or name.startswith("_") or not _MASK.search(name):
         return False
     try:
@@ -226,43 +227,43 @@ def _is_mask(name: Any, value: Any, choices: int, rows: int) -> bool:
     )
 
 
-# -- while it is stepped
+# -- during steps
 
 _LIMIT = re.compile(r"time_?(out|limit)|truncat|bad_transition", re.IGNORECASE)
-"""Names of flags for an end by a time limit in other trainers."""
+"""Names of flags for a truncation in the old gym interface and in other trainers."""
 MISSING_FINAL = (
-    "missing final observation: at all {} truncations the observation is {}; return the last one of the old episode, "
-    "whose value the learner needs (do not reset inside step)"
+    "missing final observation: at all {} truncations the observation is {}. Return the last observation of the old "
+    "episode, because the learner needs its value (do not reset inside step)"
 )
-FIRST_OF_NEXT = "the first one of the next episode"
+FIRST_OF_NEXT = "the first observation of the next episode"
 LEAST_ENDS = 3
-"""Minimum number of truncations, all of which must match."""
+"""Minimum number of truncations before a warning. All of them must show the bug."""
 LOOKS = 2
-"""Number of truncations at which a reset inside the step is looked for."""
+"""Number of truncations that are checked for a reset inside the step."""
 INFORMS = 'info["episode_extra_stats"]'
 """Prefix of warnings that do not affect training."""
 
 
 SHADED = 200
-"""Number of steps whose pictures and action masks training looks at."""
+"""Number of a run's first steps whose pictures and action masks are checked."""
 _CONVERTED = re.compile("stretched to 0..255|^float")
-"""Text in `ArraySpec.given` of a picture with bounds other than 0 and 255, or of floats."""
+"""Text in `ArraySpec.given` of a picture that was scaled or converted from floats."""
 FEWEST_SHADES = 8
-"""Minimum range of shades, within 0 to 255, of a picture with recognisable content."""
+"""Minimum range of a picture's pixel values (0 to 255). A smaller range means wrong bounds of the space."""
 
 
 class Remarks:
-    """Warnings about environment bugs that cost learning and raise no error, each given once."""
+    """Detector of environment bugs that impair learning and raise no error. Each warning is sent once."""
 
     def __init__(self, source: ShapingSource, spec: EnvSpec, rows: int = 1) -> None:
-        """source: a vector env's shaping source, whose optional attribute `remark` receives the warnings.
+        """source: shaping source of a vector env. Its optional attribute `remark` is called with each warning.
 
-        rows: number of rows of an info dict.
+        rows: number of rows that an info dict covers.
         """
         tell: Callable[[str], None] | None = getattr(source, "remark", None)
         self._say = once(tell or (lambda _text: None))
         self.reads = tell is not None
-        """True until the first end of an episode: info dicts of all steps are read. Later ones are like them."""
+        """True until the end of the first episode. Until then the info dicts of all steps are checked."""
         self._choices = 0 if ACTION_MASK in spec.obs else sum(spec.action.nvec)
         self._defaults, self._rows, self._seen = spec.shaping, rows, set[Any]()
         self._given = set[bool]()
@@ -270,7 +271,7 @@ class Remarks:
         self._looks = list[bool]()
 
     def of_info(self, info: Any) -> None:
-        """Warn of an unused action mask in an info dict, under any name."""
+        """Warn of an entry in an info dict that looks like an action mask but is not used."""
         if not self.reads or not isinstance(info, Mapping):
             return
         for name in info.keys() - self._seen:
@@ -283,39 +284,45 @@ class Remarks:
                     self._say(f'info["{place}"] {UNREAD}')
 
     def of_end(self, info: Mapping[str, Any], *, terminated: bool) -> None:
-        """Warn of an end by a time limit that only the old gym's or other trainers' flags report."""
+        """Warn if an episode is terminated although a flag of the old gym or of other trainers reports a truncation.
+
+        info: last info dict of the episode.
+        """
         for name in filter(tells_limit, info if terminated else ()):
-            kinds = "bi" if name == "TimeLimit.truncated" else "b"  # elsewhere 1 may be a second
+            kinds = "bi" if name == "TimeLimit.truncated" else "b"  # under other names, 1 may be a duration
             with suppress(ValueError):  # a ragged list
                 flag = array_of(info[name])
                 if flag.size == 1 and flag.dtype.kind in kinds and flag.all():
                     self._say(
-                        f'info["{name}"] is true where terminated is true and truncated is not: a time limit is '
-                        "learned as a terminal state, of value 0; return terminated=False, truncated=True there"
+                        f'info["{name}"] is true, but step returned terminated=True and truncated=False: the learner '
+                        "treats the time limit as a terminal state of value 0. Return terminated=False, truncated=True"
                     )
 
     def follow(self, env: gymnasium.Env[Any, Any]) -> None:
-        """Keep what the innermost environment's `reset` returns, for some truncations."""
+        """Record the observations that the innermost environment's `reset` returns, until LOOKS truncations."""
         bare: Any = attribute(env, "unwrapped") or env
-        # An attribute would be part of a state that it saves itself.
+        # Environments that save their state are excluded, because the recording attribute would become part of it.
         if (
             self.reads
             and not isinstance(env, SavesState)
             and "reset" not in getattr(bare, "__dict__", {"reset"})
         ):
-            with suppress(Exception):  # attributes of user code
+            with suppress(Exception):  # user code may forbid new attributes
                 bare.reset = self._reset = _KeptReset(bare)
 
     def of_begin(self) -> None:
-        """Note that a reset of the followed environment has returned."""
+        """Forget the recorded observations. Called after each reset by the vector env."""
         if self._reset is not None:
             self._reset.observed.clear()
 
     def of_cut(self, obs: Any) -> None:
-        """Warn if the followed environment has reset itself inside the step that truncated its episode."""
+        """Warn if the recorded environment resets itself inside the step that truncates an episode.
+
+        obs: observation that the step returned.
+        """
         if self._reset is None:
             return
-        with suppress(Exception):  # user data that cannot be compared
+        with suppress(Exception):  # the comparison of user data may raise
             self._looks.append(
                 any(data_equivalence(first, obs, exact=True) for first in self._reset.observed)
             )
@@ -326,10 +333,10 @@ class Remarks:
                 self._say(MISSING_FINAL.format(LOOKS, FIRST_OF_NEXT))
 
     def of_stats(self, out: StepArrays, row: int, stats: Any) -> None:
-        """Record a row's `info["episode_extra_stats"]` at its episode's end: name -> finite number.
+        """Write `info["episode_extra_stats"]` (name -> finite number) of a row at the end of its episode.
 
-        They are only displayed. Invalid entries and those after the first MOST_STATS are dropped; names are cut to
-        STAT_NAME_BYTES in UTF-8.
+        These statistics are only displayed. Invalid entries are dropped, and all entries after the first MOST_STATS.
+        Names are cut to STAT_NAME_BYTES in UTF-8.
         """
         out.stat_values[row] = np.nan
         if stats is None:
@@ -346,33 +353,36 @@ class Remarks:
                 kept += 1
         if wrong:
             self._say(
-                f"{INFORMS} is not recorded completely: it must be a dict of finite numbers, of "
-                f"{MOST_STATS} names at most, of {STAT_NAME_BYTES} bytes each, and holds {wrong}"
+                f"{INFORMS} is not recorded completely: it has {wrong}. Return a dict of at most {MOST_STATS} finite "
+                f"numbers, with names of at most {STAT_NAME_BYTES} bytes"
             )
 
     def of_objective(self, *, given: bool) -> None:
-        """Record whether an episode has a true objective, and warn if it is inconsistent."""
+        """Record whether an episode had a true objective. Warn if only some episodes have it.
+
+        Also warn if the environment has reward shaping without a true objective.
+        """
         self.reads = False
         self._given.add(given)
         if "true_objective" in self._seen and True not in self._given:
             self._say(
-                'info["true_objective"] is given, but with no last step of an episode: give it there, terminated or '
-                "truncated"
+                'info["true_objective"] is missing in the last step of every episode, but other steps have it: return '
+                "it in the last step, whether terminated or truncated"
             )
         elif len(self._given) > 1:
             self._say(
-                'info["true_objective"] is missing at some episode ends: give it with the last step of every episode, '
-                "terminated or truncated"
+                'info["true_objective"] is missing at some episode ends: return it in the last step of every episode, '
+                "whether terminated or truncated"
             )
         elif self._defaults and not given:
             self._say(
-                'there is reward shaping but no info["true_objective"]: members are compared by the shaped return, '
-                "which a member raises by its shaping alone; give the true objective at every episode's end"
+                'there is reward shaping but no info["true_objective"]: members are ranked by the shaped return, '
+                "which changes with the shaping alone. Return the true objective in the last step of every episode"
             )
 
 
 class _KeptReset:
-    """`reset` of an environment that also keeps its observations. A copy of the environment gets the plain method."""
+    """Replacement of an environment's `reset` that records the observations. Pickled as the original method."""
 
     def __init__(self, env: Any) -> None:
         functools.update_wrapper(self, env.reset)  # for its signature
@@ -388,15 +398,18 @@ class _KeptReset:
         return getattr, (self._env, "reset")
 
     def remove(self) -> None:
-        """Give the environment its method back."""
+        """Restore the environment's own method."""
         vars(self._env).pop("reset", None)
 
 
 class Watch:
-    """Detector of mistakes in well-formed steps of any vector env.
+    """Detector of environment bugs in the steps of any vector env.
 
-    pictures: names of the pictures whose shades are checked. steps: number of steps whose pictures and action masks
-    are checked. Axes: R rows.
+    tell: called once with each warning.
+    pictures: names of the pictures whose range of pixel values is checked.
+    steps: number of steps whose pictures and action masks are checked.
+
+    Axes: R rows.
     """
 
     def __init__(
@@ -407,15 +420,15 @@ class Watch:
         self._allowed = False
         self._left = steps
         self._ends = dict[int, tuple[bytes, bool]]()
-        """Row -> its final observation and whether that is blank, if its last step was truncated."""
+        """Row whose last step was a truncation -> (final observation, True if it is all zeros)."""
         self._firsts = dict[int, bytes]()
-        """Row -> the observation of its last step, if that began an episode after a truncation."""
+        """Row whose last step was the first after a truncation -> observation of that step."""
         self._cut, self._due = 0, 10
         self._varied = False
         self._all_next = self._all_blank = True
 
     def note(self, out: StepArrays) -> None:
-        """Record a step."""
+        """Check a step of the vector env."""
         if self._left:
             self._look(out)
         if self._ends or self._firsts or out.truncated.tobytes().count(1):
@@ -442,7 +455,7 @@ class Watch:
                 self._cut += 1
                 self._all_next &= final == now
                 self._all_blank &= blank and not begins_blank
-        # An agent that is truncated before the others waits for their end.
+        # An agent that is truncated before the others waits for the end of the shared episode.
         cut_R = out.truncated & out.episode_done
         self._ends |= {row: _observation(out, row) for row in np.flatnonzero(cut_R).tolist()}
         if self._cut >= self._due:
@@ -451,7 +464,7 @@ class Watch:
             self._judge_mask()
 
     def judge(self) -> None:
-        """Warn of the mistakes so far."""
+        """Warn of the bugs found so far."""
         self._judge_ends()
         self._judge_mask()
         if self._left:
@@ -464,31 +477,31 @@ class Watch:
 
     def _judge_mask(self) -> None:
         if not self._allowed:
-            self._say("the action mask never allows anything: learning is impossible")
+            self._say("the action mask is all zeros in every step: learning is impossible. Allow actions")
 
     def _judge_shades(self) -> None:
         for name, (darkest, brightest) in self._shades.items():
             if brightest - darkest < FEWEST_SHADES:
                 self._say(
-                    f"picture {name!r} has shades from {darkest} to {brightest} only, where the bounds of its space "
-                    "are 0 and 255: give its space the bounds that its numbers have, or infinite ones, with which it "
-                    "is read as float32 numbers"
+                    f"picture {name!r} has pixel values only from {darkest} to {brightest}, after its bounds were "
+                    "scaled to 0 and 255: set the bounds of the space to the range of its numbers, or to infinity (the "
+                    "array is then read as float32 numbers)"
                 )
 
 
 def converted_pictures(spec: EnvSpec) -> Iterator[str]:
-    """Yield the names of the pictures that were converted to bytes."""
+    """Yield the names of pictures that were scaled, or converted from floats, to uint8."""
     return (n for n, array in spec.obs.items() if array.dtype == "uint8" and _CONVERTED.search(array.given))
 
 
 def _observation(out: StepArrays, row: int) -> tuple[bytes, bool]:
-    """Return the bytes of a row's observation, and whether it is all zeros."""
+    """Return (bytes of a row's observation, True if it is all zeros)."""
     arrays = [array[row] for name, array in out.obs.items() if name != ACTION_MASK]
     return b"".join(array.tobytes() for array in arrays), not any(array.any() for array in arrays)
 
 
 def once(tell: Callable[[str], None]) -> Callable[[str], None]:
-    """Return a function that passes each text on once. Texts with an equal part before the colon count as equal."""
+    """Return a function that calls `tell` once for each text. Texts that agree up to the first colon count once."""
     told = set[str]()
 
     def say(text: str) -> None:
@@ -501,12 +514,12 @@ def once(tell: Callable[[str], None]) -> Callable[[str], None]:
 
 
 def tells_limit(name: object) -> bool:
-    """Check whether a name in an info dict may be a flag for an end by a time limit."""
+    """Check whether a name in an info dict may be a flag for a truncation."""
     return isinstance(name, str) and _LIMIT.search(name) is not None
 
 
 def boxes(space: Any, obs: Any) -> Iterator[tuple[str, spaces.Box, NDArray[Any]]]:
-    """Yield name, space and array of each readable Box of an observation; the vector env rejects others."""
+    """Yield (name, space, array) of each Box in an observation. Values that are not arrays are left out."""
     for name, part, value in parts_of(space, obs):
         if isinstance(part, spaces.Box):
             with suppress(ValueError):

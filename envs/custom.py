@@ -1,8 +1,8 @@
 """The user's own environments: `module:factory`, or an entry point in the group `pbt_rl.envs`.
 
-The factory is called with the keywords of --env-option. It returns a Gymnasium environment (it is called once per
-row), or an environment of another kind (`KINDS`). A factory with the parameters `rows` and `device` makes rows of
-tensors. An entry point `NAME` also accepts `NAME/LEVEL`: LEVEL is the first argument of its factory.
+The factory is called with the keywords of --env-option. It returns a Gymnasium environment, which is one row, or an
+environment of `KINDS`. A factory with the parameters `rows` and `device` returns rows of tensors. An entry point
+`NAME` can be used as `NAME/LEVEL`; LEVEL is then the first argument of its factory.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from .time_limits import closing, making, time_limit
 from .vectors import KIND as VECTOR
 
 CustomEnv = gymnasium.Env[Any, Any]
-"""Return type of a factory; it may also be an object of one of KINDS."""
+"""Return type of a factory. An object of one of KINDS is also allowed."""
 KINDS = (SEVERAL_AGENTS, VECTOR)
-"""Supported kinds besides Gymnasium environments."""
+"""Supported interfaces besides `gymnasium.Env`."""
 
 
 def make(env_id: str, rows: int, keywords: Mapping[str, Any], index: int = 0) -> CustomEnv:
-    """Call the user's factory once, for one environment or for one that has all R rows (`Kind.all_rows`).
+    """Call the user's factory once, for one environment or for a vector environment of all R rows.
 
-    index: a unique number among concurrent environments. A recreated environment gets the same number.
+    index: `env_index`, unique among all environments of a run. A recreated environment gets its previous index.
     """
     factory = find_factory(env_id)
     arguments = dict(keywords)
@@ -59,13 +59,13 @@ def make(env_id: str, rows: int, keywords: Mapping[str, Any], index: int = 0) ->
         made.close()
         raise EnvSetupError(
             f"{env_id} returned a vector environment of {made.num_envs} rows, but {rows} are needed. "
-            "Give the factory the parameter num_envs, and do not set it by --env-option"
+            "Add the parameter num_envs to the factory, and do not set it by --env-option"
         )
     return cast("CustomEnv", made)
 
 
 def probe(env_id: str, keywords: Mapping[str, Any]) -> EnvSpec:
-    """Make one environment, describe it and close it."""
+    """Make an environment, close it and return its spec."""
     with time_limit(time_limits.PROBE_SECONDS, making(env_id)):
         other = resident_backend(env_id)
         if other is None:
@@ -80,7 +80,7 @@ def probe(env_id: str, keywords: Mapping[str, Any]) -> EnvSpec:
 def make_vector_env(
     env_id: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource
 ) -> VectorEnv:
-    """Make R environments, or the number of another kind that R rows need."""
+    """Make a vector env of R rows. The number of environments depends on their kind."""
     other = resident_backend(env_id)
     if other is not None:
         return other.make_vector_env(env_id, rows, seed, EnvOptions(keywords=options.keywords), shaping)
@@ -90,7 +90,7 @@ def make_vector_env(
 
 
 def resident_backend(env_id: str) -> Backend | None:
-    """Return the backend for rows of tensors if the factory has the parameters for it."""
+    """Return the backend for rows of tensors if the factory has the parameters rows and device, else None."""
     factory = find_factory(env_id)
     return load_backend(".resident.custom") if takes(factory, "rows") and takes(factory, "device") else None
 
@@ -106,7 +106,7 @@ def make_resident(env_id: str, rows: int, seed: int, device: str, options: EnvOp
 def vector_env_of(
     env: CustomEnv, env_id: str, rows: int, seed: int, shaping: ShapingSource, options: EnvOptions
 ) -> VectorEnv:
-    """Return the vector env of a factory's first environment; further ones are made when needed."""
+    """Return the vector env of R rows. env: its first environment. Further environments are made when needed."""
     kind = kind_of(env)
     if kind is not None:
         places = count(options.first_row + 1)
@@ -116,7 +116,7 @@ def vector_env_of(
 
 
 def kind_of(env: object) -> Kind | None:
-    """Return the kind of a non-Gymnasium environment; None if it is unknown."""
+    """Return the kind of an environment. None if it is a `gymnasium.Env` or unknown."""
     if isinstance(env, gymnasium.Env):
         return None
     return next((kind for kind in KINDS if kind.fits(env)), None)
@@ -125,7 +125,7 @@ def kind_of(env: object) -> Kind | None:
 def one_by_one(
     env_id: str, first: gymnasium.Env[Any, Any], options: EnvOptions
 ) -> Callable[[], gymnasium.Env[Any, Any]]:
-    """Return a function that returns the existing environment first, then new ones."""
+    """Return a function that first returns the existing environment, and a new environment in each further call."""
     places = count(options.first_row + 1)
 
     def again() -> gymnasium.Env[Any, Any]:
@@ -139,7 +139,7 @@ def one_by_one(
 
 
 def find_factory(env_id: str) -> Callable[..., object]:
-    """Import the factory of an id. Exceptions of the module itself pass through."""
+    """Import the factory of an id. Raises EnvSetupError, and the exceptions of the imported module."""
     if ":" in env_id:
         module_name, _, path = env_id.partition(":")
         factory = _attribute(env_id, _import(env_id, module_name), path)
@@ -163,10 +163,10 @@ def _import(env_id: str, module_name: str) -> Any:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise  # a module that the user's module imports
+            raise  # the user's module imports a missing module
         raise EnvSetupError(
             f"{env_id} cannot be found: module {error.name!r} is neither in the working directory "
-            f"{os.getcwd()} nor installed. Run from the folder that contains it, or install it"  # noqa: PTH109
+            f"{os.getcwd()} nor installed. Change to the folder of the module, or install the module"  # noqa: PTH109
         ) from error
 
 
@@ -197,7 +197,7 @@ def takes(factory: Callable[..., object], name: str) -> bool:
 
 
 def check_keywords(env_id: str, factory: Callable[..., object], keywords: Mapping[str, Any]) -> None:
-    """Raise a one-line EnvSetupError if a call with these keywords would raise TypeError."""
+    """Raise EnvSetupError if the factory cannot be called with these keywords."""
     signature = _signature(factory)
     if signature is None:
         return

@@ -1,13 +1,12 @@
 """EnvPool tasks (Atari, MuJoCo, MiniGrid, classic control ...) as native vector envs.
 
-A vector env is one EnvPool of R rows on one engine thread, stepped in lockstep without a loop over rows. EnvPool
-resets a row in the step after its episode's end and ignores that step's action, as this project's protocol requires.
-So every final observation is delivered. A time limit is a truncation.
+A vector env is one EnvPool of R rows on one engine thread. EnvPool resets a row in the step after its episode's end
+and ignores the action of that step, as this project requires. A time limit is a truncation.
 
-An invalid option ends the engine's process without an exception. So a task with its options is first tried in a fork
-of this process (`first_trial.tried`), whose output becomes the error.
+With an invalid option the engine exits without an exception. Therefore each task is first tried with its options in a
+fork of this process (`first_trial.tried`). The output of the fork becomes the error message.
 
-Atari follows the family atari/: options are --atari.*, the engine returns the newest frame and the raw score, and
+Atari games have the options --atari.*, as in the family atari/. The engine returns the newest frame and the raw score.
 `AtariScoring` handles clipping and lives. The objective is the raw score.
 
 Axes: R rows.
@@ -46,7 +45,7 @@ from .spaces import SMALL, Leaf, obs_leaves, read_rows, with_mask
 from .time_limits import GRACE_SECONDS, PROBE_SECONDS
 
 OURS = ("num_envs", "batch_size", "seed", "env_seed", "max_num_players", "gym_reset_return_info", "base_path")
-"""Options of `envpool.make` that the vector env sets itself."""
+"""Options of `envpool.make` that the vector env sets. Users cannot set them."""
 BY_ATARI_OPTIONS = {
     "frame_skip": "frame-skip",
     "stack_num": "frame-stack",
@@ -58,14 +57,15 @@ BY_ATARI_OPTIONS = {
     "use_fire_reset": "fire-reset",
     "max_episode_steps": "max-frames-per-episode",
 }
+"""Option of `envpool.make` -> corresponding option `--atari.*`."""
 DOOM = "envpool.vizdoom"
 MOST_CHOICES_SEEN = 512
-"""An integer observation with more values is delivered as a number instead of one-hot."""
+"""Maximum size of a one-hot observation. An integer observation with more values is converted to a number."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """A task with its options, prepared for the vector env."""
+    """Task with its options, prepared for the vector env."""
 
     keywords: Mapping[str, Any]
     """Keywords of `envpool.make`."""
@@ -74,11 +74,11 @@ class Task:
     decode: Callable[[NDArray[Any]], Any]
     is_atari: bool
     fire: int | None
-    """Index of the action FIRE of an Atari game; None if there is none."""
+    """Index of the action FIRE in an Atari game. None if the game has no such action."""
 
 
 def names() -> tuple[str, ...]:
-    """Return the single-player tasks, sorted; the first name of a task that has several."""
+    """Return the names of single-player tasks, sorted. If a task has several names, only the first is returned."""
     found: dict[str, str] = {}
     for name, (module, spec, fixed) in _registry.specs.items():
         if module == DOOM:
@@ -101,21 +101,21 @@ def _described(name: str, options: AtariOptions, keywords: Mapping[str, Any]) ->
     module = _module_of(name)
     if module == DOOM:
         raise EnvSetupError(
-            f"{env_id} cannot be used: EnvPool's Doom hangs with some seeds and leaves its engine "
-            "process behind when it is killed. Use vizdoom/ instead, see `pbt-rl envs`"
+            f"{env_id} cannot be used: EnvPool's Doom hangs with some seeds, and its engine process keeps running "
+            "when the actor is killed. Use vizdoom/ instead, see `pbt-rl envs`"
         )
     is_atari = module == "envpool.atari"
     for key in keywords:
         own = BY_ATARI_OPTIONS.get(key) if is_atari else None
         if own or key in OURS:
-            why = f"use --atari.{own}" if own else "the vector env sets it itself"
+            why = f"use --atari.{own}" if own else "pbt_rl sets it. Remove the option"
             raise EnvSetupError(f"--env-option {key}=... cannot be used with {env_id}: {why}")
     settings = {**_defaults(module, options), **keywords}
     engine = _engine_spec(name, settings)
     if engine.config.max_num_players > 1:
         raise EnvSetupError(
-            f"{env_id} is for {engine.config.max_num_players} players, but envpool/ supports "
-            "single-player tasks only. See `pbt-rl envs`"
+            f"{env_id} has {engine.config.max_num_players} players, but envpool/ supports only single-player tasks. "
+            "`pbt-rl envs` lists them"
         )
     action_space = engine.gymnasium_action_space
     action = action_spec(action_space, env_id)
@@ -134,7 +134,7 @@ def _described(name: str, options: AtariOptions, keywords: Mapping[str, Any]) ->
 
 
 def _fire(name: str, options: AtariOptions) -> int | None:
-    """Return the index of FIRE, or None. Both action sets are in the emulator's order."""
+    """Return the index of FIRE. None if the game has no such action."""
     actions, _ = atari.game_facts(_registry.specs[name][2]["task"])
     return None if "FIRE" not in actions else 1 if options.full_action_space else actions.index("FIRE")
 
@@ -151,7 +151,7 @@ def _module_of(name: str) -> str:
 
 
 def _defaults(module: str, options: AtariOptions) -> dict[str, Any]:
-    """Return this family's default options for a kind of tasks."""
+    """Return the keywords that this family passes to `envpool.make` for tasks of an EnvPool module."""
     if module != "envpool.atari":
         return {}
     return {
@@ -197,7 +197,10 @@ def _decoder(engine: Any, space: spaces.Space[Any]) -> Callable[[NDArray[Any]], 
 
 
 def _leaves(engine: Any, env_id: str, choices: int) -> tuple[Leaf, ...]:
-    """Return the observation leaves: pictures from SMALL pixels a side as bytes, else flat numbers, and the mask."""
+    """Return the arrays of an observation, including the action mask.
+
+    choices: total number of discrete choices. A mask of another size is converted to the observation "allowed".
+    """
     space = engine.gymnasium_observation_space
     mask = space.spaces.get(ACTION_MASK) if isinstance(space, spaces.Dict) else None
     if isinstance(space, spaces.Dict) and mask is not None:
@@ -211,12 +214,13 @@ def _leaves(engine: Any, env_id: str, choices: int) -> tuple[Leaf, ...]:
     if size == choices:
         spec = ArraySpec((size,), "uint8")
         return (*leaves, Leaf(ACTION_MASK, where[0], "mask", (size,), spec, in_info=where[1]))
-    # Independent components cannot obey a mask of combinations, so it is an observation.
+    # A mask over combinations of choices cannot be applied to independent components.
     seen = Leaf("allowed", where[0], "float", (size,), ArraySpec((size,), "float32"), in_info=where[1])
     return (*leaves, seen)
 
 
 def _as_delivered(leaf: Leaf) -> Leaf:
+    """Keep pictures with sides of at least SMALL pixels, and short one-hot arrays. Flatten all others to numbers."""
     whole = leaf.kind in ("bytes", "image") and len(leaf.shape) == 3 and min(leaf.spec.shape[1:]) >= SMALL
     if whole and leaf.kind == "bytes" and leaf.shape[0] == 1:
         return replace(leaf, spec=ArraySpec(leaf.shape[1:], "uint8"))  # one grey frame, stacked on the device
@@ -226,14 +230,14 @@ def _as_delivered(leaf: Leaf) -> Leaf:
 
 
 def _last_line(text: str) -> str:
-    """Return the last line with a message, without stack traces of addresses."""
+    """Return the last line of an error that is not part of a stack trace of addresses."""
     lines = [line.strip() for line in text.splitlines()]
     lines = [line for line in lines if line and not line.startswith(("***", "@"))]
     return lines[-1][:300] if lines else ""
 
 
 def probe(name: str, options: AtariOptions, keywords: Mapping[str, Any]) -> EnvSpec:
-    """Describe a task after a trial in a separate process. Raises EnvSetupError if it cannot be used."""
+    """Try a task in a separate process and return its spec. Raises EnvSetupError if the task cannot be used."""
     task = describe(name, options, keywords)
     given = ", ".join(f"{key}={value}" for key, value in keywords.items())
     _try_out(name, json.dumps({"num_threads": 1, **task.keywords}), f" with {given}" if given else "")
@@ -242,7 +246,11 @@ def probe(name: str, options: AtariOptions, keywords: Mapping[str, Any]) -> EnvS
 
 @lru_cache(maxsize=32)
 def _try_out(name: str, request: str, given: str) -> None:
-    """Make and step a task once. request: JSON of its keywords. given: the user's keywords, for the message."""
+    """Make a task and step it a few times, in a fork of this process.
+
+    request: JSON of the keywords.
+    given: the user's keywords, for the error message.
+    """
 
     def play() -> None:
         with TemporaryDirectory() as folder, contextlib.chdir(folder):  # MuJoCo writes a log there
@@ -257,7 +265,7 @@ def _try_out(name: str, request: str, given: str) -> None:
 
 
 def recipe(name: str, options: AtariOptions, keywords: Mapping[str, Any]) -> dict[str, object]:
-    """Return default options: Atari's, or by actions and observations."""
+    """Return default options: Atari's options for Atari games, else options for the action and observation spaces."""
     task = describe(name, options, keywords)
     if task.is_atari:
         return atari.recipe()
@@ -296,7 +304,7 @@ class EnvPoolVectorEnv:
                 name, "gymnasium", num_envs=rows, seed=seeds.tolist(), **settings
             )
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it creates its spaces at first access; see `describe`
+            warnings.simplefilter("ignore")  # the first access creates the spaces
             assert self._engine.observation_space is not None
         self._ended_R = np.zeros(rows, np.bool_)
         self._none_R = np.zeros(rows, np.bool_)
@@ -323,15 +331,13 @@ class EnvPoolVectorEnv:
         if starts_R.any():
             self._begin_episodes(np.flatnonzero(starts_R).tolist())
         goes_R = played_R = ~starts_R
-        if self._scoring is not None:
-            played_R = self._scoring.played(goes_R, fire_R)
         over_R, cut_R = over.astype(np.bool_, copy=False), cut.astype(np.bool_, copy=False)
         score_R = np.where(goes_R, score.astype(np.float64), 0.0)
         if not (np.abs(score_R) < LARGEST_REWARD).all():
             raise EnvSetupError(f"{self.spec.env_id} returned a reward that is not finite. Use another task")
-        ends_R = over_R
-        reward_R = score_R
+        ends_R, reward_R = over_R, score_R
         if self._scoring is not None:
+            played_R = self._scoring.played(goes_R, fire_R)
             lives_R = info["lives"].astype(np.int64)
             reward_R, life_over_R = self._scoring.step(score_R * played_R, lives_R, goes_R)
             ends_R = over_R | life_over_R
@@ -346,7 +352,7 @@ class EnvPoolVectorEnv:
         self._book.write(out)
 
     def close(self) -> None:
-        """Release the engine: its thread is joined when the last reference is dropped."""
+        """Drop the reference to the engine, which joins its thread."""
         self._engine = None
 
     def _begin_episodes(self, rows: Iterable[int]) -> None:

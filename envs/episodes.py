@@ -1,10 +1,10 @@
 """Statistics of running episodes (returns, lengths, shaping versions), and the heartbeat of a vector env.
 
-The heartbeat shows progress: two cells of memory that the supervisor watches, so that slow environments are
-not mistaken for hanging ones. It is the attribute `heartbeat` of a vector env's shaping source (see `ShapingSource`) in
-an actor. A vector env that loops over rows in Python writes `heartbeat[ROW]` after each row: one store, without a
-clock. A single call for all rows gives no heartbeat until it returns. `all_at_once` announces calls that make or seed
-rows.
+The heartbeat is two cells of shared memory. The supervisor reads them to distinguish slow environments from hanging
+environments. In an actor it is the attribute `heartbeat` of the shaping source (see `ShapingSource`).
+
+A vector env that loops over rows in Python writes `heartbeat[ROW]` after each row. A single call for all rows cannot
+write a heartbeat before it returns. If such a call makes or seeds rows, `all_at_once` extends its timeout.
 
 Axes: R rows.
 """
@@ -25,23 +25,23 @@ from .base import LARGEST_REWARD, ShapingSource, StepArrays
 from .values import briefly, number_of
 
 ROW, AT_ONCE = range(2)
-"""Cells. ROW: a number that changes with every row. AT_ONCE: number of rows in the current call."""
+"""Indices of the cells. ROW: a number that changes after every row. AT_ONCE: number of rows in the current call."""
 SECONDS_PER_ROW = 1.0
-"""Timeout per row that is made or seeded in one call. An Atari game takes 0.1 s for either on an idle core, and 0.5
-s on a core shared by six processes.
+"""Extension of the timeout per row that a call makes or seeds. Making or seeding an Atari emulator takes 0.1 s on an
+idle core, and 0.5 s on a core shared by six processes.
 """
 
 T = TypeVar("T")
 
 
 def heartbeat_of(source: ShapingSource) -> memoryview:
-    """Return the heartbeat cells of a shaping source; unused cells if it has none."""
+    """Return the heartbeat cells of a shaping source. If the source has none, return unused cells."""
     watched: memoryview | None = getattr(source, "heartbeat", None)
     return memoryview(bytearray(16)).cast("q") if watched is None else watched
 
 
 def with_heartbeat(heartbeat: memoryview, items: Iterable[T]) -> Iterator[T]:
-    """Yield the items, and give a heartbeat when the caller requests the next one."""
+    """Yield the items, with a heartbeat after each item."""
     for row, item in enumerate(items):
         yield item
         heartbeat[ROW] = row
@@ -49,12 +49,12 @@ def with_heartbeat(heartbeat: memoryview, items: Iterable[T]) -> Iterator[T]:
 
 @contextmanager
 def all_at_once(heartbeat: memoryview, rows: int) -> Iterator[None]:
-    """Announce a call that makes or seeds this many rows before it returns."""
+    """Extend the timeout within the context, for a call that makes or seeds this number of rows."""
     heartbeat[AT_ONCE] = rows
     try:
         yield
     finally:
-        heartbeat[ROW] += 1  # first, so that whoever sees the announcement removed also sees the heartbeat
+        heartbeat[ROW] += 1  # before the extension is removed, because the supervisor reads AT_ONCE first
         heartbeat[AT_ONCE] = 0
 
 
@@ -63,10 +63,10 @@ _ACCOUNTS = ("raw_R", "shaped_R", "length_R", "shaping_version_R")
 
 
 class EpisodeBook:
-    """Sums over the current episode of each row, and the version of its shaping.
+    """Statistics of the current episode of each row: raw and shaped return, length, shaping version.
 
-    A vector env calls `open_episode` when an episode starts on a row, `add` for every step of a row, and `write`
-    before a step that ends an episode is read.
+    A vector env calls `open_episode` at the start of an episode and `add` in every step. It calls `write` at least in
+    each step that ends an episode.
     """
 
     def __init__(self, rows: int, shaping: ShapingSource) -> None:
@@ -77,7 +77,7 @@ class EpisodeBook:
         self._shaping = shaping
 
     def open_episode(self, row: int) -> Mapping[str, float]:
-        """Start an episode on a row; return its shaping values."""
+        """Start an episode in a row. Return its shaping values."""
         self.shaping_version_R[row], values = self._shaping(row)
         self.raw_R[row] = self.shaped_R[row] = self.length_R[row] = 0
         return values
@@ -98,11 +98,13 @@ class EpisodeBook:
         played: NDArray[np.bool_] | bool,
         rows: NDArray[np.int64] | None = None,
     ) -> None:
-        """Add a step of these rows (default: all).
+        """Add a step to the statistics.
 
-        raw, shaped: rewards for the two returns. played: whether a row took a step.
+        raw, shaped: rewards for the raw and the shaped return.
+        played: True if the step counts for the episode's length.
+        rows: indices of the rows, one for each entry of the other arguments. None: all rows.
         """
-        if rows is None:  # separate, because indexing costs as much as a step of a small environment
+        if rows is None:  # a separate branch, because indexing takes as long as a step of a small environment
             self.raw_R += raw
             self.shaped_R += shaped
             self.length_R += played
@@ -112,7 +114,7 @@ class EpisodeBook:
             self.length_R[rows] += played
 
     def write(self, out: StepArrays, objective_R: NDArray[np.float64] | None = None) -> None:
-        """Write the statistics of all rows. objective_R: default is the raw return."""
+        """Write the statistics of all rows. objective_R: None means the raw return."""
         out.objective[:] = self.raw_R if objective_R is None else objective_R
         out.raw_return[:] = self.raw_R
         out.shaped_return[:] = self.shaped_R
@@ -121,16 +123,16 @@ class EpisodeBook:
 
 
 def write_reset(out: StepArrays) -> None:
-    """Mark the step of all rows as a reset: `first` is set, the reward is 0 and no episode has ended."""
+    """Mark the step as a reset of all rows: set `first`; set reward and ends to 0."""
     out.first[:] = True
     for array_R in (out.reward, out.terminated, out.truncated, out.episode_done):
         array_R[:] = 0
 
 
 def true_objective(env_id: str, value: Any) -> float:
-    """Return `info["true_objective"]`. Raises EnvSetupError for a value that is not a finite number.
+    """Return `info["true_objective"]` as a float. Raises EnvSetupError if it is not a finite number.
 
-    One infinite episode would make every mean infinite, so that members could not be ranked.
+    Members cannot be ranked with infinite objectives, because one infinite episode makes the mean infinite.
     """
     try:
         objective = number_of(value)
@@ -145,11 +147,13 @@ def true_objective(env_id: str, value: Any) -> float:
 
 
 def objective_of(env_id: str, info: Mapping[str, Any], summed: float) -> float | None:
-    """Return an episode's objective from its last info dict; None if it is the sum of its rewards.
+    """Return an episode's objective from its last info dict. None: use the sum of the rewards.
 
-    That is the true objective, or `info["episode"]["r"]`, the return from Gymnasium's RecordEpisodeStatistics and
-    similar wrappers. The latter counts if it differs from the sum by more than rounding, because outer wrappers
-    changed the rewards.
+    `info["true_objective"]` takes precedence. Otherwise `info["episode"]["r"]` is used, the return that Gymnasium's
+    RecordEpisodeStatistics and similar wrappers record. It is used only if it differs from the sum, because a
+    difference means that an outer wrapper changes the rewards.
+
+    summed: sum of the rewards of the episode.
     """
     if "true_objective" in info:
         return true_objective(env_id, info["true_objective"])

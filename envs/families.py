@@ -1,10 +1,10 @@
 """Built-in families of environments, described without importing them.
 
-`pbt_rl/registry.py` lists them by name. Another package adds a `Family` as an entry point `pbt_rl.families`.
+`pbt_rl/registry.py` lists the families by name. Other packages add a `Family` as an entry point `pbt_rl.families`.
 
-RSL_RL is `config/example_config.yaml` of https://github.com/leggedrobotics/rsl_rl (rsl-rl-lib 3 to 5), equal to the
-defaults of its `PPO.__init__`, converted to this project's definitions. RSL-RL's value loss has no factor of 1/2, so
-its weight of 1.0 is 2.0 here. Its `clip_param` clips ratio and value.
+RSL_RL has the values of `config/example_config.yaml` in https://github.com/leggedrobotics/rsl_rl (rsl-rl-lib 3 to 5).
+They equal the defaults of `PPO.__init__` there. RSL-RL's value loss has no factor of 1/2, so its weight of 1.0 is 2.0
+here. RSL-RL's `clip_param` clips both ratio and value.
 
 Differences from RSL-RL:
 - Weights are initialised orthogonally.
@@ -22,7 +22,7 @@ from .dmlab.options import DmlabOptions
 from .family import Family
 
 RESIDENT: dict[str, object] = {"mode": "sync"}
-"""Defaults of every run on a resident environment, because the learner's thread steps it."""
+"""Default options of every run on a resident environment. The learner's thread steps such an environment."""
 RSL_RL: dict[str, object] = RESIDENT | {
     "model.encoder": "mlp",
     "model.critic": "separate",
@@ -56,11 +56,11 @@ ROBOTS: dict[str, object] = RSL_RL | {
     "hypers.clip_value": 1.0,
     "train_for_frames": 100_000_000,
 }
-"""Defaults of a population on robots.
+"""Default options of a population on robots.
 
-PBT tunes the learning rate, so it does not follow the divergence. PBT also tunes the weights of reward terms, which
-changes the scale of returns, so returns are normalised. Layers and entropy are mjlab's (`RslRlModelCfg` and
-`RslRlPpoAlgorithmCfg` of 1.6).
+The learning rate does not follow the KL divergence, because PBT tunes it. Returns are normalised, because PBT tunes
+the weights of reward terms and thereby changes the scale of returns. Layers and entropy coefficient are the values of
+mjlab 1.6 (`RslRlModelCfg` and `RslRlPpoAlgorithmCfg`).
 """
 ROBOT_RECIPES = {
     "rsl-ppo": Recipe(
@@ -70,10 +70,10 @@ ROBOT_RECIPES = {
     )
 }
 DMLAB_RECIPES = {
-    # Sample Factory's published command line for DMLab-30 with four agents, option by option. Its numbers of
-    # processes (90 workers of 12 environments, core affinity) are planned from the machine here. Experience is
-    # decorrelated at the start by different levels in the vector envs. As in every run on DMLab, returns are
-    # V-trace's and the network gets the last action and reward (unlike there).
+    # Sample Factory's published command line for DMLab-30 with four agents. Differences:
+    # - Numbers of processes depend on the machine; there 90 workers of 12 environments have core affinity.
+    # - Different levels in the vector envs decorrelate the experience at the start.
+    # - Returns are V-trace's, and the network gets the last action and reward, as in every run on DMLab here.
     "dmlab30-pbt": Recipe(
         "Sample Factory's DMLab-30 with four agents.",
         {
@@ -94,7 +94,7 @@ DMLAB_RECIPES = {
             "hypers.gamma": 0.99,
             "hypers.learning_rate": 1e-4,
             "hypers.entropy_coef": 0.003,
-            "hypers.value_coef": 1.0,  # its 0.5, for a value loss without the factor of 1/2 used here
+            "hypers.value_coef": 1.0,  # equals 0.5 there, without the factor of 1/2 used here
             "hypers.max_grad_norm": 1e9,  # no limit
             "dmlab.actions": "extended",
             "dmlab.reward_unit": 5.0,

@@ -1,7 +1,7 @@
-"""Interface of an environment family: a description that needs no import, and the functions behind it.
+"""Interface of an environment family.
 
-A new family is one module with a `BACKEND`, and one `Family` in the table of `pbt_rl/registry.py`. `Kind`:
-environments of a foreign interface, which a user's factory may return.
+A new family consists of a module with a `BACKEND`, and of a `Family` in the table of `pbt_rl/registry.py`. `Family`
+describes the family without importing the module.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ T = TypeVar("T", bound=FamilyOptions)
 
 @dataclass(frozen=True)
 class EnvOptions:
-    """Options of environments."""
+    """Options of an environment."""
 
     families: tuple[FamilyOptions, ...] = ()
-    """Options of families; a family that is absent here uses its defaults."""
+    """Options of families. A family without an entry uses its defaults."""
     keywords: Mapping[str, Any] = field(default_factory=dict)
     """--env-option: keywords for the environment's factory, in families that support them."""
     last_action_reward: bool = False
-    """Add the last action and reward to the observations of any environment."""
+    """Add the last action and reward to the observations."""
     critic_only: tuple[str, ...] = ()
-    """Observations for the critic only, in addition to those that the environment declares (shaping.py)."""
+    """Critic-only observations besides the names in the environment's metadata (shaping.py)."""
     first_row: int = 0
-    """Number of a vector env's first row among all rows of the run. Rows share devices by it, and factories get it
-    as `env_index`.
+    """Index of a vector env's first row among all rows of the run. Rows are assigned to GPUs by this index, and
+    factories get the index as `env_index`.
     """
 
     def of(self, kind: type[T]) -> T:
-        """Return the options of a family."""
+        """Return the options of a family, or its defaults."""
         return next((options for options in self.families if isinstance(options, kind)), kind())
 
     def with_family(self, own: FamilyOptions) -> EnvOptions:
-        """Return a copy with other options of a family."""
+        """Return a copy in which the options of one family are replaced."""
         others = (options for options in self.families if type(options) is not type(own))
         return replace(self, families=(*others, own))
 
@@ -53,71 +53,72 @@ OUTSIDE = 10_000
 
 
 RawEnv = Closes
-"""An unwrapped environment: of Gymnasium (single or vector), or of several agents."""
+"""Environment without a wrapper of this project: a Gymnasium environment, single or vector, or a PettingZoo one."""
 
 
 @dataclass(frozen=True)
 class Backend:
-    """Functions of a family. NAME is the part after the family in `family/name`."""
+    """Functions of a family. Their argument `name` is NAME in `family/NAME`."""
 
     names: Callable[[], tuple[str, ...]]
-    """Lists the available names."""
+    """() -> available names."""
     probe: Callable[[str, EnvOptions], EnvSpec]
-    """(name, options) -> spec, without keeping an environment."""
+    """(name, options) -> spec. An environment that is made for it is closed."""
     make_vector_env: Callable[[str, int, int, EnvOptions, ShapingSource], VectorEnv]
     """(name, rows, seed, options, shaping) -> vector env."""
     recipe: Callable[[str, EnvOptions], dict[str, object]] = lambda _name, _options: {}
     """(name, options) -> default options of a run: dotted name of a config field -> value."""
     recipe_of: Callable[[EnvSpec], dict[str, object]] | None = None
-    """Default options by spec, for families that make an environment to describe it."""
+    """spec -> default options of a run. Only in families that must make an environment to get its spec."""
     make: Callable[[str, EnvOptions], RawEnv | None] | None = None
-    """Makes one unwrapped environment; None if there is only an engine of many."""
+    """(name, options) -> one unwrapped environment. None if the engine has only vector environments."""
     for_evaluation: Callable[[EnvOptions], EnvOptions] = lambda options: options
     """Options of a run -> options of its evaluation."""
     film: Callable[[str, int, int, EnvOptions, ShapingSource], tuple[VectorEnv, Any] | None] | None = None
-    """Same as `make_vector_env`, with a source of pictures of row 0: an object with `render()`, or the engine's frames
-    per second if the policy's observation is a picture. None if there is nothing to film.
+    """(name, rows, seed, options, shaping) -> (vector env, source of the pictures of row 0). The source is an object
+    with `render()`. If the policy's observation is a picture, the source is the number of frames per second. None if
+    there are no pictures.
     """
     shown: Callable[[str, EnvOptions], str] = lambda name, _options: name
-    """(name, options) -> name of the environment under these options, for display."""
+    """(name, options) -> displayed name. It may depend on the options."""
     make_resident: Callable[[str, int, int, str, EnvOptions], Any] | None = None
     """(name, rows, seed, device, options) -> `ResidentEnv`, for specs that are `resident`."""
     unreproducible: Callable[[str], str] = lambda _name: ""
-    """Reason why equal seeds do not give equal steps in NAME, if it lies outside this project; "" if they do."""
+    """name -> reason why equal seeds give different steps in this environment. "" if they give equal steps."""
     step_seconds: float = 30.0
-    """Timeout of a step or reset of a vector env, and of describing an environment."""
+    """Timeout of `probe`, and of a step or reset of a vector env."""
     begins: str = "environments are made"
     """Activity before the first frames of a run, for progress messages."""
 
 
 @dataclass(frozen=True)
 class Family:
-    """Family of environments, described without importing it."""
+    """Description of an environment family, available without importing its module."""
 
     name: str
     title: str
     example: str
     requires: tuple[str, ...]
-    """Required packages (import names)."""
+    """Import names of required packages."""
     install_hint: str
     module: str
-    """MODULE with a `BACKEND`, or MODULE:NAME, absolute or relative to this package; imported at first use."""
+    """MODULE with the attribute `BACKEND`, or MODULE:NAME; absolute or relative to this package."""
     takes_keywords: bool = False
     """True if the family supports --env-option."""
     options: Mapping[str, type[FamilyOptions]] = field(default_factory=dict)
-    """Config group -> dataclass of the options of this family, such as `atari`."""
+    """Config group, such as `atari` -> dataclass of the family's options."""
     short_names: Mapping[str, str] = field(default_factory=dict)
-    """Short names -> ids of this family."""
+    """Short name -> id of an environment."""
     recipes: Mapping[str, Recipe] = field(default_factory=dict)
-    """Published command lines by name."""
+    """Name -> published command line."""
     on_device: bool = False
-    """True if its environments are rows of tensors in the learner."""
+    """True if the environments are rows of tensors in the learner."""
     several_agents: bool = False
-    """True if it has environments of several agents, to which the options of matchups then apply."""
+    """True if the family has environments with several agents. The options of matchups then apply."""
 
     @property
     def option_groups(self) -> tuple[str, ...]:
-        """Return the config groups of its environments."""
+        """Return the config groups that apply to the family."""
         return (*self.options, *(("matchup",) if self.several_agents else ()))
 
     @property
@@ -126,11 +127,11 @@ class Family:
         return tuple(package for package in self.requires if find_spec(package) is None)
 
     def names(self) -> tuple[str, ...]:
-        """List the available names, without `family/`; empty if a package is missing."""
+        """Return the available names, without `family/`. Empty if a package is missing."""
         return () if self.missing else self.load().names()
 
     def load(self) -> Backend:
-        """Import the family."""
+        """Import the family's module."""
         return load_backend(self.module)
 
 
@@ -150,9 +151,9 @@ def keywords_backend(
     make: Callable[[str, EnvOptions], RawEnv | None] | None = None,
     make_resident: Callable[[str, int, int, str, EnvOptions], Any] | None = None,
 ) -> Backend:
-    """Make the backend of a family of third-party code whose only options are those of --env-option.
+    """Return the backend of a family of third-party environments, whose only options are --env-option.
 
-    family: its name; "" for environments without a family.
+    family: name of the family. "" for the user's own environments.
     """
     first = FirstProbe(f"{family}/" if family else "", probe)
     return Backend(
@@ -170,15 +171,15 @@ def keywords_backend(
 
 @dataclass(frozen=True)
 class Kind:
-    """Adapter for environments of a foreign interface."""
+    """Adapter for environments of another interface, which a user's factory may return."""
 
     title: str
-    """Name in the error that lists supported return types, such as "a gymnasium.Env"."""
+    """Name of the interface for error messages, such as "a gymnasium.Env"."""
     fits: Callable[[object], bool]
-    """Checks whether an object is of this kind."""
+    """object -> True if it has the interface."""
     describe: Callable[[str, Any], EnvSpec]
     """(id, environment) -> spec of a row. Raises EnvSetupError."""
     make_vector_env: Callable[[str, Callable[[], Any], int, int, ShapingSource], VectorEnv]
     """(id, function that makes one environment, rows, seed, shaping) -> vector env."""
     all_rows: bool = False
-    """True if one environment has all rows (its `num_envs`); else it has one row, or one for each agent."""
+    """True if one environment has all rows (`num_envs`). Otherwise each environment has one row per agent."""

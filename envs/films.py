@@ -1,7 +1,4 @@
-"""Vector envs with a camera on row 0, for any family with pictures. Filming does not change the episodes.
-
-Vector envs have no pictures themselves because learners need none.
-"""
+"""Vector envs with a camera on row 0, for all families with pictures. Filming does not change the episodes."""
 
 from __future__ import annotations
 
@@ -31,35 +28,36 @@ class Camera(Protocol):
 
     @property
     def frames_per_second(self) -> float:
-        """Pictures per second of the environment's own time."""
+        """Pictures per second of simulated time."""
 
     def shoot(self, step: StepArrays, action_A: NDArray[Any] | None) -> Picture:
-        """Return a picture of row 0 after the step that this action caused; None after the first reset."""
+        """Return a picture of row 0 after a step. action_A: action of the step. None: after the first reset."""
 
     def close(self) -> None:
-        """Release the camera's own resources."""
+        """Release the resources of the camera."""
 
 
 class SeenPictures:
-    """Camera that returns the policy's own RGB observation [3, H, W]."""
+    """Camera that returns the policy's RGB observation "obs", [3, H, W]."""
 
     def __init__(self, frames_per_second: float) -> None:
         self.frames_per_second = frames_per_second
 
-    def shoot(self, step: StepArrays, action_A: NDArray[Any] | None) -> Picture:  # noqa: ARG002 - a Camera
+    def shoot(self, step: StepArrays, action_A: NDArray[Any] | None) -> Picture:  # noqa: ARG002 - see Camera
         return np.moveaxis(step.obs["obs"][0], 0, -1)
 
     def close(self) -> None:
-        """Release nothing."""
+        """Do nothing."""
 
 
 USUAL_FPS, MOST_FPS = 30.0, 1000
 
 
 class RenderCamera:
-    """Camera that renders an environment, made with `render_mode="rgb_array"`.
+    """Camera that renders an environment, which was made with `render_mode="rgb_array"`.
 
-    row: the row of a vector environment, which renders all. remedy: advice in the error if there is no picture.
+    row: row to show if `render` returns pictures of all rows.
+    remedy: advice for the error message.
     """
 
     def __init__(self, env: Any, row: int | None = None, remedy: str = "") -> None:
@@ -70,7 +68,7 @@ class RenderCamera:
             float(fps) if isinstance(fps, int | float | np.number) and 0 < fps < MOST_FPS else USUAL_FPS
         )
 
-    def shoot(self, step: StepArrays, action_A: NDArray[Any] | None) -> Picture:  # noqa: ARG002 - a Camera
+    def shoot(self, step: StepArrays, action_A: NDArray[Any] | None) -> Picture:  # noqa: ARG002 - see Camera
         """Render a picture. Raises EnvSetupError if the environment cannot be rendered."""
         try:
             picture: Any = self._env.render()
@@ -94,13 +92,13 @@ class RenderCamera:
 
 FRAMES_PER_SECOND = 60
 SCREEN = (210, 160)
-"""Height and width of a game's own picture."""
+"""Height and width of the console's picture."""
 
 
 class ColourTwin:
-    """A second, coloured emulator of the first row's Atari game, which gets the same actions.
+    """Camera with a second emulator in colour. It gets the actions of row 0.
 
-    Both draw the same random numbers because they have the same seed.
+    Both emulators play equal games because their seeds are equal.
     """
 
     def __init__(self, game: str, options: AtariOptions, vector_env: AtariVectorEnv) -> None:
@@ -110,7 +108,7 @@ class ColourTwin:
         self.frames_per_second = FRAMES_PER_SECOND / options.frame_skip
         self._engine: Any = engine(game, 1, options, img_height=height, img_width=width, grayscale=False)
 
-    def shoot(self, step: StepArrays, action_A: NDArray[Any] | None) -> Picture:  # noqa: ARG002 - a Camera
+    def shoot(self, step: StepArrays, action_A: NDArray[Any] | None) -> Picture:  # noqa: ARG002 - see Camera
         if action_A is None:
             frames, _ = self._engine.reset(seed=self._seed)
             self._seed = None
@@ -142,7 +140,7 @@ def _film_gym(
     plain.close()
     if "rgb_array" not in modes:
         raise EnvSetupError(
-            f"--video: gym/{gym_id} cannot render rgb_array, only {', '.join(modes) or 'nothing'}"
+            f"--video: gym/{gym_id} cannot render rgb_array. Its render modes: {', '.join(modes) or 'none'}"
         )
     first = maker(gym_id, {**options.keywords, "render_mode": "rgb_array"})()
     envs = chain([first], iter(others, None))
@@ -150,17 +148,17 @@ def _film_gym(
 
 
 OWN_REMEDY = (
-    ": its factory must return an environment whose render() gives a picture; a parameter "
-    'render_mode receives "rgb_array"'
+    '. Its factory must return an environment whose render() returns a picture. The factory gets "rgb_array" if it '
+    "has a parameter render_mode"
 )
 
 
 def _film_own(
     env_id: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource
 ) -> tuple[VectorEnv, Camera] | None:
-    """Make a vector env with a camera on row 0; the factory gets `render_mode` if it has that parameter.
+    """Make a vector env with a camera on row 0. The factory gets `render_mode` if it has this parameter.
 
-    The first picture shows whether `render()` works. Returns None for rows of tensors without pictures.
+    Returns None for rows of tensors without pictures. The first picture raises EnvSetupError if `render()` fails.
     """
     other = resident_backend(env_id)
     if other is not None:
@@ -184,14 +182,16 @@ FILMED: Mapping[
     "gym": _film_gym,
     "": _film_own,
 }
-"""Family -> function that films it, if its `BACKEND` has none; "": the user's own environments."""
-REMEDY = ": render() of its rows must show row 0 as uint8 [H, W, 3]"
+"""Family -> function that makes its vector env and camera, for families without `Backend.film`. "": the user's own
+environments.
+"""
+REMEDY = ". Its render() must return a picture of row 0, uint8 [H, W, 3]"
 
 
 def film(
     env_id: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource
 ) -> tuple[VectorEnv, Camera] | None:
-    """Make a vector env with a camera on row 0; None for a family without pictures."""
+    """Make a vector env with a camera on row 0. None if the family has no pictures."""
     backend, name = backend_of(env_id, options)
     own = FILMED.get(_family(env_id))
     if own is not None:
@@ -204,7 +204,7 @@ def film(
 def film_by(
     backend: Backend, name: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource
 ) -> tuple[VectorEnv, Camera] | None:
-    """Make a vector env of a family that provides the camera itself: see `Backend.film`."""
+    """Make a vector env with a camera on row 0 by `Backend.film`. None if there are no pictures."""
     made = None if backend.film is None else backend.film(name, rows, seed, options, shaping)
     if made is None:
         return None
@@ -215,7 +215,7 @@ def film_by(
 
 
 def has_pictures(env_id: str, options: EnvOptions) -> bool:
-    """Check whether environments of this family can be filmed at all."""
+    """Check whether the family of an environment has pictures."""
     return backend_of(env_id, options)[0].film is not None or _family(env_id) in FILMED
 
 

@@ -1,12 +1,12 @@
-"""First use of an environment's code, in a fork of this process that it may end.
+"""First trial of an environment's code in a fork of this process.
 
 Without the fork, `sys.exit`, `os._exit`, an abort or a crash in C would end the command without a message. A fork
-takes milliseconds, and shares this process's state: modules, path, registered environments.
+takes milliseconds and has this process's state: modules, path, registered environments.
 
-    this process -- keeper -- fork -- processes that the environment starts, even detached ones
+    this process -- keeper -- fork -- processes that the environment starts, even daemons
 
-The keeper (`pbt_rl.processes.keeper`) is a fork as well, without any user code. It ends all processes that the fork
-has started when the fork ends, or when this process dies or requests it.
+The keeper (`pbt_rl.processes.keeper`) is another fork, which runs no user code. It kills all processes that the fork
+has started. It does so when the fork ends, when this process ends, or when this process requests it.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from .values import briefly
 
 T = TypeVar("T")
 OURS = f"{Path(__file__).parent.parent}/"
-"""Folder of this package's code, as opposed to the environment's."""
+"""Folder of this project's code."""
 
 
 def environment_traceback(error: BaseException) -> str:
     """Return the traceback of an error and its causes, each from the first frame of user code.
 
-    An error of a built-in environment has no such frame, and is shown in full. A syntax error names its file.
+    An error without a frame of user code is shown in full. A syntax error is shown without frames of this project.
     """
     shown = traceback.TracebackException.from_exception(error)
     not_theirs = (OURS, "<frozen importlib", importlib.__file__)
@@ -57,8 +57,8 @@ def environment_traceback(error: BaseException) -> str:
 
 
 FLOATS = (
-    "(Values of the reward shaping are floats, also where the default is a whole number, because PBT multiplies them: "
-    "write int(...) where one is needed.)"
+    "(Reward shaping values are floats, even if the default is an integer, because PBT multiplies them. Convert them "
+    "with int(...) if you need integers.)"
 )
 _NO_INTEGER = re.compile(
     r"'float' object cannot be interpreted as an integer|non-int of type 'float'|got float|indices must be integers"
@@ -66,9 +66,9 @@ _NO_INTEGER = re.compile(
 
 
 def environment_output(text: str) -> str:
-    """Return a process's last output; in a crash's stack, without this package's frames and their callers'.
+    """Remove this project's frames and their callers from the stack of a crash in a process's output.
 
-    text: with the stack that `faulthandler` adds, newest frame first.
+    text: output with the stack of `faulthandler`, newest frame first.
     """
     kept, below_us = [], False
     for line in text.splitlines():
@@ -80,7 +80,7 @@ def environment_output(text: str) -> str:
 
 TAIL_BYTES = 16_000
 LONG = b"long"
-"""Message of a fork before it makes a simulator, instead of an outcome: see `LONG_SECONDS`."""
+"""Message of a fork that makes a simulator. It requests the longer timeout LONG_SECONDS."""
 SHOWN_CHARACTERS = 4000
 
 
@@ -92,11 +92,14 @@ def tried(
     captured: bool = True,
     when: str = "when it was made",
 ) -> T:
-    """Call a function in a fork of this process, and return its result, which must be picklable.
+    """Call a function in a fork of this process and return its result, which must be picklable.
 
-    captured: keep the end of the output, for the error if the fork ends, otherwise for stderr. Raises EnvSetupError
-    with the function's own message if it raises one. For other exceptions the error has their traceback. It is also
-    raised if the fork ends or exceeds the time limit.
+    limit_seconds: timeout. None: unlimited.
+    captured: True collects the fork's output. It is written to stderr, or becomes part of the error.
+    when: end of the error message, such as "when it was made".
+
+    Raises EnvSetupError if the function raises, if the fork ends, or after the timeout. The function's own
+    EnvSetupError is raised with its message; for other exceptions the message has the traceback.
     """
     if not _can_be_copied():
         return function()
@@ -136,10 +139,10 @@ def tried(
 
 
 def _can_be_copied() -> bool:
-    """Check whether this process can be forked: no other threads and no GPU.
+    """Check whether this process can be forked: it must not use a GPU, jax or tensorflow.
 
-    Libraries that have started threads would wait for them forever in the fork. torch does not if limited to one
-    thread.
+    Libraries that have started threads may hang in the fork, because the fork lacks these threads. torch works if it
+    is limited to one thread.
     """
     torch: Any = sys.modules.get("torch")
     on_gpu = torch is not None and torch.cuda.is_initialized()
@@ -147,14 +150,14 @@ def _can_be_copied() -> bool:
 
 
 def _copy() -> int:
-    """Fork. The fork never collects this process's garbage, whose destructors may need missing threads."""
+    """Fork this process. The fork does not collect existing garbage, whose destructors may need missing threads."""
     sys.stdout.flush()
     sys.stderr.flush()
     collects = gc.isenabled()
     gc.disable()
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # on threads: see `_can_be_copied`
+            warnings.simplefilter("ignore", DeprecationWarning)  # about threads: see `_can_be_copied`
             pid = os.fork()
         if pid == 0:
             gc.freeze()
@@ -165,24 +168,25 @@ def _copy() -> int:
 
 
 class FirstProbe:
-    """Probes of a family's environments, each in a fork of this process.
+    """Probe of a family's environments, each in a fork of this process.
 
-    prefix: of their ids. One trial serves both the default options of a run, which are requested first, and its spec.
+    A run first requests the default options of its environment, then its spec. Both use the result of one trial.
+    prefix: prefix of the ids, such as "gym/".
     """
 
     def __init__(self, prefix: str, probe: Callable[[str, Mapping[str, Any]], EnvSpec]) -> None:
         self._prefix, self._probe = prefix, probe
         self._known: tuple[str, EnvSpec] | None = None
-        """Spec of the last request for default options, until it is requested itself."""
+        """(key, spec) of the last call of `for_recipe`. Used by the next call of the probe."""
 
     def for_recipe(self, name: str, keywords: Mapping[str, Any]) -> EnvSpec:
-        """Describe an environment anew. Raises EnvSetupError."""
+        """Return the spec of an environment from a new trial, and keep it for the next call. Raises EnvSetupError."""
         self._known = None
         self._known = self._key(name, keywords), self(name, keywords)
         return self._known[1]
 
     def __call__(self, name: str, keywords: Mapping[str, Any]) -> EnvSpec:
-        """Describe an environment: make one, read its spaces and close it. Raises EnvSetupError."""
+        """Return the spec of an environment, from `for_recipe` or from a new trial. Raises EnvSetupError."""
         known, self._known = self._known, None
         if known is not None and known[0] == self._key(name, keywords):
             return known[1]
@@ -190,7 +194,7 @@ class FirstProbe:
         return tried(self._prefix + name, lambda: self._probe(name, keywords), limit)
 
     def _key(self, name: str, keywords: Mapping[str, Any]) -> str:
-        """Include the lookup path in the key, because a name may mean another environment elsewhere."""
+        """Return the key of an environment. It includes the import path, on which the meaning of a name depends."""
         return repr((name, sorted(keywords.items()), os.getcwd(), sys.path))  # noqa: PTH109 - as the import does
 
 
@@ -198,12 +202,12 @@ class FirstProbe:
 
 
 def _keep(parent: int, line: int, run: Callable[[], object], *, captured: bool) -> NoReturn:
-    """Make the fork, leave none of its processes when it or the parent ends, and exit with its status.
+    """Make the fork, run its keeper, and exit with the fork's status.
 
-    line: descriptor of a socket to the parent, which receives the end of the fork's output.
+    line: descriptor of a socket to the parent. The keeper sends the end of the fork's output.
     """
     try:
-        os.setsid()  # Ctrl-C is for the parent
+        os.setsid()  # only the parent handles Ctrl-C
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         become_keeper()
         keeper, (output, printing) = os.getpid(), os.pipe()
@@ -227,13 +231,13 @@ def _keep(parent: int, line: int, run: Callable[[], object], *, captured: bool) 
         os._exit(1)
 
 
-# -- in the copy --------------------------------------------------------------------------------------------
+# -- in the fork --------------------------------------------------------------------------------------------
 
 
 def _run(env_id: str, function: Callable[[], object], when: str, outcome: int) -> None:
-    """Call the function, and write its `_outcome` as a pickle."""
+    """Call the function and write its pickled `_outcome`. outcome: descriptor."""
     faulthandler.enable(2)  # a crash prints its location
-    if "torch" in sys.modules:  # torch must not use threads that the fork lacks
+    if "torch" in sys.modules:  # the fork lacks torch's threads
         torch: Any = sys.modules["torch"]
         torch.set_num_threads(1)
     time_limits.told_of_long.append(lambda: os.pwrite(outcome, LONG, 0))
@@ -243,7 +247,7 @@ def _run(env_id: str, function: Callable[[], object], when: str, outcome: int) -
 
 
 def _outcome(env_id: str, function: Callable[[], object], when: str) -> tuple[object, str, bool]:
-    """Return (the function's result, the error if it raises, whether that was to end the process)."""
+    """Return (result, error, exits) of the function. exits: True if it raised SystemExit."""
     try:
         return function(), "", False
     except EnvSetupError as error:
@@ -254,8 +258,8 @@ def _outcome(env_id: str, function: Callable[[], object], when: str) -> tuple[ob
         if kind == "NotImplementedError" and folders == ("gymnasium", "spaces"):
             named = f" ({briefly(str(error))})" if str(error) else ""
             text = (
-                f"{env_id} cannot be made: one of its wrappers flattens a space that Gymnasium cannot flatten{named}: "
-                "leave FlattenObservation out, for texts, choices and parts of a Dict or Tuple are read as they are"
+                f"{env_id} cannot be made: one of its wrappers flattens a space that Gymnasium cannot flatten{named}. "
+                "Remove FlattenObservation. Texts, choices, Dicts and Tuples are supported without it"
             )
             return None, text, False
         did = "called sys.exit" if exits else f"raised {kind}"
@@ -263,21 +267,19 @@ def _outcome(env_id: str, function: Callable[[], object], when: str) -> tuple[ob
 
 
 def _redirect(output: int) -> None:
-    """Redirect all output to `output`, whatever replaces stdout here (a notebook, a test)."""
+    """Redirect all output to `output`, even if a notebook or a test has replaced `sys.stdout`."""
     null = os.open(os.devnull, os.O_RDONLY)
     for fd, target in ((null, 0), (output, 1), (output, 2)):
         os.dup2(fd, target)
     sys.stdout, sys.stderr = (os.fdopen(fd, "w", buffering=1, closefd=False) for fd in (1, 2))
-    sys.breakpointhook = lambda *_args, **_keywords: (
-        None
-    )  # there is no terminal; serial mode stops there later
+    sys.breakpointhook = lambda *_args, **_keywords: None  # without a terminal; serial mode stops at it later
 
 
-# -- beside it ----------------------------------------------------------------------------------------------
+# -- in this process ----------------------------------------------------------------------------------------
 
 
 def _wait(pid: int, line: socket.socket, limit_seconds: float | None, outcome: int) -> tuple[bool, int, str]:
-    """Wait for the keeper. Return (whether the limit was kept, the fork's status, the end of the output)."""
+    """Wait for the keeper. Return (False after a timeout, the fork's status, the end of the output)."""
     in_time, tail = False, b""
     try:
         for pause in _pauses(pid, limit_seconds, outcome):
@@ -295,7 +297,7 @@ def _wait(pid: int, line: socket.socket, limit_seconds: float | None, outcome: i
 
 
 def _pauses(pid: int, limit_seconds: float | None, outcome: int) -> Iterator[float | None]:
-    """Yield seconds to wait (None: unlimited) until the limit, or until the longer one that the fork requested."""
+    """Yield durations of waits in seconds until the timeout. None: unlimited. The fork may request a longer timeout."""
     if limit_seconds is None:
         yield None
         return

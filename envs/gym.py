@@ -1,7 +1,7 @@
-"""Gymnasium environments as a vector env: one per row, stepped in a loop, checked in every step.
+"""Gymnasium environments as a vector env: one environment per row, stepped in a loop.
 
-Exceptions of the environment's own code pass through. A return value that violates its spaces raises an EnvSetupError
-with the environment, the expected value and the actual one. `recipe` holds the default options of runs.
+Return values are checked in every step. EnvSetupError is raised for values that violate the spaces. Exceptions of the
+environment are not caught.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from .values import attribute, breach, flag_of, metadata_of, number_of
 
 
 def recipe(spec: EnvSpec) -> dict[str, object]:
-    """Return default options by actions and observations: images, continuous control, grids, or short vectors."""
+    """Return default options for the action and observation spaces: images, continuous control, grids or vectors."""
     images = [array for array in spec.obs.values() if array.dtype == "uint8" and len(array.shape) > 1]
     grids = [array for array in images if is_grid(array)]
     if len(images) > len(grids):
@@ -62,12 +62,12 @@ def recipe(spec: EnvSpec) -> dict[str, object]:
             {"hypers.entropy_coef": _CONTINUOUS["hypers.entropy_coef"]} if spec.action.low else {}
         )
     found = dict(_CONTINUOUS if spec.action.low else _DISCRETE)
-    if spec.resident or any(array.unscaled for array in spec.obs.values()):  # tensor rows provide no bounds
-        found["learner.normalize_observations"] = True  # without it, numbers near 1000 prevented learning
+    if spec.resident or any(array.unscaled for array in spec.obs.values()):  # tensor rows have no bounds
+        found["learner.normalize_observations"] = True  # otherwise numbers near 1000 prevent learning
     if grids:
         found |= _GRIDS
     if any(map(looks_like_a_picture, spec.obs.values())):
-        del found["model.encoder"]  # reading a picture as numbers requires an explicit option
+        del found["model.encoder"]  # an MLP would read the picture as numbers, so the user must choose it
     elif not spec.action.low and any(array.boolean and len(array.shape) == 3 for array in spec.obs.values()):
         found |= PLANES
     return found
@@ -82,7 +82,7 @@ _DISCRETE: dict[str, object] = {
     "learner.minibatches": 4,
     "learner.epochs": 4,
     "hypers.unroll": 32,
-    "learner.lr_schedule": "linear",  # with a constant rate, members at the maximum got worse again
+    "learner.lr_schedule": "linear",  # with a constant rate, members at the maximum return became worse
     "hypers.learning_rate": 1e-3,
     "hypers.entropy_coef": 0.005,
     "hypers.clip_ratio": 0.2,
@@ -90,7 +90,9 @@ _DISCRETE: dict[str, object] = {
     "hypers.gae_lambda": 0.95,
     "train_for_frames": 500_000,
 }
-"""With gamma 0.98 and lambda 0.8, values published for CartPole, one seed of four learned LunarLander
+"""Options for discrete actions and vectors of numbers.
+
+Published values for CartPole are gamma 0.98 and lambda 0.8. With them only one seed of four learned LunarLander
 (docs/lab/games.md).
 """
 
@@ -99,7 +101,7 @@ _CONTINUOUS: dict[str, object] = {
     "model.hidden": (64,),
     "model.layers": 2,
     "model.critic": "separate",  # with a shared trunk Hopper and Walker2d learn slowly (docs/lab/games.md)
-    # Hopper needs the first, HalfCheetah the second (docs/lab/games.md)
+    # Hopper learns best with 1.0, HalfCheetah with 0.5 (docs/lab/games.md).
     "model.initial_std": (1.0, 0.5),
     "learner.rollout": 64,
     "learner.batch": 2048,
@@ -121,10 +123,10 @@ _GRIDS: dict[str, object] = {
     "learner.normalize_advantage": False,
     "train_for_frames": 2_000_000,
 }
-"""Overrides for grids of codes, which an MLP reads whatever their codes are.
+"""Overrides for grids of codes, which are read by an MLP.
 
-Their rewards are often rare. In a batch without rewards, normalised advantages are noise of full size, so the policy
-collapsed before the first reward (docs/lab/environments.md).
+Advantages are not normalised, because rewards of such environments are often sparse. In a batch without rewards,
+normalised advantages are pure noise, and the policy collapsed before the first reward (docs/lab/environments.md).
 """
 
 PLANES: dict[str, object] = {
@@ -138,28 +140,28 @@ PLANES: dict[str, object] = {
     "hypers.entropy_coef": 0.01,
     "train_for_frames": 5_000_000,
 }
-"""Overrides for MinAtar: 0 and 1 in three axes, a plane for each kind of object.
+"""Overrides for MinAtar, whose observation [H, W, C] of 0 and 1 has a plane for each kind of object.
 
-The values are PureJaxRL's (`examples/brax_minatar.ipynb`). With elu and rollouts of 32 steps Breakout reached 18.
-With one network of 128 tanh units, two epochs and a rate of 1e-3 it reached 6 (docs/lab/evidence.md).
+The values are PureJaxRL's (`examples/brax_minatar.ipynb`). Other values were worse on Breakout: elu and rollouts of 32
+steps reached 18; a shared network of 128 tanh units, two epochs and a rate of 1e-3 reached 6 (docs/lab/evidence.md).
 """
 
 
 _IMAGES = {name: value for name, value in atari.recipe().items() if not name.startswith("model.")}
-"""Image environments use Atari's learner options; only the network differs, and no reward is clipped."""
+"""Options for images: Atari's options except the network. Rewards are not clipped."""
 
 
 def _time_limit_of(env: Any) -> int:
     """Return the step limit of Gymnasium's `TimeLimit` wrapper; 0 without one."""
     while isinstance(env, gymnasium.Wrapper):
         if isinstance(env, gymnasium.wrappers.TimeLimit):
-            return env._max_episode_steps  # noqa: SLF001 - the only place of it
+            return env._max_episode_steps  # noqa: SLF001 - there is no public access
         env = env.env
     return 0
 
 
 MakeEnv = Callable[[], gymnasium.Env[Any, Any]]
-"""Function that makes one environment; called once per row."""
+"""() -> new environment. Called once per row."""
 
 _FLAGS = {bool, np.bool_}
 
@@ -189,7 +191,7 @@ def _leaves_of(env_id: str, env: gymnasium.Env[Any, Any]) -> tuple[Leaf, ...]:
 
 
 def probe_with(env_id: str, make: MakeEnv) -> EnvSpec:
-    """Make one environment, describe it and close it."""
+    """Make an environment, close it and return its spec."""
     with time_limit(time_limits.PROBE_SECONDS, making(env_id)):
         env = make()
     with closing(env):
@@ -197,7 +199,7 @@ def probe_with(env_id: str, make: MakeEnv) -> EnvSpec:
 
 
 class GymVectorEnv:
-    """R environments of one kind. Only the first reset seeds the rows."""
+    """R environments with equal specs. Only the first reset is seeded."""
 
     def __init__(self, env_id: str, make: MakeEnv, rows: int, seed: int, shaping: ShapingSource) -> None:
         assert rows > 0
@@ -205,10 +207,10 @@ class GymVectorEnv:
         self._envs = [make() for _ in with_heartbeat(self._heartbeat, range(rows))]
         self.spec = describe(env_id, self._envs[0])
         if len({*map(id, self._envs)}) < rows:
-            raise EnvSetupError(f"{env_id} returned the same environment twice. Make a new one in every call")
+            raise EnvSetupError(f"{env_id} returned one environment twice. Make a new one in every call")
         if any(describe(env_id, env) != self.spec for env in self._envs[1:]):
             raise EnvSetupError(
-                f"{env_id}: two environments differ in their spaces or shaping. Make them all alike"
+                f"{env_id}: two environments differ in their spaces or shaping. Make all of them alike"
             )
         self.rows = rows
         self._shaping = shaping
@@ -222,8 +224,8 @@ class GymVectorEnv:
         self._remark = Remarks(shaping, self.spec)
         self._breach = partial(breach, env_id)
         self._remark.follow(self._envs[0])
-        # State of each row in this step. Lists are used because writing one number into an array costs as much as a
-        # step of a small environment.
+        # State of each row in this step. Lists are used because writing a number into an array takes as long as a step
+        # of a small environment.
         self._first = [True] * rows
         self._terminated = [False] * rows
         self._truncated = [False] * rows
@@ -235,7 +237,7 @@ class GymVectorEnv:
         """Row -> step at which its first episode is truncated, until that episode ends."""
 
     def spread_phases(self, rng: np.random.Generator) -> bool:
-        """Draw steps up to the limit of a `TimeLimit` wrapper, the only limit that is available."""
+        """See `SpreadsPhases`. Only the limit of a `TimeLimit` wrapper is known."""
         limit = self.spec.time_limit
         if limit:
             self._cut_at = dict(enumerate(rng.integers(1, limit + 1, self.rows).tolist()))
@@ -261,7 +263,7 @@ class GymVectorEnv:
             self._write(out)
 
     def save_state(self) -> dict[str, Any] | None:
-        """Return None unless every environment saves its state, and none is hidden in a wrapper."""
+        """Return the state. None if an environment cannot save its state, for example because it is in a wrapper."""
         states = [env.save_state() if isinstance(env, SavesState) else None for env in self._envs]
         if None in states:
             return None
@@ -274,7 +276,7 @@ class GymVectorEnv:
         }
 
     def restore_state(self, state: dict[str, Any]) -> None:
-        """Restore all but the last step, which was already delivered."""
+        """Continue from a state. Its last step is not restored, because it was already delivered."""
         for env, saved in zip(self._envs, state["envs"], strict=True):
             assert isinstance(env, SavesState)
             env.restore_state(saved)
@@ -336,7 +338,7 @@ class GymVectorEnv:
             self._truncated[row] = not terminated
             self._ended[row] = True
             self._end(row, info, out)
-            # No action follows, so the environment may omit the mask.
+            # The mask is optional in the last step of an episode.
             info = {ACTION_MASK: self._all_allowed, **info}
         self._write_obs(row, obs, info, out)
 
@@ -356,13 +358,13 @@ class GymVectorEnv:
             out.obs[leaf.name][row] = obs if plain else read_leaf(leaf, source, self.spec.env_id)
 
     def _write(self, out: StepArrays) -> None:
-        """Write the step of all rows."""
+        """Write a step of all rows."""
         for leaf in self._leaves:
             if leaf.kind == "float":
                 check_finite(leaf, out.obs[leaf.name], self.spec.env_id)
         first_R, reward_R = np.array(self._first), np.array(self._reward, np.float64)
         self._book.add(reward_R, reward_R, ~first_R)
-        # Episode statistics are read only there; writing them costs a fifth of a small step
+        # Episode statistics are written only at ends, because writing them takes a fifth of a small step.
         if True in self._ended:
             self._book.write(out)
             while self._objective:
@@ -388,11 +390,11 @@ class GymVectorEnv:
 
 
 def names() -> tuple[str, ...]:
-    """Return the registered ids whose packages are installed, except Atari's, which has its own family."""
+    """Return the registered ids whose packages are installed, except Atari's, because Atari is a separate family."""
     found = []
     for env_id, spec in gymnasium.registry.items():
         point = spec.entry_point if isinstance(spec.entry_point, str) else ""
-        # If the entry point is a function in Gymnasium, it only names the package that contains the environment now.
+        # Environments that were moved out of Gymnasium have a function of Gymnasium as entry point.
         moved = getattr(spec.entry_point, "__module__", "").startswith("gymnasium.")
         needs = [package for prefix, package in EXTRAS.items() if point.startswith(prefix)]
         if not (moved or point.startswith("ale_py")) and all(map(find_spec, needs)):
@@ -401,15 +403,15 @@ def names() -> tuple[str, ...]:
 
 
 def maker(gym_id: str, keywords: Mapping[str, Any] = MappingProxyType({})) -> MakeEnv:
-    """Return a function that makes environments by id: `CartPole-v1`, `namespace/Name-v0` or `package:Name-v0`.
+    """Return a function that makes environments by id, such as `CartPole-v1` or `package:Name-v0`.
 
     The function raises EnvSetupError for an unknown id and for a missing package.
     """
 
     def make() -> gymnasium.Env[Any, Any]:
         try:
-            # The checks of this package cost less than the checker's, and raise where it warns.
-            with warnings.catch_warnings():  # the exception contains it, too
+            # Gymnasium's checker is disabled because this package's checks take less time and raise errors.
+            with warnings.catch_warnings():  # an exception has the same text as this warning
                 warnings.filterwarnings("ignore", ".*is out of date", DeprecationWarning)
                 return gymnasium.make(registered(gym_id), disable_env_checker=True, **keywords)
         except (gymnasium.error.Error, ImportError, TypeError) as error:
@@ -429,7 +431,7 @@ def _cannot_make(gym_id: str, error: Exception) -> str:
         return (
             f"gym/{gym_id} cannot be made: it is registered with gym, the predecessor of Gymnasium. "
             f'Write a factory that returns pbt_rl.envs.old_gym.OldGym(gym.make("{name}")), and pass '
-            "it as --env module:factory" + ("" if old else "; gym itself is not installed (pip install gym)")
+            "it as --env module:factory" + ("" if old else ". Also install gym (pip install gym)")
         )
     if gym_id not in gymnasium.registry:
         close = difflib.get_close_matches(gym_id, names())

@@ -1,13 +1,15 @@
 """Atari vector envs with lazy construction of emulators.
 
-An emulator takes about 0.1 s to make, and as long again to seed. Lazy construction is limited to asynchronous runs,
-which no seed makes reproducible. Without sticky actions the emulators are not seeded: the engine draws the no-ops,
-the only randomness, from the machine's entropy. With sticky actions they are seeded, because unseeded engines draw
-sticky actions by the time in seconds. Emulators made within the same second would then be equal.
+Making an emulator takes about 0.1 s, and seeding it another 0.1 s. Lazy construction is used only in asynchronous
+runs, which are not reproducible in any case.
 
-The library holds the interpreter lock while it makes emulators, for seconds in all. So rows are distributed over
-several engines. A small engine exists from the start. An actor that may start incomplete has the others made while it
-runs (`Engines`, `construct_more`).
+    without sticky actions   Emulators are not seeded, which saves time. The no-ops are the only randomness. The engine
+                             draws them from the machine's entropy.
+    with sticky actions      Emulators are seeded. An unseeded emulator would draw its sticky actions from the time in
+                             seconds, so emulators made within one second would be equal.
+
+ale-py holds the GIL while it makes emulators. Therefore the rows are distributed over several engines. The first engine
+is small and made at the start. The actor makes the other engines while it runs (`Engines.construct_more`).
 
 Axes: R rows of the vector env, E rows of one engine.
 """
@@ -26,25 +28,26 @@ from .base import ShapingSource
 from .episodes import all_at_once
 
 ENGINE_ROWS = 16
-"""Maximum rows of an engine in a large vector env. Smaller engines are slower because a call takes about 0.1 ms and the
-step of a row 0.3 ms.
+"""Maximum number of rows per engine in a large vector env. Smaller engines are slower: a call takes about 0.1 ms, and
+the step of a row 0.3 ms.
 """
 FIRST_ROWS = 8
-"""Rows of the first engine of a vector env that is not large. The others have up to LATER_ROWS because each costs a
-call.
-"""
+"""Number of rows of the first engine in a vector env of up to LARGE_ROWS rows."""
 LATER_ROWS = 32
+"""Maximum number of rows of the further engines in such a vector env."""
 LARGE_ROWS = 64
 """A vector env with more rows is large."""
 WHOLE_ROWS = 16
-"""A vector env with at most this many rows is not divided."""
+"""A vector env with at most this number of rows has a single engine."""
 
 
 def dealt(rows: int, together: int) -> list[NDArray[np.intp]]:
-    """Distribute rows over engines, in the order of construction; [E] each.
+    """Distribute rows over engines. Return the rows [E] of each engine, in the order of construction.
 
-    together: neighbouring rows of one policy. Policies get rows round-robin, alternately forwards and backwards, so
-    that all have equal shares of rows during construction.
+    together: number of neighbouring rows that one policy plays.
+
+    Policies get rows round-robin, alternately in ascending and descending order. During the construction all policies
+    then have almost equal numbers of rows.
     """
     row_EP = np.arange(rows).reshape(-1, together).T.copy()
     row_EP[1::2] = row_EP[1::2, ::-1]
@@ -57,10 +60,11 @@ def dealt(rows: int, together: int) -> list[NDArray[np.intp]]:
 
 
 class Engines:
-    """Several engines behind the interface of one. A row without an emulator is black, with reward 0.
+    """Several engines with the interface of one engine. A row without an emulator is black and has reward 0.
 
-    make: makes an engine of a given number of rows. together: neighbouring rows of one policy. empty: make the first
-    engine later, too.
+    make: function that makes an engine with a given number of rows.
+    together: see `dealt`.
+    empty: True also makes the first engine later.
     """
 
     def __init__(
@@ -71,11 +75,11 @@ class Engines:
         self._seeds: NDArray[np.int64] | None = None
         self._engines: list[Any] = [] if empty else [make(len(self._parts[0]))]
         self._arrived: list[tuple[NDArray[np.intp], Any]] = []
-        """First answers of engines, which the next step delivers."""
+        """(rows, results of the reset) of engines whose first observations the next step delivers."""
 
     @property
     def missing(self) -> NDArray[np.bool_]:
-        """Return the rows without an emulator, [R]."""
+        """True for rows without an emulator, [R]."""
         missing_R = np.zeros(self._rows, np.bool_)
         for part in self._parts[len(self._engines) :]:
             missing_R[part] = True
@@ -83,25 +87,25 @@ class Engines:
 
     @property
     def next_size(self) -> int:
-        """Return the rows of the next engine; 0 if all exist."""
+        """Number of rows of the next engine. 0 if all engines exist."""
         return len(self._parts[len(self._engines)]) if len(self._engines) < len(self._parts) else 0
 
     def construct_more(self) -> NDArray[np.intp]:
-        """Make the next engine; return its rows, whose games begin with the next step."""
+        """Make the next engine and return its rows. Their games begin with the next step."""
         number = len(self._engines)
         self._engines.append(self._make(len(self._parts[number])))
         self._arrived.append((self._parts[number], self._begun(number, self._seeds)))
         return self._parts[number]
 
     def reset(self, *, seed: NDArray[np.int64] | None = None) -> tuple[NDArray[np.uint8], dict[str, Any]]:
-        """Begin a game on every existing row. seed: one per row, also for engines that are made later."""
+        """Begin a game in every existing row. seed: [R], also used for engines that are made later."""
         self._seeds = self._seeds if seed is None else seed
         self._arrived = [(self._parts[e], self._begun(e, seed)) for e in range(len(self._engines))]
         frames_R, *_, info = self._arrivals()
         return frames_R, info
 
     def step(self, action_R: NDArray[np.integer[Any]]) -> tuple[Any, ...]:
-        """Step every existing row, except those whose games begin."""
+        """Step every existing row, except rows whose games begin in this step."""
         there = len(self._engines) - len(self._arrived)
         answers = self._arrivals()
         *arrays_R, info_R = answers
@@ -120,7 +124,7 @@ class Engines:
         return frames_E.copy(), info["lives"].copy()
 
     def _arrivals(self) -> tuple[Any, ...]:
-        """Return (frames, scores, over, cut, info) of only the rows whose games begin."""
+        """Return (frames, scores, over, cut, info) of rows whose games begin. All other rows are 0."""
         rows = self._rows
         frames_R, lives_R = np.zeros((rows, 1, *SEEN), np.uint8), np.zeros(rows, np.int64)
         for part, (frames_E, lives_E) in self._arrived:
@@ -131,7 +135,7 @@ class Engines:
 
 
 class LazyAtariVectorEnv(AtariVectorEnv):
-    """R Atari games of one kind, with lazy construction from some or no emulators."""
+    """R rows of one Atari game, with lazy construction of the emulators."""
 
     def __init__(
         self, game: str, rows: int, seed: int, options: AtariOptions, shaping: ShapingSource
@@ -143,7 +147,7 @@ class LazyAtariVectorEnv(AtariVectorEnv):
             self._seeded = True  # the first reset keeps the engines' own seeds
 
     def _make_all(self, game: str, options: AtariOptions) -> Any:
-        empty: bool = getattr(self._source, "begins_empty", False)  # no step is taken before all rows exist
+        empty: bool = getattr(self._source, "begins_empty", False)  # then the first step waits for all rows
         together: int = getattr(self._source, "envs_per_policy", 1)
         return Engines(lambda part: self._make(game, part, options), self.rows, together, empty=empty)
 
@@ -161,7 +165,7 @@ class LazyAtariVectorEnv(AtariVectorEnv):
 def lazy_vector_env(
     game: str, rows: int, seed: int, options: AtariOptions, shaping: ShapingSource
 ) -> LazyAtariVectorEnv | None:
-    """Make a vector env with lazy construction if its source allows it and it has enough rows, else return None."""
+    """Make a vector env with lazy construction. None if it has too few rows, or if the shaping source forbids it."""
     if rows <= WHOLE_ROWS or not getattr(shaping, "may_be_lazy", False):
         return None
     return LazyAtariVectorEnv(game, rows, seed, options, shaping)

@@ -9,37 +9,36 @@ from typing import Protocol, runtime_checkable
 from .base import VectorEnv
 
 AT_ONCE_SECONDS = 8.0
-"""Seconds from an actor's start in which missing rows are made without a pause. It continues until the learner first
-answers, which has to load torch. Steps of an incomplete vector env cost the learner as much as those of a complete
-one.
+"""Phase 1: seconds after an actor's start in which rows are made without a pause. If the learner has not answered by
+then, because it loads torch, the phase lasts until the first answer.
 """
 STEPS_AT_FIRST_SECONDS = 2.5
-"""Seconds for steps after that: enough for the first batch of a small population."""
+"""Phase 2: seconds of stepping without construction, enough for the first batch of a small population."""
 STEPS_OF_A_PART, STEPS_OF_A_WHOLE = 0.25, 1.0
-"""Seconds for steps per second of construction: for an incomplete vector env, and for complete ones while others are
-built.
+"""Phase 3: seconds of stepping per second of construction. PART: while the first vector env is incomplete. WHOLE: while
+further vector envs are constructed.
 
-Most steps of an incomplete vector env are discarded but cost the learner as much.
+PART is smaller, because the learner discards the missing rows of a step but needs the time of a complete step.
 """
 
 
 @runtime_checkable
 class LazilyConstructed(Protocol):
-    """Vector env with lazy construction: it starts with some rows and adds the others while it runs.
+    """Protocol of vector envs with lazy construction: they start with some of their rows and add the others later.
 
-    A missing row delivers `first` in every step, so its steps are ignored.
+    A missing row delivers `first` in every step, so the learner masks its steps.
     """
 
     @property
     def incomplete(self) -> bool:
-        """Check whether rows are missing."""
+        """True if rows are missing."""
 
     def construct_more(self) -> None:
-        """Make some of the missing rows, between two steps."""
+        """Make some of the missing rows. Called between two steps."""
 
 
 class LazyConstruction:
-    """Schedule by which an actor makes missing rows: first without pauses, later between steps."""
+    """Schedule of an actor's lazy construction: first without pauses, later between steps."""
 
     def __init__(self, vector_envs: Sequence[VectorEnv]) -> None:
         self._vector_envs: list[object] = list(vector_envs)
@@ -50,24 +49,24 @@ class LazyConstruction:
 
     @property
     def waits_seconds(self) -> float | None:
-        """Return the seconds that the actor may wait for actions before it makes the next row. None: all rows exist."""
+        """Seconds that the actor may wait for actions before the next rows are due. None: all rows exist."""
         if self._next_one() is None:
             return None
         return max(0.0, self._from - time.monotonic())
 
     def steps(self, number: int) -> bool:
-        """Check whether to step a vector env now: the first starts incomplete, others when complete."""
+        """Check whether to step a vector env. The first may be incomplete; all others must be complete."""
         vector_env = self._vector_envs[number]
         return number == 0 or not (isinstance(vector_env, LazilyConstructed) and vector_env.incomplete)
 
     def note_answer(self) -> None:
-        """Record the learner's first answer."""
+        """Record that the learner has answered for the first time."""
         self._answered = True
         if not self._at_once(now := time.monotonic()):
             self._from = now + STEPS_AT_FIRST_SECONDS
 
     def iterate(self) -> bool:
-        """Make some missing rows of a vector env, if they are due."""
+        """Make some missing rows of a vector env if they are due. True if rows were made."""
         began = time.monotonic()
         vector_env = self._next_one() if began >= self._from else None
         if vector_env is None:

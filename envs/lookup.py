@@ -1,7 +1,4 @@
-"""Lookup of environments: families by `family/name`, and the user's own by `module:factory`.
-
-A family is imported at its first use.
-"""
+"""Lookup of environments by id: `family/name`, or `module:factory` for the user's own environments."""
 
 from __future__ import annotations
 
@@ -40,7 +37,7 @@ from .shaping import with_critic
 
 
 def with_last(spec: EnvSpec) -> EnvSpec:
-    """Add LAST to the observations, unless the environment already has it."""
+    """Add LAST to the observations if the environment does not have it already."""
     if LAST in spec.obs:
         return spec
     numbers = sum(spec.action.nvec) + len(spec.action.low)
@@ -48,9 +45,10 @@ def with_last(spec: EnvSpec) -> EnvSpec:
 
 
 class LastActionVectorEnv:
-    """Wrapper that writes LAST: one-hot last choices, unchanged continuous components, then the reward.
+    """Wrapper that adds the observation LAST.
 
-    The reward is the learner's, clipped to -1..1. All are zero at the start of an episode.
+    Contents: the last discrete choices as one-hot, the last continuous components, then the learner's reward clipped
+    to -1..1. All numbers are 0 at the start of an episode.
     """
 
     def __init__(self, vector_env: VectorEnv) -> None:
@@ -79,7 +77,7 @@ class LastActionVectorEnv:
         last[out.first] = 0
 
     def _inner_of(self, out: StepArrays) -> StepArrays:
-        """Return the arrays that the inner vector env writes. Built once because every step gets the same arrays."""
+        """Return `out` without LAST, for the inner vector env. The result is cached until `out` changes."""
         if self._given is not out:
             own = {name: array for name, array in out.obs.items() if name != LAST}
             self._given, self._inner = out, replace(out, obs=own)
@@ -95,7 +93,7 @@ class LastActionVectorEnv:
         self._vector_env.follow(matchups)
 
     def save_state(self) -> dict[str, Any] | None:
-        """Return the inner state; this wrapper's own state is in the observation that was delivered."""
+        """Return the state of the inner vector env. The wrapper itself is stateless."""
         return self._vector_env.save_state() if isinstance(self._vector_env, SavesState) else None
 
     def restore_state(self, state: dict[str, Any]) -> None:
@@ -112,7 +110,7 @@ _VERSION = re.compile(r"(-ram)?(NoFrameskip|Deterministic)?-v\d+$")
 
 
 def keywords(env_option: Iterable[str]) -> dict[str, Any]:
-    """Read `key=value` pairs; `free_value` defines the values."""
+    """Parse pairs `key=value` of --env-option. See `free_value` for the values."""
     found: dict[str, Any] = {}
     for pair in env_option:
         key, equals, text = pair.partition("=")
@@ -126,7 +124,7 @@ def keywords(env_option: Iterable[str]) -> dict[str, Any]:
 
 
 def probe(env_id: str, options: EnvOptions) -> EnvSpec:
-    """Return an environment's spec without keeping the environment. Raises EnvSetupError if it cannot be made."""
+    """Return an environment's spec. Raises EnvSetupError if the environment cannot be made."""
     backend, name = backend_of(env_id, options)
     spec = backend.probe(name, options)
     if options.last_action_reward:
@@ -137,7 +135,7 @@ def probe(env_id: str, options: EnvOptions) -> EnvSpec:
 def make_vector_env(
     env_id: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource
 ) -> VectorEnv:
-    """Make one vector env of R rows. Equal seeds give equal vector envs, different seeds different ones."""
+    """Make a vector env of R rows. Equal seeds give equal episodes, and different seeds give different episodes."""
     backend, name = backend_of(env_id, options)
     return seeing(backend.make_vector_env(name, rows, seed, options, shaping), options)
 
@@ -150,13 +148,13 @@ def make_resident(env_id: str, rows: int, seed: int, device: str, options: EnvOp
 
 
 def recipe(env_id: str, options: EnvOptions = DEFAULTS) -> dict[str, object]:
-    """Return default options of a run: dotted name of a config field -> value. The user's options override them."""
+    """Return the default options of a run: dotted name of a config field -> value."""
     backend, name = backend_of(env_id, options)
     return backend.recipe(name, options)
 
 
 def make_raw(env_id: str, options: EnvOptions) -> RawEnv | None:
-    """Make one unwrapped environment; None for a family that has only an engine of many."""
+    """Make one unwrapped environment. None if the family has only vector environments."""
     backend, name = backend_of(env_id, options)
     return None if backend.make is None else backend.make(name, options)
 
@@ -168,14 +166,14 @@ def evaluation_options(env_id: str, options: EnvOptions) -> EnvOptions:
 
 
 def shown_name(env_id: str, options: EnvOptions) -> str:
-    """Return the id of the environment under these options; an evaluation may use another level."""
+    """Return the displayed id under these options. For example, an evaluation on DMLab uses a test level."""
     backend, name = backend_of(env_id, options)
     shown = backend.shown(name, options)
     return env_id if shown == name else f"{env_id.partition('/')[0]}/{shown}"
 
 
 def seeing(vector_env: VectorEnv, options: EnvOptions) -> VectorEnv:
-    """Wrap a vector env to add the observations that the options request."""
+    """Add the last action and reward to the observations if the options request them."""
     return (
         LastActionVectorEnv(vector_env)
         if options.last_action_reward and LAST not in vector_env.spec.obs
@@ -184,12 +182,12 @@ def seeing(vector_env: VectorEnv, options: EnvOptions) -> VectorEnv:
 
 
 def plugins() -> dict[str, EntryPoint]:
-    """Return the environments of installed packages (entry points `pbt_rl.envs`), by name."""
+    """Return the entry points `pbt_rl.envs` of installed packages: name -> entry point."""
     return {point.name: point for point in entry_points(group="pbt_rl.envs")}
 
 
 def family_of(env_id: str) -> Family | None:
-    """Return the family of an id; None for the user's own environments. Raises EnvSetupError if unknown."""
+    """Return the family of an id. None for the user's own environments. Raises EnvSetupError for an unknown id."""
     key, slash, name = _full(env_id).partition("/")
     if key not in FAMILIES and (":" in key or key in plugins()):
         return None
@@ -211,14 +209,13 @@ def family_of(env_id: str) -> Family | None:
 
 
 def _meant(env_id: str) -> str:
-    """Return a suggestion for an unknown id, as the end of a sentence; "" without a close match."""
+    """Return a suggestion for an unknown id, as part of an error message. "" without a close match."""
     if ".py" in env_id or (env_id.isidentifier() and Path(f"{env_id}.py").is_file()):
         module = env_id.partition(".py")[0].strip("./").replace("/", ".")
         return f"write {module}:{env_id.partition(':')[2] or 'make_env'}, as Python imports it"
     words = re.findall(r"[A-Za-z0-9]+", _VERSION.sub("", env_id))
     known: dict[str, str] = {}
-    # The first family's name takes precedence. A simulator on the device is suggested only if no other family has the
-    # name.
+    # If several families have the name, the first is suggested. Families on the device come last.
     for family in sorted(FAMILIES.values(), key=lambda family: family.on_device):
         names = registered_ids() if family.name == "gym" else family.names()
         known = {_plain(name): f"{family.name}/{name}" for name in names} | known
@@ -233,28 +230,31 @@ def _meant(env_id: str) -> str:
 
 
 def _plain(name: str) -> str:
-    """Return a name without version, case and punctuation: HalfCheetah-v5 becomes halfcheetah."""
+    """Reduce a name to lower-case letters and digits, without its version: HalfCheetah-v5 becomes halfcheetah."""
     return re.sub(r"[^a-z0-9]", "", _VERSION.sub("", name).lower())
 
 
 def backend_of(env_id: str, options: EnvOptions) -> tuple[Backend, str]:
-    """Return the backend of an environment and its name there. Raises EnvSetupError."""
+    """Return (backend, name within the family) of an environment. Raises EnvSetupError.
+
+    For the user's own environments, the name is the whole id.
+    """
     family = family_of(env_id)
     if family is None:
-        return load_backend(".custom"), env_id  # the user's own: NAME is the whole id
+        return load_backend(".custom"), env_id
     if family.missing:
         raise EnvSetupError(f"{env_id} needs the package {', '.join(family.missing)}: {family.install_hint}")
     if options.keywords and not family.takes_keywords:
         takers = ", ".join(f"{one.name}/" for one in FAMILIES.values() if one.takes_keywords)
         raise EnvSetupError(
-            f"--env-option {next(iter(options.keywords))}=... cannot be used with {family.name}/. It "
-            f"applies to {takers} and your own environments"
+            f"--env-option {next(iter(options.keywords))}=... cannot be used with {family.name}/. It applies to "
+            f"{takers} and to your own environments. Remove the option"
         )
     return family.load(), _full(env_id).partition("/")[2]
 
 
 def _full(env_id: str) -> str:
-    """Return `family/name` for an id that may be short or start with its package."""
+    """Expand a short name, or an id that starts with a package, to `family/name`."""
     full = SHORT_NAMES.get(env_id, env_id)
     head = full.partition("/")[0]
     if head in FAMILIES or ":" in full or head in plugins() or find_spec("gymnasium") is None:
@@ -264,4 +264,4 @@ def _full(env_id: str) -> str:
 
 
 SHORT_NAMES = {short: env for family in FAMILIES.values() for short, env in family.short_names.items()}
-"""Environments with a short name, without their family."""
+"""Short name -> id of an environment, for all families."""

@@ -1,4 +1,4 @@
-"""Adapter of the old gym interface (OpenAI's gym and compatible classes) to Gymnasium's."""
+"""Adapter from the interface of OpenAI's gym to Gymnasium's interface."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .values import attribute, flag_of, metadata_of
 
 
 class OldGym(gymnasium.Env[Any, Any]):
-    """Adapter for environments whose `reset` takes no seed, whose `step` returns four values, or with old spaces.
+    """Adapter for environments of the old gym: `reset` without a seed, `step` with four values, or spaces of gym.
 
-    Return values of `reset` and `step` that already follow Gymnasium pass unchanged.
+    Return values that already follow Gymnasium's interface are not changed.
     """
 
     def __init__(self, env: Any, render_mode: str | None = None) -> None:
@@ -31,7 +31,7 @@ class OldGym(gymnasium.Env[Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Reset the environment, with the seed in the form that it supports."""
+        """Reset and seed the environment: by parameters of its `reset`, or by its method `seed`."""
         super().reset(seed=seed)
         taken = inspect.signature(self.old.reset).parameters
         given = {"seed": seed, "options": options} if "seed" in taken else {}
@@ -47,7 +47,7 @@ class OldGym(gymnasium.Env[Any, Any]):
             seeding(seed)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Step the environment; an episode that ended by its time limit is truncated."""
+        """Step the environment. An episode that ends by its time limit is truncated."""
         answer = self.old.step(action)
         if len(answer) != 4:
             five: tuple[Any, Any, bool, bool, dict[str, Any]] = answer
@@ -58,22 +58,22 @@ class OldGym(gymnasium.Env[Any, Any]):
         return obs, reward, over and not cut, cut, info
 
     def was_cut(self, info: Any) -> bool:
-        """Check whether a finished episode ended by a limit."""
+        """Check whether a finished episode ended by its time limit."""
         return isinstance(info, dict) and flag_of(info.get("TimeLimit.truncated"))
 
     def render(self) -> Any:
-        """Return a picture."""
+        """Render a picture."""
         takes = "mode" in inspect.signature(self.old.render).parameters
         return self.old.render(mode="rgb_array") if takes else self.old.render()
 
     def close(self) -> None:
-        """Close the environment, if it has `close`."""
+        """Close the environment if it has a method `close`."""
         if callable(closing := attribute(self.old, "close")):
             closing()
 
 
 def converted(space: Any) -> spaces.Space[Any]:
-    """Convert a space of another package to Gymnasium's, by its class name and attributes."""
+    """Convert a space of another package to a Gymnasium space, based on its class name and attributes."""
     if isinstance(space, spaces.Space):
         return space
     kind = type(space).__name__
@@ -89,11 +89,11 @@ def converted(space: Any) -> spaces.Space[Any]:
         return spaces.MultiBinary(space.n)
     if kind.startswith("Box"):
         return spaces.Box(space.low, space.high, tuple(map(int, space.shape)), np.dtype(space.dtype).type)
-    raise EnvSetupError(f"the space {space} has no equivalent in Gymnasium. Use one of gymnasium.spaces")
+    raise EnvSetupError(f"the space {space} has no equivalent in Gymnasium. Use a space of gymnasium.spaces")
 
 
 class _InOrder(dict[Any, None]):
-    """A set in insertion order, because Python's set orders objects by their addresses."""
+    """Set with insertion order. The order of Python's set depends on the addresses of its objects."""
 
     def add(self, item: Any) -> None:
         self[item] = None
@@ -103,7 +103,7 @@ class _InOrder(dict[Any, None]):
 
 
 class _Crafter(OldGym):
-    """Crafter with ordered sets, because it samples from sets of objects and equal seeds must give equal episodes."""
+    """Crafter with ordered sets, because it samples from sets. With plain sets, equal seeds give unequal episodes."""
 
     def __init__(self, old: Any, render_mode: str | None = None) -> None:
         super().__init__(old, render_mode)
@@ -123,14 +123,14 @@ class _Crafter(OldGym):
 
 
 def make_crafter(render_mode: str | None = None, **options: Any) -> gymnasium.Env[Any, Any]:
-    """Make Crafter (Hafner 2021). options: of `crafter.Env`."""
+    """Make Crafter (Hafner 2021). options: keywords of `crafter.Env`."""
     import crafter  # noqa: PLC0415 - an optional package
 
     return _Crafter(crafter.Env(**options), render_mode)
 
 
 def remedy(env: object) -> str:
-    """Return advice if an object is an environment of the old interface, else ""."""
+    """Return advice if an object is an environment of the old gym interface, else ""."""
     needed = ("reset", "step", "observation_space", "action_space")
     if any(attribute(env, name) is None for name in needed):
         return ""

@@ -1,7 +1,7 @@
 """Environments that other packages register with Gymnasium on import.
 
-`PACKAGE/ID`, with any installed package, is `gym/PACKAGE:ID`. A few packages are listed here by the prefixes of their
-ids, so that `gym/MiniGrid-Empty-5x5-v0` suffices, and because some need more than an import.
+`PACKAGE/ID` means `gym/PACKAGE:ID`, for any installed package. For the packages in PACKAGES the id alone suffices, such
+as `gym/MiniGrid-Empty-5x5-v0`. Some of them need more than an import.
 """
 
 from __future__ import annotations
@@ -19,7 +19,13 @@ def _register_minatar() -> None:
 
 @dataclass(frozen=True)
 class Package:
-    """module: to import. ids: prefixes of its ids. register: further setup. usual: id if none is given."""
+    """Package that registers environments.
+
+    module: import name.
+    ids: prefixes of its ids.
+    register: called after the import if no id is registered yet.
+    usual: default id.
+    """
 
     module: str
     ids: tuple[str, ...]
@@ -42,7 +48,7 @@ PACKAGES: Mapping[str, Package] = {
     "shimmy": Package("shimmy", ()),
     "crafter": Package("crafter", ("Crafter",), _register_crafter, "CrafterReward-v1"),
 }
-"""Name in ids -> package."""
+"""PACKAGE in `PACKAGE/ID` -> package."""
 EXTRAS = {
     "gymnasium.envs.box2d": "Box2D",
     "gymnasium.envs.mujoco": "mujoco",
@@ -50,13 +56,13 @@ EXTRAS = {
     "gymnasium.envs.tabular": "jax",
     "shimmy": "shimmy",
 }
-"""Module prefix of registered environments -> required package."""
+"""Prefix of the entry points of registered environments -> required package."""
 EXTRA_GROUPS = {"box2d", "mujoco"}
-"""Extras of Gymnasium."""
+"""Extras of Gymnasium, as in `pip install "gymnasium[box2d]"`."""
 
 
 def named_by(env_id: str) -> str:
-    """Return Gymnasium's `package:ID` for `package/ID` or a listed package alone; "" if there is none."""
+    """Return Gymnasium's `package:ID` for `package/ID`, or for a package with a default id. "" if unknown."""
     head, _, name = env_id.partition("/")
     package = head.lower().replace("-", "_")
     known = PACKAGES.get(package)
@@ -67,9 +73,9 @@ def named_by(env_id: str) -> str:
 
 
 def registered(gym_id: str) -> str:
-    """Import the package that registers an id, and return the id without its package.
+    """Import the package that registers an id, and return the registered id.
 
-    gym_id: `ID`, or `package:ID`; the namespace of the package may be omitted.
+    gym_id: `ID` or `package:ID`. The id may lack its namespace.
     """
     known_ids = import_module("gymnasium").registry
     if gym_id in known_ids:
@@ -89,7 +95,7 @@ def registered(gym_id: str) -> str:
     except ModuleNotFoundError:
         if known is not None:
             raise
-        return gym_id  # Gymnasium raises the error
+        return gym_id  # `gymnasium.make` then raises the error
     if (
         known is not None
         and known.register is not None
@@ -98,7 +104,7 @@ def registered(gym_id: str) -> str:
         known.register()
     if name in known_ids:
         return name
-    # The namespace or the package's prefix may be missing.
+    # The id may lack its namespace or the package's prefix.
     prefixes = (f"{package}/", f"{package}-", *(one for other in PACKAGES.values() for one in other.ids))
     ends = [one for one in known_ids if one.lower() in {f"{prefix}{name}".lower() for prefix in prefixes}]
     ends = ends or [one for one in set(known_ids) - before if one.rpartition("/")[2] == name]
@@ -106,7 +112,7 @@ def registered(gym_id: str) -> str:
 
 
 def registered_ids() -> Mapping[str, str]:
-    """Return Gymnasium's registered ids without Atari's: id -> its group, such as mujoco, or ""."""
+    """Return Gymnasium's registered ids, without Atari's: id -> group in Gymnasium such as "mujoco", else ""."""
     found = {}
     for env_id, spec in import_module("gymnasium").registry.items():
         point = spec.entry_point if isinstance(spec.entry_point, str) else ""
@@ -117,7 +123,7 @@ def registered_ids() -> Mapping[str, str]:
 
 
 def absent() -> str:
-    """Return a line for each extra of Gymnasium that is not installed: its environments and the pip command."""
+    """Return a line for each missing extra of Gymnasium, with its environments and the pip command."""
     ids: dict[str, list[str]] = {}
     for env_id, group in registered_ids().items():
         ids.setdefault(group, []).append(env_id)

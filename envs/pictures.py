@@ -16,14 +16,17 @@ CHANNELS = (1, 3, 4)
 
 
 class Frames:
-    """Converter for the frames of one film. All floats have one scale: 0 to 1, -1 to 1, or 0 to 255."""
+    """Converter of rendered frames to pictures, for one film.
+
+    The range of floats (0 to 1, -1 to 1, or 0 to 255) is inferred from all frames so far.
+    """
 
     def __init__(self) -> None:
         self._signed = self._bytes = False
-        """True if a frame had values below 0, or above 1."""
+        """_signed: a frame had values below 0. _bytes: a frame had values above 1."""
 
     def picture(self, frame: Any) -> Picture:
-        """Return the picture of a frame. Raises ValueError for anything that is not a picture."""
+        """Convert a frame to a picture. Raises ValueError if the frame is not a picture."""
         array = _of_three_axes(frame)
         if array.shape[2] == 4:  # the last channel is opacity
             array = array[..., :3]
@@ -35,7 +38,7 @@ class Frames:
         if array.dtype == np.bool_:
             return array.astype(np.uint8) * 255
         if array.dtype.kind in "iu":
-            if array.dtype == np.uint16 and array.max() > 255:  # 16 bits per channel
+            if array.dtype == np.uint16 and array.max() > 255:
                 array = array >> 8
             return array.clip(0, 255).astype(np.uint8)
         shades = np.nan_to_num(array.astype(np.float64), nan=0.0, posinf=255.0, neginf=0.0)
@@ -47,13 +50,13 @@ class Frames:
 
 
 def _of_three_axes(frame: Any) -> NDArray[Any]:
-    """Return the frame as [H, W, C], with 1, 3 or 4 channels."""
-    while isinstance(frame, Mapping) and frame:  # by camera
+    """Convert a frame to [H, W, C] with 1, 3 or 4 channels. Raises ValueError if that is impossible."""
+    while isinstance(frame, Mapping) and frame:  # camera -> frame
         frame = next(iter(frame.values()))
     if isinstance(frame, list | tuple) and frame and not isinstance(frame[-1], list | tuple):
-        frame = frame[-1]  # `rgb_array_list`: the newest one
+        frame = frame[-1]  # the newest frame of a `rgb_array_list`
     array = array_of(frame)
-    while array.ndim > 3:  # a batch of one, or the newest of several frames
+    while array.ndim > 3:  # a batch of size 1, or several frames
         array = array[-1]
     if array.ndim == 2:
         array = array[..., None]
@@ -65,7 +68,7 @@ def _of_three_axes(frame: Any) -> NDArray[Any]:
 
 
 def fitted(picture: Picture, height: int, width: int) -> Picture:
-    """Return the picture within this size, scaled by nearest pixels and centred on black."""
+    """Resize a picture to height x width by nearest neighbours. Its proportions are kept, with black borders."""
     tall, wide = picture.shape[:2]
     if (tall, wide) == (height, width):
         return picture

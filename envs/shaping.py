@@ -1,7 +1,6 @@
-"""Declarations of an environment beside its spaces: reward shaping, frames per step, critic-only observations.
+"""Optional declarations of an environment: reward shaping, frames per step, critic-only observations.
 
-Reward shaping is flattened to numbers. A critic-only observation is, for example, a simulator state that a robot's
-sensors cannot measure.
+An example of a critic-only observation is a simulator state that a robot's sensors cannot measure.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from .values import attribute, briefly, has_methods, number_of, wrapped
 def flatten(nested: Mapping[str, Any]) -> dict[str, float]:
     """Convert `{"weapon": {"shotgun": 1}}` to `{"weapon.shotgun": 1.0}`.
 
-    Raises EnvSetupError for a value that is not a finite number and for a name with a dot.
+    Raises EnvSetupError if a value is not a finite number, or if a name is empty or has a dot.
     """
     flat: dict[str, float] = {}
     for name, value in nested.items():
@@ -63,20 +62,17 @@ SHAPING_METHODS = ("get_default_reward_shaping", "set_reward_shaping")
 
 
 def find_interface(env: Any) -> RewardShapingInterface | None:
-    """Return the outermost wrapper (or the environment itself) that implements the interface."""
+    """Return the outermost wrapper (or the environment) with the interface. None if there is none."""
     return next((one for one in wrapped(env) if has_methods(one, SHAPING_METHODS)), None)
 
 
 def find_training_info(env: Any) -> TrainingInfoInterface | None:
-    """Return the outermost wrapper (or the environment itself) that receives the training progress."""
+    """Return the outermost wrapper (or the environment) with `set_training_info`. None if there is none."""
     return next((one for one in wrapped(env) if has_methods(one, ("set_training_info",))), None)
 
 
 def default_shaping(env_id: str, env: Any) -> dict[str, float]:
-    """Return the flat default shaping of an environment; empty if it has none.
-
-    Raises the errors of `flatten`.
-    """
+    """Return the flattened default shaping of an environment, empty without shaping. Raises as `flatten` does."""
     interface = find_interface(env)
     if interface is None:
         return {}
@@ -90,9 +86,9 @@ def default_shaping(env_id: str, env: Any) -> dict[str, float]:
 
 
 def frames_per_step(env_id: str, env: Any) -> int:
-    """Return `frames_per_step` of an environment or of a wrapped one; 1 if none has it.
+    """Return the attribute `frames_per_step` of a wrapper or of the environment. 1 if it is undefined.
 
-    `frame_skip` is not used because environments use that name for physics substeps, which do not count as frames.
+    The attribute `frame_skip` is ignored because it often means physics substeps, which do not count as frames.
     """
     for one in wrapped(env):
         frames = attribute(one, "frames_per_step")
@@ -106,16 +102,16 @@ def frames_per_step(env_id: str, env: Any) -> int:
 
 
 CRITIC_ONLY = "critic_only"
-"""Key of an environment's metadata for the names of critic-only observations."""
+"""Key in an environment's metadata: names of critic-only observations."""
 
 
 def names_of(text: str) -> tuple[str, ...]:
-    """Split names at commas."""
+    """Split a list of names at its commas."""
     return tuple(name for part in text.split(",") if (name := part.strip()))
 
 
 def declared(env_id: str, metadata: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names that an environment declares. Raises EnvSetupError if they are not strings."""
+    """Return the critic-only names in an environment's metadata. Raises EnvSetupError if they are not strings."""
     given = metadata.get(CRITIC_ONLY, ())
     if isinstance(given, str):
         return names_of(given)
@@ -128,10 +124,10 @@ def declared(env_id: str, metadata: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def with_critic(spec: EnvSpec, names: Iterable[str]) -> EnvSpec:
-    """Return the spec with these observations added to the critic-only ones.
+    """Return the spec with more critic-only observations.
 
-    A name is that of an array, or of a Dict with all its parts: `sim` for `sim.mass` and `sim.friction`. Raises
-    EnvSetupError for an unknown name, and if the policy would have no observation.
+    names: names of arrays, or of Dicts with all their parts, such as `sim` for `sim.mass` and `sim.friction`.
+    Raises EnvSetupError for an unknown name, or if no observation is left for the policy.
     """
     found = set(spec.critic)
     for name in names:
@@ -144,7 +140,7 @@ def with_critic(spec: EnvSpec, names: Iterable[str]) -> EnvSpec:
         found |= meant
     if found and found >= spec.obs.keys() - {ACTION_MASK}:
         raise EnvSetupError(
-            f"{spec.env_id}: {', '.join(sorted(found))} cannot all be critic-only. Leave the policy "
-            "an observation"
+            f"{spec.env_id}: {', '.join(sorted(found))} cannot all be critic-only. Leave at least one "
+            "observation for the policy"
         )
     return replace(spec, critic=tuple(name for name in spec.obs if name in found)) if found else spec

@@ -1,19 +1,18 @@
-"""Conversion of Gymnasium observations to arrays, with checks of what environments return.
+"""Conversion of Gymnasium observations to arrays, with checks of the values that environments return.
 
-This module alone determines how an observation becomes an array. The space decides: kind, dtype, axes, sizes, bounds.
+The observation space (class, dtype, shape, bounds) determines the conversion:
 
-    picture    [.., H, W, ..], delivered as uint8 [C, H, W] from 0 to 255, whatever its bounds are. All other axes
-               (colours, frames) become channels, in their order. Pictures are:
-               - uint8 arrays with two axes or more;
-               - small arrays of other whole numbers (grids of codes);
-               - arrays of any numbers with two sides of at least SMALL, if the bounds are finite and equal for all
+    picture    Converted to uint8 [C, H, W]; the bounds are scaled to 0 and 255. All axes besides H and W (colours,
+               frames) become channels, in their order. Pictures are:
+               - uint8 arrays with at least two axes;
+               - small arrays of other integers (grids of codes);
+               - arrays of any dtype with two sides of at least SMALL, if the bounds are finite and equal for all
                  pixels, or for all pixels of each channel.
-    choices    Discrete and MultiDiscrete, delivered as a one-hot part for each.
-    words      Text, delivered as hashed words.
-    numbers    all else, delivered as float32. Whole numbers with bounds beyond +-LARGEST_CODE are divided by their
-               largest bound.
+    choices    Discrete and MultiDiscrete: one-hot, float32.
+    words      Text: hashed words, int32.
+    numbers    All other arrays: float32. Integers with bounds beyond +-LARGEST_CODE are divided by the largest bound.
 
-A word's hash depends on its letters alone, so it is equal in every process and version.
+A word's hash depends only on its letters, so all processes and versions compute equal hashes.
 """
 
 from __future__ import annotations
@@ -37,15 +36,15 @@ from .base import ACTION_MASK, ActionSpec, ArraySpec
 from .values import array_of, briefly
 
 SMALL = 36
-"""Minimum side in pixels for the Nature CNN. Smaller pictures (mostly grids of codes) are read by an MLP, normalised
-by running statistics. Beside larger pictures they are read by IMPALA's network.
+"""Minimum side in pixels for the Nature CNN. Smaller pictures are mostly grids of codes. An MLP reads them, normalised
+by running statistics. If an observation also has larger pictures, IMPALA's network reads all of them.
 """
 SMALLEST_GRID = 3
-"""Minimum side of a grid. Whole numbers (except uint8) in two axes with a shorter side are a table of numbers."""
+"""Minimum side of a grid of codes. Integer arrays with a shorter side are converted as numbers, except uint8."""
 LARGEST_CODE = 16
-"""Whole numbers up to this are codes or counts, which the network reads unscaled."""
+"""Integers with bounds up to this value are codes or counts. They are not scaled."""
 LARGEST_LEVEL = 2**16
-"""Larger bounds of whole numbers and of pixels are ignored because they carry no information."""
+"""Bounds of integers and pixels beyond this value are treated as unknown."""
 MOST_WORDS = 32
 
 
@@ -53,10 +52,10 @@ Levels = tuple[float, float] | tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 def _as_picture(space: spaces.Box | spaces.MultiBinary) -> tuple[tuple[int, ...], Levels | None] | None:
-    """Return a picture's axes in the order C.., H, W and the levels that become 0 and 255, or None.
+    """Return the axes of a picture in the order C.., H, W, and its levels. None if the space is not a picture.
 
-    None means that the space is not a picture. Levels are None if they are 0 and 255, and arrays to broadcast if they
-    differ between channels.
+    Levels are the two values that become 0 and 255. They are None if no scaling is needed, and arrays to broadcast if
+    they differ between channels.
     """
     shape, bounds = space.shape, _bounds(space)
     if len(shape) < 2:
@@ -70,12 +69,12 @@ def _as_picture(space: spaces.Box | spaces.MultiBinary) -> tuple[tuple[int, ...]
 
 
 def looks_like_a_picture(array: ArraySpec) -> bool:
-    """Check whether float32 numbers have the axes of a picture, whose bounds are unknown."""
+    """Check whether a float32 array has the shape of a picture. Its bounds are unknown."""
     return array.dtype == "float32" and len(array.shape) > 2 and sorted(array.shape)[-2] >= SMALL
 
 
 def is_image(array: ArraySpec | NDArray[Any]) -> bool:
-    """Check whether a delivered array is a picture, [C, H, W]."""
+    """Check whether a converted array is a picture, [C, H, W]."""
     return array.dtype == "uint8" and len(array.shape) == 3
 
 
@@ -89,7 +88,7 @@ def _is_picture(space: Any, bounds: Levels, side: int) -> bool:
     if space.dtype == np.uint8:
         return True
     if side >= SMALL:
-        shades = low >= 0 and (high <= 255 or space.dtype.kind in "iu")  # otherwise a table of numbers
+        shades = low >= 0 and (high <= 255 or space.dtype.kind in "iu")  # else a table of numbers
         return bool(shades or len(space.shape) > 2)
     return bool(space.dtype.kind in "iu" and side >= SMALLEST_GRID and low >= 0 and 1 < high <= 255)
 
@@ -97,7 +96,7 @@ def _is_picture(space: Any, bounds: Levels, side: int) -> bool:
 def _axes(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the axes of an array with at least two axes in the order (channels.., height, width).
 
-    The channels are the short axes: last in most environments, first after some wrappers.
+    The channels are the short axes. Most environments put them last, some wrappers first.
     """
     if len(shape) == 3:
         return (2, 0, 1) if shape[2] < shape[0] else (0, 1, 2)
@@ -107,9 +106,9 @@ def _axes(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _bounds(space: Any, axes: tuple[int, ...] | None = None) -> Levels | None:
-    """Return the finite lower and upper bounds if all numbers share them, else None.
+    """Return (lower, upper) bound if both are finite and equal for all numbers, else None.
 
-    axes: axes that must share bounds; the bounds are then arrays to broadcast.
+    axes: axes within which the bounds must be equal. The result is then two arrays to broadcast.
     """
     if isinstance(space, spaces.MultiBinary):
         return 0.0, 1.0
@@ -127,9 +126,9 @@ _WORD = re.compile(r"[^\W_]+")
 
 
 def hash_words(sentence: str, out: NDArray[np.int32]) -> None:
-    """Write a sentence into `out` [L] int32: its first L words at the end, 0 before them.
+    """Write the hashes of a sentence's first L words to the end of `out` [L] int32. The entries before them are 0.
 
-    A word is a run of letters and digits in lower case. Its number is its CRC-32 cut to 31 bits (0 becomes 1).
+    A word is a run of letters and digits, in lower case. Its hash is the lower 31 bits of its CRC-32; 0 becomes 1.
     """
     words = _WORD.findall(sentence.lower())[: len(out)]
     out[:] = 0
@@ -141,13 +140,21 @@ def hash_words(sentence: str, out: NDArray[np.int32]) -> None:
 class Leaf:
     """One array of an observation.
 
-    path: keys that lead to it (for a tuple, indices as text). shape: as the environment returns it.
-    kind: `float` (any number, delivered as float32), `bytes` (uint8, unchanged), `image` (a picture, see spaces.py,
-    delivered channels first), `one_hot` (integers from `start`, delivered as float32), `text` (delivered as hashed
-    words, int32), `mask` (the action mask: 0 and 1 of any dtype, delivered as uint8). in_info: it is in the info
-    dict.
-    axes, levels: of an image, see `_as_picture`. scale: factor on numbers. sizes: of one_hot, number of values of
-    each integer.
+    path: keys of nested dicts and tuples that lead to the array. Indices of a tuple are strings.
+    shape: shape that the environment returns.
+    spec: shape and dtype after the conversion.
+    in_info: True if the array is in the info dict.
+    axes, levels: for `image`, see `_as_picture`.
+    scale: for `float`, a factor.
+    start, sizes: for `one_hot`, the smallest value and the number of values of each integer.
+
+    kind       environment's values             converted to
+    float      numbers                          float32
+    bytes      uint8 picture, channels first    uint8, unchanged
+    image      any other picture                uint8, channels first
+    one_hot    integers                         float32
+    text       string                           hashed words, int32
+    mask       action mask of 0 and 1           uint8
     """
 
     name: str
@@ -167,12 +174,11 @@ NOT_FINITE = "NaN or infinity (a float32 holds up to 3.4e38)"
 
 
 def obs_leaves(space: spaces.Space[Any], env_id: str) -> tuple[Leaf, ...]:
-    """Return the arrays of an observation space; a space other than Dict and Tuple becomes one array "obs".
+    """Return the arrays of an observation space. A space other than Dict and Tuple is one array named "obs".
 
-    The parts of a Tuple are named by their index: "0", or "camera.0" within a Dict. The key `action_mask` of the
-    outermost Dict is the action mask: see ACTION_MASK and `with_mask`.
-    Raises EnvSetupError for anything but Box, Discrete, MultiDiscrete, MultiBinary, Text, and Dicts and Tuples of
-    them.
+    Parts of a Tuple are named after their index: "0", or "camera.0" within a Dict. The key `action_mask` of the
+    outermost Dict is the action mask, see ACTION_MASK.
+    Raises EnvSetupError for other spaces than Box, Discrete, MultiDiscrete, MultiBinary, Text, Dict and Tuple.
     """
     leaves = _leaves(space, (), env_id)
     found = [leaf.name for leaf in leaves]
@@ -188,11 +194,11 @@ def obs_leaves(space: spaces.Space[Any], env_id: str) -> tuple[Leaf, ...]:
 def with_mask(
     leaves: tuple[Leaf, ...], action: ActionSpec, env_id: str, *, in_info: bool
 ) -> tuple[Leaf, ...]:
-    """Check an environment's action mask, if any, against its actions; return the leaves with it.
+    """Return the leaves, with the action mask from the info dict if the environment has it there.
 
-    in_info: the environment returns its mask as `info["action_mask"]`, which is appended to the leaves. The mask
-    covers the discrete components only. Raises EnvSetupError for a mask given twice or of the wrong size, for a mask
-    of continuous actions, and for an environment whose only observation is its mask.
+    in_info: True if the environment returns `info["action_mask"]`.
+    The mask covers only discrete components. Raises EnvSetupError if there are two masks, if the mask has a wrong size,
+    if all actions are continuous, or if there is no observation besides the mask.
     """
     if in_info:
         leaves += (_mask_leaf((sum(action.nvec),), in_info=True),)
@@ -207,11 +213,11 @@ def with_mask(
     if not action.nvec:
         raise EnvSetupError(
             f"{env_id} has an action mask, but its actions are continuous. Masks apply to Discrete "
-            "and MultiDiscrete actions; remove the mask, or rename it if it is something else"
+            "and MultiDiscrete actions. Remove the mask, or rename it if it is not a mask"
         )
     if masks[0].shape != (sum(action.nvec),):
         raise EnvSetupError(
-            f"{env_id}: its action mask has shape {masks[0].shape}: give one number for each of the "
+            f"{env_id}: its action mask has shape {masks[0].shape}. Return one number for each of the "
             f"{sum(action.nvec)} choices, shape ({sum(action.nvec)},)"
         )
     if len(leaves) == 1:
@@ -233,7 +239,7 @@ def leaves_of(
 def parts_of(
     space: spaces.Space[Any], obs: Any = None, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[str, spaces.Space[Any], Any]]:
-    """Yield name, space and value of each array of an observation; the value is None if absent."""
+    """Yield (name, space, value) of each array in an observation. The value is None if it is missing."""
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         yield ".".join(path) or "obs", space, obs
         return
@@ -251,7 +257,7 @@ def _leaves(space: spaces.Space[Any], path: tuple[str, ...], env_id: str) -> tup
     if path == (ACTION_MASK,):
         if not isinstance(space, spaces.Box | spaces.MultiBinary):
             raise EnvSetupError(
-                f"{env_id}: its action mask is the space {space}: make it "
+                f"{env_id}: the space of its action mask is {space}. Use "
                 "Box(0, 1, (number of choices,), np.uint8), or MultiBinary"
             )
         return (_mask_leaf(tuple(map(int, space.shape))),)
@@ -267,17 +273,13 @@ def _leaves(space: spaces.Space[Any], path: tuple[str, ...], env_id: str) -> tup
         longest = getattr(space, "max_length", 2 * MOST_WORDS)
         words = max(1, min(MOST_WORDS, (longest + 1) // 2))
         return (Leaf(name, path, "text", (), ArraySpec((words,), "int32", "a text, its words hashed")),)
-    remedy = "give it as a Box of a fixed shape"
+    remedy = "Return a Box of a fixed shape"
     if path:
-        wrapper = (
-            "FilterObservation(env, KEYS) keeps the keys"
-            if len(path) == 1
-            else "TransformObservation(env, F, SPACE) gives the parts"
-        )
-        remedy = f"leave it out (gymnasium.wrappers.{wrapper} that you name), or {remedy}"
+        wrapper = "FilterObservation" if len(path) == 1 else "TransformObservation"
+        remedy += f", or remove the observation by gymnasium.wrappers.{wrapper}"
     raise EnvSetupError(
-        f"{env_id}: observation {name!r} is a {type(space).__name__} space; Box, Discrete, MultiDiscrete, MultiBinary, "
-        f"Text, Dict and Tuple are supported: {remedy}"
+        f"{env_id}: observation {name!r} is a {type(space).__name__} space. Supported: Box, Discrete, MultiDiscrete, "
+        f"MultiBinary, Text, Dict and Tuple. {remedy}"
     )
 
 
@@ -290,7 +292,7 @@ def _array_leaf(
 ) -> Leaf:
     shape, whole = tuple(map(int, space.shape)), space.dtype is not None and space.dtype.kind in "biu"
     if 0 in shape:
-        raise EnvSetupError(f"{env_id}: observation {name!r} has no numbers, shape {shape}: leave it out")
+        raise EnvSetupError(f"{env_id}: observation {name!r} has no numbers, shape {shape}. Remove it")
     picture = _as_picture(space)
     if picture is None:
         low, high = _bounds(space) or (0.0, 0.0)
@@ -327,8 +329,8 @@ def _choices_leaf(
     sizes = (int(space.n),) if isinstance(space, spaces.Discrete) else tuple(map(int, space.nvec.ravel()))
     if sum(sizes) > MOST_CHOICES:
         raise EnvSetupError(
-            f"{env_id}: observation {name!r} has {sum(sizes):,} choices, each of which is a number for the network, "
-            f"{MOST_CHOICES:,} at most: give it as a Box of numbers"
+            f"{env_id}: observation {name!r} has {sum(sizes):,} choices, each an input of the network. At most "
+            f"{MOST_CHOICES:,} are supported. Return a Box of numbers"
         )
     start = int(space.start) if alone else tuple(map(int, np.ravel(space.start)))
     shape = () if alone else tuple(map(int, space.shape or ()))
@@ -338,14 +340,14 @@ def _choices_leaf(
 
 
 def read_leaf(leaf: Leaf, obs: Any, env_id: str) -> NDArray[Any]:
-    """Return one array of an observation, converted to `leaf.spec`. Raises EnvSetupError if it does not fit."""
+    """Convert one array of an observation to `leaf.spec`. Raises EnvSetupError if the value violates the space."""
     return read_rows(leaf, obs, None, env_id)
 
 
 def read_rows(leaf: Leaf, obs: Any, rows: int | None, env_id: str) -> NDArray[Any]:
-    """Convert the batched observation of a vector env, as in `read_leaf`: [R, *leaf.spec.shape].
+    """Convert one array of a batched observation to [R, *leaf.spec.shape]. See `read_leaf`.
 
-    rows: None without a batch axis.
+    rows: R. None if the observation has no batch axis.
     """
     value = _follow(leaf, obs, env_id)
     try:
@@ -356,9 +358,9 @@ def read_rows(leaf: Leaf, obs: Any, rows: int | None, env_id: str) -> NDArray[An
 
 
 def fits_as_it_is(leaf: Leaf, obs: Any) -> bool:
-    """Check whether an observation can be written unchanged (`check_finite` then checks its numbers).
+    """Check whether an observation can be written without conversion. Its numbers must be checked by `check_finite`.
 
-    This fast path covers most observations. `read_leaf` costs several times as much as a step of a small environment.
+    This fast path covers most observations. A call of `read_leaf` takes longer than a step of a small environment.
     """
     if leaf.path or leaf.in_info or type(obs) is not np.ndarray or obs.shape != leaf.shape:
         return False
@@ -370,7 +372,7 @@ def fits_as_it_is(leaf: Leaf, obs: Any) -> bool:
 
 
 def check_finite(leaf: Leaf, rows: NDArray[Any], env_id: str) -> None:
-    """Raise EnvSetupError if a float leaf of any row [R, ...] is not finite."""
+    """Raise EnvSetupError if a number in the rows [R, ...] of a leaf is not finite."""
     if not np.isfinite(rows).all():
         raise EnvSetupError(_breach(leaf, env_id, "finite numbers", NOT_FINITE))
 
@@ -378,7 +380,7 @@ def check_finite(leaf: Leaf, rows: NDArray[Any], env_id: str) -> None:
 def _delivered(leaf: Leaf, array: NDArray[Any], rows: tuple[int, ...], env_id: str) -> NDArray[Any]:
     shape = (*rows, *leaf.shape)
     if leaf.kind == "one_hot" and leaf.shape == () and array.shape == (*rows, 1):
-        array = array.reshape(shape)  # one number in an array
+        array = array.reshape(shape)  # a number in an array of size 1
     if array.shape != shape:
         raise EnvSetupError(_breach(leaf, env_id, f"shape {shape}", f"shape {array.shape}"))
     if leaf.kind == "one_hot":
@@ -409,7 +411,7 @@ def _picture(leaf: Leaf, array: NDArray[Any], batch_axes: int, env_id: str) -> N
 
 
 def _stretched(leaf: Leaf, array: NDArray[Any], levels: Levels, env_id: str) -> NDArray[np.uint8]:
-    """Scale numbers to uint8: the two levels become 0 and 255, with rounding in between and clipping outside."""
+    """Scale numbers to uint8. The two levels become 0 and 255; numbers outside them are clipped."""
     if array.dtype.kind not in "fiub":
         raise EnvSetupError(_breach(leaf, env_id, "numbers", f"dtype {array.dtype}"))
     low, high = levels
@@ -443,7 +445,7 @@ def _words(leaf: Leaf, array: NDArray[Any], env_id: str) -> NDArray[np.int32]:
 
 @lru_cache(maxsize=4096)
 def _hashed(sentence: str, words: int) -> NDArray[np.int32]:
-    """Hash a sentence. Cached because an instruction mostly stays the same for an episode."""
+    """Hash a sentence. The cache helps because an instruction rarely changes within an episode."""
     hashed = np.zeros(words, np.int32)
     hash_words(sentence, hashed)
     return hashed
@@ -484,7 +486,7 @@ def _one_hot(leaf: Leaf, array: NDArray[Any], env_id: str) -> NDArray[np.float32
 
 
 def _choices_of(leaf: Leaf) -> str:
-    """Describe the valid values of an integer, or of each of several."""
+    """Describe the valid values of each integer in a `one_hot` leaf."""
     ends = [f"{first}..{first + size - 1}" for first, size in np.broadcast(leaf.start, leaf.sizes)]
     shown = ", ".join(ends[:8]) + (", ..." if len(ends) > 8 else "")
     return f"{'an integer' if len(ends) == 1 else 'integers'} within {shown}"
@@ -503,8 +505,8 @@ def _breach(leaf: Leaf, env_id: str, expected: str, got: str) -> str:
     if leaf.kind == "mask":
         where = 'info["action_mask"]' if leaf.in_info else "the observation's action_mask"
         return (
-            f"{env_id}: {where} is wrong: expected {expected}, got {got}. Give one number for each choice of each "
-            "action component, 1 where it is allowed"
+            f"{env_id}: {where} is wrong: expected {expected}, got {got}. Return one number for each choice of each "
+            "action component: 1 if the choice is allowed, else 0"
         )
     return (
         f"{env_id}: observation {leaf.name!r} breaks its observation space: expected {expected}, got {got}. "

@@ -1,4 +1,4 @@
-"""Time limits for making an environment, which extend on a busy machine."""
+"""Time limits for making and closing environments. They are extended on a busy machine."""
 
 from __future__ import annotations
 
@@ -18,31 +18,34 @@ from typing import Protocol, TypeVar
 from pbt_rl.errors import EnvSetupError
 
 PROBE_SECONDS = 120.0
-"""Seconds for making one environment and reading its spaces."""
+"""Timeout for making one environment and reading its spaces."""
 LONG_SECONDS = 1800.0
-"""Seconds for a simulator on a device, which may compile or load for minutes."""
+"""Timeout for making a simulator on a device, which may compile or load for minutes."""
 CLOSE_SECONDS = 3.0
-"""Seconds for closing environments, as in a run."""
+"""Timeout for closing environments, as in a run."""
 INSIST_SECONDS = 0.2
+"""Pause between two interruptions of code that catches the first."""
 GRACE_SECONDS = 5.0
-"""Seconds by which the limit outside a fork (first_trial.py) exceeds the one inside, whose message is more specific."""
+"""Extra timeout of a process that waits for its fork (first_trial.py). The fork then times out first, with a more
+specific error.
+"""
 told_of_long: list[Callable[[], object]] = []
-"""Callbacks before the longer limit begins, for processes that wait for this one."""
+"""Functions to call before LONG_SECONDS starts. They inform processes that wait for this process."""
 
 
 LAST_RESORT = 50
-"""Number of times that code may catch its interruption before the process ends with its location."""
+"""Maximum number of interruptions that code may catch. The process then prints its stack and exits."""
 LOOKS = 4
-"""Number of checks per limit."""
+"""Number of checks per timeout."""
 LEAST_COUNTED = 0.25
-"""Minimum share of wall time that counts, so that a hanging process is detected even on a busy machine."""
+"""Minimum share of wall time that counts. It ensures that a hanging process is detected on a busy machine."""
 
 
 class Patience:
-    """Timeout of processes, without the time in which they were stopped or waited for a processor.
+    """Timeout of a process. Time in which the process is stopped or waits for a CPU does not count.
 
-    The first of LOOKS parts is wall time, so that a short step needs no measurement.
-    pid: the process; its child processes are included.
+    The first of LOOKS parts is wall time, because short calls then need no measurement.
+    pid: the process. The waiting times of its child processes are included.
     """
 
     def __init__(self, seconds: float, pid: int) -> None:
@@ -51,9 +54,9 @@ class Patience:
         self._waited: float | None = None
 
     def next_look(self) -> float:
-        """Count the time since the last check; return the seconds until the next one, 0 if none are left."""
+        """Count the time since the last check. Return the seconds until the next check, 0 after the timeout."""
         now, waited = time.monotonic(), waited_seconds(self._pid)
-        # More time passes only while the process is stopped.
+        # Longer than `pause` means that the process was stopped.
         passed = min(now - self._then, self.pause)
         starved = 0.0 if self._waited is None else waited - self._waited
         self.left -= min(passed, max(passed - starved, passed * LEAST_COUNTED))
@@ -62,7 +65,7 @@ class Patience:
 
 
 def waited_seconds(pid: int) -> float:
-    """Return the seconds that the threads of a process and of its children have waited for a processor."""
+    """Return the total seconds that the threads of a process and of its children have waited for a CPU."""
     total = 0.0
     with suppress(OSError):  # the process has just ended
         for task in Path(f"/proc/{pid}/task").iterdir():
@@ -73,7 +76,7 @@ def waited_seconds(pid: int) -> float:
 
 
 class _Ring:
-    """Handler of the alarm signal, which raises when the time is over."""
+    """Handler of the alarm signal. It raises `_Hangs` after the timeout."""
 
     def __init__(self, seconds: float) -> None:
         self.patience = Patience(seconds, os.getpid())
@@ -83,23 +86,23 @@ class _Ring:
         pause = self.patience.next_look()
         if not pause:
             self.rang += 1
-            if self.rang > LAST_RESORT:  # the environment catches every exception
+            if self.rang > LAST_RESORT:  # the environment has caught all interruptions
                 faulthandler.dump_traceback(2)
                 os._exit(1)
-            signal.setitimer(signal.ITIMER_REAL, INSIST_SECONDS)  # the next call may hang, too
+            signal.setitimer(signal.ITIMER_REAL, INSIST_SECONDS)
             raise _Hangs
         signal.setitimer(signal.ITIMER_REAL, pause)
 
 
-class _Hangs(BaseException):  # not an Exception, because the environment's own handlers must not catch it
+class _Hangs(BaseException):  # `except Exception` in an environment does not catch it
     pass
 
 
 @contextmanager
 def time_limit(seconds: float, message: str) -> Iterator[None]:
-    """Raise EnvSetupError if the body takes too long (unless it hangs in C, or runs outside the main thread).
+    """Raise EnvSetupError if the body exceeds the timeout. An enclosing timeout that ends sooner takes precedence.
 
-    An enclosing limit that ends sooner takes precedence.
+    Code that hangs in C, or runs outside the main thread, is not interrupted.
     """
     outer, (left, _) = signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)
     if left and isinstance(outer, _Ring):  # without a timer, the handler belongs to the parent of this fork
@@ -122,26 +125,26 @@ def time_limit(seconds: float, message: str) -> Iterator[None]:
 
 
 class Closes(Protocol):
-    """Protocol of objects that can be closed."""
+    """Protocol of objects with a method `close`."""
 
     def close(self) -> None:
-        """Release it."""
+        """Release the resources."""
 
 
 T = TypeVar("T", bound=Closes)
 
 
 def close_in_time(env: Closes) -> str:
-    """Close an environment; return an error text if that raises or takes too long. In the latter case it stays open."""
+    """Close an environment. Return an error message if `close` raises or exceeds its timeout, else ""."""
     text = f"close() did not return within {CLOSE_SECONDS:g} s"
     held = [env, *(list(value) for value in getattr(env, "__dict__", {}).values() if isinstance(value, list))]
     try:
         with time_limit(CLOSE_SECONDS, text):
             env.close()
-    except Exception as error:  # noqa: BLE001 - closing is the last step, so any error is only reported
+    except Exception as error:  # noqa: BLE001 - errors of the last step are only reported
         if str(error) != text:
             return f"close() raised {type(error).__name__}: {error}"
-        # Never freed, because some environments also close in __del__
+        # The environment is never freed, because its __del__ may close it again.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(held))
         return text
     return ""
@@ -149,7 +152,7 @@ def close_in_time(env: Closes) -> str:
 
 @contextmanager
 def closing(env: T) -> Iterator[T]:
-    """Close an environment at the end (see `close_in_time`) and print errors to stderr."""
+    """Close the environment at the end of the context, and print errors to stderr."""
     try:
         yield env
     finally:
@@ -158,6 +161,6 @@ def closing(env: T) -> Iterator[T]:
 
 
 def making(env_id: str, *, long: bool = False) -> str:
-    """Return the message for an environment that hangs while it is made. long: with the longer limit."""
+    """Return the error message for an environment that hangs while it is made. long: after LONG_SECONDS."""
     seconds = LONG_SECONDS if long else PROBE_SECONDS
     return f"{env_id} hangs: making it took more than {seconds:g} s. Load slow data beforehand"

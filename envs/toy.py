@@ -1,4 +1,4 @@
-"""Tiny environments with known solutions, to test learning, lossless delivery of steps, and failures of runs.
+"""Toy environments with known solutions. They test learning, lossless delivery of steps, and failures of runs.
 
 `toy/NAME` or `toy/NAME?parameter=number`, for example `toy/memory?delay=20`.
 """
@@ -28,10 +28,10 @@ Step = tuple[Obs, float, bool, bool, Info]
 
 
 class Toy(gymnasium.Env[Obs, Any]):
-    """Base class of toys. The state is the random generator and all numeric or array attributes."""
+    """Base class of toys. Its saved state is the random generator and all attributes that are numbers or arrays."""
 
     encoder = "mlp"
-    """Default encoder of a run."""
+    """Default of --model.encoder."""
     _steps = 0
     """Steps of the current episode."""
 
@@ -41,11 +41,11 @@ class Toy(gymnasium.Env[Obs, Any]):
         return self._draw(), {}
 
     def _draw(self) -> Obs:
-        """Draw the next observation, which begins an episode or continues it."""
+        """Draw an observation. Called by `reset`, and by `step` of some toys."""
         raise NotImplementedError
 
     def save_state(self) -> dict[str, Any]:
-        kinds = bool | int | float | np.generic  # adding an action gives a numpy number
+        kinds = bool | int | float | np.generic  # arithmetic with actions yields numpy numbers
         numbers = {k: np.asarray(v).item() for k, v in vars(self).items() if isinstance(v, kinds)}
         arrays = {k: v.tolist() for k, v in vars(self).items() if isinstance(v, np.ndarray)}
         return {"numbers": numbers, "arrays": arrays, "generator": self.np_random.bit_generator.state}
@@ -59,16 +59,16 @@ class Toy(gymnasium.Env[Obs, Any]):
 
 
 def one_hot(index: int, size: int) -> Obs:
-    """Return float32 [size], 1 at the index."""
+    """Return a one-hot array, float32 [size]."""
     hot = np.zeros(size, np.float32)
     hot[index] = 1
     return hot
 
 
 class Identity(Toy):
-    """Observe an index and answer it: reward 1 if correct. Truncated after `length` steps.
+    """Observe an index and repeat it as the action: reward 1 if correct. Truncated after `length` steps.
 
-    A random policy earns length / size; the best length.
+    Mean return: length / size for a random policy, length for the optimal policy.
     """
 
     def __init__(self, size: int = 4, length: int = 16) -> None:
@@ -92,14 +92,14 @@ class Identity(Toy):
 
 
 MOST_DIGITS = 7
-"""Maximum digits of a parameter, because some are sizes of arrays."""
+"""Maximum number of digits of a parameter, because some parameters are sizes of arrays."""
 
 
 class Memory(Toy):
-    """A cue, `delay` blank steps, then a question (last column): reward 1 for the cue's index.
+    """Observe a cue, then `delay` blank steps, then a question (last column): reward 1 for the cue's index.
 
-    Only the last action counts. A policy without memory earns at most 1 / size on average, the same as a random one.
-    The best is 1.
+    Only the last action counts. Mean return: 1 / size for a random policy and for a policy without memory, 1 for the
+    optimal policy.
     """
 
     def __init__(self, size: int = 4, delay: int = 6) -> None:
@@ -123,10 +123,11 @@ class Memory(Toy):
 
 
 class Shaped(Identity):
-    """Identity with a bait: one extra action that always pays `bait` but does not count for the objective.
+    """Identity with an extra action, whose reward is the shaping value `bait`.
 
-    The true objective is the share of correct answers. Above a bait of 1 the best policy for the reward takes the
-    bait and scores 0. Below 1 it answers and scores 1. A random policy scores 1 / (size + 1).
+    The true objective is the share of correct answers. If `bait` is above 1, the policy with the highest reward always
+    takes the bait, and its objective is 0. If `bait` is below 1, its objective is 1. The objective of a random policy
+    is 1 / (size + 1).
     """
 
     def __init__(self, size: int = 4, length: int = 16) -> None:
@@ -160,10 +161,11 @@ MOVES = np.array([(-1, 0), (1, 0), (0, -1), (0, 1)])
 
 
 class Treasure(Toy):
-    """Walk to a treasure on `size` x `size` cells: reward 1 and termination; truncated after `length` steps.
+    """Walk to a treasure on `size` x `size` cells: reward 1 and termination. Truncated after `length` steps.
 
-    Walker and treasure start at random cells. The image has a channel for each of the two. With default parameters a
-    random walk finds the treasure in a fifth of the episodes. The best policy always does, in 4.7 steps on average.
+    Walker and treasure start at random cells. The image has one channel for each of them. With default parameters a
+    random policy finds the treasure in a fifth of the episodes. The optimal policy always finds it, in 4.7 steps on
+    average.
     """
 
     encoder = "a3c"
@@ -194,10 +196,10 @@ class Treasure(Toy):
 
 
 class Counting(Toy):
-    """Observe (row's id, episode, step, checksum of the episode's actions): see `counting_errors`.
+    """Observe (row's id, episode, step, checksum of the episode's actions). `counting_errors` checks these numbers.
 
-    The id is the low 24 bits of the row's seed, which float32 represents exactly. Episodes last 5 to 17 steps. Every
-    third is truncated, the others terminate. The reward is the step's number.
+    The id is the lower 24 bits of the row's seed, which float32 represents exactly. Episodes last 5 to 17 steps. Every
+    third episode is truncated; all others terminate. The reward is the number of the step.
     """
 
     actions = 5
@@ -236,15 +238,18 @@ def episode_length(episode: int) -> int:
 
 
 def next_checksum(checksum: int, action: int) -> int:
-    """Return the checksum of an episode's actions after one more."""
+    """Update the checksum of an episode's actions with the next action."""
     return (31 * checksum + action + 1) % 65_521
 
 
 def counting_errors(obs_TF: NDArray[Any], action_T: NDArray[Any], first_T: NDArray[Any]) -> list[str]:
-    """List lost, repeated or wrong steps of one row of toy/counting.
+    """Return a description of each lost, repeated or wrong step in one row of toy/counting.
 
-    obs_TF: [T, 4]. action_T: [T], the action taken on obs[t]. The action before a reset is ignored. first_T: [T].
-    Episode 0 may begin at any step, because an actor may have been restarted.
+    obs_TF: observations [T, 4].
+    action_T: [T] action chosen for the observation at t. The action before a reset is ignored.
+    first_T: [T] True for the first step of an episode.
+
+    Episode 0 may begin at any t, because an actor may be restarted.
     """
     errors, steps_T = [], obs_TF.astype(np.int64).tolist()
     if len(steps_T) and first_T[0] and any(steps_T[0][2:]):
@@ -265,11 +270,11 @@ def counting_errors(obs_TF: NDArray[Any], action_T: NDArray[Any], first_T: NDArr
 
 
 class Masked(Identity):
-    """Identity with an action mask; an action that the mask forbids raises ValueError.
+    """Identity with an action mask. A forbidden action raises ValueError.
 
-    The mask allows the answer and about half of the others. Every fourth step is a pause: the mask is all zeros, the
-    action is ignored and the reward is 0. The best policy earns 3/4 of length; a random one that obeys the mask less
-    than half of that.
+    The mask allows the correct action and about half of all other actions. Every fourth step is a pause: the mask is
+    all zeros, the action is ignored and the reward is 0. The optimal policy has a return of 3/4 * length. A random
+    policy that obeys the mask has less than half of this return.
     """
 
     def __init__(self, size: int = 4, length: int = 16) -> None:
@@ -296,10 +301,11 @@ class Masked(Identity):
 
 
 class Hybrid(Identity):
-    """Observe an index and a number, answer both: if the index is correct, reward 1 - |difference| (at least 0).
+    """Observe an index and a number, and repeat both as the action.
 
-    Observations are a Tuple with a Dict inside, actions a Dict of a Discrete and a Box. The best policy earns length,
-    a random one 5/12 * length / size.
+    If the index is correct, the reward is 1 - |difference of the numbers|, but at least 0. Otherwise it is 0.
+    Observations are a Tuple that contains a Dict. Actions are a Dict of a Discrete and a Box. Mean return:
+    5/12 * length / size for a random policy, length for the optimal policy.
     """
 
     def __init__(self, size: int = 4, length: int = 16) -> None:
@@ -319,7 +325,7 @@ class Hybrid(Identity):
 
 
 class Crashing(Identity):
-    """Identity that raises RuntimeError in step `steps` after its creation; a restarted actor continues."""
+    """Identity that raises RuntimeError in step `steps` after its creation."""
 
     def __init__(self, steps: int = 200) -> None:
         super().__init__()
@@ -336,7 +342,7 @@ class Crashing(Identity):
 
 
 class Hanging(Crashing):
-    """Identity that never returns from step `steps` after its creation."""
+    """Identity that hangs in step `steps` after its creation."""
 
     def _fail(self) -> NoReturn:
         while True:
@@ -344,7 +350,7 @@ class Hanging(Crashing):
 
 
 class NotANumber(Identity):
-    """Identity whose fifth observation after a step contains NaN."""
+    """Identity whose observation after step 5 of an episode contains NaN."""
 
     def step(self, action: int) -> Step:
         obs, reward, terminated, truncated, info = super().step(action)
@@ -354,7 +360,7 @@ class NotANumber(Identity):
 
 
 class WrongShape(Identity):
-    """Identity whose fifth observation after a step lacks one number."""
+    """Identity whose observation after step 5 of an episode has one number too few."""
 
     def step(self, action: int) -> Step:
         obs, reward, terminated, truncated, info = super().step(action)
@@ -382,7 +388,7 @@ def names() -> tuple[str, ...]:
 
 
 def maker(name: str) -> MakeEnv:
-    """Make toys by name, with parameters as in `memory?delay=20`. Raises EnvSetupError for unknown ones."""
+    """Return a function that makes a toy. name: may have parameters, as in `memory?delay=20`. Raises EnvSetupError."""
     toy, _, query = name.partition("?")
     if toy not in TOYS:
         close = difflib.get_close_matches(toy, TOYS)
@@ -402,7 +408,7 @@ def maker(name: str) -> MakeEnv:
 
 
 def probe(name: str) -> EnvSpec:
-    """Describe a toy."""
+    """Return the spec of a toy."""
     return probe_with(f"toy/{name}", maker(name))
 
 
@@ -412,7 +418,7 @@ def make_vector_env(name: str, rows: int, seed: int, shaping: ShapingSource) -> 
 
 
 def recipe(name: str) -> dict[str, object]:
-    """Return default options of a run on a toy, which takes seconds on one core."""
+    """Return default options of a short run, which takes seconds on one core."""
     maker(name)
     return {
         "model.encoder": TOYS[name.partition("?")[0]].encoder,

@@ -1,6 +1,7 @@
-"""Readers of values and attributes in user code.
+"""Readers of values and attributes of user code.
 
-Values are Python's, numpy's and similar. An attribute may be missing, None, cyclic, a proxy, or raise.
+Values may be Python numbers, numpy arrays, tensors or JAX arrays. Reading an attribute may raise, and a proxy may
+return a value for any name.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from numpy.typing import NDArray
 from pbt_rl.errors import EnvSetupError
 
 MOST_WRAPPERS = 64
-"""Maximum length of a chain of wrappers; a longer one is cyclic."""
+"""Maximum length of a chain of wrappers."""
 _NO_NAME = "no_environment_has_an_attribute_of_this_name"
 
 
 def attribute(thing: Any, name: str) -> Any:
-    """Return an attribute; None if it is missing, if reading it raises, or if a proxy made it up."""
+    """Return an attribute. None if it is missing, if reading it raises, or if a proxy returns values for all names."""
     if _answers_anything(thing) and inspect.getattr_static(thing, name, None) is None:
         return None
     try:
@@ -30,7 +31,7 @@ def attribute(thing: Any, name: str) -> Any:
 
 
 def wrapped(env: Any) -> Iterator[Any]:
-    """Yield an environment and all environments that it wraps (`env.env`), outermost first, each once."""
+    """Yield an environment and all environments inside it (`env.env`), outermost first, each once."""
     seen = set[int]()
     while env is not None and id(env) not in seen and len(seen) < MOST_WRAPPERS:
         seen.add(id(env))
@@ -39,7 +40,7 @@ def wrapped(env: Any) -> Iterator[Any]:
 
 
 def metadata_of(env: Any) -> Mapping[str, Any]:
-    """Return `env.metadata`; empty if it is not a mapping."""
+    """Return `env.metadata`. An empty mapping if it is not a mapping."""
     found = attribute(env, "metadata")
     return found if isinstance(found, Mapping) else {}
 
@@ -60,7 +61,7 @@ SHOWN_CHARACTERS = 100
 
 
 def briefly(value: Any) -> str:
-    """Describe a value in one line; a collection by its type and size only."""
+    """Describe a value in one line. Collections are described by type and size only."""
     if isinstance(value, np.ndarray) and value.size > 1:
         return f"an array of shape {value.shape}, {value.dtype}"
     if isinstance(value, tuple | list):
@@ -80,9 +81,9 @@ def breach(env_id: str, rule: str, got: object) -> EnvSetupError:
 
 
 def array_of(value: Any) -> NDArray[Any]:
-    """Return an array of numbers; of a tensor, also one with a gradient, of bfloat16, or on a device.
+    """Convert a value to a numpy array, including tensors with a gradient, of bfloat16, or on a device.
 
-    Raises ValueError for unreadable values: ragged lists, sparse tensors, lists of tensors with gradients.
+    Raises ValueError for ragged lists, sparse tensors, and lists of tensors with gradients.
     """
     try:
         plain = value.detach().cpu() if callable(getattr(value, "detach", None)) else value
@@ -91,27 +92,27 @@ def array_of(value: Any) -> NDArray[Any]:
         array = np.asarray(plain)
     except (TypeError, RuntimeError) as error:
         raise ValueError(str(error)) from None
-    return array.astype(np.float32) if array.dtype.name == "bfloat16" else array  # of JAX
+    return array.astype(np.float32) if array.dtype.name == "bfloat16" else array  # a JAX array
 
 
 def number_of(value: Any) -> float:
-    """Return a number, also from an array of one. Raises TypeError or ValueError for anything else."""
+    """Convert a number, or an array with one number, to a float. Raises TypeError or ValueError for other values."""
     if type(value) is float:
         return value
     if isinstance(value, (str, bytes)):
         raise TypeError(value)
     try:
         return float(value)
-    except OverflowError:  # of a whole number
+    except OverflowError:  # a large Python integer
         raise ValueError(briefly(value)) from None
     except TypeError:
         return float(_only_one(value))
 
 
 def flag_of(value: Any) -> bool:
-    """Convert a value to a bool, also from an array or list of one; None is False.
+    """Convert a value, or an array or list with one value, to a bool. None becomes False.
 
-    Raises ValueError for text and for several values.
+    Raises ValueError for strings and for several values.
     """
     if type(value) is bool:
         return value
@@ -121,7 +122,7 @@ def flag_of(value: Any) -> bool:
 
 
 def _only_one(value: Any) -> Any:
-    """Return the number of an array of one. Raises ValueError."""
+    """Return the only number of an array. Raises ValueError if its size is not 1."""
     array = array_of(value)
     if array.size != 1 or array.dtype.kind not in "fiub":
         raise ValueError(f"{briefly(value)} is not one number")
@@ -129,7 +130,7 @@ def _only_one(value: Any) -> Any:
 
 
 def level_settings(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield settings in the format of DeepMind's engines: text (true, 60); those of a table as `table.name`."""
+    """Yield (name, value) of settings as strings for DeepMind's engines. Nested names are joined: `table.name`."""
     for key, value in settings.items():
         name = f"{prefix}{key}"
         if isinstance(value, Mapping):
@@ -138,6 +139,6 @@ def level_settings(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tu
             yield name, str(value).lower() if isinstance(value, bool) else str(value)
         else:
             raise EnvSetupError(
-                f"--env-option {name}={value} cannot be used: a setting of a level is a number, true, false, a word or "
-                'a table of those, such as {"width": 9}'
+                f"--env-option {name}={value} cannot be used. Use a number, true, false, a word, or a table of them "
+                'such as {"width": 9}'
             )

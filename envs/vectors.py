@@ -1,15 +1,17 @@
 """Gymnasium vector environments as a `VectorEnv`: one call steps all rows, without a loop in Python.
 
-`metadata["autoreset_mode"]` determines what happens at an episode's end:
+`metadata["autoreset_mode"]` determines when a row is reset after the end of its episode:
 
-    NEXT_STEP   the protocol of this project: every transition is used for learning.
-    SAME_STEP   the row is reset inside the step that ends its episode; `info["final_obs"]` holds the final
-    DISABLED    observation. (DISABLED: this module calls `reset(options={"reset_mask": ...})` then.)
+    NEXT_STEP   In the next step, as in this project. Every transition is used for learning.
+    SAME_STEP   In the step that ends the episode. `info["final_obs"]` contains the final observation.
+    DISABLED    After the step that ends the episode, by a call of `reset(options={"reset_mask": ...})` in this module.
 
-In the last two modes all rows must step while a row's first observation is delivered. So the first step of every
-episode but the first takes the action that was chosen for the final observation. The mask of the first observation
-must allow that action. This step is delivered as the reset: its reward counts for the episode's return, but not for
-learning.
+With SAME_STEP and DISABLED, the environment is one step ahead after a reset, because one call steps all rows:
+
+- The action that the policy chose for the final observation becomes the first action of the new episode. The action
+  mask of the new episode's first observation must allow this action.
+- The first step of the new episode is delivered as the reset. Its reward counts for the episode's return, but not for
+  learning.
 
 Axes: R rows.
 """
@@ -56,7 +58,7 @@ AnyVectorEnv = VectorEnv[Any, Any, Any]
 
 
 def describe_vector(env_id: str, env: AnyVectorEnv) -> EnvSpec:
-    """Return the spec of one row. Raises EnvSetupError for unsupported spaces, shaping or autoreset modes."""
+    """Return the spec of a row. Raises EnvSetupError for unsupported spaces, shaping or autoreset modes."""
     _autoreset_mode(env_id, env)
     _check_reach(env_id, env)
     shapers = _shapers(env_id, env)
@@ -79,7 +81,7 @@ def describe_vector(env_id: str, env: AnyVectorEnv) -> EnvSpec:
 
 
 class NativeVectorEnv:
-    """R rows of a vector environment. Only the first reset seeds it."""
+    """R rows of a Gymnasium vector environment. Only the first reset is seeded."""
 
     def __init__(self, env_id: str, env: AnyVectorEnv, seed: int, shaping: ShapingSource) -> None:
         self.spec = describe_vector(env_id, env)
@@ -126,11 +128,11 @@ class NativeVectorEnv:
         obs, reward, terminated, truncated, info = answer
         reward_R = self._rewards(reward)
         terminated_R, truncated_R = self._flags(terminated), self._flags(truncated)
-        if in_step:  # the values of a reset belong to no episode
+        if in_step:  # in a reset, rewards and ends are meaningless
             reward_R = reward_R * ~starts_R
             terminated_R, truncated_R = terminated_R & ~starts_R, truncated_R & ~starts_R
         over_R = terminated_R | truncated_R
-        # An episode that ends in its undelivered first step is not counted.
+        # An episode of one step is not reported, because its only step is delivered as the reset.
         done_R = over_R & ~starts_R
 
         self._write_obs(obs, info, out, nobody_acts=bool(over_R.all()))
@@ -155,7 +157,7 @@ class NativeVectorEnv:
     def _leave(
         self, over_R: NDArray[np.bool_], done_R: NDArray[np.bool_], info: Any, out: StepArrays
     ) -> None:
-        """Begin the next episode of finished rows, and deliver the final observation of the rows in `done_R`."""
+        """Begin the next episode in the rows of `over_R`. Deliver the final observation of the rows in `done_R`."""
         assert self._env is not None
         self._begin_episodes(np.flatnonzero(over_R).tolist())
         if self._mode is AutoresetMode.SAME_STEP:
@@ -180,7 +182,7 @@ class NativeVectorEnv:
                 out.obs[leaf.name][shown_R] = fresh[shown_R]
 
     def _begin_episodes(self, rows: Iterable[int]) -> None:
-        """Begin episodes on these rows: open their statistics and pass their shaping on."""
+        """Begin episodes in these rows: reset their statistics, and set their shaping and training info."""
         for row in rows:
             values = self._book.open_episode(row)
             if self._shapers:
@@ -198,18 +200,21 @@ class NativeVectorEnv:
         for leaf in self._leaves:
             source = info if leaf.in_info else obs
             if leaf.in_info and nobody_acts and leaf.name not in info:
-                out.obs[leaf.name][:] = 1  # all episodes ended, so rows may omit the mask
+                out.obs[leaf.name][:] = 1  # the mask is optional in the last step of an episode
                 continue
             out.obs[leaf.name][:] = read_rows(leaf, source, self.rows, self.spec.env_id)
 
     def _objectives(self, ended: list[int], info: Any, out: StepArrays) -> NDArray[np.float64]:
-        """Return objectives [R], with true ones for finished rows; write their extra statistics."""
+        """Return objectives [R], and write the extra statistics of finished rows.
+
+        ended: indices of the finished rows. The objective of all other rows is their raw return so far.
+        """
         objective_R = self._book.raw_R
         if not ended:
             return objective_R
         if not isinstance(info, Mapping):
             raise self._breach("infos must be a dict", info)
-        outer = info  # wrappers of the vector environment record their values here
+        outer = info  # with the entries that wrappers of the vector environment add
         if self._mode is AutoresetMode.SAME_STEP and "final_info" in info:
             info = info["final_info"]
         objective_R = objective_R.copy()
@@ -252,16 +257,15 @@ def _autoreset_mode(env_id: str, env: AnyVectorEnv) -> AutoresetMode:
         return AutoresetMode(mode)
     except ValueError:
         raise EnvSetupError(
-            f'{env_id}: metadata["autoreset_mode"] of the vector environment is {mode!r}: set it to '
-            "gymnasium.vector.AutoresetMode.NEXT_STEP, SAME_STEP or DISABLED, as the environment does"
+            f'{env_id}: metadata["autoreset_mode"] of the vector environment is {mode!r}. Set it to the mode that the '
+            "environment uses: gymnasium.vector.AutoresetMode.NEXT_STEP, SAME_STEP or DISABLED"
         ) from None
 
 
 def _shapers(env_id: str, env: AnyVectorEnv) -> list[tuple[RewardShapingInterface, int]]:
-    """Return for each row the object that receives its shaping, and the index to pass.
+    """Return (object with `set_reward_shaping`, agent index) of each row; empty without shaping.
 
-    The object is the vector environment itself or one of its rows. Raises EnvSetupError if the shaping of rows
-    differs.
+    The object is the vector environment or one of its rows. Raises EnvSetupError if the rows have different defaults.
     """
     default_shaping(env_id, env)
     shared = find_interface(env)
@@ -270,27 +274,26 @@ def _shapers(env_id: str, env: AnyVectorEnv) -> list[tuple[RewardShapingInterfac
     single = [find_interface(one) for one in _rows_of(env)]
     defaults = [default_shaping(env_id, one) for one in _rows_of(env)]
     if any(one != defaults[0] for one in defaults):
-        raise EnvSetupError(f"{env_id}: two rows differ in their reward shaping. Make them all alike")
+        raise EnvSetupError(f"{env_id}: two rows have different reward shaping. Use equal defaults")
     return [(one, 0) for one in single if one is not None]
 
 
 def _check_reach(env_id: str, env: AnyVectorEnv) -> None:
-    """Raise EnvSetupError if rows implement an interface but run in other processes, where it cannot be called."""
+    """Raise EnvSetupError if rows in other processes have shaping or training info, which cannot be called there."""
     for what, find, names in (
         ("reward shaping", find_interface, ("get_default_reward_shaping", "set_reward_shaping")),
         ("training info", find_training_info, ("set_training_info",)),
     ):
         if find(env) is None and _hides(env, *names):
             raise EnvSetupError(
-                f"{env_id}: the rows of its AsyncVectorEnv have {what} ({', '.join(names)}), which "
-                "cannot be called because each row runs in a separate process. Use SyncVectorEnv, or "
-                "return single environments (they run in parallel in any case), or implement these "
-                "methods in the vector environment itself"
+                f"{env_id}: the rows of its AsyncVectorEnv have {what} ({', '.join(names)}). These methods cannot be "
+                "called because each row runs in a separate process. Use SyncVectorEnv, or return single environments "
+                "(actors run them in parallel), or implement these methods in the vector environment"
             )
 
 
 def _hides(env: Any, *names: str) -> bool:
-    """Check whether rows in other processes have all of these attributes."""
+    """Check whether rows run in other processes and have all of these attributes."""
     inner = _in_processes(env)
     return inner is not None and all(any(inner.call("has_wrapper_attr", name)) for name in names)
 
@@ -300,7 +303,7 @@ def _in_processes(env: Any) -> AsyncVectorEnv | None:
 
 
 def _declares_frames(env: AnyVectorEnv) -> Any:
-    """Return the object that defines `frames_per_step`: a row, or the value from rows in other processes."""
+    """Return an object whose `frames_per_step` is the value of a row, also if rows run in other processes."""
     inner = _in_processes(env)
     if inner is None or not _hides(env, "frames_per_step"):
         return _one_row(env)
@@ -308,7 +311,7 @@ def _declares_frames(env: AnyVectorEnv) -> Any:
 
 
 def _one_row(env: AnyVectorEnv) -> Any:
-    """Return the object with the attributes of a row: the first of a list of rows, else the environment."""
+    """Return the first row if the environment has a list of rows (`envs`), else the environment."""
     rows = _rows_of(env)
     return rows[0] if rows else env
 
@@ -319,7 +322,7 @@ def _rows_of(env: Any) -> list[Any]:
 
 
 def _of_row(tree: Any, row: int) -> Any:
-    """Return one row of a batched observation: an array, an array of objects, or a dict or tuple of these."""
+    """Return one row of a batched observation, recursively in dicts and tuples."""
     if isinstance(tree, tuple):
         return tuple(_of_row(value, row) for value in tree)
     if isinstance(tree, Mapping):
@@ -328,7 +331,7 @@ def _of_row(tree: Any, row: int) -> Any:
 
 
 def _filled(info: Mapping[str, Any], row: int) -> dict[str, Any]:
-    """Return the entries of one row in Gymnasium's batched info: those whose mask `_NAME` is set."""
+    """Return the entries of one row in Gymnasium's batched info. The mask `_NAME` [R] marks the rows with an entry."""
     names = ("true_objective", "episode", "episode_extra_stats", *filter(tells_limit, info))
     wanted = {f"{mark}{name}" for name in names for mark in ("", "_")}
     given: dict[str, Any] = _entry({name: info[name] for name in wanted & info.keys()}, row)
@@ -336,7 +339,7 @@ def _filled(info: Mapping[str, Any], row: int) -> dict[str, Any]:
 
 
 def _entry(value: Any, row: int) -> Any:
-    """Return one row's part of a batched value, recursively in dicts; unbatched values apply to every row."""
+    """Return one row of a batched value, recursively in dicts. Unbatched values apply to every row."""
     if isinstance(value, Mapping):
         masks = {name for name in value if name.startswith("_") and name[1:] in value}
         return {

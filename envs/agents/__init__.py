@@ -1,1 +1,1 @@
-"""Multi-agent environments: PettingZoo by either API, DeepMind Lab2D, and their common vector env."""
+"""Multi-agent environments: PettingZoo (parallel and AEC API), DeepMind Lab2D, and their common vector env."""

@@ -1,15 +1,18 @@
-"""DeepMind Lab2D: the levels of the package `dmlab2d`, with every player as an agent.
+"""DeepMind Lab2D: the levels of the package `dmlab2d`. Each player is an agent.
 
-A player observes its own picture `N.RGB` (channels first, as "obs"), whose size depends on `spriteSize` (pixels of a
-cell's side; fewer learn faster). Its actions (move, turn, fire ...) are the components of one discrete action. Its
-reward is the observation `N.REWARD`, because the engine's own reward stays 0 with several players. Single-player
-levels use `WORLD.RGB` and the engine's reward.
+    observation   picture `N.RGB` of player N, channels first, as "obs". The setting `spriteSize`, the side of a cell in
+                  pixels, determines its size. Smaller pictures learn faster.
+    action        discrete components: move, turn, fire ...
+    reward        the engine's observation `N.REWARD`, because the engine's own reward stays 0 with several players
 
-The engine does not distinguish an end by its time limit from other ends. This module sets the limit. So an episode of
-that length is truncated, with its final picture. One that ends earlier is terminated.
+Single-player levels have `WORLD.RGB` and the engine's reward.
 
---env-option passes settings to the level: `numPlayers=3`, `spriteSize=4`, `episodeLengthFrames=500`, and all others
-in the level's `init.lua`; nested ones as JSON: `avatars={"player":{"%default":{"rewardForBeingZapped":0}}}`.
+The engine does not report whether the time limit ended an episode. Therefore this module sets the limit. An episode of
+that length is truncated, and a shorter episode is terminated.
+
+--env-option passes settings to the level: `numPlayers=3`, `spriteSize=4`, `episodeLengthFrames=500`, and all other
+settings in the level's `init.lua`. Nested settings are JSON:
+`avatars={"player":{"%default":{"rewardForBeingZapped":0}}}`.
 
 Axes: S agents (players), A action components.
 """
@@ -41,11 +44,11 @@ LEVELS: dict[str, dict[str, Any]] = {
     "pushbox": {"spriteSize": 8, LENGTH: 120},
     "running_with_scissors": {"numPlayers": 2, "spriteSize": 8, LENGTH: 1000},
 }
-"""Level -> its default settings, which --env-option overrides."""
+"""Level -> default settings. --env-option overrides them."""
 MOST_PLAYERS = 20
-"""Maximum number of players, for which the levels have colours."""
+"""Maximum number of players. The levels have no colours for further players."""
 LEAST_HEIGHT = 36
-"""Smallest picture height that the three layers of the Nature CNN can process."""
+"""Minimum picture height for the three layers of the Nature CNN."""
 
 
 class Lab2dTable:
@@ -84,7 +87,7 @@ class Lab2dTable:
         )
 
     def reset(self, seed: int | None) -> Scene:
-        if seed is not None:  # episode seeds are drawn from a generator that is seeded only here
+        if seed is not None:  # only the constructor seeds the engine's generator
             self._engine = dmlab2d.Environment(self._world, [*self._seen, *self._rewards], seed)
         shown = self._engine.reset()
         self._steps = 0
@@ -109,7 +112,7 @@ class Lab2dTable:
         return Scene(obs, ~(terminated | truncated), reward, terminated, truncated)
 
     def shape(self, agent: int, values: Mapping[str, Any]) -> None:
-        """Ignore the values because levels have no shaping."""
+        """Do nothing, because levels have no shaping."""
 
     def close(self) -> None:
         self._engine.close()
@@ -121,7 +124,7 @@ def names() -> tuple[str, ...]:
 
 
 def probe(level: str, keywords: Mapping[str, Any]) -> EnvSpec:
-    """Describe a level. Raises EnvSetupError for an unknown level and for unsupported settings."""
+    """Return the spec of a level. Raises EnvSetupError for an unknown level and for unsupported settings."""
     settings = _settings(level, keywords)
     return probe_with(lambda: Lab2dTable(level, settings))
 
@@ -135,7 +138,7 @@ def make_vector_env(
 
 
 def recipe(spec: EnvSpec) -> dict[str, object]:
-    """Return default options; pictures of a few pixels (small `spriteSize`) need no convolutions."""
+    """Return default options. Small pictures (small `spriteSize`) are read by an MLP instead of a CNN."""
     small = spec.obs["obs"].shape[1] < LEAST_HEIGHT
     return {
         "model.encoder": "mlp" if small else "nature",
@@ -180,7 +183,7 @@ def _whole(env_id: str, name: str, value: Any) -> int:
 
 
 def _first_line(error: Exception) -> str:
-    """Return the engine's message, without colour codes and the script's stack."""
+    """Return the first line of the engine's message, without colour codes."""
     text = re.sub(r"\x1b\[[0-9;]*m|^ERROR: *", "", str(error).strip().removeprefix("\x1b[0;31m"))
     return text.partition("\n")[0].partition(" (default:")[0].rstrip(".")
 

@@ -1,16 +1,16 @@
 """Multi-agent environments as one vector env: every agent of every environment is a row.
 
-A *matchup* is a permutation (environment, agent) -> row. A row always belongs to the same policy. So the matchup
-determines which policies play each other, while every policy has all its rows in every step.
+A *matchup* is a permutation (environment, agent) -> row. Each row belongs to a fixed policy, so the matchup determines
+which policies play each other. Every policy has all its rows in every step.
 
-An agent that leaves before the others (dead, finished) has its transition marked `terminated` or `truncated` once.
-From then on its row waits: it delivers `first` in every step, which learners mask, until the environment is reset for
-all agents together. Its episode is reported with those of the others, at the end of the shared episode. A table whose
-agents get rewards after they have left keeps them active until that end, because a waiting row learns nothing.
+If an agent leaves before the others (dead, finished), its last transition is marked `terminated` or `truncated`. Its
+row then waits until the environment is reset for all agents. A waiting row delivers `first` in every step, which
+learners mask. The episodes of all agents are reported together, at the end of the shared episode. If agents get
+rewards after they have left, their table keeps them active until that end, because a waiting row learns nothing.
 
-When the version of the matchup changes, the current step is the last one of all running episodes. They are truncated
-and bootstrap from the last observation, so the learner loses nothing. They are not reported because they have no
-result. The next step resets every environment with the new matchup.
+When the version of the matchup changes, all running episodes are truncated in the current step. They bootstrap from
+their last observation. They are not reported, because they have no result. The next step resets every environment with
+the new matchup.
 
 Axes: R = E * S rows; E environments of S agents; A action components.
 """
@@ -35,15 +35,15 @@ from ..shaping import unflatten
 
 @dataclass(frozen=True)
 class Scene:
-    """State of one environment after a reset or a step, by agent.
+    """Result of a reset or a step of one environment, by agent.
 
-    obs: agent -> name -> array, for every agent that was active before the step or is active now.
-    active: [S] agents that act next, whose next transition is a real one.
-    reward, terminated, truncated: [S] of the last transition. Agents that were not active have False, and their reward
-    counts for their return only.
-    objective: agent -> `true_objective`, if the environment returned one.
-    stats: agent -> `episode_extra_stats`, likewise.
-    info: the info dict of any agent, for the names in it.
+    obs: agent -> name -> array, for every agent that was active before the step or is active after it.
+    active: [S] True for agents that take the next step. Other agents wait for the end of the episode.
+    reward, terminated, truncated: [S] of the last transition. The ends of agents that were not active are False. Their
+    reward counts for their return, but not for learning.
+    objective: agent -> `true_objective`, if the environment returned it.
+    stats: agent -> `episode_extra_stats`, if the environment returned them.
+    info: info dict of any agent. All agents have the same names.
     """
 
     obs: Mapping[int, Mapping[str, NDArray[Any]]]
@@ -57,30 +57,30 @@ class Scene:
 
 
 class Table(Protocol):
-    """One environment with S agents."""
+    """Protocol of an environment with S agents."""
 
     def describe(self) -> EnvSpec:
         """Return the spec of a row. Raises EnvSetupError for spaces that are unsupported or differ between agents."""
 
     def reset(self, seed: int | None) -> Scene:
-        """Reset. seed: None continues with the current generator."""
+        """Reset the environment. seed: None keeps the random generator."""
 
     def advance(self, action: NDArray[Any]) -> Scene:
-        """Take one step. action: [S, A] of the spec's dtype; those of inactive agents are ignored."""
+        """Take one step. action: [S, A] of the spec's dtype. The actions of inactive agents are ignored."""
 
     def shape(self, agent: int, values: Mapping[str, Any]) -> None:
-        """Use these (nested) shaping values for an agent, from the next `reset` on."""
+        """Set an agent's (nested) shaping values. They take effect at the next `reset`."""
 
     def close(self) -> None:
         """Release the environment."""
 
 
 MakeTable = Callable[[], Table]
-"""Function that makes one environment."""
+"""() -> new environment."""
 
 
 def probe_with(make: MakeTable) -> EnvSpec:
-    """Make one environment, describe it and close it."""
+    """Make an environment, close it and return its spec."""
     table = make()
     try:
         return table.describe()
@@ -89,7 +89,7 @@ def probe_with(make: MakeTable) -> EnvSpec:
 
 
 class MultiAgentVectorEnv:
-    """R rows in E = R / S environments. Only the first reset seeds them."""
+    """R rows in E = R / S environments. Only the first reset is seeded."""
 
     def __init__(self, make: MakeTable, rows: int, seed: int, shaping: ShapingSource) -> None:
         self._tables: list[Table] = []
@@ -101,7 +101,7 @@ class MultiAgentVectorEnv:
             raise
         self.rows = rows
         self._book = EpisodeBook(rows, shaping)
-        plain = np.arange(rows, dtype=np.int64).reshape(-1, self.spec.agents)  # neighbours, until `follow`
+        plain = np.arange(rows, dtype=np.int64).reshape(-1, self.spec.agents)  # until `follow` is called
         self._matchups: MatchupSource = lambda: (0, plain)
         shape = plain.shape
         self._row_ES, self._version = plain, 0
@@ -113,19 +113,18 @@ class MultiAgentVectorEnv:
         self._remark = Remarks(shaping, self.spec)
 
     def _make(self, make: MakeTable, rows: int) -> EnvSpec:
-        """Make the environments; return their common spec."""
+        """Make the environments and return their common spec."""
         self._tables.append(make())
         spec = self._tables[0].describe()
         if rows % spec.agents:
             raise EnvSetupError(
-                f"{spec.env_id} has {spec.agents} agents, but {rows} rows are not a multiple of that. "
+                f"{spec.env_id} has {spec.agents} agents, but {rows} rows are not a multiple of {spec.agents}. "
                 f"Set --envs-per-vector-env to a multiple of {spec.agents}"
             )
         self._tables += [make() for _ in with_heartbeat(self._heartbeat, range(rows // spec.agents - 1))]
         if any(table.describe() != spec for table in self._tables[1:]):
             raise EnvSetupError(
-                f"{spec.env_id}: two environments differ in their agents, spaces or shaping. Make "
-                "them all alike"
+                f"{spec.env_id}: two environments differ in their agents, spaces or shaping. Make all of them alike"
             )
         return spec
 
@@ -167,7 +166,7 @@ class MultiAgentVectorEnv:
             out.agent[self._row_ES.ravel()] = np.arange(self.rows)
 
     def _cut(self, out: StepArrays) -> None:
-        """Truncate all running episodes without reporting them because they have no result."""
+        """Truncate all running episodes. They are not reported, because they have no result."""
         running_R = self._row_ES[self._active_ES & ~self._over_E[:, None]]
         out.truncated[running_R] = ~out.first[running_R]
         self._over_E[:] = True
@@ -175,7 +174,7 @@ class MultiAgentVectorEnv:
     def _begin_episode(self, e: int, seed: int | None, out: StepArrays) -> None:
         for agent, row in enumerate(self._row_ES[e].tolist()):
             values = self._book.open_episode(row)
-            self._stats_R.pop(row, None)  # of a truncated episode
+            self._stats_R.pop(row, None)  # left by an episode that `_cut` truncated
             if self.spec.shaping:
                 self._tables[e].shape(agent, unflatten(values))
         scene = self._tables[e].reset(seed)

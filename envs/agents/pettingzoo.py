@@ -1,4 +1,4 @@
-"""PettingZoo's environments, by their ids."""
+"""The family pettingzoo/: PettingZoo's environments by their ids."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ NEEDS = {
     "hanabi": ("shimmy", "pyspiel"),
     "holdem": ("rlcard",),
 }
-"""Prefix of a registered id -> required packages (import names)."""
+"""Part of a name -> import names of required packages."""
 
 
 def names() -> tuple[str, ...]:
-    """Return the modules (`classic/connect_four_v3`) whose packages are installed."""
+    """Return the names (such as `classic/connect_four_v3`) whose packages are installed."""
     return tuple(name for name in sorted(_registered()) if not _missing(name))
 
 
 def _registered() -> dict[str, str]:
-    """Return module `collection/name_vN` -> PettingZoo's id, which ends in `-vN`."""
+    """Return name `collection/name_vN` -> PettingZoo's registered id, which ends in `-vN`."""
     import pettingzoo  # noqa: PLC0415 - families are imported when used
 
     known = set(pettingzoo.aec_registry) | set(pettingzoo.parallel_registry)
@@ -47,7 +47,7 @@ def _module(name: str) -> str:
 
 
 def maker(name: str, keywords: Mapping[str, Any]) -> MakeTable:
-    """Return a maker of environments by id, with or without collection, with the user's keywords."""
+    """Return a function that makes environments. name: with or without its collection, `classic/`."""
     import pettingzoo  # noqa: PLC0415 - families are imported when used
 
     full = _find(name)
@@ -67,7 +67,7 @@ def maker(name: str, keywords: Mapping[str, Any]) -> MakeTable:
 
 
 def probe(name: str, keywords: Mapping[str, Any]) -> EnvSpec:
-    """Describe an environment by its id."""
+    """Return the spec of an environment. Raises EnvSetupError."""
     return probe_with(maker(name, keywords))
 
 
@@ -85,7 +85,7 @@ def _find(name: str) -> str:
     if full is None:
         close = difflib.get_close_matches(name.rpartition("/")[2], short)
         hint = f" Did you mean {', '.join('pettingzoo/' + short[c] for c in close)}?" if close else ""
-        raise EnvSetupError(f"pettingzoo/{name} does not exist.{hint} `pbt-rl envs` lists the installed ones")
+        raise EnvSetupError(f"pettingzoo/{name} does not exist.{hint} `pbt-rl envs` lists all names")
     missing = _missing(full)
     if missing:
         remedy = f"pip install 'pettingzoo[{full.partition('/')[0]}]'"
@@ -99,7 +99,7 @@ def _missing(name: str) -> list[str]:
 
 
 def recipe(spec: EnvSpec) -> dict[str, object]:
-    """Return default options: a small network for the whole board, large batches, members ranked by Elo."""
+    """Return default options: for boards (grids and vectors with discrete actions) a small MLP and large batches."""
     images = [array for array in spec.obs.values() if array.dtype == "uint8" and len(array.shape) == 3]
     grids = any(map(is_grid, images))
     unknown = grids or any(array.unscaled for array in spec.obs.values())

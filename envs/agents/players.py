@@ -1,4 +1,4 @@
-"""Agents of a PettingZoo environment: their spaces and observation arrays.
+"""Spaces and observation arrays of the agents in a PettingZoo environment.
 
 Axes: S agents (in the order of `possible_agents`), A action components.
 """
@@ -25,19 +25,22 @@ from ..spaces import Leaf, obs_leaves, read_leaf
 from ..values import array_of, attribute, breach, metadata_of, number_of
 
 TURN = "turn"
-"""Observation [1] of turn-based games: 1 for the agent to move. It is needed because the mask is not a network
-input, and a position's value depends on whether the agent is to move.
+"""Name of an observation [1] in turn-based games: 1 if it is the agent's turn, else 0. The value of a position depends
+on it, and the action mask is not a network input.
 """
 
 
 def one_of(infos: Any) -> Any:
-    """Return the info of any agent that has one, because all have the same names."""
+    """Return the info dict of any agent. All agents have the same names."""
     given = infos.values() if isinstance(infos, Mapping) else ()
     return next((info for info in given if isinstance(info, Mapping)), None)
 
 
 class Agents:
-    """Agents of an environment of either API: their spaces, and their observations as arrays."""
+    """Agents of an environment: common spaces, conversion of observations, actions, rewards and infos.
+
+    turns: True for the turn-based API.
+    """
 
     def __init__(self, env_id: str, env: Any, *, turns: bool) -> None:
         self.env_id, self.breach = env_id, partial(breach, env_id)
@@ -59,13 +62,12 @@ class Agents:
         self.masked = in_obs or turns or declared
         if self.masked and self.action.low:
             raise EnvSetupError(
-                f"{env_id} is turn-based (or has an action mask) with continuous actions. Turns are "
-                "encoded in the action mask, which needs discrete actions. Use its parallel API, or "
-                "discrete actions"
+                f"{env_id} is turn-based, or has an action mask, but its actions are continuous. Action masks, which "
+                "also encode turns, need discrete actions. Use the parallel API without a mask, or discrete actions"
             )
         self._choices = sum(self.action.nvec)
         self._turn = TURN
-        while self._turn in {leaf.name for leaf in self._leaves}:  # the name is taken
+        while self._turn in {leaf.name for leaf in self._leaves}:  # until the name is unused
             self._turn += "_"
         self.shaper: RewardShapingInterface | None = find_interface(env)
 
@@ -75,10 +77,9 @@ class Agents:
             for what, one, other in zip(("observations", "actions"), pairs[0], pair, strict=True):
                 if one != other:
                     raise EnvSetupError(
-                        f"{self.env_id}: the {what} of its agents differ: {self.names[0]} has {one}, "
-                        f"{name} has {other}. One policy plays all agents of a member, so map them to "
-                        "one space in a wrapper (such as SuperSuit's pad_observations_v0 and "
-                        "pad_action_space_v0)"
+                        f"{self.env_id}: the {what} of its agents differ: {self.names[0]} has {one}, {name} has "
+                        f"{other}. All agents of a member share one policy. Map them to one space in a wrapper, for "
+                        "example SuperSuit's pad_observations_v0 and pad_action_space_v0"
                     )
         return pairs[0]
 
@@ -102,9 +103,9 @@ class Agents:
         )
 
     def read(self, obs: Any, info: Any, *, moves: bool) -> dict[str, NDArray[Any]]:
-        """Return the arrays of one agent's observation.
+        """Convert one agent's observation to arrays.
 
-        moves: True if it is the agent's turn; otherwise its mask is empty.
+        moves: True if the agent acts in the next step. If not, its mask is all zeros.
         """
         arrays = {leaf.name: read_leaf(leaf, obs, self.env_id) for leaf in self._leaves}
         if self.masked:
@@ -123,15 +124,15 @@ class Agents:
         mask = array_of(given).astype(np.uint8, copy=False).reshape(-1)
         if mask.shape != (self._choices,):
             raise EnvSetupError(
-                f"{self.env_id} breaks its contract: its action mask has shape {np.shape(given)}; give one number for "
-                f"each of the {self._choices} choices"
+                f"{self.env_id} breaks its contract: its action mask has shape {np.shape(given)}. Return one number "
+                f"for each of the {self._choices} choices"
             )
         return mask
 
     def rewards(self, given: Mapping[Any, Any]) -> NDArray[np.float64]:
-        """Return the rewards [S], 0 for agents without one.
+        """Return the rewards [S], 0 for agents without a reward.
 
-        Raises EnvSetupError for values that are not numbers, and if no reward is of an agent.
+        Raises EnvSetupError if a value is not a number, or if all keys are unknown agents.
         """
         if given and self.names and given.keys().isdisjoint(self.names):
             raise self.breach(f"rewards must be of the agents {', '.join(map(str, self.names))}", given)
@@ -141,7 +142,10 @@ class Agents:
             raise self.breach("the reward must be a number", given) from None
 
     def reported(self, infos: Any, was: NDArray[np.bool_]) -> tuple[dict[int, float], dict[int, Any]]:
-        """Return (agent -> `true_objective`, agent -> `episode_extra_stats`) of the agents that acted and have them."""
+        """Return agent -> `true_objective`, and agent -> `episode_extra_stats`, from the agents' info dicts.
+
+        was: [S] True for the agents whose info dicts are read.
+        """
         if not isinstance(infos, Mapping):
             raise self.breach("infos must be a dict of dicts by agent", infos)
         of_agent = {agent: infos.get(self.names[agent]) for agent in np.flatnonzero(was).tolist()}

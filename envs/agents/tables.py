@@ -1,11 +1,11 @@
-"""PettingZoo environments as vector envs: the parallel API, and the turn-based one (AEC) as if it were parallel.
+"""PettingZoo environments as vector envs: the parallel API and the turn-based API (AEC).
 
-A turn-based game takes one move per step. Every agent observes the board in every step. A waiting agent has an action
-mask without any 1, so its action is ignored and excluded from the loss. Its observation "turn" is 0. Rewards are
-delivered in the step in which they occur, whichever agent moves. A reward during an agent's wait follows its last
-move in its row, and the returns assign it to that move.
+In a turn-based game, one agent moves in each step, and all agents observe the board. An agent that waits for its turn
+has an action mask of zeros, so its action is ignored and excluded from the loss. Its observation "turn" is 0. Rewards
+are delivered in the step in which they occur. A reward that an agent gets while it waits is credited to its last move
+by the returns.
 
-Agents share one policy, so their spaces must be equal.
+All agents of a member share one policy, so their spaces must be equal.
 
 Axes: S agents (in the order of `possible_agents`), A action components.
 """
@@ -26,23 +26,31 @@ from .players import Agents, one_of
 
 
 def table_of(env_id: str, env: Any) -> ParallelTable | TurnTable:
-    """Wrap an environment of either API. Raises EnvSetupError if its agents differ."""
+    """Wrap an environment of either API. Raises EnvSetupError if the spaces of its agents differ."""
     if hasattr(env, "agent_iter") or hasattr(env, "agent_selection"):
         return TurnTable(env_id, env)
     return ParallelTable(env_id, env)
 
 
 class _AgentTable:
-    """An environment of either API, with its agents."""
+    """Base class for both APIs.
+
+    Agents that leave stay active until the end of the episode if agents get rewards after they have left. This rule
+    applies to all episodes after the first such reward.
+    """
 
     def __init__(self, env_id: str, env: Any, *, turns: bool) -> None:
         self._env = env
         self._agents = Agents(env_id, env, turns=turns)
         self._none = np.zeros(len(self._agents.names), np.bool_)
         self._acting = self._active = self._known = self._none
-        """Agents that act next; those plus agents that have left but stay; all that have acted in this episode."""
+        """[S] each. _acting: agents that act in the next step. _active: these agents, and agents that have left but
+        stay active. _known: agents that have acted in this episode.
+        """
         self._pays_late = self._stays = False
-        """True if any episode gave a reward to an agent that had left; True if leaving agents stay in this episode."""
+        """_pays_late: True after an agent got a reward after it had left. _stays: True if agents that leave stay active
+        in this episode.
+        """
 
     def describe(self) -> EnvSpec:
         return self._agents.spec(self._env)
@@ -56,7 +64,7 @@ class _AgentTable:
         self._stays = self._pays_late
 
     def _paid(self, given: Mapping[Any, Any]) -> NDArray[np.float64]:
-        """Return the rewards of all agents of this episode, and record whether an inactive one gets a reward."""
+        """Return the rewards [S], and record whether an inactive agent got a reward."""
         reward = self._agents.rewards(given) * self._known
         self._pays_late |= bool(reward[~self._active].any())
         return reward
@@ -64,9 +72,10 @@ class _AgentTable:
     def _go_on(
         self, acting: NDArray[np.bool_], terminated: NDArray[np.bool_], truncated: NDArray[np.bool_]
     ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Record the agents that act next; return the ends, which staying agents have only with the episode's end.
+        """Record the agents that act next, and return (terminated, truncated) [S] of this step.
 
-        terminated, truncated: of the agents that have just acted.
+        Agents that stay active get their end in the last step of the episode.
+        terminated, truncated: ends that the environment reported for agents that have just acted.
         """
         stayed = self._active & ~self._acting & ~acting
         stays = self._active & ~acting if self._stays and acting.any() else self._none
@@ -80,7 +89,7 @@ class _AgentTable:
 
 
 class ParallelTable(_AgentTable):
-    """An environment of the parallel API: all agents act in every step."""
+    """Environment of the parallel API: all agents act in every step."""
 
     def __init__(self, env_id: str, env: Any) -> None:
         super().__init__(env_id, env, turns=False)
@@ -118,12 +127,12 @@ class ParallelTable(_AgentTable):
             if name not in obs:
                 if acting[agent] or not left[agent]:
                     raise agents.breach(f"an observation of {name} is missing", sorted(map(str, obs)))
-                continue  # its last observation stays, because no value is needed after a termination
+                continue  # a terminated agent needs no final observation
             seen[agent] = agents.read(
                 obs[name], infos.get(name), moves=bool(acting[agent]) or not self._stays
             )
         terminated = np.array([flag_of(terminations.get(n)) for n in agents.names]) & was
-        # An agent that left without a flag was truncated, so its value is still needed.
+        # An agent that disappears without a flag is truncated, so the learner bootstraps from its last observation.
         truncated = was & ~acting & ~terminated
         reward = self._paid(rewards)
         terminated, truncated = self._go_on(acting, terminated, truncated)
@@ -132,7 +141,7 @@ class ParallelTable(_AgentTable):
 
 
 class TurnTable(_AgentTable):
-    """An environment of the turn-based API (AEC): in every step the agent to move makes its move."""
+    """Environment of the turn-based API (AEC): one agent moves in every step."""
 
     def __init__(self, env_id: str, env: Any) -> None:
         super().__init__(env_id, env, turns=True)
@@ -156,7 +165,7 @@ class TurnTable(_AgentTable):
         left = was & ~alive
         last = {agent: self._see(agent, infos, moves=False) for agent in np.flatnonzero(left).tolist()}
         while alive.any() and not alive[agents.names.index(env.agent_selection)]:
-            env.step(None)  # an agent that has left passes its turns
+            env.step(None)  # the API requires it for agents that have left
             alive = self._alive()
         terminated, truncated = self._go_on(alive, terminated, truncated)
         return self._scene(was & ~left, reward, terminated, truncated, reported, last)
@@ -170,7 +179,7 @@ class TurnTable(_AgentTable):
         reported: tuple[Mapping[int, float], Mapping[int, Any]],
         last: Mapping[int, Mapping[str, NDArray[Any]]] | None = None,
     ) -> Scene:
-        """reported: objectives and extra statistics. last: final observations of agents that have just left."""
+        """reported: results of `Agents.reported`. last: final observations of agents that have just left."""
         obs = dict(last or {})
         moves = self._agents.names.index(self._env.agent_selection) if self._acting.any() else -1
         infos = self._env.infos

@@ -1,1 +1,1 @@
-"""DeepMind Lab: vector envs, engine processes, levels, the map cache. Imports `envs` only."""
+"""DeepMind Lab: vector env, engine processes, levels, map cache."""

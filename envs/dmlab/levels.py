@@ -1,8 +1,8 @@
-"""DMLab-30: its levels and their scores; the action sets.
+"""Levels of DMLab-30 with reference scores, and the action sets.
 
-Scores of a human and of random actions are those of Espeholt et al. 2018 (IMPALA), table C.1, as in `dmlab30.py` of
-its published code. Two levels have separate maps for training (`_train`) and for scoring (`_test`); their scores are
-of the latter.
+The scores of humans and of random actions are from Espeholt et al. 2018 (IMPALA), table C.1, as in `dmlab30.py` of
+the published code. Two levels have separate maps for training (`_train`) and testing (`_test`). Their scores are for
+the test maps.
 """
 
 from __future__ import annotations
@@ -12,30 +12,30 @@ from dataclasses import dataclass
 
 FOLDER = "contributed/dmlab30/"
 TASK_CAP = 100.0
-"""Cap of a level's score: the score of a human, in percent."""
+"""Cap of a level's score, in percent of the human score."""
 TEST_MIXER_SEED = 0x600D5EED
-"""Setting `mixerSeed` of evaluations; its maps never occur in training with the default value."""
+"""Setting `mixerSeed` of evaluations. The maps differ from all maps of training, which uses the default seed."""
 
 
 @dataclass(frozen=True)
 class Level:
-    """One level of DMLab-30."""
+    """Level of DMLab-30."""
 
     name: str
-    """Without `_train` and `_test`."""
+    """Name without `_train` or `_test`."""
     human: float
     random: float
     split: bool = False
-    """True if there is one script for training and one for tests."""
+    """True if training and tests have different scripts."""
     dataset: bool = False
-    """True if the level shows pictures of a data set."""
+    """True if the level shows photographs of a data set."""
 
     def script(self, *, test: bool) -> str:
-        """Return the level argument of the engine."""
+        """Return the engine's name of the level."""
         return f"{FOLDER}{self.name}{('_test' if test else '_train') if self.split else ''}"
 
     def percent(self, score: float) -> float:
-        """Return a score in percent between random actions (0) and a human (100), not capped."""
+        """Return the human-normalised score in percent: 0 for random actions, 100 for a human. Not capped."""
         return 100.0 * (score - self.random) / (self.human - self.random)
 
 
@@ -73,7 +73,7 @@ LEVELS = (
 )
 
 Pressed = Mapping[str, int]
-"""Name in the engine's action spec -> value in a frame; the others are 0."""
+"""Name in the engine's action spec -> value in a frame. Names without an entry have the value 0."""
 
 _LOOK, _TILT = "LOOK_LEFT_RIGHT_PIXELS_PER_FRAME", "LOOK_DOWN_UP_PIXELS_PER_FRAME"
 _STRAFE, _MOVE, _FIRE = "STRAFE_LEFT_RIGHT", "MOVE_BACK_FORWARD", "FIRE"
@@ -103,4 +103,6 @@ ACTIONS: Mapping[str, tuple[Pressed, ...]] = {
         {_FIRE: 1},
     ),
 }
-"""`standard`: IMPALA's 9 actions. `extended`: the 15 of Hessel et al. 2018 (PopArt), with two turning speeds."""
+"""`standard`: the 9 actions of IMPALA. `extended`: the 15 actions of Hessel et al. 2018 (PopArt), with two turning
+speeds.
+"""

@@ -1,9 +1,4 @@
-"""Compilation of level maps before training, so that training finds them in the cache.
-
-consumes    (level, seed) pairs, level by level
-produces    compiled maps in the cache; lines of progress
-waits for   the engine that answers first
-"""
+"""Compilation of level maps into the cache before training (`pbt-rl dmlab-cache`)."""
 
 from __future__ import annotations
 
@@ -25,14 +20,15 @@ PROGRESS_SECONDS = 5.0
 
 
 class MapsFailed(RuntimeError):  # noqa: N818 - names the event
-    """The process of an engine ended or hangs while it builds maps."""
+    """An engine process ended or hangs while it builds maps."""
 
 
 def build_maps(levels: Sequence[str], options: DmlabOptions, steps: int, jobs: int) -> frozenset[str]:
-    """Reset every level with each seed of its pool; return the level scripts that failed.
+    """Reset every level with each seed of its pool. Return the level scripts that failed.
 
-    steps: random steps after each reset. jobs: engines that run in parallel. Raises EnvSetupError for invalid input,
-    MapsFailed if an engine's process ends.
+    steps: number of random steps after each reset.
+    jobs: maximum number of parallel engines.
+    Raises EnvSetupError for invalid input, and MapsFailed if an engine process ends or hangs.
     """
     for level in levels:
         probe(f"dmlab/{level}", EnvOptions((options,)))
@@ -47,7 +43,7 @@ def build_maps(levels: Sequence[str], options: DmlabOptions, steps: int, jobs: i
 
 
 class _Build:
-    """Distributor of the work over the rows of `labs`."""
+    """Distribution of (script, seed) pairs over the rows of `labs`."""
 
     def __init__(self, labs: Labs, work: deque[tuple[str, int]], steps: int) -> None:
         self._labs, self._work, self._steps = labs, work, steps
@@ -107,9 +103,11 @@ class _Build:
 
 def _check_folder(folder: str) -> None:
     if not folder:
-        raise EnvSetupError("--level-cache none cannot be used: the cache needs a folder")
+        raise EnvSetupError("--level-cache none cannot be used here. Set it to a folder")
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
-        raise EnvSetupError(f"--level-cache {folder} cannot be written: {error.strerror or error}") from error
+        raise EnvSetupError(
+            f"--level-cache {folder} cannot be written: {error.strerror or error}. Use another folder"
+        ) from error

@@ -1,4 +1,4 @@
-"""Options of DeepMind Lab, shared by its vector env, the map cache and the config."""
+"""Options of DeepMind Lab."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pbt_rl.options.declare import option
 from ..base import FamilyOptions
 
 DUMMY = "dummy"
-"""Name of the engine's substitute for the data set: colours instead of photographs."""
+"""Value of --dmlab.dataset with which the engine shows colours instead of photographs."""
 PHOTOGRAPHS = ("0001.png", "2400.png")
-"""First and last of the 2400 files of the data set."""
+"""First and last of the 2400 files in the folder of the data set."""
 NO_CACHE = "none"
 
 
@@ -27,42 +27,46 @@ class DmlabOptions(FamilyOptions):
     """Options of DeepMind Lab."""
 
     actions: Literal["standard", "extended"] = "standard"
-    """`standard`: the 9 actions of IMPALA. `extended`: 15, which turn at two speeds and look up and down."""
+    """`standard`: the 9 actions of IMPALA. `extended`: 15 actions with two turning speeds, and with looking up and
+    down.
+    """
     renderer: Literal["software", "hardware"] = "software"
-    """`hardware`: render on a GPU."""
+    """`software`: render on the CPU. `hardware`: render on a GPU."""
     gpus: tuple[int, ...] = option((0,), at_least=0)
-    """hardware: indices of the GPUs (EGL devices) that render, assigned to the run's rows round-robin."""
+    """GPUs (EGL devices) of the renderer `hardware`. They are assigned to the run's rows round-robin."""
     dataset: str = option(
         DUMMY,
         test=_has_photographs,
         remedy=f"a folder with {PHOTOGRAPHS[0]} to {PHOTOGRAPHS[1]}, or {DUMMY}",
         machine=True,
     )
-    """Folder of the 2400 pictures of two psychlab levels. `dummy`: colours of the engine."""
+    """Folder with the 2400 photographs of two psychlab levels. `dummy`: the engine shows colours instead."""
     one_level_per_vector_env: bool = True
-    """dmlab30: all rows of a vector env run the same level at a time. Off: each row starts elsewhere in the order."""
+    """dmlab30: all rows of a vector env run the same level. Off: each row starts with another level."""
     level_seeds: int = option(0, at_least=0, zero="any")
-    """Draw the episodes' seeds from this many per level, whose maps `pbt-rl dmlab-cache` can build in advance."""
+    """Number of different seeds per level. Episodes draw from them, and `pbt-rl dmlab-cache` can compile their maps
+    before training.
+    """
     level_cache: str = option("", machine=True)
-    """Folder of compiled maps, shared by all processes and runs; empty: pbt_rl/dmlab in the user's cache folder;
+    """Folder of compiled maps, shared by all processes and runs. Empty: pbt_rl/dmlab in the user's cache folder.
     `none`: no cache.
     """
     level_cache_gb: float = option(10.0, above=0, machine=True)
-    """Maximum size of that folder in gigabytes; the least recently used maps are removed."""
+    """Maximum size of the map cache in gigabytes. The least recently used maps are removed."""
     clip_reward: bool = True
-    """Learn from tanh of a step's reward. The objective is not clipped."""
+    """Clip rewards by tanh for learning. The objective is not clipped."""
     reward_unit: float = option(1.0, above=0)
-    """Divisor of rewards before tanh; losses are multiplied by 0.3 times this value. 1 is the formula of IMPALA's
-    paper, 5 that of its published code and of Sample Factory.
+    """Divisor of rewards before tanh. Negative rewards are also multiplied by 0.3 times this value. 1: formula of
+    IMPALA's paper. 5: formula of IMPALA's published code and of Sample Factory.
     """
     last_action_reward: bool = True
     """Add the last action and reward (clipped to -1..1) to the network's input, as in IMPALA."""
     background_resets: bool = True
-    """Let rows continue while another one resets. Off: they wait, so that equal seeds give equal steps (always off
-    in serial mode and in evaluations).
+    """Step the other rows while a row resets. Off: all rows wait, so equal seeds give equal steps. Always off in serial
+    mode and in evaluations.
     """
     test: bool = False
-    """Use the test levels and maps (evaluations always do)."""
+    """Use the test levels and test maps. Evaluations always use them."""
 
     def reproducible(self) -> Self:
         """Return the options under which equal seeds give equal steps."""
@@ -70,12 +74,12 @@ class DmlabOptions(FamilyOptions):
 
     @property
     def dataset_path(self) -> str:
-        """Return the setting `datasetPath` of the levels that show pictures."""
+        """Setting `datasetPath` of the levels that show photographs."""
         return self.dataset if self.dataset == DUMMY else str(Path(self.dataset).absolute())
 
     @property
     def cache_folder(self) -> str:
-        """Return the absolute path of the cache; empty for none."""
+        """Absolute path of the map cache. Empty without a cache."""
         if self.level_cache == NO_CACHE:
             return ""
         user = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")

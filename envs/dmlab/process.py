@@ -1,12 +1,12 @@
 """Processes of a DeepMind Lab vector env: one per row.
 
-Each Lab has a separate process because the engine takes a core, compiles maps for seconds within a call, and may
-crash its process. So the rows of a vector env step in parallel, and a row that compiles delays no other.
+A Lab is an instance of the engine. Each Lab has a separate process, because the engine uses a whole core, compiles maps
+for seconds within a call, and may crash its process. Rows step in parallel, and a row that compiles a map does not
+delay other rows.
 
-The engine writes maps to a temporary folder that it removes only when it is closed. It creates that folder in TMPDIR.
-A given folder (the module's `temp_folder`) would be used unchanged, and Labs that share it would overwrite each
-other's maps, which have equal names. So TMPDIR is a scratch folder of the row. The row's keeper
-(`pbt_rl.processes.keeper`) removes it once the row and all compilers that it has started have ended.
+The engine writes maps to a temporary folder in TMPDIR, and removes the folder only when it is closed. Labs must not
+share this folder, because their maps have equal names. Therefore TMPDIR is a scratch folder of the row. The row's
+keeper (`pbt_rl.processes.keeper`) removes it after the row and its compilers have ended.
 """
 
 from __future__ import annotations
@@ -30,15 +30,13 @@ from ..base import cpu_ns_of
 from .row import ROW_BYTES, RowSetup, receive, send
 
 SILENCE_SECONDS = 300.0
-"""Seconds without an answer after which the engine counts as hanging. The longest measured reset took 20 s on an
-idle core.
-"""
+"""Timeout of an answer. The longest measured reset took 20 s on an idle core."""
 CLOSE_SECONDS = 2.0
 SCRATCH_PREFIX = "pbt_rl_dmlab_"
 
 
 class LabError(Exception):
-    """Failure of a request to a Lab. refused: the engine rejected it, with this message; else its process failed."""
+    """Failure of a request to a Lab. refused: True if the engine rejected the request, False if its process failed."""
 
     def __init__(self, message: str, *, refused: bool = False) -> None:
         super().__init__(message)
@@ -47,7 +45,7 @@ class LabError(Exception):
 
 @dataclass
 class Row:
-    """Process of one Lab. At most one request is open."""
+    """Process of one Lab. It handles one request at a time."""
 
     program: Program
     line: socket.socket
@@ -65,27 +63,27 @@ class Row:
 
     @property
     def answered(self) -> bool:
-        """Check whether an answer has arrived or the process has ended."""
+        """True if an answer has arrived or the process has ended."""
         return bool(self._poll.poll(0))
 
     @property
     def late(self) -> bool:
-        """Check whether the answer is overdue; `answer` will then report that the engine hangs."""
+        """True after the timeout of the answer. `answer` then raises."""
         return time.monotonic() >= self.asked_at + SILENCE_SECONDS
 
     @property
     def lost(self) -> bool:
-        """Check whether the process has ended or hangs."""
+        """True if the process has ended or hangs."""
         return self.late or self.program.exit_code() is not None
 
     def answer(self) -> Any:
-        """Wait for the answer. Raises LabError if the request failed, or the process ended or hangs."""
+        """Wait for the answer. Raises LabError if the request fails, or if the process ends or hangs."""
         left = self.asked_at + SILENCE_SECONDS - time.monotonic()
         try:
             if not self._poll.poll(max(0.0, left * 1000)):
                 self.program.kill()
                 hangs = f"the engine hangs: no answer for {SILENCE_SECONDS:.0f} s"
-                raise LabError(f"{hangs}. So {self.program.how_it_ended()}")
+                raise LabError(f"{hangs}. Therefore {self.program.how_it_ended()}")
             kind, content = receive(self.line)
         except (EOFError, ConnectionError):
             raise LabError(self.program.how_it_ended()) from None
@@ -94,13 +92,13 @@ class Row:
         return content
 
     def last_words(self) -> str:
-        """End the process; return the end of the engine's output."""
+        """End the process. Return the end of the engine's output."""
         self.program.kill()
         return self.program.last_words()[0]
 
 
 class Labs:
-    """R rows, each a separate Lab. setups: one per row; this class sets memory and row."""
+    """R rows with a Lab each. setups: one per row. Their `memory_fd` and `row` are set by this class."""
 
     def __init__(self, setups: Sequence[RowSetup]) -> None:
         self.rows: list[Row] = []
@@ -139,7 +137,7 @@ class Labs:
         return row
 
     def wait(self, rows: Sequence[int]) -> None:
-        """Wait until one of these rows has answered, or the oldest request is `SILENCE_SECONDS` old."""
+        """Wait until one of these rows has answered, or until the oldest request is SILENCE_SECONDS old."""
         oldest = min(self.rows[row].asked_at for row in rows)
         left = oldest + SILENCE_SECONDS - time.monotonic()
         poll = select.poll()
@@ -148,7 +146,7 @@ class Labs:
         poll.poll(max(0.0, left * 1000))
 
     def cpu_ns(self) -> int:
-        """Return the CPU-nanoseconds of the rows so far. Dead processes count 0."""
+        """Return the total CPU time of the rows in nanoseconds. A dead process counts as 0."""
         return cpu_ns_of(self._pids)
 
     def close(self) -> None:

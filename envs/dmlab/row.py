@@ -1,20 +1,20 @@
-"""Process of one Lab: `python -m pbt_rl.envs.dmlab.row`, started and controlled by `process`.
+"""Process of one Lab: `python -m pbt_rl.envs.dmlab.row`, started and controlled by `process.py`.
 
-Only this module imports `deepmind_lab`. It uses the module's low-level API. The dm_env wrapper requests an
-observation after an episode's end, which the module refuses.
+Only this module imports `deepmind_lab`. It uses the low-level API, because the dm_env wrapper requests an observation
+after an episode's end, which the engine rejects.
 
-    consumes   requests: ("try", scripts), ("begin", script, seed), ("step", action), ("fill", script, seed, steps),
+    receives   requests: ("try", scripts), ("begin", script, seed), ("step", action), ("fill", script, seed, steps),
                ("close",)
-    produces   one answer to each, ("done", ...) or ("failed", message); observations in shared memory
-    waits for  the next request; its keeper ends it with its parent
+    sends      an answer to each request: ("done", result) or ("failed", message)
+    writes     observations to shared memory
 
-The engine leaks 4 descriptors and 3 to 4 MB for each Lab (google-deepmind/lab, issue 135). So after MOST_LABS Labs
-the process replaces its program by a new one (exec). It keeps its pid, socket, clock and log.
+The engine leaks 4 descriptors and 3 to 4 MB for each Lab (google-deepmind/lab, issue 135). Therefore the process
+restarts its program (exec) after MOST_LABS Labs. Process id, socket, clock and log stay the same.
 
-A Lab gets as `level_cache` compiled maps on disk, shared by all processes (`LevelCache`). The engine names a map by
-the MD5 of its text. So an entry never changes and any process may create it. A file is the map and its SHA-256,
-written atomically (`os.replace`). If anything is wrong with the folder (truncated file, disk full, no permission),
-the engine compiles the map itself and no error is raised.
+`LevelCache` is a cache of compiled maps on disk, shared by all processes. The engine's key of a map is the MD5 of the
+map's text, so an entry never changes. A file contains the map and its SHA-256, and is written atomically
+(`os.replace`). If a file is truncated, the disk is full or a permission is missing, the engine compiles the map without
+an error.
 """
 
 from __future__ import annotations
@@ -48,19 +48,18 @@ from .levels import Pressed
 
 DIGEST_BYTES = 32
 KEEP_SHARE = 0.9
-"""Share of the size limit that a sweep keeps, so that not every new map triggers a sweep."""
+"""Share of the size limit to which a full folder is reduced. If it were 1, every new map would cause a removal."""
 SWEEP_SECONDS = 60.0
-"""Maximum seconds between a process's checks of the folder's size; its large writes trigger one at once."""
+"""Maximum seconds between two checks of the folder's size by a process that writes maps."""
 STALE_SECONDS = 3600.0
-"""Age at which a temporary file counts as left by a killed process."""
+"""Age at which a temporary file is removed, because its process was killed."""
 _DRAFT = ".draft-"
 
 
 class LevelCache:
-    """Cache folder as one Lab sees it.
+    """Cache folder of compiled maps. The engine calls `fetch` and `write` in a Lab's constructor, reset or step.
 
-    limit_bytes: beyond this the least recently used maps are removed (approximately, if many processes write). The
-    engine calls fetch and write from within a Lab's constructor, reset or step.
+    limit_bytes: maximum size of the folder. Many concurrent writers may exceed it for a while.
     """
 
     def __init__(self, folder: Path, limit_bytes: int) -> None:
@@ -70,7 +69,7 @@ class LevelCache:
         self.hits = self.misses = self.written = 0
 
     def fetch(self, key: str, pk3_path: str) -> bool:
-        """Copy the map to `pk3_path`; return True if it was cached. A corrupt file is removed."""
+        """Copy a map from the cache to `pk3_path`. True if the map was cached. A corrupt file is removed."""
         path = self._path(key)
         try:
             data = path.read_bytes()
@@ -90,7 +89,7 @@ class LevelCache:
         return found
 
     def write(self, key: str, pk3_path: str) -> None:
-        """Copy the map at `pk3_path` into the folder, if possible."""
+        """Copy the map at `pk3_path` into the cache. Errors of the file system are ignored."""
         draft = None
         try:
             data = Path(pk3_path).read_bytes()
@@ -112,12 +111,12 @@ class LevelCache:
             self._sweep()
 
     def _path(self, key: str) -> Path:
-        """Return the file of a key, in one of 256 subfolders. The hash prevents paths outside the folder."""
+        """Return the file of a key, in one of 256 subfolders. The key is hashed so that it cannot leave the folder."""
         name = hashlib.sha256(key.encode()).hexdigest()
         return self.folder / name[:2] / f"{name[2:40]}.map"
 
     def _sweep(self) -> None:
-        """Remove the least recently used maps if the folder is too large; one process at a time."""
+        """Remove the least recently used maps if the folder is too large. A lock admits one process at a time."""
         self._next_sweep = time.monotonic() + SWEEP_SECONDS
         with contextlib.suppress(OSError), (self.folder / ".lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -132,7 +131,7 @@ class LevelCache:
             self._known_bytes = total
 
     def _files(self) -> Iterator[tuple[float, int, Path]]:
-        """Yield (last use, bytes, path) of every map, and remove abandoned temporary files."""
+        """Yield (time of last use, bytes, path) of every map. Remove old temporary files."""
         for path in self.folder.glob("??/*"):
             try:
                 facts = path.stat()
@@ -147,40 +146,44 @@ class LevelCache:
 PICTURE = (3, 72, 96)
 WORDS = 16
 FRAME_SKIP = 4
-"""Engine frames of a step, at 60 per second."""
+"""Engine frames per step, at 60 frames per second."""
 ROW_BYTES = 3 * 72 * 96 + 4 * WORDS
 MOST_LABS = 20
-"""Labs per program. A new program costs half a second of CPU together with its first Lab and reset."""
+"""Number of Labs after which the program restarts. A restart, with a Lab and a reset, takes half a second of CPU."""
 MAX_MESSAGE_BYTES = 1 << 16
 MAX_ERROR_CHARACTERS = 8000
 _MODULE = "deepmind_lab"
 _PICTURE, _TEXT, _LEFT = "RGB_INTERLEAVED", "INSTR", "FRAMES_REMAINING_AT_60"
 _LIMIT_SLACK = 1.0
-"""Tolerance in frames, because the clock of a level has a resolution of one second."""
+"""Tolerance of the time limit, in frames."""
 
 
 @dataclass(frozen=True)
 class RowSetup:
-    """Setup of a row's process. config: settings of every Lab; of_level: more settings, by script."""
+    """First message to a row's process.
+
+    config: settings of every Lab.
+    of_level: script -> further settings.
+    """
 
     config: Mapping[str, str]
     of_level: Mapping[str, Mapping[str, str]]
     renderer: str
     actions: tuple[Pressed, ...]
     cache_folder: str
-    """Empty: no cache."""
+    """Folder of the map cache. Empty: no cache."""
     cache_bytes: int
     memory_fd: int
     row: int
 
 
 def send(line: socket.socket, message: object) -> None:
-    """Send a message as one packet. Raises ConnectionError if the peer is gone."""
+    """Send a message as one packet. Raises ConnectionError if the peer has ended."""
     line.send(pickle.dumps(message), socket.MSG_NOSIGNAL)
 
 
 def receive(line: socket.socket) -> Any:
-    """Wait for the next message. Raises EOFError or ConnectionError if the peer is gone."""
+    """Wait for the next message. Raises EOFError or ConnectionError if the peer has ended."""
     packet = line.recv(MAX_MESSAGE_BYTES)
     if not packet:
         raise EOFError
@@ -188,7 +191,7 @@ def receive(line: socket.socket) -> Any:
 
 
 def row_arrays(memory: mmap.mmap, row: int) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
-    """Return picture [3, 72, 96] and words [16] of a row in the vector env's memory."""
+    """Return a row's picture [3, 72, 96] and words [16], as views of the vector env's shared memory."""
     begin = row * ROW_BYTES
     picture: NDArray[np.uint8] = np.ndarray(PICTURE, np.uint8, buffer=memory, offset=begin)
     words: NDArray[np.int32] = np.ndarray((WORDS,), np.int32, buffer=memory, offset=begin + picture.nbytes)
@@ -196,11 +199,10 @@ def row_arrays(memory: mmap.mmap, row: int) -> tuple[NDArray[np.uint8], NDArray[
 
 
 def load_module() -> Any:
-    """Import `deepmind_lab`.
+    """Import `deepmind_lab`, or load its library directly if the import fails.
 
-    The `__init__` of its package only loads the library beside it. It needs Python up to 3.11, setuptools below 82,
-    six and dm_env. If one of those is missing, the library is loaded here, under the same name because it looks
-    itself up by that name.
+    The package's `__init__` loads only this library, but needs Python up to 3.11, setuptools below 82, six and dm_env.
+    The library needs none of them. It must be loaded under the package's name, because it looks itself up by this name.
     """
     try:
         return importlib.import_module(_MODULE)
@@ -218,7 +220,7 @@ def load_module() -> Any:
 
 
 class Game:
-    """One Lab at a time, kept for further episodes of the same level and recreated for another level.
+    """One Lab. It is kept for further episodes of its level, and replaced for an episode of another level.
 
     made: number of Labs so far.
     """
@@ -235,13 +237,13 @@ class Game:
         self._frames_left: float | None = None
 
     def try_levels(self, scripts: list[str]) -> None:
-        """Make a Lab of each script, so that invalid names and settings raise an error."""
+        """Make a Lab of each script. Invalid names and settings raise the engine's error."""
         for script in scripts:
             self._open(script)
         self.close()
 
     def worn_out_by(self, script: str) -> bool:
-        """Check whether an episode of this level would exceed MOST_LABS."""
+        """Check whether an episode of this level needs a new Lab although MOST_LABS were made."""
         return script != self._script and self.made >= MOST_LABS
 
     def begin_episode(self, script: str, seed: int) -> None:
@@ -252,10 +254,10 @@ class Game:
         self._observe()
 
     def step(self, action: int) -> tuple[float, bool, bool]:
-        """Return (reward, whether the episode has ended, whether its time limit ended it).
+        """Return (reward, True if the episode has ended, True if its time limit ended it).
 
-        After the end the module has no observation, so the last one is kept. The limit is inferred from the frames
-        that were left before the step. A level without that counter is assumed to end by its own rules.
+        After the end the engine has no observation, so the last observation stays in memory. The time limit is
+        inferred from the frames left before the step. A level without this counter never ends by its time limit.
         """
         reward = float(self._lab.step(self._actions[action], num_steps=FRAME_SKIP))
         if self._lab.is_running():
@@ -265,7 +267,7 @@ class Game:
         return reward, True, left is not None and left <= FRAME_SKIP + _LIMIT_SLACK
 
     def fill(self, script: str, seed: int, steps: int) -> tuple[int, int]:
-        """Begin an episode and take random steps; return (maps found in the cache, maps built)."""
+        """Begin an episode and take random steps. Return (maps found in the cache, maps built)."""
         assert self._cache is not None, "filling requires a cache"
         hits, misses = self._cache.hits, self._cache.misses
         self.begin_episode(script, seed)
@@ -276,7 +278,7 @@ class Game:
         return self._cache.hits - hits, self._cache.misses - misses
 
     def close(self) -> None:
-        """Close the Lab, if there is one."""
+        """Close the Lab if it exists."""
         if self._lab is not None:
             self._lab.close()
         self._lab, self._script = None, ""
@@ -293,7 +295,7 @@ class Game:
                     renderer=self._setup.renderer,
                     level_cache=self._cache,
                 )
-            except ValueError as error:  # not every level has instructions and a clock
+            except ValueError as error:  # some levels have no instruction or no frame counter
                 missing = next((name for name in wanted[1:] if name in str(error)), None)
                 if missing is None:
                     raise
@@ -306,24 +308,24 @@ class Game:
         seen = self._lab.observations()
         self._picture[:] = np.moveaxis(seen[_PICTURE], -1, 0)
         hash_words(seen.get(_TEXT, ""), self._words)
-        # A level without a limit always returns 0. With a limit, the episode is over before the value reaches 0.
+        # 0 means that the level has no time limit. With a limit, the episode ends before the counter reaches 0.
         self._frames_left = float(seen[_LEFT][0]) if _LEFT in seen and seen[_LEFT][0] > 0 else None
 
 
 def _pressed(spec: list[dict[str, Any]], pressed: Pressed) -> NDArray[np.intc]:
-    """Return one action in the engine's format: a number for each entry of its action spec, in that order."""
+    """Return an action in the engine's format: a number for each entry of its action spec."""
     names = [entry["name"] for entry in spec]
     absent = sorted(pressed.keys() - set(names))
     if absent:
-        raise ValueError(f"the level has no action {', '.join(absent)}, only {', '.join(names)}")
+        raise ValueError(f"the level has no action {', '.join(absent)}. Its actions: {', '.join(names)}")
     action = np.array([pressed.get(name, 0) for name in names], np.intc)
     if any(not entry["min"] <= value <= entry["max"] for entry, value in zip(spec, action, strict=True)):
-        raise ValueError(f"the level's actions have other bounds: {spec}, not {dict(pressed)}")
+        raise ValueError(f"the action {dict(pressed)} is outside the bounds of the level: {spec}")
     return action
 
 
 def serve(line: socket.socket, setup: RowSetup, request: tuple[Any, ...] | None) -> None:
-    """Answer requests until `close`. request: the first one, if already received."""
+    """Answer requests until `close`. request: the first request, if it was already received."""
     game: Game | None = None
     try:
         while True:
@@ -352,20 +354,20 @@ def serve(line: socket.socket, setup: RowSetup, request: tuple[Any, ...] | None)
 
 
 def _begin_anew(line: socket.socket, setup: RowSetup, request: tuple[Any, ...]) -> NoReturn:
-    """Replace this program by a new one, which answers this request first."""
+    """Restart the program in this process. The new program first answers this request."""
     kept = os.memfd_create("request")
     os.write(kept, pickle.dumps((setup, request)))
     os.lseek(kept, 0, os.SEEK_SET)
     wanted = (line.fileno(), setup.memory_fd, kept)
     for fd in (int(path.name) for path in Path("/proc/self/fd").iterdir()):
-        with contextlib.suppress(OSError):  # the descriptor that lists the others
+        with contextlib.suppress(OSError):  # the descriptor of the listing itself is already closed
             os.set_inheritable(fd, fd in wanted or fd <= 2)
-    signal.pthread_sigmask(signal.SIG_BLOCK, PARENTS_SIGNALS)  # as when the process was started
+    signal.pthread_sigmask(signal.SIG_BLOCK, PARENTS_SIGNALS)  # as at the start of the process
     os.execv(sys.executable, [*sys.orig_argv[:-1], str(kept)])  # noqa: S606 - no shell is wanted
 
 
 def main() -> None:
-    """Run under a keeper. argv: descriptor of the socket, and of a request or -1."""
+    """Run under a keeper. argv: descriptor of the socket; descriptor of setup and request, or -1."""
     line = socket.socket(fileno=int(sys.argv[1]))
     leave_to_parent()
     working_directory_last()

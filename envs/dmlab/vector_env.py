@@ -1,24 +1,26 @@
 """DeepMind Lab as a vector env: `dmlab/LEVEL`, and `dmlab30` for all thirty levels.
 
-Each row is a Lab in a separate process (see `process`, `row`). A step is 4 engine frames of a 96x72 RGB picture.
-Observations are the picture and the level's instruction as hashed words. The reward of a step is clipped as in
-IMPALA's paper: 0.3 * min(tanh r, 0) + 5 * max(tanh r, 0). Both factors are shaping.
-(IMPALA's code has 1.5 * min(tanh(r / 5), 0) + 5 * max(tanh(r / 5), 0), which still distinguishes 1 from 10.) The
-objective of one level is the raw score. The objective of the thirty is in percent between random actions and a human.
+Each row is a Lab in a separate process (see `process.py`, `row.py`). A step is 4 engine frames.
 
-The Python module returns no observation after an episode's end and does not report whether the time was over. The
-frames that the level had left determine that. An episode ended by time is truncated. It bootstraps from the last
-picture, delivered a second time. That picture is one step old, and a recurrent core receives it twice. So the
-bootstrap value is the one of the state four frames earlier: an error of a fifteenth of a second of play. Treating
-such an end as terminal would omit the whole future return.
+    observation   picture, 96x72 RGB, and the level's instruction as hashed words
+    reward        clipped as in IMPALA's paper: 0.3 * min(tanh r, 0) + 5 * max(tanh r, 0). Both factors are shaping.
+                  With --dmlab.reward-unit 5, as in IMPALA's code:
+                  1.5 * min(tanh(r / 5), 0) + 5 * max(tanh(r / 5), 0), which distinguishes a reward of 1 from 10.
+    objective     raw score of a level; for dmlab30 the human-normalised score in percent
 
-A reset takes up to 20 s because maps are compiled. A resetting row delivers `first` with a black picture in each step
-until its episode begins. These steps are not counted, and the other rows continue.
+The engine returns no observation after an episode's end, and does not report whether the time limit ended the episode.
+The time limit is inferred from the number of frames left before the last step. An episode ended by its time limit is
+truncated. It bootstraps from its last observation, which is delivered a second time and is one step (a fifteenth of a
+second) old.
 
-The `TaskScheduler` chooses levels of `dmlab30` for each row: in the long run each level gets equally many steps. Rows
-of a vector env have the same order, so that all run one level at a time. A slow level then slows only its own vector
-env. Members, which have equally many rows in each vector env, see the same levels at the same time. Optionally each
-row starts at another place of the order.
+A reset takes up to 20 s because maps are compiled. Until its episode begins, a resetting row delivers `first` and a
+black picture in each step. These steps are not counted, and other rows continue.
+
+In `dmlab30`, a `TaskScheduler` chooses the level of each row's next episode. In the long run all levels get equal
+numbers of steps. By default all rows of a vector env have one order of levels, so they run the same level at a time:
+
+- A slow level slows only its own vector env.
+- All members run the same levels at the same time, because each vector env has rows of all members.
 
 Axes: R rows.
 """
@@ -54,9 +56,9 @@ _FIXED_SETTINGS = ("width", "height", "fps", "logLevel", "datasetPath", "gpuDevi
 
 
 def describe(name: str, options: DmlabOptions) -> EnvSpec:
-    """Describe a level without starting it.
+    """Return the spec of a level without starting the engine.
 
-    Raises EnvSetupError for an unknown name that resembles one of DMLab-30.
+    Raises EnvSetupError for an unknown name that resembles a level of DMLab-30.
     """
     _levels(name)
     scale = (5.0, 0.3 * options.reward_unit) if options.clip_reward else (1.0, 1.0)
@@ -74,17 +76,17 @@ def describe(name: str, options: DmlabOptions) -> EnvSpec:
 
 
 def level_scripts(name: str, options: DmlabOptions) -> list[str]:
-    """Return the engine's level arguments for NAME in `dmlab/NAME`."""
+    """Return the engine's names of the levels for NAME in `dmlab/NAME`."""
     return [level if isinstance(level, str) else level.script(test=options.test) for level in _levels(name)]
 
 
 def pool_seed(level_script: str, number: int) -> int:
-    """Return seed `number` of a level's finite pool (`level_seeds`): equal in every process and run."""
+    """Return seed `number` of a level's pool of seeds (option `level_seeds`). All processes and runs agree on it."""
     return zlib.crc32(f"{level_script} {number}".encode()) % MAX_SEED
 
 
 def _levels(name: str) -> tuple[Level | str, ...]:
-    """Return the levels of NAME in `dmlab/NAME`; outside DMLab-30, NAME itself as a path."""
+    """Return the levels for NAME in `dmlab/NAME`. Outside DMLab-30, NAME is the engine's path of a level."""
     if name == ALL:
         return LEVELS
     short = name.removeprefix(FOLDER)
@@ -107,9 +109,10 @@ def _levels(name: str) -> tuple[Level | str, ...]:
 
 
 def row_setup(options: DmlabOptions, settings: Mapping[str, Any], row: int) -> RowSetup:
-    """Return the setup of a row's process; `Labs` adds the rest. Raises EnvSetupError for fixed settings.
+    """Return the setup of a row's process, without memory.
 
-    row: its number among all rows that share the GPUs round-robin.
+    settings: the user's settings. Raises EnvSetupError for settings that pbt_rl sets.
+    row: index of the row. GPUs are assigned by this index, round-robin.
     """
     fixed = {"width": str(PICTURE[2]), "height": str(PICTURE[1]), "logLevel": "WARN"}
     if options.renderer == "hardware":
@@ -117,8 +120,7 @@ def row_setup(options: DmlabOptions, settings: Mapping[str, Any], row: int) -> R
     taken = sorted(set(_FIXED_SETTINGS) & settings.keys())
     if taken:
         raise EnvSetupError(
-            f"--env-option {taken[0]}=... cannot be used: pbt_rl sets it itself. Use the options "
-            "--dmlab.* instead"
+            f"--env-option {taken[0]}=... cannot be used: pbt_rl sets it. Use the options --dmlab.* instead"
         )
     test = {"allowHoldOutLevels": "true", "mixerSeed": str(TEST_MIXER_SEED)} if options.test else {}
     shown = {"datasetPath": options.dataset_path}
@@ -138,33 +140,33 @@ def row_setup(options: DmlabOptions, settings: Mapping[str, Any], row: int) -> R
 
 FRAMES_PER_SECOND = 60
 STEP_SECONDS = SILENCE_SECONDS + 60
-"""Timeout of a step or reset. It exceeds the engine's own timeout, so that a hanging engine is reported first."""
+"""Timeout of a step or reset. It is longer than SILENCE_SECONDS, because that timeout has a more specific error."""
 BOTS = ("lasertag_", "lt_")
 """Name prefixes of levels with the engine's bots."""
 ANY_LEVEL = "lt_chasm"
-"""A level that every engine ships with its map."""
+"""Level whose compiled map is part of the engine."""
 FIXED_LENGTH = ("rooms_collect_good_objects", "rooms_exploit_deferred_effects", "rooms_keys_doors_puzzle")
 """Levels that ignore the setting `episodeLengthSeconds`."""
 
 
 def names() -> tuple[str, ...]:
-    """Return `dmlab30` and its levels. Any other level can be given by its path, such as `lt_chasm`."""
+    """Return `dmlab30` and its levels. Other levels can be used by the engine's path, such as `lt_chasm`."""
     return (ALL, *(level.name for level in LEVELS))
 
 
 def probe(name: str, options: DmlabOptions, settings: Mapping[str, Any]) -> EnvSpec:
-    """Describe a level after a process has made a Lab of each level, without running an episode.
+    """Make a Lab of each level in a process, without running an episode, and return the spec.
 
-    settings: further settings of the engine or of the level. Raises EnvSetupError with the engine's message, and for
-    GPUs on which the engine cannot render.
+    settings: the user's settings of the engine or of the level.
+    Raises EnvSetupError with the engine's message, and if the engine cannot render on the GPUs.
     """
     spec = describe(name, options)
     if options.renderer == "hardware":
         _try_gpus(options)
     elif options.gpus != DmlabOptions.gpus and not options.test:
         raise EnvSetupError(
-            f"--dmlab.gpus {_shown(options.gpus)} requires --dmlab.renderer hardware. Add that, or "
-            "remove --dmlab.gpus"
+            f"--dmlab.gpus {_shown(options.gpus)} requires --dmlab.renderer hardware. Add this option, or remove "
+            "--dmlab.gpus"
         )
     with closing(Labs([row_setup(options, settings, 0)])) as labs:
         labs.rows[0].ask("try", level_scripts(name, options))
@@ -176,16 +178,15 @@ def probe(name: str, options: DmlabOptions, settings: Mapping[str, Any]) -> EnvS
 
 
 def _notes(name: str, settings: Mapping[str, Any]) -> list[str]:
-    """Return a note if levels ignore the given episode length."""
+    """Return a warning if levels ignore the setting `episodeLengthSeconds`."""
     if "episodeLengthSeconds" not in settings:
         return []
     fixed = [level for level in FIXED_LENGTH if level in name or name == ALL]
-    has = "have episodes of a fixed length" if len(fixed) > 1 else "has episodes of a fixed length"
-    return [f"{', '.join(fixed)} {has} and ignores episodeLengthSeconds"] if fixed else []
+    return [f"episodeLengthSeconds has no effect in {', '.join(fixed)} (fixed length)"] if fixed else []
 
 
 def _try_gpus(options: DmlabOptions) -> None:
-    """Begin an episode on each GPU, because only then the engine opens the device and exits if there is none."""
+    """Begin an episode on each GPU. The engine opens the device only then. Raises EnvSetupError if that fails."""
     gpus = tuple(dict.fromkeys(options.gpus))
     with closing(Labs([row_setup(options, {}, options.gpus.index(gpu)) for gpu in gpus])) as labs:
         for row in labs.rows:
@@ -209,7 +210,7 @@ def _shown(gpus: tuple[int, ...]) -> str:
 
 
 def unreproducible(name: str) -> str:
-    """Return the reason why equal seeds give different steps in this level: bots. Empty if there is none."""
+    """Return the reason why equal seeds give different steps in a level. Empty if they give equal steps."""
     there = name == ALL or name.rpartition("/")[2].startswith(BOTS)
     return "the engine's bots in lasertag_* and lt_* act differently each time" if there else ""
 
@@ -231,23 +232,25 @@ def recipe(name: str) -> dict[str, object]:
         "hypers.entropy_coef": 0.003,
         "hypers.gamma": 0.99,
         "hypers.gae_lambda": 1.0,  # as in IMPALA's V-trace
-        # A Lab takes a core and 190 to 420 MB. So there are few rows, and no second vector env that a slow one would
-        # delay.
+        # A Lab needs a core and 190 to 420 MB, so there are few rows. A single vector env per actor is used, because a
+        # second one would wait for a slow level.
         "vector_envs_per_actor": 1,
         "envs_per_vector_env": 2,
         "actor_timeout_seconds": STEP_SECONDS,
         "train_for_frames": 10_000_000_000 if name == ALL else 1_000_000_000,
-        # With tasks, evaluation rounds of one episode of each task.
+        # With tasks, a round is one episode of each task. These are numbers of rounds.
         "pbt.objective_episodes": 10 if name == ALL else 100,
         "pbt.min_episodes": 1 if name == ALL else 5,
     }
 
 
 class TaskScheduler:
-    """Scheduler of the task with the lowest cost so far (in steps or episodes); ties by position in `order`.
+    """Scheduler that chooses the task with the lowest total cost (in steps or episodes).
 
-    Each task comes once at first, then short ones until they have caught up. No task is ever more than one episode
-    ahead of another.
+    order: all tasks. The first of several tasks with equal cost is chosen.
+
+    First, each task is chosen once. Afterwards, tasks with short episodes are chosen more often. The costs of two tasks
+    never differ by more than one episode.
     """
 
     def __init__(self, order: Sequence[int]) -> None:
@@ -264,9 +267,9 @@ class TaskScheduler:
 
 
 class LabVectorEnv:
-    """R Labs. Equal seeds give equal episodes; equal steps only without background resets.
+    """R rows with a Lab each.
 
-    Levels with BOTS are not reproducible because the engine's bots are not.
+    Equal seeds give equal episodes, except in levels with BOTS. They give equal steps only without background resets.
     """
 
     def __init__(
@@ -302,7 +305,7 @@ class LabVectorEnv:
         self._seen = [row_arrays(self._labs.memory, row) for row in range(rows)]
 
     def reset(self, out: StepArrays) -> None:
-        """Start all rows; rows whose episode has not begun yet deliver a black picture (see above)."""
+        """Start all rows. A row delivers a black picture until its episode begins."""
         assert self._over_R.all(), "a vector env is reset once"
         nothing_R = np.zeros(self.rows)
         self._deliver(nothing_R.astype(np.int32), nothing_R, np.zeros((2, self.rows), np.bool_), out)
@@ -327,7 +330,7 @@ class LabVectorEnv:
         self._labs.close()
 
     def cpu_ns(self) -> int:
-        """Return the CPU-nanoseconds of this process and the rows' processes."""
+        """Return the total CPU time of this process and the rows' processes in nanoseconds."""
         return time.process_time_ns() + self._labs.cpu_ns()
 
     def _deliver(
@@ -337,7 +340,7 @@ class LabVectorEnv:
         ends_2R: NDArray[np.bool_],
         out: StepArrays,
     ) -> None:
-        """Write the step of the active rows, begin episodes, and write `first` for all other rows."""
+        """Write the step of rows within an episode, request new episodes, and write `first` in all other rows."""
         played_R = self._playing_R.copy()
         clip, unit = self._options.clip_reward, self._options.reward_unit
         learned_R = np.tanh(reward_R / unit) if clip else reward_R
@@ -356,7 +359,7 @@ class LabVectorEnv:
             for row, level in enumerate(self._level_R.tolist()):
                 out.objective[row] = LEVELS[level].percent(float(self._book.raw_R[row]))
         self._take_begun()
-        # Ends are recorded last because a finished episode is reset by the next step, not by this one.
+        # Ends are recorded last because the next step, not this step, resets a finished episode.
         terminated_R, truncated_R = ends_2R
         out.terminated[:], out.truncated[:] = terminated_R, truncated_R
         out.first[:] = ~played_R
@@ -367,11 +370,11 @@ class LabVectorEnv:
             for array, seen in zip((out.obs["obs"], out.obs["instr"]), self._seen[row], strict=True):
                 array[row] = seen if here else 0
         for row in np.flatnonzero(self._over_R).tolist():
-            cost = 1 if self._options.test else int(self._book.length_R[row])  # tests count episodes
+            cost = 1 if self._options.test else int(self._book.length_R[row])
             self._schedulers[row].spend(int(self._level_R[row]), cost)
 
     def _begin_episode(self, row: int) -> None:
-        """Start a row's next episode."""
+        """Request a row's next episode from its Lab."""
         level, rng = self._schedulers[row].next(), self._rngs[row]
         path = self._scripts[level]
         pool = self._options.level_seeds
@@ -382,9 +385,9 @@ class LabVectorEnv:
         self._labs.rows[row].ask("begin", path, seed)
 
     def _take_begun(self) -> None:
-        """Activate rows whose episode has begun.
+        """Record the rows whose episode has begun.
 
-        Waits for one row if none is active, and for all rows without background resets.
+        If all rows are resetting, wait for one of them. Without background resets, wait for all rows.
         """
         waiting = np.flatnonzero(~self._playing_R).tolist()
         if waiting and not self._playing_R.any():
@@ -399,7 +402,7 @@ class LabVectorEnv:
         try:
             return self._labs.rows[row].answer()
         except LabError as error:
-            if error.refused and not self._began:  # no episode has begun: the user can correct the setting
+            if error.refused and not self._began:  # before the first episode: a wrong setting of the user
                 raise _cannot(self._name, error) from None
             raise RuntimeError(f"{self._where(row)}: {error}") from None
 
@@ -416,7 +419,7 @@ def _cannot(name: str, error: LabError) -> EnvSetupError:
 
 
 def for_tests(options: DmlabOptions) -> DmlabOptions:
-    """Return the options of evaluations: test levels and maps, shared among the rows; equal seeds give equal steps."""
+    """Return the options of an evaluation: test levels and maps, and reproducible steps."""
     return replace(options, test=True, background_resets=False, level_seeds=0, one_level_per_vector_env=False)
 
 

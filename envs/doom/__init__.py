@@ -1,1 +1,1 @@
-"""Doom by VizDoom: vector envs for one player, duels for two. Imports `envs` only."""
+"""Doom (package vizdoom): vector envs of single-player games and of duels."""

@@ -1,30 +1,29 @@
 """Doom duels: both players of a game are agents.
 
-Observations, actions and rewards are those of single-player games (see `vector_env`), from each player's own view. A
-player's objective is its frags: kills of the opponent, less one per suicide. A dead player respawns after two tics.
-The game continues until its time limit, so it always ends truncated.
+Each player has the observations, actions and rewards of single-player games (see `vector_env.py`). Its objective is its
+number of frags: kills of the opponent minus suicides. A dead player respawns after two tics. The game continues until
+its time limit, so it is always truncated.
 
-A game is two engine processes, a host and a guest, synchronised at every tic.
-Each engine sends its player's buttons to the other one (UDP, 127.0.0.1) and waits for the other's. Without
-coordination (`make_action(action, 4)` on both sides, each from a thread) they hang within a few steps, as seen with
-vizdoom 1.3.2. This order is safe, and equal seeds give equal games:
+A game has two engine processes, a host and a guest, which are synchronised at every tic. Each engine sends its player's
+buttons to the other engine (UDP, 127.0.0.1) and waits for the buttons of the other player. If both engines step at the
+same time (`make_action(action, 4)` in two threads), they hang within a few steps, as observed with vizdoom 1.3.2. The
+following order does not hang, and equal seeds give equal games:
 
-    host plays tic k      it needs the guest's command for k, which has already arrived
-    guest plays tic k     it finds the host's command for k, and so sends its own for k + 1 ahead
+    host plays tic k      The guest's buttons for k have already arrived.
+    guest plays tic k     The host's buttons for k have arrived. The guest then sends its buttons for k + 1.
 
-A guest starts to send one command ahead once it has found the host's waiting, and continues as long as it does (ZDoom
-keeps guests that far ahead). So `begin_episode` lets both play a few idle tics, the host first, until the host can
-play alone. The guest's buttons take effect one tic later; the host's are delayed by as much.
+The guest sends its buttons one tic ahead as soon as it does not have to wait for the host's buttons. Therefore
+`begin_episode` lets both play idle tics, the host first, until the host can play a tic alone. The guest's buttons take
+effect one tic later. The host's buttons are delayed by one tic too, so both players have equal delays.
 
-    begin   a thread for each engine: both wait for each other
+    begin   a thread for each engine, because both wait for each other
     step    no threads
 
-A player may spawn on the other one and kill it. Such an episode is restarted.
+If a player spawns at the position of the other player and kills it, the episode is restarted.
 
-Engines take a second to connect, mostly idle. A `Pair` starts them without waiting; `found` waits. In that second,
-killing this process leaves files behind (see `game`). The death of an engine then ends this process too, because the
-package crashes if an engine ends while it starts. So no engine is ended in that second, and ports are checked before
-use.
+The engines of a game take a second to connect, mostly idle. `Pair` starts them without waiting, and `found` waits. If
+this process is killed in this second, files remain (see `game.py`). The package crashes this process if an engine ends
+in this second. Therefore engines are not ended before they have connected, and ports are checked before use.
 
 Axes: S agents (host and guest), V game variables, E events, A action components.
 """
@@ -61,19 +60,24 @@ _RULES = (
     "+viz_afk_timeout 0"
 )
 _BOTH = "+viz_sync_timeout 0 +cl_noprediction 1"
-"""Flags of both sides: engines wait for each other without a timeout, and show no predicted state."""
+"""Command line of both sides. The engines wait for each other without a timeout, and show no predicted state."""
 _PORTS = range(15_000, 32_000)
-"""Port range below the ports that Linux assigns automatically."""
+"""Ports for duels, below the ports that Linux assigns automatically."""
 _LOOK_SECONDS = 0.005
 _MOST_BEGINNINGS = 50
 _IDLE_TICS = 6
 _LEAD_SECONDS, _PROOF_SECONDS = 0.01, 0.1
-"""Head start of the host in idle tics, and the time within which it must play the last of them alone."""
+"""Seconds that the guest waits in an idle tic before it plays. From idle tic _IDLE_TICS on it waits _PROOF_SECONDS. If
+the host finishes a tic within this time, it can play alone.
+"""
 Do = Callable[[Any], None]
 
 
 class _Engine:
-    """One engine and its thread: no other thread may call `game` between `ask` and `answer`."""
+    """Engine with a thread. Between `ask` and `answer`, only this thread may call `game`.
+
+    give_up: called when a request raises.
+    """
 
     def __init__(self, game: Any, give_up: Callable[[], None]) -> None:
         self.game = game
@@ -85,7 +89,7 @@ class _Engine:
         threading.Thread(target=self._play, daemon=True).start()
 
     def ask(self, do: Do) -> None:
-        """Run do(game) in the thread."""
+        """Call do(game) in the thread."""
         self._done.clear()
         self._asked.put(do)
 
@@ -94,12 +98,12 @@ class _Engine:
         return self._done.wait(wait_seconds)
 
     def answer(self) -> Exception | None:
-        """Wait for the request to finish and return its exception."""
+        """Wait for the request. Return its exception, or None."""
         self._done.wait()
         return self._error
 
     def close(self) -> None:
-        """End the thread and the game, whose process must already have been killed."""
+        """End the thread and the game. The engine process must be killed before."""
         self._asked.put(None)
         self.game.close()
 
@@ -107,14 +111,14 @@ class _Engine:
         while (do := self._asked.get()) is not None:
             try:
                 do(self.game)
-            except Exception as error:  # noqa: BLE001 - raised again where the answer is awaited
+            except Exception as error:  # noqa: BLE001 - `_answers` raises it again
                 self._error = error
                 self._give_up()
             self._done.set()
 
 
 class Pair:
-    """Host and guest of one game. config: the package's file NAME.cfg. Equal seeds give equal games."""
+    """Host and guest of one game. Equal seeds give equal games. config: NAME of the package's file NAME.cfg."""
 
     def __init__(self, config: str, buttons: Sequence[str], seed: int) -> None:
         self._engines: list[_Engine] = []
@@ -135,7 +139,7 @@ class Pair:
 
     @property
     def games(self) -> list[Any]:
-        """Return the host's and the guest's game, which may be read between steps."""
+        """Games of the host and the guest. They may be read between steps."""
         return [engine.game for engine in self._engines]
 
     def found(self) -> None:
@@ -148,7 +152,7 @@ class Pair:
                 shutil.rmtree(self._scratch)
 
     def begin_episode(self) -> None:
-        """Begin an episode in which both players are alive and neither was killed."""
+        """Begin an episode. If a player is killed at its start, begin another episode."""
         self.found()
         for _ in range(_MOST_BEGINNINGS):
             deaths = self._deaths()
@@ -161,7 +165,7 @@ class Pair:
         raise RuntimeError(f"{_MOST_BEGINNINGS} duels in a row began with a death")
 
     def step(self, pressed: list[list[float]], tics: int) -> None:
-        """Play this many tics. pressed: buttons of host and guest; both take effect from the second tic on."""
+        """Play a number of tics. pressed: buttons of host and guest, which take effect in the second tic."""
         host, guest = self.games
         for tic in range(tics):
             host.set_action(pressed[0] if tic else self._held)
@@ -171,7 +175,7 @@ class Pair:
         self._held = pressed[0]
 
     def cpu_ns(self) -> int:
-        """Return the CPU-nanoseconds of both engines so far."""
+        """Return the total CPU time of both engines in nanoseconds."""
         return cpu_ns_of(self._pids)
 
     def close(self) -> None:
@@ -184,7 +188,7 @@ class Pair:
             os.close(self._handles.pop())
 
     def _start(self, game: Any) -> None:
-        """Start an engine and wait only for its process. Never start two at once (see `Games`)."""
+        """Start an engine and wait only for its process. Concurrent starts are not supported, see `Games`."""
         engine = _Engine(game, self._kill)
         self._engines.append(engine)
         engine.ask(start)
@@ -219,7 +223,7 @@ class Pair:
             raise error
 
     def _kill(self) -> None:
-        """Kill both processes; threads that wait for them get an exception."""
+        """Kill both processes. Threads that wait for them get an exception."""
         for handle in self._handles:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(handle, signal.SIGKILL)
@@ -230,7 +234,7 @@ def _new_episode(game: Any) -> None:
 
 
 def _claim_port() -> tuple[socket.socket, int]:
-    """Return a free UDP port, and a socket on its TCP twin that reserves the port among pairs."""
+    """Return a free UDP port and a socket that reserves it: the socket is bound to the TCP port of the same number."""
     for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
         claim = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:
@@ -242,19 +246,19 @@ def _claim_port() -> tuple[socket.socket, int]:
         else:
             return claim, port
     raise EnvSetupError(
-        f"a duel of Doom needs a UDP port from {_PORTS[0]} to {_PORTS[-1]} on this machine, and all "
-        "are in use. End the processes that use them"
+        f"a Doom duel needs a UDP port, but all ports from {_PORTS[0]} to {_PORTS[-1]} are in use. End the processes "
+        "that use them"
     )
 
 
 COUNTED = {"deaths": "DEATHCOUNT", "hits": "HITCOUNT", "damage": "DAMAGECOUNT"}
-"""Statistic of an episode -> its game variable."""
+"""Name of an extra statistic -> game variable."""
 AT_ONCE = 4
 """Number of games whose engines connect at the same time."""
 
 
 class DuelTable:
-    """One game. Its constructor takes the seed because the engines start there."""
+    """One duel. The constructor needs the seed because it starts the engines."""
 
     def __init__(self, spec: EnvSpec, scenario: Scenario, seed: int) -> None:
         self._spec, self._limit = spec, scenario.limit
@@ -313,7 +317,7 @@ class DuelTable:
 
 
 class DuelVectorEnv(MultiAgentVectorEnv):
-    """R players in R / 2 games."""
+    """R players in R / 2 duels."""
 
     def __init__(
         self, spec: EnvSpec, scenario: Scenario, rows: int, seed: int, shaping: ShapingSource
@@ -337,5 +341,5 @@ class DuelVectorEnv(MultiAgentVectorEnv):
             raise
 
     def cpu_ns(self) -> int:
-        """Return the CPU-nanoseconds of this process and the games."""
+        """Return the total CPU time of this process and the games in nanoseconds."""
         return time.process_time_ns() + sum(pair.cpu_ns() for pair in self._pairs)

@@ -1,19 +1,16 @@
-"""Doom games: engine processes, started such that none is left behind.
+"""Engine processes of Doom games, without leaks; buttons, measurements and events.
 
-The package starts the engine with a fork of this process, finds it by names in /dev/shm, and lets it write
-`_vizdoom.ini` and `_vizdoom/` into the working directory. If this process is killed, the engine would wait for it
-forever, and the names would remain. Therefore:
+The package vizdoom forks this process to start an engine. Both communicate through files in /dev/shm. The engine writes
+`_vizdoom.ini` and `_vizdoom/` into its working directory. If this process were killed, the engine would wait for it
+forever, and the files would remain. Therefore:
 
-- A launcher binds the engine to this process (see `pbt_rl.processes.keeper`). It also gives the engine a separate
-  scratch folder as working directory. Two engines that make `_vizdoom/` in the same folder at once end each other, and
-  this process.
-- The names are removed as soon as both sides have opened them. The scratch folder is removed once all games of a
-  vector env have started.
+- A launcher binds the engine to this process (see `pbt_rl.processes.keeper`).
+- The launcher also sets a separate scratch folder as working directory of each engine. Two engines that create
+  `_vizdoom/` in one folder at the same time would crash, and crash this process.
+- The files in /dev/shm are removed as soon as both sides have opened them. The scratch folder is removed after all
+  games of a vector env have started.
 
-Only a kill in the tenth of a second in which a game starts can leave three small files in /dev/shm and a folder in
-/tmp.
-
-This module also defines buttons, measurements and events for all kinds of games.
+If this process is killed while a game starts (0.1 s), three small files in /dev/shm and a folder in /tmp remain.
 
 Axes: R players, V game variables, E events, A action components.
 """
@@ -39,20 +36,23 @@ from ..base import cpu_ns_of
 from .scenarios import EVENTS, MEASURED, MEASURED_ARMS, OWN_REWARD, SLOTS, Scenario
 
 SCREEN = (120, 160)
-"""Height and width of the engine's screen: its smallest, and twice as fast as 256x144."""
+"""Height and width of the engine's screen: the smallest resolution, and twice as fast as 256x144."""
 PICTURE = (3, 72, 128)
+"""Shape of the observation."""
 
 _WITH_BOTS = (
     "-host 1 -deathmatch +sv_forcerespawn 1 +sv_noautoaim 1 +sv_respawnprotect 1 +sv_spawnfarthest 1 "
     "+viz_respawn_delay 0"
 )
-"""Arguments of games with bots. A single host opens no port."""
+"""Command line of games with bots. With a single host the engine opens no port."""
 
 
 class Games:
-    """R started games of one scenario; game r draws its episodes from seeds[r].
+    """R running games of one scenario.
 
-    config: the package's file NAME.cfg. With bots it is a multiplayer game, and the row is one of its players.
+    config: NAME of the package's file NAME.cfg.
+    bots: number of bots. A game with bots is a multiplayer game.
+    seeds: one per game.
     """
 
     def __init__(self, config: str, bots: int, buttons: Sequence[str], seeds: Iterable[int]) -> None:
@@ -61,7 +61,7 @@ class Games:
         scratch = Path(tempfile.mkdtemp(prefix="pbt_rl_doom_"))
         try:
             launcher = write_launcher(scratch)
-            # Sequential because the package forks, and OpenBLAS does not support two concurrent forks of one process.
+            # Sequential, because the package forks, and OpenBLAS does not support concurrent forks of a process.
             for seed in seeds:
                 game = configured(config, buttons, launcher, seed, _WITH_BOTS if bots else "")
                 start(game)
@@ -81,7 +81,7 @@ class Games:
         return game
 
     def cpu_ns(self) -> int:
-        """Return the CPU-nanoseconds of the games so far. Dead processes count 0."""
+        """Return the total CPU time of the games in nanoseconds. A dead process counts as 0."""
         return cpu_ns_of(self._pids)
 
     def close(self) -> None:
@@ -91,7 +91,7 @@ class Games:
 
 
 def write_launcher(scratch: Path, *, quiet: bool = False) -> Path:
-    """Write the program that starts an engine. quiet: detach it from the terminal."""
+    """Write the script that starts an engine. quiet: detach the engine from the terminal."""
     engine = Path(vizdoom.__file__).with_name("vizdoom")
     launcher = scratch / "launcher"
     own = f"{shlex.quote(str(scratch))}/$$"
@@ -102,19 +102,19 @@ def write_launcher(scratch: Path, *, quiet: bool = False) -> Path:
     launcher.chmod(0o700)
     if not os.access(launcher, os.X_OK):  # the package would crash
         raise EnvSetupError(
-            f"games of Doom are started from {scratch.parent}, where programs cannot be executed "
-            "(mounted noexec). Set TMPDIR to another folder"
+            f"Doom cannot be started: programs in {scratch.parent} cannot be executed (mounted noexec). Set TMPDIR to "
+            "another folder"
         )
     return launcher
 
 
 def pids(scratch: Path) -> list[int]:
-    """Return the processes that were started from a scratch folder."""
+    """Return the ids of the engine processes that were started in a scratch folder."""
     return [int(folder.name) for folder in scratch.glob("[0-9]*")]
 
 
 def configured(config: str, buttons: Sequence[str], launcher: Path, seed: int, arguments: str) -> Any:
-    """Make a game without starting it. arguments: command line of the engine for a multiplayer game."""
+    """Make a game without starting its engine. arguments: command line for a multiplayer game, else ""."""
     game = vizdoom.DoomGame()
     game.load_config(str(Path(vizdoom.scenarios_path) / f"{config}.cfg"))
     if arguments:
@@ -130,24 +130,24 @@ def configured(config: str, buttons: Sequence[str], launcher: Path, seed: int, a
     game.set_mode(vizdoom.Mode.PLAYER)
     game.set_window_visible(False)
     game.set_sound_enabled(False)
-    # A game that times out provides no final picture, so the vector env enforces the limit.
+    # Disabled, because the vector env enforces the time limit.
     game.set_episode_timeout(0)
     game.set_seed(int(seed))
     return game
 
 
 def start(game: Any) -> None:
-    """Start a game's engine, and remove the names in /dev/shm once both sides have opened them."""
+    """Start a game's engine and remove its files in /dev/shm, which both sides have opened."""
     game.init()
     name = game.get_instance_id()
     for kind in ("SM", "MQCtr", "MQDoom"):
-        Path(f"/dev/shm/ViZDoom{kind}{name}").unlink(missing_ok=True)  # noqa: S108 - the package's own place
+        Path(f"/dev/shm/ViZDoom{kind}{name}").unlink(missing_ok=True)  # noqa: S108 - the package's paths
 
 
 def _sources() -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return indices into a flat screen: for each pixel of the picture two of the screen, diagonal neighbours.
+    """Return indices into a flat screen: two diagonal neighbours for each pixel of the picture.
 
-    Together they cover every row and column of the screen, so that no small object is skipped.
+    Together they cover every row and column of the screen, which preserves small objects.
     """
     (height, width), (_, rows, columns) = SCREEN, PICTURE
     row, column = np.arange(rows) * height // rows, np.arange(columns) * width // columns
@@ -159,22 +159,20 @@ _UPPER, _LOWER = _sources()
 
 
 def shrink(screen: NDArray[np.uint8], out: NDArray[np.uint8]) -> None:
-    """Write a screen [3, 120, 160] as a picture [3, 72, 128], each pixel the mean of two."""
+    """Scale a screen [3, 120, 160] to a picture [3, 72, 128]. Each pixel is the mean of two pixels."""
     flat = screen.reshape(3, -1)
     upper, lower = flat.take(_UPPER, axis=1), flat.take(_LOWER, axis=1)
     out[:] = ((upper & lower) + ((upper ^ lower) >> 1)).reshape(PICTURE)
 
 
 MOST_MEASURED = 4.0
-"""Upper limit of measurements, which are clipped to 0..this."""
+"""Measurements are clipped to 0..MOST_MEASURED."""
 POSSESSIONS = ("HEALTH", "ARMOR", "AMMO", "WEAPON")
-"""Prefixes of game variables that a new life resets. Their change is not an event in the step of a death, nor in a
-step that began dead.
-"""
+"""Prefixes of game variables that a respawn resets. Their changes are ignored in steps with a death or a respawn."""
 
 
 class Buttons:
-    """Buttons of a scenario, and which of them an action presses."""
+    """Buttons of a scenario, and the conversion of actions to pressed buttons."""
 
     def __init__(self, scenario: Scenario) -> None:
         self.names = sorted({b for choices in scenario.actions for choice in choices for b in choice})
@@ -184,16 +182,13 @@ class Buttons:
         ]
 
     def pressed(self, action_A: NDArray[Any]) -> list[float]:
-        """Return the engine's input: 1 for each button held down, degrees per tic for delta buttons."""
+        """Return the engine's input: 1 for each pressed button, degrees per tic for delta buttons."""
         held = [table[choice] for table, choice in zip(self._pressed, action_A.tolist(), strict=True)]
         return [float(value) for value in np.sum(held, axis=0)]
 
 
 class Senses:
-    """Reader of game variables, from which measurements and events are derived.
-
-    also: variables that are always read, even if no measurement or event needs them.
-    """
+    """Reader of game variables, with measurements and events derived from them. also: further variables to read."""
 
     def __init__(self, scenario: Scenario, also: tuple[str, ...] = ()) -> None:
         scale = _scales(scenario)
@@ -211,11 +206,11 @@ class Senses:
         self._change_VE = np.array(change)
 
     def read(self, game: Any) -> list[float]:
-        """Return the current values [V] of a game's player."""
+        """Return the current game variables [V] of a game's player."""
         return [game.get_game_variable(v) for v in self._variables]
 
     def of(self, name: str, values_RV: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return one variable [R]."""
+        """Return one game variable [R]."""
         column: NDArray[np.float64] = values_RV[:, self.names.index(name)]
         return column
 

@@ -2,14 +2,17 @@
 
 docs/reference/vizdoom.md has a table of the tasks.
 
-The scenario's reward is scripted by its author. basic: 106 for the kill less 1 per tic and 5 per shot.
-deadly_corridor: the distance gained, less 100 for a death. my_way_home: 1 for the goal less 0.0001 per tic.
-predict_position: 1 for the hit less 0.001 per tic.
+The script of a scenario defines its reward:
+
+    basic              106 for the kill, -1 per tic, -5 per shot
+    deadly_corridor    distance gained, -100 for a death
+    my_way_home        1 for the goal, -0.0001 per tic
+    predict_position   1 for the hit, -0.001 per tic
 
 deathmatch_bots runs on the first map of `cig.wad` against the engine's bots. The player respawns after a death, and
-the episode continues. A frag is a bot killed, less one for each suicide. The duels have two trained players, on
-`multi_duel.wad` and on that first map of `cig.wad`. (`multi_deathmatch.wad` is left out because its script ended the
-game when the guest was killed, but not when the host was.)
+the episode continues. The number of frags is the number of killed bots minus the number of suicides. The duels have two
+trained players, on `multi_duel.wad` and on the first map of `cig.wad`. `multi_deathmatch.wad` is not used, because its
+script ends the game when the guest is killed, but not when the host is killed.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 Buttons = Mapping[str, float]
-"""Button of the engine -> 1 for pressed, or degrees per tic for a delta button."""
+"""Button of the engine -> 1 if it is pressed; for a delta button, degrees per tic."""
 NOTHING: Buttons = {}
 
 STRAFE: tuple[Buttons, ...] = (NOTHING, {"MOVE_LEFT": 1}, {"MOVE_RIGHT": 1})
@@ -36,7 +39,7 @@ WEAPON: tuple[Buttons, ...] = (NOTHING, *({f"SELECT_WEAPON{slot}": 1.0} for slot
 
 @dataclass(frozen=True)
 class Event:
-    """Event of a step: the rise (or fall) of the sum of these game variables."""
+    """Event of a step. Its amount is the rise (or the fall, if `down` is True) of the sum of these game variables."""
 
     variables: tuple[str, ...]
     down: bool = False
@@ -60,24 +63,25 @@ EVENTS: Mapping[str, Event] = {
     "weapon.rocket_launcher": Event(("WEAPON5",)),
     "weapon.plasma_rifle": Event(("WEAPON6",)),
 }
-"""Name in the shaping -> event. The shaping's values are the coefficients."""
+"""Name in the shaping -> event. The shaping value is the coefficient of the event in the reward."""
 
 OWN_REWARD = "reward"
-"""Name in the shaping of the factor on the scenario's reward."""
+"""Name of the shaping value that is the factor on the scenario's reward."""
 
 MEASURED: Mapping[str, float] = {"HEALTH": 100.0, "ARMOR": 100.0, "SELECTED_WEAPON_AMMO": 50.0}
-"""Game variables in the observation "measurements" -> divisor."""
+"""Game variable in the observation "measurements" -> divisor."""
 MEASURED_ARMS: Mapping[str, float] = {f"WEAPON{n}": 1.0 for n in range(1, 7)} | dict.fromkeys(_AMMO, 50.0)
-"""Further measurements if there is a choice of weapons; the selected slot is one-hot over these."""
+"""Further measurements in scenarios with a choice of weapons: game variable -> divisor."""
 SLOTS = range(1, 7)
+"""Weapon slots. In such scenarios the selected slot is a one-hot measurement."""
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """One scenario; its map, difficulty and reward are in the package's file NAME.cfg."""
+    """Scenario. Its map, difficulty and reward are in the file NAME.cfg of the package vizdoom."""
 
     actions: tuple[tuple[Buttons, ...], ...]
-    """Components of an action, each with its choices; one choice of each is pressed."""
+    """Components of an action. Each component is a tuple of choices, of which one is pressed."""
     shaping: Mapping[str, float]
     objective: Literal["reward", "kills", "frags", "tics"]
     limit: int
@@ -85,13 +89,13 @@ class Scenario:
     arms: bool = False
     """True if there is a choice of weapons."""
     core: str = "none"
-    """Recurrent core of the default options: a GRU if the past matters."""
+    """Default of --model.core: a GRU if the scenario needs memory."""
     frames: int = 10_000_000
-    """Default budget, in frames."""
+    """Default of --train-for-frames."""
     bots: int = 0
-    """Number of the engine's bots; with any, the game is a multiplayer game."""
+    """Number of the engine's bots. A game with bots is a multiplayer game."""
     config: str = ""
-    """Name of the package's file, if it differs from the scenario's name."""
+    """NAME of the file NAME.cfg. Empty: the scenario's name."""
     agents: int = 1
     """Number of trained players."""
 

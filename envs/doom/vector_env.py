@@ -1,17 +1,18 @@
 """Doom: the scenarios of the package `vizdoom`, on its own engine.
 
-A row is a game in a separate process (see `game`), or one of the two players of a game (see `duel`). A step is 4 tics
-of the engine (35 per second); frames are tics. Observations are the screen, 128x72 RGB, as "obs", and "measurements":
-health, armour, ammunition, and weapons if there is a choice. Actions are discrete: one choice of each component is
-pressed. Turning by degrees is a choice among a few. Continuous and hybrid actions are not offered.
+A row is a game in a separate process (see `game.py`), or one of the two players of a game (see `duel.py`). A step is 4
+tics of the engine. There are 35 tics per second. Frames are tics.
 
-The reward is the shaping: a factor on the scenario's reward plus coefficients of events in the game variables (kills,
-hits, damage, health, ammunition ...), all tunable. Members are ranked by the scenario's objective, which is
-independent of the coefficients. `scenarios` has the table of both.
+    observation   "obs": screen, 128x72 RGB. "measurements": health, armour, ammunition, and weapons if the scenario has
+                  a choice of weapons
+    action        discrete components. Turning has a few angles. There are no continuous actions.
+    reward        factor * scenario's reward + coefficients * events (kills, hits, damage, health, ammunition ...).
+                  Factor and coefficients are shaping.
+    objective     see `Scenario.objective`. It is independent of the shaping.
 
-The engine provides no final picture when it ends an episode at its time limit, and does not distinguish that end from
-others. So its limit is off and the vector env enforces one. An episode cut by the limit is truncated and has its
-final picture. One that the game ends (death, goal) is terminated.
+The time limit of the engine is switched off. If the engine ended an episode by a time limit, it would provide no final
+picture and would not report the reason. The vector env truncates episodes at the limit. Episodes that the game ends
+(death, goal) are terminated.
 
 Axes: R rows, V game variables, E events, A action components.
 """
@@ -44,7 +45,7 @@ def names() -> tuple[str, ...]:
 
 
 def probe(name: str) -> EnvSpec:
-    """Describe a scenario without starting a game. Raises EnvSetupError for an unknown one."""
+    """Return the spec of a scenario without starting a game. Raises EnvSetupError for an unknown scenario."""
     scenario = find(name)
     measured = ArraySpec((measurements(scenario),), "float32")
     return EnvSpec(
@@ -60,7 +61,7 @@ def probe(name: str) -> EnvSpec:
 def recipe(name: str) -> dict[str, object]:
     """Return default options of a run."""
     scenario = find(name)
-    duel = {"envs_per_vector_env": 4, "actor_timeout_seconds": 300.0}  # two engines take a second to start
+    duel = {"envs_per_vector_env": 4, "actor_timeout_seconds": 300.0}  # two engines start in a second
     return {
         **(duel if scenario.agents > 1 else {}),
         "model.encoder": "nature",
@@ -74,7 +75,7 @@ def recipe(name: str) -> dict[str, object]:
         "learner.returns": "gae",
         "hypers.unroll": 32,
         "hypers.learning_rate": 3e-4,
-        # At 0.005 defend_the_center converged to turning and shooting, with 4.3 kills.
+        # With 0.005, defend_the_center converged to turning and shooting, with 4.3 kills.
         "hypers.entropy_coef": 0.02,
         "hypers.clip_ratio": 0.2,
         "hypers.gamma": 0.99,
@@ -85,7 +86,7 @@ def recipe(name: str) -> dict[str, object]:
 
 
 def make_vector_env(name: str, rows: int, seed: int, shaping: ShapingSource) -> VectorEnv:
-    """Make R rows. Raises EnvSetupError for an unknown scenario, and if R is not a multiple of its agents."""
+    """Make R rows. Raises EnvSetupError for an unknown scenario, and if R is not a multiple of the number of agents."""
     scenario = find(name)
     if scenario.agents == 1:
         return DoomVectorEnv(name, rows, seed, shaping)
@@ -152,7 +153,7 @@ class DoomVectorEnv:
         self._games.close()
 
     def cpu_ns(self) -> int:
-        """Return the CPU-nanoseconds of this process and the games."""
+        """Return the total CPU time of this process and the games in nanoseconds."""
         return time.process_time_ns() + self._games.cpu_ns()
 
     def _begin_episode(self, row: int, out: StepArrays) -> None:
@@ -164,9 +165,9 @@ class DoomVectorEnv:
         shrink(game.get_state().screen_buffer, out.obs["obs"][row])
 
     def _advance(self, row: int, action_A: NDArray[Any], out: StepArrays) -> tuple[float, bool]:
-        """Play a step of one game; return the scenario's reward and whether the game has ended.
+        """Step one game. Return (scenario's reward, True if the game has ended).
 
-        An ended game has no picture, so the last one is kept.
+        An ended game has no picture, so its last picture stays in `out`.
         """
         game = self._games.running[row]
         scripted = game.make_action(self._buttons.pressed(action_A), FRAME_SKIP)
@@ -199,7 +200,7 @@ class DoomVectorEnv:
 
 
 def find(name: str) -> Scenario:
-    """Look up a scenario by its name. Raises EnvSetupError if there is none."""
+    """Return the scenario of a name. Raises EnvSetupError if it does not exist."""
     if name not in SCENARIOS:
         typed = name.lower().replace("-", "_")
         close = [known for known in SCENARIOS if known.startswith(typed)] if typed else []

@@ -1,4 +1,4 @@
-"""Environments on the learner's device: rows of tensors. torch is imported at the first use of these names."""
+"""Environments on the learner's device: rows of tensors. The first use of an exported name imports torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Gymnasium `VectorEnv` of tensors as a resident environment, which resets in the step that ends an episode.
+"""A Gymnasium `VectorEnv` of tensors as a resident environment. Its autoreset mode must be SAME_STEP.
 
 Axes: R rows, A action components.
 """
@@ -20,27 +20,26 @@ from ..base import ArraySpec, EnvSpec
 from .rows import ResidentStep
 
 FINAL = ("final_observation", "final_obs")
-"""Keys of the last observation of an episode, for all rows; the first existing key is used."""
+"""Keys in the info dict for the final observations of all rows. The first existing key is used."""
 
 
 class BatchedRows:
-    """See `ResidentEnv`."""
+    """Implementation of `ResidentEnv` for a Gymnasium `VectorEnv`."""
 
     def __init__(self, env_id: str, env: Any) -> None:
         mode = env.metadata.get("autoreset_mode", AutoresetMode.SAME_STEP)
         if mode != AutoresetMode.SAME_STEP:
             raise EnvSetupError(
-                f"{env_id} resets by {mode}, but rows on a device must reset in the step that ends "
-                'their episode. Do so and set metadata["autoreset_mode"] to AutoresetMode.SAME_STEP'
+                f"{env_id} has the autoreset mode {mode}, but rows on a device must reset in the step that ends their "
+                'episode. Reset them there, and set metadata["autoreset_mode"] to AutoresetMode.SAME_STEP'
             )
         self._env, self.rows = env, int(env.num_envs)
         obs = _named(env.reset()[0])
         wrong = [name for name, array in obs.items() if not isinstance(array, Tensor)]
         if wrong:
             raise EnvSetupError(
-                f"{env_id} returns {', '.join(wrong)} as {type(obs[wrong[0]]).__name__}, not as "
-                "tensors. Return tensors, or remove the factory's parameters rows and device to run "
-                "it in actors"
+                f"{env_id} returns {', '.join(wrong)} as {type(obs[wrong[0]]).__name__}, not as tensors. Return "
+                "tensors, or remove the parameters rows and device of the factory (the environment then runs in actors)"
             )
         self._first: Mapping[str, Tensor] = _as_numbers(obs)
         self.device = next(iter(obs.values())).device
@@ -57,7 +56,7 @@ class BatchedRows:
         self._discrete = isinstance(env.single_action_space, gymnasium.spaces.Discrete)
 
     def attach(self, weights_PK: Tensor) -> None:
-        """Ignore the weights because there is no shaping."""
+        """Do nothing, because the environment has no shaping."""
 
     def reset(self) -> Mapping[str, Tensor]:
         """Return the observations of the reset at construction."""
@@ -82,7 +81,7 @@ class BatchedRows:
 
 
 def _named(obs: Any, prefix: str = "") -> dict[str, Any]:
-    """Return name -> array; names of nested dictionaries are joined by dots."""
+    """Flatten nested dicts to name -> array. Names are joined by dots."""
     if not isinstance(obs, Mapping):
         return {prefix or "obs": obs}
     parts = (_named(part, f"{prefix}.{name}" if prefix else str(name)) for name, part in obs.items())
@@ -90,7 +89,7 @@ def _named(obs: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def _as_numbers(obs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return pictures unchanged, and all else flat as float32."""
+    """Keep pictures [R, C, H, W] unchanged. Flatten all other arrays to float32 [R, N]."""
     return {
         name: array
         if array.dtype is torch.uint8 and array.dim() == 4

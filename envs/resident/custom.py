@@ -1,7 +1,7 @@
-"""The user's own simulators: `module:factory` with the parameters `rows` and `device`, optionally `seed`.
+"""The user's own simulators on a device: `module:factory` with the parameters `rows`, `device` and optionally `seed`.
 
-It also selects adapters for foreign rows of tensors, and has the helpers that families of resident environments
-share. torch is imported when an environment is made.
+This module also has the adapters for other interfaces of tensor rows, and common functions of the families of resident
+environments. It imports torch when it makes an environment.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from ..family import Backend, EnvOptions
 from ..time_limits import making, time_limit
 
 ADAPTED = ("objective",)
-"""Keywords of --env-option for the adapter of a foreign interface, unless the factory itself has them."""
+"""Keywords of --env-option that an adapter receives if the factory has no such parameter."""
 
 
 def adapted_resident(env_id: str, env: object, keywords: Mapping[str, Any]) -> Any:
-    """Wrap an environment as a `ResidentEnv` if its interface is a known one; else return it unchanged.
+    """Wrap an environment as a `ResidentEnv` if there is an adapter for it. Otherwise return it unchanged.
 
-    keywords: some of ADAPTED. Raises EnvSetupError for an unsupported one.
+    keywords: see ADAPTED. Raises EnvSetupError if the adapter does not support a keyword.
     """
     adapted = _adapter(env)
     unknown = [name for name in keywords if adapted is None or name not in signature(adapted).parameters]
     if unknown:
         raise EnvSetupError(
-            f"{env_id} has no option {unknown[0]} (--env-option): neither its factory nor the "
-            f"returned {type(env).__name__} supports it"
+            f"{env_id} has no option {unknown[0]} (--env-option): neither the factory nor {type(env).__name__} "
+            "supports it. Remove the option"
         )
     return env if adapted is None else adapted(env_id, env, **keywords)
 
 
 def _adapter(env: object) -> Callable[..., Any] | None:
-    """Return the adapter (id, object, keywords) -> `ResidentEnv`; None if not needed or of no known interface."""
-    from gymnasium import vector  # noqa: PLC0415 - lists of environments do without it
+    """Return the adapter (id, object, keywords) -> `ResidentEnv` for an object. None if there is no adapter."""
+    from gymnasium import vector  # noqa: PLC0415 - listing the families must not import it
 
     if hasattr(env, "attach"):
         return None
@@ -58,8 +58,9 @@ def _adapter(env: object) -> Callable[..., Any] | None:
 def vector_envs_of(
     make: Callable[[str, int, int, str, EnvOptions], Any],
 ) -> Callable[[str, int, int, EnvOptions, ShapingSource], VectorEnv]:
-    """Return the `make_vector_env` of a family of resident environments: rows on the CPU as a vector env, for
-    evaluations.
+    """Return `Backend.make_vector_env` of a resident family: rows on the CPU as a vector env, for evaluations.
+
+    make: `Backend.make_resident` of the family.
     """
 
     def make_vector_env(
@@ -73,7 +74,7 @@ def vector_envs_of(
 
 
 def filmed(env: Any, shaping: ShapingSource) -> tuple[VectorEnv, Any] | None:
-    """Return rows on the CPU as a vector env, and the object whose `render()` shows row 0; None without `render`."""
+    """Return `Backend.film` of rows on the CPU: (vector env, object with `render`). None without `render`."""
     from .rows import ResidentVectorEnv  # noqa: PLC0415 - it imports torch
 
     if not hasattr(env, "render"):
@@ -83,12 +84,12 @@ def filmed(env: Any, shaping: ShapingSource) -> tuple[VectorEnv, Any] | None:
 
 
 def probe(env_id: str, options: EnvOptions) -> EnvSpec:
-    """Make one row on the CPU, describe it and close it."""
+    """Make one row on the CPU, close it and return its spec."""
     return described(env_id, lambda: make_resident(env_id, 1, 0, "cpu", options))
 
 
 def described(env_id: str, make: Callable[[], Any]) -> EnvSpec:
-    """Make a simulator, which may take minutes, close it and return its spec."""
+    """Make a simulator, close it and return its spec. The timeout is LONG_SECONDS."""
     for tell in time_limits.told_of_long:
         tell()
     with time_limit(time_limits.LONG_SECONDS, making(env_id, long=True)):
@@ -99,7 +100,7 @@ def described(env_id: str, make: Callable[[], Any]) -> EnvSpec:
 
 
 def make_resident(env_id: str, rows: int, seed: int, device: str, options: EnvOptions) -> Any:
-    """Call the factory of a `ResidentEnv`."""
+    """Make R rows by the user's factory. Raises EnvSetupError."""
     from .rows import check_made  # noqa: PLC0415 - it imports torch
 
     factory = find_factory(env_id)
@@ -118,7 +119,7 @@ def make_resident(env_id: str, rows: int, seed: int, device: str, options: EnvOp
 def _film(
     name: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource
 ) -> tuple[VectorEnv, Any] | None:
-    """Make rows for filming; the factory gets `render_mode` if it has that parameter."""
+    """See `Backend.film`. The factory gets `render_mode` if it has this parameter."""
     drawing = {"render_mode": "rgb_array"} if takes(find_factory(name), "render_mode") else {}
     keywords = {**drawing, **options.keywords}
     return filmed(make_resident(name, rows, seed, "cpu", replace(options, keywords=keywords)), shaping)

@@ -1,4 +1,4 @@
-"""The family gymnax/: names and default options. torch and JAX are imported when an environment is made."""
+"""The family gymnax/: names and default options. This module imports torch and JAX when it makes an environment."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ NAMES = (
     "Swimmer-misc",
     "UmbrellaChain-bsuite",
 )
-"""Names in gymnax 1.0.1, without MNISTBandit-bsuite, which downloads data."""
+"""Names in gymnax 1.0.1. MNISTBandit-bsuite is excluded because it downloads data."""
 
 
 def probe(name: str, keywords: Mapping[str, Any]) -> EnvSpec:
-    """Describe an environment. Raises EnvSetupError."""
+    """Return the spec of an environment. Raises EnvSetupError."""
     for tell in told_of_long:
-        tell()  # on a busy machine JAX alone may take minutes
+        tell()  # on a busy machine the import of JAX may take minutes
     from .gymnax_rows import describe  # noqa: PLC0415 - it imports JAX
 
     return describe(name, keywords)
@@ -64,7 +64,7 @@ FIRST = FirstProbe("gymnax/", probe)
 
 
 def _probe(name: str, options: EnvOptions) -> EnvSpec:
-    """Describe it in a fork of this process, which then starts JAX's threads; after they exist, a fork would hang."""
+    """Return the spec of an environment. It is made in a fork, unless JAX is imported, because a fork then hangs."""
     return (probe if "jax" in sys.modules else FIRST)(name, options.keywords)
 
 

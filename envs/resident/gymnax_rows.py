@@ -1,13 +1,12 @@
 """Rows of a gymnax environment as tensors: one jitted step, with arrays shared with torch by DLPack.
 
-Constraints between the two (measured with JAX 0.10 and torch 2.13):
+Constraints of the sharing (measured with JAX 0.10 and torch 2.13):
 
-- JAX reads an action after the call that received it. So a step waits for its outputs before it returns; later writes
-  to the action's memory have no effect.
-- torch can write into an array that JAX considers immutable. No output shares memory with the state, so writes to an
-  observation have no effect on later steps.
-- JAX copies an action whose memory is not aligned to 64 bytes. It rejects a non-contiguous one, so actions are made
-  contiguous here.
+- JAX may read an action after the call returns. Therefore a step waits for its outputs. Later writes to the action's
+  memory then have no effect.
+- torch can write into an array that JAX considers immutable. Therefore no output shares memory with the state.
+- JAX rejects an action that is not contiguous. Therefore actions are made contiguous. JAX copies an action that is not
+  aligned to 64 bytes.
 
 Axes: R rows, A action components.
 """
@@ -40,7 +39,7 @@ from .rows import ResidentStep
 
 
 def describe(name: str, keywords: Mapping[str, Any]) -> EnvSpec:
-    """Describe an environment by computing shapes only. Raises EnvSetupError."""
+    """Return the spec of an environment, computed from shapes only. Raises EnvSetupError."""
     return _made(name, keywords)[2]
 
 
@@ -79,7 +78,7 @@ def _made(name: str, keywords: Mapping[str, Any]) -> tuple[Any, Any, EnvSpec]:
 
 @cache
 def _functions(name: str, rows: int, keywords: tuple[tuple[str, Any], ...]) -> tuple[EnvSpec, Any, Any]:
-    """Return spec, reset and step of R rows, compiled once per process. Raises EnvSetupError."""
+    """Return (spec, jitted reset, jitted step) of R rows. Cached per process. Raises EnvSetupError."""
     env, params, spec = _made(name, dict(keywords))
     array, discrete = spec.obs["obs"], bool(spec.action.nvec)
 
@@ -105,7 +104,7 @@ def _functions(name: str, rows: int, keywords: tuple[tuple[str, Any], ...]) -> t
 
 
 class GymnaxRows:
-    """R rows of one environment. See `ResidentEnv`."""
+    """R rows of one environment: an implementation of `ResidentEnv`."""
 
     def __init__(self, name: str, rows: int, seed: int, device: str, keywords: Mapping[str, Any]) -> None:
         self.spec, self._reset, self._step = _functions(name, rows, tuple(sorted(keywords.items())))
@@ -115,14 +114,14 @@ class GymnaxRows:
         self._state: Any = None
 
     def attach(self, weights_PK: Tensor) -> None:
-        """Ignore the weights because there is no shaping."""
+        """Do nothing, because gymnax has no shaping."""
 
     def reset(self) -> Mapping[str, Tensor]:
         self._key, self._state, obs = self._reset(self._key)
         return {"obs": _tensor(obs)}
 
     def spread_phases(self, seed: int) -> bool:
-        """Spread phases if the state counts `time` up to `max_steps_in_episode`, as gymnax's own environments do."""
+        """Set random times in the states, if the state has `time` and there is a limit `max_steps_in_episode`."""
         time = getattr(self._state, "time", None)
         if time is None or not self.spec.time_limit:
             return False
@@ -131,7 +130,7 @@ class GymnaxRows:
         return True
 
     def step(self, action: Tensor) -> ResidentStep:
-        """Step all rows. The action has been read when this returns."""
+        """Step all rows. The action's memory may be reused afterwards."""
         given = jax.dlpack.from_dlpack(action.detach().contiguous())
         self._key, self._state, out = self._step(self._key, self._state, given)
         obs, reward, over, cut, final = map(_tensor, out)

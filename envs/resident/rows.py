@@ -1,9 +1,8 @@
-"""Environments on the learner's device: rows of tensors, stepped by the learner itself.
+"""Environments on the learner's device: rows of tensors that the learner steps.
 
-Axes: P slots, b rows of a policy, R = P * b rows (row r belongs to slot r // b), K shaping terms, A action
-components.
+This module imports torch. Families import it when they make an environment.
 
-It imports torch; families import it when they make an environment.
+Axes: P slots, b rows of a slot, R = P * b rows (row r belongs to slot r // b), K shaping terms, A action components.
 """
 
 from __future__ import annotations
@@ -25,36 +24,35 @@ from ..conventions import Remarks
 
 @dataclass(frozen=True)
 class ResidentStep:
-    """Result of a step in the environment's memory, valid until its next step.
+    """Result of a step. The tensors belong to the environment and are valid until its next step.
 
-    An episode ends and the next one begins in the same step.
+    A row is reset in the step that ends its episode.
     """
 
     obs: Mapping[str, Tensor]
-    """name -> [R, ...]; of the new episode in rows whose episode ended."""
+    """name -> [R, ...]. In rows whose episode ended, the first observation of the new episode."""
     reward: Tensor
-    """[R] float32, shaped by the weights of the row's slot."""
+    """[R] float32, with the shaping weights of the row's slot."""
     terminated: Tensor
-    """[R] bool: a terminal state was reached."""
+    """[R] bool: the episode ended in a terminal state."""
     truncated: Tensor
-    """[R] bool: a limit was reached, but not a terminal state."""
+    """[R] bool: the episode was cut off in a state that is not terminal."""
     final_obs: Mapping[str, Tensor] | None = None
-    """name -> [R, ...], read where `truncated`."""
+    """name -> [R, ...], final observations of the old episodes. Read only in rows that are truncated."""
     objective: Tensor | None = None
-    """[R] float32, summed over the episode: the objective of members. None: the reward.
-
-    It must not depend on the weights.
+    """[R] float32. Its sum over an episode is the member's objective. It must not depend on the weights. None: the
+    reward.
     """
     stats: Mapping[str, Tensor] = field(default_factory=dict)
-    """name -> [R] float32, read where an episode ended."""
+    """name -> [R] float32, extra statistics. Read only in rows whose episode ended."""
 
 
 class ResidentEnv(Protocol):
-    """R rows on one device. No code in it may synchronise with the device (`.item()`, `if tensor`, `nonzero`).
+    """Protocol of R rows on one device. Its code must not synchronise with the device (`.item()`, `nonzero` ...).
 
-    Optional: `spread_phases(seed) -> bool`, called once after `reset`. It shortens each row's first episode by a
-    random number of steps, so that rows are out of phase. It returns True if it did. These episodes do not count for
-    the objective.
+    An optional method `spread_phases(seed) -> bool` brings the rows out of phase. It is called once, after `reset`. It
+    shortens each row's first episode by a random number of steps, and returns False if it cannot. The shortened
+    episodes do not count for the objective.
     """
 
     spec: EnvSpec
@@ -62,29 +60,31 @@ class ResidentEnv(Protocol):
     device: torch.device
 
     def attach(self, weights_PK: Tensor) -> None:
-        """Receive the shaping, once, before `reset`: float32 [P, K], columns as in `spec.shaping`.
+        """Receive the shaping weights: float32 [P, K], columns as in `spec.shaping`. Called once, before `reset`.
 
-        It changes between two steps, so read it at every step (`weights_PK.repeat_interleave(rows // P, 0)`).
+        The learner changes the tensor in place between steps. Read it in every step:
+        `weights_PK.repeat_interleave(rows // P, 0)`.
         """
 
     def reset(self) -> Mapping[str, Tensor]:
-        """Start every row, once: name -> [R, ...]."""
+        """Reset every row and return the observations, name -> [R, ...]. Called once."""
 
     def step(self, action: Tensor) -> ResidentStep:
-        """Advance every row. action: [R, A], int32 or float32 as `spec.action.dtype`, within its bounds."""
+        """Step every row. action: [R, A] of `spec.action.dtype`, within the bounds."""
 
     def close(self) -> None:
         """Release the engine. Safe to call twice."""
 
 
 MakeResident = Callable[[str, int, int, "torch.device", Any], ResidentEnv]
+"""(id, rows, seed, device, options) -> environment."""
 
 
 class Checks:
-    """Checks of an environment's tensors, without synchronising with the device.
+    """Checks of an environment's tensors, without synchronisation with the device.
 
-    Defects that only values reveal (NaN, both ends at once) are recorded in `wrong`, which is read at the next
-    synchronisation.
+    Wrong types, shapes and devices raise EnvSetupError. Wrong values (see KINDS) are recorded in the tensor `wrong`,
+    which the learner reads at its next synchronisation.
     """
 
     KINDS = (
@@ -97,10 +97,10 @@ class Checks:
         self._id, self._spec, self._policies = env.spec.env_id, env.spec, policies
         self._rows, self._device = env.rows, env.device
         self.wrong = torch.zeros(policies, len(self.KINDS), dtype=torch.bool, device=env.device)
-        """[P, KINDS] True if the defect has occurred in rows of a slot."""
+        """[P, len(KINDS)] True if this kind of wrong value has occurred in a row of the slot."""
 
     def obs(self, obs: object, what: str = "obs") -> None:
-        """Check the observations' names, types, shapes and devices."""
+        """Check names, types, shapes and devices of observations. what: name for error messages."""
         if not isinstance(obs, Mapping) or set(obs) != set(self._spec.obs):
             given = f"the names {sorted(obs)}" if isinstance(obs, Mapping) else type(obs).__name__
             self._fail(f"{what} is {given}, not a dict of tensors with the names {sorted(self._spec.obs)}")
@@ -108,7 +108,7 @@ class Checks:
             self._tensor(obs[name], f'{what}["{name}"]', array.dtype, array.shape)
 
     def step(self, step: object) -> None:
-        """Check the tensors of a step, except their values."""
+        """Check types, shapes and devices of all tensors of a step."""
         if not isinstance(step, ResidentStep):
             self._fail(f"step returned {type(step).__name__}. Return a pbt_rl.envs.resident.ResidentStep")
         self.obs(step.obs)
@@ -123,17 +123,17 @@ class Checks:
             self._tensor(values, f'stats["{name}"]', "float32", ())
 
     def values(self, obs: Mapping[str, Tensor]) -> None:
-        """Record observations that are not finite; once per rollout is enough because NaN persists."""
+        """Record observations that are not finite. One call per rollout suffices, because NaN persists."""
         for values in obs.values():
             if values.is_floating_point():
                 self._note(0, ~torch.isfinite(values))
 
     def rewards(self, rewards: Tensor) -> None:
-        """Record rewards of any steps that are not finite; ordered by policy, as everywhere here."""
+        """Record rewards that are not finite. The first axis is ordered by slot."""
         self._note(1, ~torch.isfinite(rewards))
 
     def ends(self, terminated: Tensor, truncated: Tensor) -> None:
-        """Record rows of any steps with both ends at once."""
+        """Record transitions that are both terminated and truncated. The first axis is ordered by slot."""
         self._note(2, terminated & truncated)
 
     def _note(self, kind: int, wrong: Tensor) -> None:
@@ -144,7 +144,7 @@ class Checks:
             self._fail(f"{what} is {type(x).__name__}, not a tensor")
         if x.device != self._device:
             self._fail(
-                f"{what} is on {x.device}, not on {self._device}. Create it there, not by .cpu() or .to()"
+                f"{what} is on {x.device}, not on {self._device}. Create it on {self._device}, without .cpu() or .to()"
             )
         if x.dtype != getattr(torch, dtype):
             self._fail(
@@ -162,24 +162,24 @@ class Checks:
 
 
 def check_made(env: object, env_id: str, rows: int) -> None:
-    """Check a factory's return value. Raises EnvSetupError."""
+    """Raise EnvSetupError if a factory's return value is not a `ResidentEnv` of this number of rows."""
     needed = ("spec", "rows", "device", "attach", "reset", "step", "close")
     if missing := [name for name in needed if not hasattr(env, name)]:
         raise EnvSetupError(
-            f"{env_id} returned {type(env).__name__} without {', '.join(missing)}. A factory with "
-            "rows and device must return a pbt_rl.envs.resident.ResidentEnv"
+            f"{env_id} returned {type(env).__name__} without {', '.join(missing)}. A factory with the parameters rows "
+            "and device must return a pbt_rl.envs.resident.ResidentEnv"
         )
     theirs = int(getattr(env, "rows"))  # noqa: B009 - the attributes of an unknown object
     if theirs != rows:
-        raise EnvSetupError(f"{env_id} returned an environment of {theirs} rows, but {rows} are needed")
+        raise EnvSetupError(f"{env_id} returned an environment of {theirs} rows. Return {rows} rows")
 
 
 class ResidentVectorEnv:
-    """Resident rows as an ordinary vector env, for evaluation and for comparison with the mailbox route.
+    """Resident rows as a `VectorEnv`, for evaluations and comparisons.
 
-    The simulator resets in the step that ends an episode; a vector env resets in the step after. The action of that
-    next step is ignored by the protocol, but the simulator takes it as the first action of the new episode. So the
-    new episode of the vector env begins one step later. The first episode of each row is complete.
+    The simulator resets a row in the step that ends its episode, but a `VectorEnv` resets it in the next step. The
+    simulator uses the action of that next step as the first action of the new episode. Therefore the new episode of
+    the `VectorEnv` lacks its first step. The first episode of each row is complete.
     """
 
     def __init__(self, env: ResidentEnv, shaping: ShapingSource) -> None:
@@ -216,7 +216,7 @@ class ResidentVectorEnv:
         objective = reward if step.objective is None else step.objective.cpu().numpy()
         self._sums += np.stack((objective, reward, np.ones(self.rows)), 1)
         self._write_obs(step.obs, out)
-        # An episode of one step that began so is ignored.
+        # An episode of a single step is ignored, because its only step counts as the reset.
         ended = (terminated | truncated) & ~first
         if step.final_obs is not None and ended.any():
             for name, array in out.obs.items():
@@ -253,6 +253,6 @@ class ResidentVectorEnv:
 
 
 def _clear(out: StepArrays) -> None:
-    """Write a step without rewards and ends."""
+    """Set rewards and flags to 0."""
     for array in (out.reward, out.terminated, out.truncated, out.first, out.episode_done):
         array[:] = 0

@@ -1,7 +1,8 @@
-"""The families mjlab/ and isaaclab/: robot tasks by their ids, described before one is made for a run.
+"""The families mjlab/ and isaaclab/: robot tasks by their ids.
 
-torch and the simulator are imported when an environment is made. isaaclab/ was tested only with a stand-in, never
-with Isaac Lab. One process runs one simulator, whose launcher must start before any other import of Isaac Lab.
+This module imports torch and the simulator when it makes an environment. isaaclab/ was tested only with a fake module,
+never with Isaac Lab. A process runs one simulator of Isaac Lab. Its launcher must start before any other import of
+Isaac Lab.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ MakeVecEnv = Callable[[str, int, int, str, str | None], Any]
 
 
 def task_names(package: str, pattern: str) -> Callable[[], tuple[str, ...]]:
-    """Return a function that reads the task ids from a package's sources, by a pattern with one group."""
+    """Return a function that reads the task ids from the sources of a package. pattern: regex with one group."""
 
     @cache
     def names() -> tuple[str, ...]:
@@ -43,7 +44,10 @@ def task_names(package: str, pattern: str) -> Callable[[], tuple[str, ...]]:
 
 
 def robots(family: str, engine: str, names: Callable[[], tuple[str, ...]], make: MakeVecEnv) -> Backend:
-    """Return the backend of a family. engine: module that is imported once a process runs the simulator."""
+    """Return the backend of a family.
+
+    engine: module of the simulator. If it is imported, `probe` uses no fork.
+    """
 
     def make_resident(
         name: str, rows: int, seed: int, device: str, options: EnvOptions, render_mode: str | None = None
@@ -91,11 +95,11 @@ def _of_mjlab(name: str, rows: int, seed: int, device: str, render_mode: str | N
 
 
 _started: list[Any] = []
-"""The launcher, once it runs."""
+"""Launcher of Isaac Lab. Empty before its start."""
 
 
 def _start(device: str, *, cameras: bool) -> None:
-    """Start the simulator, once per process."""
+    """Start the simulator of Isaac Lab, once per process."""
     if not _started:
         launcher = import_module("isaaclab.app").AppLauncher
         _started.append(launcher(headless=True, device=device, enable_cameras=cameras))
@@ -105,7 +109,7 @@ def _of_isaaclab(name: str, rows: int, seed: int, device: str, render_mode: str 
     """Start the simulator and make R rows of a task. Raises EnvSetupError."""
     _start(device, cameras=render_mode is not None)
     gymnasium = import_module("gymnasium")
-    import_module("isaaclab_tasks")  # registers them
+    import_module("isaaclab_tasks")  # registers the tasks
     if name not in gymnasium.registry:
         there = ", ".join(sorted(task for task in gymnasium.registry if task.startswith("Isaac-")))
         raise EnvSetupError(f"isaaclab/{name} is not a task of Isaac Lab. Available: {there or 'none'}")

@@ -1,13 +1,17 @@
 """An RSL-RL `VecEnv` as a resident environment, with the weights of its reward manager as shaping.
 
-`VecEnv` is RSL-RL's interface to Isaac Lab, mjlab, MuJoCo Playground and Legged Gym: `get_observations()`, and
+`VecEnv` is RSL-RL's interface to Isaac Lab, mjlab, MuJoCo Playground and Legged Gym. It has `get_observations()` and
 `step(action) -> observations, reward, dones, extras`. Rows reset in the step that ends their episode. Types differ
-between simulators: `dones` is long, float or bool; `extras["time_outs"]` may be missing or float. Observations are a
-dictionary of groups, a TensorDict, a tensor, or a pair of one of them and extras.
+between simulators:
 
-With a reward manager (mjlab, Isaac Lab), each term's weight becomes 1 and its value is multiplied by the weight of
-the row's slot. So a member's weights take effect at once. The objective is then the reward with the task's default
-weights, or the term or metric of the option `objective`. It never contains the tuned weights.
+    dones                  long, float or bool
+    extras["time_outs"]    bool or float, or missing
+    observations           dict of groups, TensorDict, tensor, or a pair of one of them and extras
+
+With a reward manager (mjlab, Isaac Lab), this module sets each term's weight to 1 and multiplies the term's value by
+the weight of the row's slot. A new weight then takes effect in the next step. The objective is the reward with the
+task's default weights, or the reward term or metric that the option `objective` names. It never depends on the tuned
+weights.
 
 Axes: P slots, R rows, K reward terms, A action components.
 """
@@ -29,13 +33,13 @@ from ..base import MOST_STATS, STAT_NAME_BYTES, ArraySpec, EnvSpec
 from ..resident import ResidentStep
 
 ACTOR_GROUPS = ("actor", "policy", "obs")
-"""Names of the actor's observation group; the first existing one is used."""
+"""Names of observation groups for the actor. The first existing group is used."""
 CRITIC_GROUP = "critic"
-"""Name of the group that is added for the critic."""
+"""Name of the observation group for the critic, in addition to the actor's group."""
 
 
 class Terms:
-    """Reward terms of a manager, weighted by slot."""
+    """Reward terms of a reward manager, with separate weights for each slot."""
 
     def __init__(self, env_id: str, manager: Any, rows: int, step_seconds: float) -> None:
         self._id, self._rows = env_id, rows
@@ -43,7 +47,7 @@ class Terms:
         self.defaults = {name: float(config.weight) for name, config in self._configs.items()}
         self.scale = step_seconds if getattr(manager, "_scale_by_dt", True) else 1.0
         self.values: dict[str, Tensor] = {}
-        """name -> [R] values of the last step, without weights."""
+        """Term -> values [R] in the last step, without weights."""
         self._weights_KR = torch.zeros(0)
         for column, (name, config) in enumerate(self._configs.items()):
             config.weight = 1.0  # a weight of 0 would disable the term forever
@@ -54,23 +58,23 @@ class Terms:
         self._weights_PK = weights_PK
 
     def read_weights(self) -> None:
-        """Read the weights of this step."""
+        """Read the current weights. Raises EnvSetupError if the task has changed a weight of the manager."""
         for name, config in self._configs.items():
             if config.weight != 1.0:
                 raise EnvSetupError(
-                    f"{self._id}: the weight of the reward term {name!r} was overwritten, as a "
-                    "curriculum does, so PBT cannot tune it. Remove that curriculum from the task"
+                    f"{self._id}: the task (for example its curriculum) overwrote the weight of the reward term "
+                    f"{name!r}, so PBT cannot tune it. Remove the curriculum from the task"
                 )
         self._weights_KR = self._weights_PK.T.repeat_interleave(self._rows // len(self._weights_PK), 1)
 
     def weighted(self, name: str, column: int, value: Tensor) -> Tensor:
-        """Store a term's value and return it times the weights of the rows' slots, [R]."""
+        """Store a term's value [R]. Return it multiplied by the weights of the rows' slots."""
         self.values[name] = value
         return value * self._weights_KR[column]
 
 
 class _Weighted:
-    """Wrapper of a term's function that multiplies its result by the weights of the rows' slots."""
+    """Wrapper of a term's function. It multiplies the result by the weights of the rows' slots."""
 
     def __init__(self, function: Any, terms: Terms, name: str, column: int) -> None:
         self._function, self._terms, self._name, self._column = function, terms, name, column
@@ -83,11 +87,11 @@ class _Weighted:
 
 
 class VecEnvRows:
-    """See `ResidentEnv`."""
+    """Implementation of `ResidentEnv` for an RSL-RL `VecEnv`. objective: name of a reward term or metric, or ""."""
 
     def __init__(self, env_id: str, env: Any, objective: str = "") -> None:
         self._env, self.rows, self.device = env, int(env.num_envs), torch.device(env.device)
-        whole = getattr(env, "unwrapped", env)
+        self._whole = whole = getattr(env, "unwrapped", env)
         manager = getattr(whole, "reward_manager", None)
         self._terms = None if manager is None else Terms(env_id, manager, self.rows, float(whole.step_dt))
         self._metrics = getattr(whole, "metrics_manager", None)
@@ -104,8 +108,8 @@ class VecEnvRows:
         critic = (CRITIC_GROUP,) if CRITIC_GROUP in obs else ()
         self._critic = bool(critic)
         self._first: Mapping[str, Tensor] | None = self._seen(obs)
-        # A wrapper with `clip_actions` clips actions itself. Its bound, often 100, is too large as the scale of a
-        # policy.
+        # Actions are unbounded here. A wrapper with `clip_actions` clips them, but its bound (often 100) is too large
+        # for the action range of a policy.
         bound = np.full(int(env.num_actions), np.inf, np.float32)
         self.spec = EnvSpec(
             env_id=env_id,
@@ -123,13 +127,13 @@ class VecEnvRows:
             self._terms.attach(weights_PK)
 
     def reset(self) -> Mapping[str, Tensor]:
-        """Return the observations once; a `VecEnv` is reset when it is made."""
+        """Return the observations. A `VecEnv` is already reset when it is made."""
         assert self._first is not None, "reset is called once"
         obs, self._first = self._first, None
         return obs
 
     def spread_phases(self, seed: int) -> bool:
-        """Spread phases as RSL-RL's `learn(init_at_random_ep_len=True)` does."""
+        """Set random step counters in the first episodes, as in RSL-RL's `learn(init_at_random_ep_len=True)`."""
         counts, limit = getattr(self._env, "episode_length_buf", None), self.spec.time_limit
         if not isinstance(counts, Tensor) or limit < 1:
             return False
@@ -156,12 +160,12 @@ class VecEnvRows:
 
     @property
     def metadata(self) -> Any:
-        """Return the engine's metadata, such as pictures per second."""
-        return getattr(getattr(self._env, "unwrapped", self._env), "metadata", None)
+        """Metadata of the engine, such as the frame rate of videos."""
+        return getattr(self._whole, "metadata", None)
 
     def render(self) -> Any:
-        """Return a picture of row 0, if the engine was made with `render_mode="rgb_array"`."""
-        return getattr(self._env, "unwrapped", self._env).render()
+        """Render row 0. The engine must be made with `render_mode="rgb_array"`."""
+        return self._whole.render()
 
     def close(self) -> None:
         close = getattr(self._env, "close", None)
@@ -169,7 +173,7 @@ class VecEnvRows:
             close()
 
     def _judged(self, reward: Tensor) -> Tensor | None:
-        """Return the objective of a step, [R]."""
+        """Return the objective of a step, [R]. None: the reward."""
         terms = self._terms
         if terms is None:
             return None
@@ -191,11 +195,11 @@ class VecEnvRows:
         if self._objective not in (*terms, *metrics):
             raise EnvSetupError(
                 f"{env_id} has no reward term or metric {self._objective!r} (--env-option objective). "
-                f"Reward terms: {', '.join(terms) or 'none'}; metrics: {', '.join(metrics) or 'none'}"
+                f"Available: reward terms {', '.join(terms) or 'none'}; metrics {', '.join(metrics) or 'none'}"
             )
 
     def _note(self, log: Mapping[str, Any]) -> None:
-        """Store the logged values of ended rows. Each is a mean over those rows, so all of them get the same value."""
+        """Store logged values as extra statistics of all rows. Each value is a mean over the rows that ended."""
         for name, value in log.items():
             short = name.encode()[-STAT_NAME_BYTES + 1 :].decode(errors="ignore")
             if short not in self._stats and len(self._stats) == MOST_STATS:
@@ -207,13 +211,13 @@ class VecEnvRows:
                 self._stats[short] = torch.full((self.rows,), float(value), device=self.device)
 
     def _seen(self, groups: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return the actor's observation as `obs`, and the critic's additional one."""
+        """Return the actor's group as "obs", and the critic's group if it exists."""
         seen = {"obs": groups[self._name].float()}
         return seen | {CRITIC_GROUP: groups[CRITIC_GROUP].float()} if self._critic else seen
 
     @staticmethod
     def _groups(obs: Any) -> Mapping[str, Tensor]:
-        """Return name of a group -> [R, ...]."""
+        """Convert observations of any supported type to: group -> [R, ...]."""
         if isinstance(obs, tuple):
             obs = obs[0]
         return {"obs": obs} if isinstance(obs, Tensor) else {str(name): obs[name] for name in obs.keys()}  # noqa: SIM118

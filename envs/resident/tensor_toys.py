@@ -1,4 +1,4 @@
-"""Pendulum and CartPole as rows of tensors (Gymnasium's Pendulum-v1 and CartPole-v1), with tunable reward terms.
+"""Gymnasium's Pendulum-v1 and CartPole-v1 as rows of tensors, with tunable reward terms.
 
 Axes: P slots, R rows, K shaping terms, S parts of a state.
 """
@@ -17,9 +17,10 @@ from .rows import ResidentStep
 
 
 class _Rows(ABC):
-    """Base class of the toys: resets rows when an episode ends, and looks up a row's weights.
+    """Base class of the toys.
 
-    widths: first states are uniform within plus and minus these, one for each part of the state.
+    limit: steps after which an episode is truncated.
+    widths: one per part of the state. A first state is uniform in -width..width.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class _Rows(ABC):
 
     @abstractmethod
     def _see(self) -> Tensor:
-        """Return the observation of the state, [R, O]."""
+        """Return the observations of the current states, one per row."""
 
     def _end(self, terminated: Tensor, reward: Tensor, objective: Tensor) -> ResidentStep:
         self._steps += 1
@@ -67,7 +68,7 @@ class _Rows(ABC):
 
 
 class Pendulum(_Rows):
-    """Pendulum with the terms angle, speed and effort. The objective uses their default weights, not the tuned ones."""
+    """Pendulum with the reward terms angle, speed and effort. The objective uses their default weights."""
 
     def __init__(self, spec: EnvSpec, rows: int, device: str, seed: int, limit: int = 200) -> None:
         super().__init__(spec, rows, device, seed, limit, (math.pi, 1.0))
@@ -78,7 +79,7 @@ class Pendulum(_Rows):
         return torch.stack((angle.cos(), angle.sin(), speed), 1)
 
     def step(self, action: Tensor) -> ResidentStep:
-        """Apply a torque."""
+        """Apply a torque, [R, 1]."""
         angle, speed = self._state.unbind(1)
         torque = action[:, 0]
         from_top = torch.remainder(angle + math.pi, 2 * math.pi) - math.pi
@@ -90,7 +91,10 @@ class Pendulum(_Rows):
 
 
 class CartPole(_Rows):
-    """CartPole with the terms alive, 1 per step, and centre, minus the cart's distance. Objective: number of steps."""
+    """CartPole with two reward terms. The objective is the number of steps.
+
+    alive: 1 per step. centre: minus the distance of the cart from the centre.
+    """
 
     def __init__(self, spec: EnvSpec, rows: int, device: str, seed: int, limit: int = 500) -> None:
         super().__init__(spec, rows, device, seed, limit, (0.05,) * 4)
@@ -99,7 +103,7 @@ class CartPole(_Rows):
         return self._state
 
     def step(self, action: Tensor) -> ResidentStep:
-        """Push to the left or to the right."""
+        """Push the cart. action: [R, 1], 0 for left, 1 for right."""
         x, speed, angle, turn = self._state.unbind(1)
         force = action[:, 0].float() * 20 - 10
         push = (force + 0.05 * turn.square() * angle.sin()) / 1.1

@@ -1,4 +1,4 @@
-"""Specs and default options of the toys, without torch."""
+"""The family tensors/: specs and default options of the toys in tensor_toys.py. Does not import torch."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ RECIPE: dict[str, object] = RESIDENT | {
     "hypers.learning_rate": 1e-3,
     "hypers.clip_ratio": 0.2,
     "hypers.gae_lambda": 0.95,
-    # 256 rows of a member run two pendulum episodes per PBT interval.
+    # A member with 256 rows completes two episodes of pendulum in each row per PBT interval.
     "train_for_frames": 2_500_000,
 }
 OWN: dict[str, dict[str, object]] = {
@@ -58,7 +58,7 @@ OWN: dict[str, dict[str, object]] = {
 
 
 def probe(name: str, options: EnvOptions) -> EnvSpec:
-    """Return the spec. Raises EnvSetupError for an unknown name."""
+    """Return the spec of a toy. Raises EnvSetupError for an unknown name."""
     if name not in SPECS:
         close = get_close_matches(name, SPECS, n=1)
         hint = f" Did you mean tensors/{close[0]}?" if close else ""

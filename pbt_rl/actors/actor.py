@@ -1,11 +1,11 @@
-"""Actor: a process that steps vector envs. It imports no torch.
+"""Actor: a process that steps vector envs. It does not import torch.
 
-    waits for    the eventfd that the learner raises when actions are written
-    produces     one step in the mailbox, then raises the learner's eventfd
-    ends         when its parent hangs up, kills it or dies
+    waits for    the learner's signal (an eventfd) that actions are written to a mailbox
+    produces     a step in the mailbox, and a signal to the learner (another eventfd)
+    ends         when its parent closes the connection, kills it or dies
 
-A restarted actor reads from the mailboxes' counters whether a step is due. Its first step is a reset, which sets
-`first` on all rows. The learner masks such a transition.
+A restarted actor reads the counters of the mailboxes to find out whether a step is due. Its first step is a reset with
+`first` set in all rows. The learner masks the transition of a reset.
 """
 
 from __future__ import annotations
@@ -37,35 +37,37 @@ from pbt_rl.processes.polling import AdaptivePoller
 
 @dataclass(frozen=True)
 class ActorSetup:
-    """First message to an actor. Descriptors are inherited."""
+    """First message to an actor. The process inherits the descriptors."""
 
     spec: EnvSpec
     options: EnvOptions
     policies: int
     """P: number of slots in the pack."""
     envs_per_policy: int
+    """Rows of a slot in each vector env."""
     seeds: tuple[int, ...]
     """One per vector env."""
     mailbox_fds: tuple[int, ...]
     """One per vector env."""
     shaping_fd: int
+    """See `ShapingTable`."""
     wake_fd: int
-    """Raised by the learner when actions are written."""
+    """Eventfd that the learner writes when actions are in a mailbox."""
     ready_fd: int
-    """Raised by the actor when a step is written."""
+    """Eventfd that the actor writes when a step is in a mailbox."""
     spread_phases: bool = False
-    """Truncate the first episodes of rows where the vector env can (`SpreadsPhases`)."""
+    """Truncate the first episodes of the rows, if the vector env implements `SpreadsPhases`."""
     matchup_fd: int = -1
-    """Matchup table for environments with several agents; -1 for others."""
+    """See `MatchupTable`. -1 for single-agent environments."""
     matchup_shape: tuple[int, int, int] = (0, 0, 0)
     first_vector_env: int = 0
-    """Number of the actor's first vector env within the pack."""
+    """Index of the actor's first vector env within the pack."""
     first_row: int = 0
-    """Number of the actor's first row within the run."""
+    """Index of the actor's first row within the run."""
     saved: tuple[dict[str, Any], ...] = ()
     """States to restore, one per vector env. Empty: start with a reset."""
     lazy: bool = False
-    """Allow vector envs to start with some of their rows and to create the others later (see `LazyConstruction`)."""
+    """Allow lazy construction of vector envs, see `LazyConstruction`."""
 
     @property
     def rows(self) -> int:
@@ -74,29 +76,31 @@ class ActorSetup:
 
     @property
     def fds(self) -> list[int]:
-        """Return all descriptors that the process inherits."""
+        """All descriptors that the process inherits."""
         matchup = [self.matchup_fd] if self.matchup_fd >= 0 else []
         return [*self.mailbox_fds, self.shaping_fd, self.wake_fd, self.ready_fd, *matchup]
 
 
 UNCOUNTED_VERSION = -1
-"""Shaping version of artificially truncated episodes. They count for no member."""
+"""Shaping version of episodes that `spread_phases` truncates. They do not count for the objective."""
 
 
 @dataclass(eq=False)
 class EpisodeSource:
-    """Source of shaping and training progress for each new episode."""
+    """`ShapingSource` of an actor, with further attributes for the vector env."""
 
     table: ShapingTable
     envs_per_policy: int
     heartbeat: memoryview
     """Heartbeat cells, see `envs/episodes.py`."""
     may_be_lazy: bool
+    """True allows lazy construction."""
     begins_empty: bool = False
+    """True allows lazy construction to start without any row."""
     remark: Callable[[str], None] | None = None
-    """See `Remarks`. Only one vector env per run reports, because all are alike."""
+    """Callback for warnings, see `Remarks`. Set in only one vector env of a run, because all of them are alike."""
     uncounted: bool = False
-    """Episodes that start now are artificially truncated."""
+    """True if `spread_phases` truncates the episodes that begin."""
 
     def __call__(self, row: int) -> tuple[int, dict[str, float]]:
         """See `ShapingSource`."""
@@ -111,13 +115,13 @@ class EpisodeSource:
 
 
 def _naming_check(tell: Callable[[str], None], env_id: str) -> Callable[[str], None]:
-    """Return a function that passes warnings on, the first one with the command that finds all."""
+    """Return a function that passes warnings on. The first warning names the command that finds all bugs."""
     more = [f". Run `pbt-rl envs check {env_id}` for all findings"]
     return lambda text: tell(text + (more.pop() if more else ""))
 
 
 class VectorEnvRunner:
-    """One vector env of an actor, with its mailbox. tell: see `Actor`."""
+    """Vector env of an actor, with its mailbox. tell: see `Actor`."""
 
     def __init__(
         self, setup: ActorSetup, number: int, table: ShapingTable, tell: Callable[[str], None]
@@ -141,7 +145,7 @@ class VectorEnvRunner:
         if self.vector_env.spec != setup.spec:
             raise EnvSetupError(
                 f"the spec of {setup.spec.env_id} changed between two constructions: first {setup.spec}, "
-                f"then {self.vector_env.spec}. Return the same spaces and shaping parameters each time"
+                f"then {self.vector_env.spec}. Return equal spaces and equal default shaping each time"
             )
         if setup.matchup_fd >= 0:
             matchups = MatchupTable.map(setup.matchup_shape, setup.matchup_fd)
@@ -149,14 +153,14 @@ class VectorEnvRunner:
                 "a vector env with several agents must implement FollowsMatchups"
             )
             self.vector_env.follow(functools.partial(matchups.read, setup.first_vector_env + number))
-        self._started = bool(setup.saved)  # otherwise the first advance() resets
+        self._started = bool(setup.saved)  # if False, the first advance() resets
         if setup.saved:
             assert isinstance(self.vector_env, SavesState)
             self.vector_env.restore_state(setup.saved[number])
         self._clock = cpu_clock(self.vector_env)
 
     def advance(self) -> bool:
-        """Take one step if actions are ready. True if a step was taken."""
+        """Step the vector env if its actions are ready. True if it was stepped."""
         if self._box.learner_has_turn:
             return False
         before = self._clock()
@@ -173,7 +177,7 @@ class VectorEnvRunner:
         return True
 
     def _start(self) -> None:
-        """Reset. Artificially truncated first episodes count for no member."""
+        """Reset the vector env, and spread the phases of its rows if requested."""
         rng = np.random.default_rng(self._seed)
         cut = (
             self._spreads
@@ -186,7 +190,7 @@ class VectorEnvRunner:
         self._source.uncounted = False
 
     def save(self) -> dict[str, Any] | None:
-        """Return the vector env's state. None if it cannot be saved or has not been reset."""
+        """Return the state of the vector env. None if it cannot be saved, or before the first reset."""
         return (
             self.vector_env.save_state()
             if self._started and isinstance(self.vector_env, SavesState)
@@ -195,26 +199,26 @@ class VectorEnvRunner:
 
 
 class Actor:
-    """All vector envs of one actor process. In serial mode it runs in the supervisor's process."""
+    """All vector envs of an actor process. In serial mode it runs in the supervisor's process."""
 
     def __init__(self, setup: ActorSetup, tell: Callable[[str], None]) -> None:
-        """tell: callback for warnings about environment bugs that raise no error."""
+        """tell: called with warnings about environment bugs that raise no error."""
         self._setup = setup
         table = ShapingTable.map(tuple(setup.spec.shaping), setup.policies, setup.shaping_fd)
         self._runners = [VectorEnvRunner(setup, number, table, tell) for number in range(len(setup.seeds))]
         self._construction = LazyConstruction([runner.vector_env for runner in self._runners])
 
     def save(self) -> list[dict[str, Any] | None]:
-        """Return one state per vector env. None for one that cannot be saved."""
+        """Return a state for each vector env. None if the state of a vector env cannot be saved."""
         return [runner.save() for runner in self._runners]
 
     def iterate(self) -> bool:
-        """Advance each vector env whose actions are ready. True if there was one."""
+        """Step each vector env whose actions are ready. True if a vector env was stepped."""
         begun = [runner for number, runner in enumerate(self._runners) if self._construction.steps(number)]
         return any([runner.advance() for runner in begun])  # noqa: C419 - a generator would stop at the first True
 
     def run(self, parent: Connection[Any, Any]) -> None:
-        """Advance vector envs when their actions arrive, until the parent hangs up."""
+        """Step vector envs when their actions arrive, until the parent closes the connection."""
         answers = AdaptivePoller(self._setup.wake_fd, parent.fileno())
         answered = False
         while True:
@@ -233,7 +237,7 @@ class Actor:
                     self._construction.note_answer()
 
     def close(self) -> None:
-        """Close all environments. Their exceptions are printed."""
+        """Close all environments, and print their exceptions."""
         for runner in self._runners:
             try:
                 runner.vector_env.close()
@@ -242,7 +246,7 @@ class Actor:
 
 
 def main() -> None:
-    """Run as a child process. Close the environments if the parent hangs up."""
+    """Run as a child process. If the parent closes the connection, close the environments."""
     connection, setup = begin_child()
     try:
         actor = Actor(setup, lambda text: connection.send(Remarked(text)))
@@ -251,8 +255,8 @@ def main() -> None:
         sys.exit(0)
     except EnvSetupError as error:
         send_failure(connection, str(error), user_error=True)
-    except Exception as error:  # noqa: BLE001 - the parent shows whatever an environment raises
-        traceback.print_exc()  # the log shows pbt_rl's frames too
+    except Exception as error:  # noqa: BLE001 - the parent shows all exceptions of an environment
+        traceback.print_exc()  # the log also has the frames of pbt_rl
         send_failure(connection, environment_traceback(error), user_error=False)
     sys.exit(1)
 

@@ -1,16 +1,16 @@
-"""Mailboxes: shared step buffers between an actor and its learner. One per vector env, for one step.
+"""Mailboxes: shared step buffers between an actor and its learner. Each vector env has a mailbox for one step.
 
-A mailbox is a small state machine over two counters in its header:
+Two counters in the header determine which side may write:
 
-    observations == actions + 1   the step is written; only the learner may write (the actions)
-    observations == actions       the actions are written; only the actor may write (the next step)
+    OBSERVATIONS == ACTIONS + 1   The step is written. Only the learner may write: the actions of this step.
+    OBSERVATIONS == ACTIONS       The actions are written. Only the actor may write: the next step.
 
-The side that has finished writing raises its own counter, then wakes the other side through an eventfd. There is no
-lock and no other shared state, so a process may be killed at any point: its successor continues with the mailbox. (The
-x86-64 memory model keeps the order of the two stores; on other CPUs the system call for the eventfd does.) Memory is
-anonymous (`memfd_create`) and passed by descriptor, so it cannot leak.
+A side that has finished writing increments its counter, then wakes the other side through an eventfd. There is no lock,
+so a process may be killed at any point, and its successor continues with the mailbox. The data is stored before the
+counter: the memory model of x86-64 preserves this order, and on other CPUs the system call of the eventfd does. Memory
+is anonymous (`memfd_create`) and passed by descriptor, so it cannot leak.
 
-R rows of the vector env, A action components.
+Axes: R rows of the vector env, A action components.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ ALIGN = 64
 
 OBSERVATIONS, ACTIONS, HEARTBEAT_NS, BUSY_NS, STEPS = range(5)
 HEARTBEAT = 8
-"""Index of the first heartbeat cell (`envs/episodes.py`). These cells have their own cache line."""
+"""Index in the header of the first heartbeat cell (`envs/episodes.py`). Heartbeat cells have a separate cache line."""
 HEADER = ArraySpec((16,), "int64")
 
 
 def _layout(
     specs: Mapping[str, ArraySpec], rows: int
 ) -> tuple[dict[str, tuple[int, tuple[int, ...], str]], int]:
-    """Lay out arrays one after the other. Return name -> (offset, shape, dtype) and the size in bytes."""
+    """Lay out arrays in memory. Return name -> (offset, shape, dtype), and the total size in bytes."""
     table, offset = {}, HEADER.shape[0] * 8
     for name, spec in specs.items():
         shape = (rows, *spec.shape)
@@ -54,7 +54,7 @@ def _mailbox_specs(spec: EnvSpec) -> dict[str, ArraySpec]:
 
 
 class Mailbox:
-    """Mailbox of one vector env, for either side. `action`: [R, A]; `step`: see StepArrays."""
+    """Mailbox of a vector env, used by actor and learner. action: [R, A]. step: see StepArrays."""
 
     def __init__(self, spec: EnvSpec, rows: int, fd: int) -> None:
         self.spec, self.rows, self.fd = spec, rows, fd
@@ -81,7 +81,7 @@ class Mailbox:
 
     @property
     def learner_has_turn(self) -> bool:
-        """True if a step is written and its actions are missing."""
+        """True if a step is written and its actions are not."""
         return bool(self.header[OBSERVATIONS] > self.header[ACTIONS])
 
     def publish_step(self, wake_fd: int) -> None:
@@ -98,7 +98,7 @@ class Mailbox:
 
     @property
     def heartbeat(self) -> memoryview:
-        """Actor: heartbeat cells of the vector env, see `envs/episodes.py`."""
+        """Heartbeat cells of the vector env, see `envs/episodes.py`."""
         return memoryview(self.memory)[8 * HEARTBEAT : 8 * (HEARTBEAT + 2)].cast("q")
 
     def begin_life(self) -> None:
@@ -107,9 +107,9 @@ class Mailbox:
         self.header[HEARTBEAT + AT_ONCE] = 0
 
     def heartbeat_age_seconds(self) -> float:
-        """Supervisor: seconds since the last heartbeat, less the allowance for rows that are created in one call.
+        """Supervisor: return the seconds since the last heartbeat, minus the extension of the timeout by `all_at_once`.
 
-        A heartbeat is a step, an action, or a row that was finished since the last call.
+        A heartbeat is a step, actions, or a change of the heartbeat cell ROW since the last call of this method.
         """
         at_once = int(self.header[HEARTBEAT + AT_ONCE])
         row = int(self.header[HEARTBEAT + ROW])
@@ -119,11 +119,11 @@ class Mailbox:
         return (time.monotonic_ns() - int(self.header[HEARTBEAT_NS])) / 1e9 - at_once * SECONDS_PER_ROW
 
     def begin_anew(self) -> None:
-        """Supervisor: reset the counters when both sides are replaced. The actor writes first."""
+        """Supervisor: reset the counters when actor and learner are replaced. The actor then writes first."""
         self.header[OBSERVATIONS] = self.header[ACTIONS] = 0
 
     def close(self) -> None:
-        """Close the descriptor. The memory is freed with its last view."""
+        """Close the descriptor. The memory is freed when its last view is deleted."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1

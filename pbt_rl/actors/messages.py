@@ -1,12 +1,13 @@
-"""Messages between the supervisor and its processes: frozen dataclasses, matched by type.
+"""Messages between the supervisor and its processes: frozen dataclasses.
 
-    supervisor -> learner    `ToLearner`, handled in order between two optimiser steps. TrainUntil, PauseTraining and
-                             StopLearner take effect at once; so do edits where policies run one by one on a CPU
+    supervisor -> learner    `ToLearner`. Learners handle messages in order, between two optimiser steps. Exceptions:
+                             TrainUntil, PauseTraining and StopLearner take effect immediately. So do Load, SetValues
+                             and EvaluateMember if a learner computes its policies one by one on a CPU.
     learner -> supervisor    `FromLearner`
     actor -> supervisor      Remarked
-    any child -> its parent  `processes.child.ChildFailed`, before it ends with an error
+    any child -> its parent  `processes.child.ChildFailed`, before the child ends with an error
 
-Steps and actions pass through mailboxes instead.
+Steps and actions are exchanged through mailboxes.
 """
 
 from __future__ import annotations
@@ -22,12 +23,14 @@ from pbt_rl.controllers.hypers import Values
 
 @dataclass(frozen=True)
 class Episode:
-    """One finished episode of one member.
+    """Finished episode of a member.
 
-    generation: of the member when the episode started. Episodes of older generations do not count for the objective.
-    task: index in `EnvSpec.tasks`; 0 if there are none. environment: index among the member's environments, from 0.
-    evaluation: the episode started while the member was evaluated.
-    count: number of episodes that these means cover. 1, or a round of rows of a device simulator.
+    generation: generation of the member when the episode started. Episodes of older generations do not count for the
+    objective.
+    task: index in `EnvSpec.tasks`. 0 without tasks.
+    environment: index among the member's environments, from 0.
+    evaluation: True if the episode started while the member was evaluated.
+    count: number of episodes, if the numbers are means over several episodes of a device simulator. Otherwise 1.
     """
 
     member: int
@@ -46,34 +49,37 @@ class Episode:
 
 @dataclass(frozen=True)
 class Game:
-    """One finished episode of a multi-agent environment, agent by agent. The member of each agent is known."""
+    """Finished episode of a multi-agent environment. Each field has one entry per agent."""
 
     members: tuple[int, ...]
+    """Member that played the agent."""
     generations: tuple[int, ...]
-    """Of each member when the episode started. Episodes of older generations do not count."""
+    """Generation of the member when the episode started. Episodes of older generations do not count."""
     objectives: tuple[float, ...]
 
 
 @dataclass(frozen=True)
 class MemberStats:
-    """One member's learning statistics since the last report (means over updates).
+    """Learning statistics of a member.
 
-    values: `policy_loss`, `value_loss`, `entropy`, `kl`, `clip_fraction`, `explained_variance`, `grad_norm`,
-    `learning_rate_in_use` (after the schedule), `lag` (optimiser steps between the acting and the learning weights).
-    Empty if the member had no update since the last report.
+    values: means over the updates since the last report; empty without an update. Names: `policy_loss`, `value_loss`,
+    `entropy`, `kl`, `clip_fraction`, `explained_variance`, `grad_norm`, `learning_rate_in_use` (after the schedule),
+    `lag` (optimiser steps between acting and learning).
     """
 
     member: int
     steps: int
-    """Total environment steps learned from, without masked and discarded ones."""
+    """Total environment steps learned from, without masked and discarded steps."""
     frames: int
     """Total emulator frames sampled for the member, over all generations."""
     updates: int
     values: dict[str, float] = field(default_factory=dict)
     generation: int = 0
-    """Generation that the learner trains. `broken` refers to it."""
+    """Generation that the learner trains."""
     broken: bool | None = None
-    """True if all optimiser steps since the last report were skipped for non-finite gradients. None: no step."""
+    """True if all optimiser steps of this generation since the last report were skipped because gradients were not
+    finite. None: no optimiser step.
+    """
 
 
 # -- to a learner ---------------------------------------------------------------------------------------------
@@ -85,29 +91,35 @@ NOTHING = Counts()
 
 @dataclass(frozen=True)
 class Load:
-    """Load a member's state and values into a slot. Answered by Acknowledgement if `member` is set.
+    """Load a member's state and values into a slot. If `member` is set, the answer is an Acknowledgement.
 
-    The state has one of three sources. `entry`: an entry of the pool, which must not be written until the answer.
-    `of_slot`: another slot, copied on the device. `drawn`: initialised weights for (member, generation).
+    The state has one of three sources:
+
+    entry     entry of the pool. It must not be changed before the answer.
+    of_slot   another slot of the pack, copied on the device
+    drawn     (member, generation) that seeds newly initialised weights
     """
 
     slot: int
     member: int | None
-    """None: empty the slot and discard its state."""
+    """None: discard the state of the slot and leave it empty."""
     generation: int
     values: Values
     entry: int | None = None
     of_slot: int | None = None
     drawn: tuple[int, int] | None = None
     counts: Counts = NOTHING
-    """Totals of the member before it takes the slot."""
+    """Totals of the member so far."""
     donor: int | None = None
-    """Member whose state it is, if a decision copied it."""
+    """Member whose state is copied by a decision. None without such a decision."""
 
 
 @dataclass(frozen=True)
 class Save:
-    """Write a slotted member's state into an entry of the pool. Answered by Saved."""
+    """Write the state of a member in a slot to an entry of the pool. The answer is Saved.
+
+    key: number of the request, repeated in the answer.
+    """
 
     member: int
     key: int
@@ -116,7 +128,7 @@ class Save:
 
 @dataclass(frozen=True)
 class SaveLearner:
-    """Send the learner's own state, without its members. Answered by LearnerSaved.
+    """Request the learner's own state, without its members. The answer is LearnerSaved.
 
     number: number of the checkpoint within the process.
     """
@@ -126,9 +138,9 @@ class SaveLearner:
 
 @dataclass(frozen=True)
 class SetValues:
-    """Set new values for a slotted member. It keeps its weights. Answered by Acknowledgement.
+    """Set the values of a member in a slot, which keeps its weights. The answer is an Acknowledgement.
 
-    donor: member that the values are from, if a decision copied them.
+    donor: member whose values are copied by a decision. None without such a decision.
     """
 
     member: int
@@ -139,7 +151,7 @@ class SetValues:
 
 @dataclass(frozen=True)
 class EvaluateMember:
-    """Start or end the evaluation of a member in a slot. Meanwhile it acts but does not learn."""
+    """Start or end the evaluation of a member in a slot. During an evaluation the member acts but does not learn."""
 
     member: int
     begins: bool
@@ -147,7 +159,7 @@ class EvaluateMember:
 
 @dataclass(frozen=True)
 class TrainUntil:
-    """Report at once when a member reaches this many frames. It then waits for a decision."""
+    """Send a report as soon as a member reaches this number of frames. The member then waits for a decision."""
 
     member: int
     frames: int
@@ -155,12 +167,12 @@ class TrainUntil:
 
 @dataclass(frozen=True)
 class PauseTraining:
-    """Stop acting and learning, but handle messages. The run is about to end."""
+    """Stop acting and learning at the end of a run. Messages are still handled."""
 
 
 @dataclass(frozen=True)
 class StopLearner:
-    """End the process."""
+    """End the learner process."""
 
 
 ToLearner = Load | Save | SaveLearner | SetValues | EvaluateMember | TrainUntil | PauseTraining | StopLearner
@@ -171,47 +183,47 @@ ToLearner = Load | Save | SaveLearner | SetValues | EvaluateMember | TrainUntil 
 
 @dataclass(frozen=True)
 class LearnerReady:
-    """Sent when the pack is built and its actors are served."""
+    """Sent when the pack is built and its actors receive actions."""
 
     note: str = ""
-    """Notes for the user from building the pack."""
+    """Warnings for the user about the pack."""
 
 
 @dataclass(frozen=True)
 class Replayed:
-    """Calls of one kind on a GPU, and how many of them replayed a recording."""
+    """Number of calls of one kind on a GPU (`of`), and number of calls that replayed a CUDA graph (`replayed`)."""
 
     replayed: int
     of: int
     why_not: str = ""
-    """Why recording failed, if it did."""
+    """Reason why the graph could not be captured, or ""."""
 
 
 @dataclass(frozen=True)
 class LearnerReport:
-    """Progress of one learner since its last report. Sums and means cover that time unless noted otherwise."""
+    """Progress of a learner since its last report."""
 
     device: str
     members: list[MemberStats]
     episodes: list[Episode]
     stage_seconds: dict[str, float]
-    """Busy thread-seconds by stage: `inference`, `learning`, `waiting` (inference had no ready rows)..."""
+    """Stage -> seconds, summed over threads. Stages: `inference`, `learning`, `waiting` (no rows were ready) ..."""
     lag_max: int
-    """Largest policy lag of any step learned from in the whole run, in optimiser steps."""
+    """Maximum policy lag of a step learned from in the whole run, in optimiser steps."""
     discarded_rollouts: int
-    """Total number of discarded rollouts: of older generations, or over the lag limit."""
+    """Number of rollouts discarded in the whole run, because of an older generation or the limit of the lag."""
     games: list[Game] = field(default_factory=list)
     """Finished episodes of multi-agent environments."""
     accelerated: dict[str, Any] = field(default_factory=dict)
-    """Total statistics of the accelerated code paths."""
+    """Statistics of accelerated code paths over the whole run."""
 
 
 @dataclass(frozen=True)
 class Acknowledgement:
-    """Acknowledgement of a decision: values read back from optimiser, loss and environments.
+    """Acknowledgement of a decision, with the values that are in use afterwards.
 
-    parked: the member holds no slot, so no learner was involved. Its state has changed, but its values are not in use
-    and the `in_...` fields are empty. Another acknowledgement, without a donor, follows when it takes a slot.
+    parked: True if the member has no slot, so no learner was involved. Its state has changed, but the `in_...` fields
+    are empty. When the member takes a slot, another acknowledgement without a donor follows.
     """
 
     member: int
@@ -220,19 +232,22 @@ class Acknowledgement:
     milliseconds: float
     """Time from the start of handling until inference uses the new weights."""
     in_optimizer: dict[str, float]
+    """Values read back from the optimiser."""
     in_loss: dict[str, float]
+    """Values read back from the loss."""
     in_environment: dict[str, float]
-    """Shaping table as read by the actors, without the prefix."""
+    """Shaping values read back from the table of the actors, without the prefix `shaping.`."""
     donor_unchanged: bool
     parked: bool = False
     clock: dict[str, float] = field(default_factory=dict)
-    """Times by time.perf_counter() on the learner's machine, in the order `received`, `begun`, `written`, `proved`.
-    `written`: the new state is in place. `proved`: the values were read back."""
+    """Times by time.perf_counter() on the learner's machine: `received`, `begun`, `written` (the new state is in
+    place), `proved` (the values were read back).
+    """
 
 
 @dataclass(frozen=True)
 class Saved:
-    """Sent when a state is complete in its entry of the pool."""
+    """Sent when a state is completely written to its entry of the pool."""
 
     key: int
     entry: int
@@ -240,7 +255,7 @@ class Saved:
 
 @dataclass(frozen=True)
 class LearnerSaved:
-    """Learner's own state, without its members (JSON types). number: number of the checkpoint."""
+    """State of the learner without its members, as JSON types. number: see SaveLearner."""
 
     number: int
     learner: dict[str, Any]
@@ -254,6 +269,6 @@ FromLearner = LearnerReady | LearnerReport | Acknowledgement | Saved | LearnerSa
 
 @dataclass(frozen=True)
 class Remarked:
-    """Warning about an environment bug without an error (`Remarks` in envs/conventions.py)."""
+    """Warning about an environment bug that raises no error (`Remarks` in envs/conventions.py)."""
 
     text: str

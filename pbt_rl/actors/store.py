@@ -1,9 +1,9 @@
-"""Shared memory pool of member states for a machine's supervisor and learners.
+"""Shared memory pool of member states, used by the supervisor and the learners of a machine.
 
-N parameters of a policy.
+All entries of a pool have the same layout. An entry contains the arrays and counts of one member's state.
+`population.store` manages the ownership of entries. Memory is passed by descriptor. New memory is poisoned.
 
-All entries of a pool have one layout. An entry holds the arrays and counts of one member's state. Ownership of entries
-is managed in `population.store`. Memory is passed by descriptor. New memory is poisoned.
+Axes: N parameters of a policy.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from pbt_rl.controllers.hypers import Values
 from pbt_rl.errors import ConfigError
 
 POISON_BYTE = 0xA5
-"""Fill byte of new integer and boolean memory. New floats are NaN."""
+"""Fill byte of new integer and boolean arrays. New float arrays are filled with NaN."""
 
 
 def anonymous_memory(size: int, name: str) -> int:
-    """Allocate `size` bytes of zeroed anonymous shared memory. Return the descriptor."""
+    """Allocate `size` bytes of anonymous shared memory, filled with 0. Return the descriptor."""
     fd = os.memfd_create(f"pbt_rl-{name}", os.MFD_CLOEXEC)
     _resize(fd, size)
     return fd
 
 
 def _resize(fd: int, size: int) -> None:
-    """Set the size of a memory file. Raises ConfigError if it exceeds the limit of file sizes."""
+    """Set the size of a memory file. Raises ConfigError above the limit of file sizes."""
     try:
         os.ftruncate(fd, size)
     except OSError as error:
@@ -41,12 +41,12 @@ def _resize(fd: int, size: int) -> None:
             raise
         raise ConfigError(
             f"This run needs {size:,} bytes of shared memory in one piece, above the limit of file sizes "
-            "(ulimit -f). Raise that limit"
+            "(ulimit -f). Raise this limit"
         ) from None
 
 
 def poison(array: NDArray[Any]) -> None:
-    """Fill an array with values that reveal unwritten reads."""
+    """Fill an array with values that reveal reads of unwritten memory."""
     if array.dtype.kind == "f":
         array.fill(np.nan)
     else:
@@ -66,15 +66,15 @@ class SnapshotHeader:
     values: Values
     """Hyperparameters and shaping."""
     frames: int
-    """Total emulator frames sampled for it."""
+    """Total emulator frames sampled for the member."""
     steps: int
-    """Total steps that it has learned from."""
+    """Total steps learned from."""
     updates: int
-    """Total batches that it has learned from."""
+    """Total batches learned from."""
     fresh_frames: int
-    """Its frames when its weights were last initialised, which is the start of the learning rate schedule."""
+    """`frames` at the last initialisation of the weights. The learning rate schedule starts there."""
     remembered: bool = False
-    """The controller keeps this past state."""
+    """True for a remembered state: an earlier state that the controller keeps."""
 
 
 @dataclass(frozen=True)
@@ -83,8 +83,9 @@ class MemberSnapshot:
 
     header: SnapshotHeader
     arrays: Mapping[str, NDArray[Any]]
-    """In host memory, read-only. "param" [N] float32 and each moment [N], flat in the network's layout;
-    "optimizer_steps" [] float64; "lr_factor" [] float32; normalisers."""
+    """Read-only arrays in host memory: "param" [N] float32, each moment of the optimiser [N], "optimizer_steps" []
+    float64, "lr_factor" [] float32, and normalisers. The N numbers are in the order of the network's layout.
+    """
 
 
 def layout_of(arrays: Mapping[str, NDArray[Any]]) -> ArrayLayout:
@@ -93,30 +94,30 @@ def layout_of(arrays: Mapping[str, NDArray[Any]]) -> ArrayLayout:
 
 
 SavedStates: TypeAlias = Mapping[tuple[int, int | None], Callable[[], MemberSnapshot]]
-"""(member, generation) -> reader of a saved state. None: the member's current state, otherwise a remembered one."""
+"""(member, generation) -> function that reads the saved state. The generation is None for the member's current state,
+and a number for a remembered state.
+"""
 
 
 ALIGN = 64
 
 
 class Counts(NamedTuple):
-    """Totals of a member at the time of a state."""
+    """Totals of a member, stored with its state. See `SnapshotHeader`."""
 
     frames: int = 0
-    """Emulator frames sampled for it."""
     steps: int = 0
-    """Steps that it has learned from."""
     updates: int = 0
-    """Batches that it has learned from."""
     fresh_frames: int = 0
-    """Its frames when its weights were last initialised, which is the start of the learning rate schedule."""
 
 
 class StatePool:
-    """Memory for states of one layout, for either side. fd: of an existing pool; None creates one.
+    """Shared memory for states of one layout.
 
-    Only the side that created it may `grow` it. Memory is mapped in segments of 1, 2, 4, ... entries on first use. So
-    few mappings are needed, and existing views stay valid.
+    fd: descriptor of an existing pool. None: create a pool. Only its creator may call `grow`.
+
+    Memory is mapped at first use, in segments of 1, 2, 4, ... entries. A growing pool then needs few mappings, and
+    existing views stay valid.
     """
 
     def __init__(self, layout: ArrayLayout, fd: int | None = None) -> None:
@@ -124,11 +125,11 @@ class StatePool:
         self.entry_bytes = entry_bytes(layout)
         self.fd = anonymous_memory(0, "states") if fd is None else fd
         self._segments: dict[int, mmap.mmap] = {}
-        """By number. Segment n has 2**n entries."""
+        """Segment number n -> memory of 2**n entries."""
         self._entries = 0
 
     def grow(self, entries: int) -> None:
-        """Reserve at least this many entries. Memory is used only when they are written."""
+        """Reserve at least this number of entries. An entry uses no memory before it is written."""
         if entries > self._entries:
             self._entries = 2 ** entries.bit_length() - 1  # whole segments
             _resize(self.fd, self._entries * self.entry_bytes)
@@ -162,12 +163,12 @@ class StatePool:
         return {name: view.copy() for name, view in self.views(entry).items()}
 
     def clear(self, entry: int) -> None:
-        """Free an entry's memory. It reads as zeros afterwards."""
+        """Free an entry's memory. The entry then reads as zeros."""
         segment, offset = self._place(entry)
         segment.madvise(mmap.MADV_REMOVE, offset, self.entry_bytes)
 
     def close(self) -> None:
-        """Close the descriptor. The memory is freed with its last view. Safe to call twice."""
+        """Close the descriptor. The memory is freed when its last view is deleted. Safe to call twice."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
@@ -178,7 +179,7 @@ class StatePool:
         return np.ndarray((len(Counts._fields),), np.int64, buffer=segment, offset=offset)
 
     def _place(self, entry: int) -> tuple[mmap.mmap, int]:
-        """Return an entry's segment and offset."""
+        """Return an entry's segment, and its offset in bytes within the segment."""
         number = (entry + 1).bit_length() - 1
         first = 2**number - 1
         if number not in self._segments:

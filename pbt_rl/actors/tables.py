@@ -1,7 +1,7 @@
-"""Shared-memory tables of reward shaping and matchups, with sequence locks.
+"""Shared memory tables of reward shaping and matchups, with sequence locks.
 
-In a sequence lock, `guard` is odd while an entry is written. A reader retries until it reads the same even number
-before and after.
+The counter `guard` of a sequence lock is odd while an entry is written. A reader retries until `guard` is even and has
+not changed during the read.
 
 Axes: P slots of a pack, U vector envs, E environments of a vector env, S agents of an environment.
 """
@@ -19,23 +19,25 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class ShapingTable:
-    """Reward shaping of a pack's slots in shared memory. Written by the learner, read by its actors.
+    """Reward shaping of a pack's slots in shared memory. The learner writes it, and its actors read it.
 
-    There is one sequence lock per slot. `frames` and `budget_frames` show the training progress of the slot's member.
-    They are single numbers and need no lock.
+    Each slot has a sequence lock. `frames` and `budget_frames` are the training progress of the slot's member. They
+    need no lock because each is a single number.
     """
 
     names: tuple[str, ...]
     guard: NDArray[np.int64]
-    """[P]"""
+    """[P] counters of the sequence locks"""
     shaping_version: NDArray[np.int64]
-    """[P] rises with every write. Each episode carries the version that it started under."""
+    """[P] version, incremented by each write. An episode is reported with the version at its start."""
     values: NDArray[np.float64]
     """[P, number of names]"""
     frames: NDArray[np.int64]
-    """[P] written by the sampler when an episode ends, before the step that starts the next one."""
+    """[P] frames sampled so far. The learner writes them between the last step of an episode and the next reset."""
     budget_frames: NDArray[np.int64]
-    """[P] written by the supervisor, and by the learner if the run has a time limit in seconds."""
+    """[P] frames expected at the end of the run. The supervisor writes them. If the run has a time limit in seconds,
+    the learner writes them too.
+    """
 
     @classmethod
     def map(cls, names: tuple[str, ...], slots: int, fd: int) -> ShapingTable:
@@ -60,7 +62,7 @@ class ShapingTable:
         self.guard[slot] += 1
 
     def read(self, slot: int) -> tuple[int, dict[str, float]]:
-        """Return (shaping_version, values) of one slot from a single write."""
+        """Return (shaping_version, values) of one slot, both from one write."""
         while True:
             before = int(self.guard[slot])
             shaping_version, values = int(self.shaping_version[slot]), self.values[slot].tolist()
@@ -70,15 +72,15 @@ class ShapingTable:
 
 @dataclass(frozen=True)
 class MatchupTable:
-    """Matchups of a pack's vector envs in shared memory. Written by the supervisor, read by the pack's actors.
+    """Matchups of a pack's vector envs in shared memory. The supervisor writes them, and the pack's actors read them.
 
-    There is one sequence lock for all of them.
+    All matchups share one sequence lock.
     """
 
     head: NDArray[np.int64]
-    """[2] guard and matchup_version, which rises with every write."""
+    """[2] guard, and matchup_version, which each write increments."""
     rows: NDArray[np.int64]
-    """[U, E, S] row that plays each agent of each environment of each vector env."""
+    """[U, E, S] row that plays each agent."""
     fd: int
 
     @classmethod

@@ -1,6 +1,7 @@
-"""Command line `pbt-rl`: one module per command, imported when the command is called.
+"""Command line `pbt-rl`, with one module per command.
 
-Each module has `run(arguments) -> exit code`. Only commands import this package.
+A module is imported when its command is called. It contains `run(arguments) -> exit code`.
+Modules outside this package must not import it.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ COMMANDS = (
     Command("watch", "pbt_rl.cli.watch", "RUN", "show a running or finished run in the browser"),
 )
 OTHERS: Registry[Command] = Registry("pbt_rl.commands", "pbt_rl.registry:Command", {})
-"""Commands of other packages: entry points, each a `Command`."""
+"""Commands from other packages, each an entry point that refers to a `Command`."""
 EXIT_USER_ERROR, EXIT_FAILED, EXIT_INTERRUPTED = 2, 1, 130
 EXIT_SECONDS, EXIT_SECONDS_AT_MOST, CHILD_SECONDS = 5.0, 60.0, 2.0
 
@@ -98,9 +99,9 @@ def main() -> None:
     try:
         Path.cwd()
     except FileNotFoundError:
-        _fail("the working directory has been deleted: cd to another one", EXIT_USER_ERROR)
+        _fail("the working directory has been deleted: cd to another directory", EXIT_USER_ERROR)
     working_directory_last()
-    # Imported after `working_directory_last`, because `python -m` puts the working directory first.
+    # Import after `working_directory_last`, because `python -m` puts the working directory first in `sys.path`.
     from pbt_rl.errors import ConfigError, EnvSetupError, RunFailed
 
     try:
@@ -121,14 +122,14 @@ def main() -> None:
         _fail("interrupted", EXIT_INTERRUPTED)
     except SystemExit as error:  # raised by an environment or the parser
         _end(error.code)
-    except Exception:  # noqa: BLE001 - our bug, but threads of an environment must not keep the process alive
+    except Exception:  # noqa: BLE001 - a bug of pbt_rl; threads of an environment must not keep the process alive
         traceback.print_exc()
         _end(EXIT_FAILED)
     _end(code)
 
 
 def commands() -> dict[str, Command]:
-    """Return all commands by name, including those of other packages."""
+    """Return the commands of this and other packages, by name."""
     return {command.name: command for command in (*COMMANDS, *OTHERS.values())}
 
 
@@ -143,7 +144,7 @@ def usage() -> str:
 
 
 def _of_runs(words: list[str]) -> list[str]:
-    """Expand run names: NAME becomes runs/NAME unless a file NAME exists."""
+    """Expand run names. NAME becomes runs/NAME if there is no file NAME."""
     found = list(words)
     for at, word in enumerate(itertools.takewhile(lambda word: not word.startswith("-"), words)):
         name = re.split("[@:]", word, maxsplit=1)[0]
@@ -158,7 +159,7 @@ def _of_runs(words: list[str]) -> list[str]:
 
 
 def _command(arguments: list[str]) -> tuple[Command, list[str]]:
-    """Split arguments into command and rest. A command may have two words."""
+    """Split the command line into a command of one or two words, and its arguments. Raises ConfigError."""
     from pbt_rl.errors import ConfigError
 
     there, name = commands(), arguments[0]
@@ -183,7 +184,8 @@ def _fail(message: str, code: int) -> None:
 def _end(code: int | str | None) -> NoReturn:
     """Exit, even if threads or processes of an environment do not end.
 
-    After `EXIT_SECONDS`, print their names and exit. If they cannot be identified, exit after `EXIT_SECONDS_AT_MOST`.
+    After `EXIT_SECONDS`, print the names of these threads and processes, and exit. If nothing can be named, exit after
+    `EXIT_SECONDS_AT_MOST`.
     """
 
     def insist() -> None:
@@ -192,7 +194,7 @@ def _end(code: int | str | None) -> NoReturn:
             return
         names = {one.name for one in threading.enumerate() if not one.daemon} - {"MainThread"}
         names |= {child.name for child in multiprocessing.active_children()}
-        if not names:  # atexit functions may take long
+        if not names:  # atexit functions may run for a long time
             time.sleep(EXIT_SECONDS_AT_MOST - EXIT_SECONDS)
             names = {"functions registered with atexit"}
         print(
@@ -207,7 +209,7 @@ def _end(code: int | str | None) -> NoReturn:
 
 
 def _end_children() -> None:
-    """End child processes that an environment left, after its own atexit functions."""
+    """End the remaining child processes of an environment, after its own atexit functions."""
     import psutil  # not needed by `pbt-rl --help`
 
     waited_for = {child.pid for child in multiprocessing.active_children()}
@@ -220,7 +222,7 @@ def _end_children() -> None:
 
 
 def _kill_children(but: Collection[int | None] = ()) -> None:
-    """Kill all descendant processes. but: ids of processes to spare."""
+    """Kill all descendant processes. but: ids of processes that stay alive."""
     import psutil
 
     for child in psutil.Process().children(recursive=True):
@@ -230,7 +232,7 @@ def _kill_children(but: Collection[int | None] = ()) -> None:
 
 
 def _is_ending() -> bool:
-    """Check whether the main thread has ended, or waits for other threads to end."""
+    """Check whether the main thread has ended or is waiting for other threads to end."""
     main = threading.main_thread()
     frame = sys._current_frames().get(main.ident or 0)  # noqa: SLF001 - the only way to inspect it
     while frame is not None and frame.f_back is not None:
@@ -240,7 +242,10 @@ def _is_ending() -> bool:
 
 
 def _open_closed_streams() -> None:
-    """Open /dev/null for closed streams (`>&-`), because the next opened file would take their descriptor."""
+    """Open /dev/null for closed standard streams (`>&-`).
+
+    Otherwise the next opened file would get the descriptor of a standard stream.
+    """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115, PTH123 - open until the process ends

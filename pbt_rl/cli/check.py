@@ -1,4 +1,4 @@
-"""`pbt-rl envs check`: steps an environment as in training and reports its mistakes."""
+"""Command `pbt-rl envs check`: step an environment as in training, and report its mistakes."""
 
 from __future__ import annotations
 
@@ -17,18 +17,21 @@ from pbt_rl.envs.conventions import INFORMS
 from pbt_rl.envs.time_limits import time_limit
 
 SHORT_STEPS = 500
-"""Maximum steps per row in the runs that are compared with the main run."""
+"""Maximum steps per row in each run that is compared with the main run."""
 MANY_SHAPING_VALUES = 12
 SLOW_RESET_SHARE, SLOW_RESET_SECONDS = 0.5, 0.02
 ADVICE_ON_SEEDS = (
-    "; sample only from self.np_random, which super().reset(seed=seed) seeds, or from your own generator: "
-    "seed it in reset(seed), and keep it if the seed is None"
+    "; sample only from self.np_random, which super().reset(seed=seed) seeds. If you have a generator of your own: "
+    "seed it in reset(seed), and keep its state if the seed is None"
 )
 
 
 @dataclass
 class Report:
-    """Findings: facts as (title, text), notes about possibly intended behaviour, and mistakes."""
+    """Findings about an environment.
+
+    facts: (title, text). notes: on behaviour that may be intended.
+    """
 
     facts: list[tuple[str, str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -51,13 +54,15 @@ def check(
     config: Config | None = None,
     device: str = "cpu",
 ) -> Report:
-    """Check an environment. Raises the same errors as training if it cannot be constructed or reset.
+    """Check an environment. Raises ConfigError or EnvSetupError if it cannot be constructed or reset.
 
-    steps: of all rows together. timeout_seconds: for one step or reset of the vector env. config: of a run, to check
-    its network too. device: of a device simulator.
+    steps: sum over all rows.
+    timeout_seconds: limit of one step or reset of the vector env.
+    config: run config whose network is checked too. None: no network is checked.
+    device: used only by a device simulator.
     """
     limit = f"{timeout_seconds:g} s (--timeout-seconds)"
-    with time_limit(timeout_seconds, f"{env_id} hangs: making and resetting it took more than {limit}"):
+    with time_limit(timeout_seconds, f"{env_id} hangs: construction and reset took more than {limit}"):
         spec = lookup.probe(env_id, options)
     dry_run = DryRun(env_id, options, spec, timeout_seconds)
     main = dry_run.play(-(-steps // dry_run.rows), seed)
@@ -111,14 +116,13 @@ def _describe(spec: EnvSpec) -> list[tuple[str, str]]:
 
 
 def _report_network(report: Report, config: Config, spec: EnvSpec) -> None:
-    """Build the network of a run, and describe its inputs."""
     from pbt_rl.learner.own_loss import check_network
     from pbt_rl.run.shown import network_sees
 
     try:
         check_network(config, spec, ["cpu"])
         report.facts += [
-            ("network", line.removeprefix("the network ")) for line in network_sees(config, spec)
+            ("network", line.removeprefix("network inputs: ")) for line in network_sees(config, spec)
         ]
     except ValueError as error:
         report.mistakes.append(str(error))
@@ -140,13 +144,13 @@ def _report_speed(report: Report, played: Played, dry_run: DryRun) -> None:
     each, share = played.reset_seconds()
     if each > SLOW_RESET_SECONDS and share > SLOW_RESET_SHARE:
         report.mistakes.append(
-            f"slow reset: it takes {1e3 * each:.0f} ms, {share:.0%} of all time, and the other rows wait "
-            "for it: load once in __init__, or make episodes longer"
+            f"slow reset: it takes {1e3 * each:.0f} ms, {share:.0%} of all time, and all other rows wait "
+            "for it: load files once in __init__, or make episodes longer"
         )
 
 
 def _report_remarks(report: Report, played: Played) -> None:
-    # An objective that is missing only at some ends has its own message.
+    # An objective that is missing at some ends of episodes has a separate message.
     some = any(text.startswith('info["true_objective"] is missing at some') for text in played.remarks)
     for text in played.remarks:
         if not (some and text.startswith("there is reward shaping")):
@@ -171,8 +175,8 @@ def _report_episodes(report: Report, played: Played, dry_run: DryRun) -> None:
     elif not played.broke:
         limit = "" if dry_run.engine else ", or a time limit (gymnasium.wrappers.TimeLimit)"
         report.notes.append(
-            f"no episode ended in {len(played.digests)} steps of a row: members are compared by finished episodes "
-            f"only; give more --steps{limit}"
+            f"no episode ended in {len(played.digests)} steps of a row, but members are compared only by finished "
+            f"episodes: give more --steps{limit}"
         )
 
 
@@ -188,7 +192,7 @@ def _report_objective(report: Report, played: Played) -> None:
         text = 'info["true_objective"] '
     elif ledger is not None and not ledger.objectives:
         recorded = played.objectives != played.returns
-        text = 'info["episode"]["r"], as the rewards are changed, ' if recorded else "the episode's return, "
+        text = 'info["episode"]["r"] (rewards are changed), ' if recorded else "the episode's return, "
     report.facts.append(("objective", f"{text}{_range(played.objectives)}"))
 
 
@@ -199,7 +203,7 @@ def _report_mask(report: Report, played: Played) -> None:
     text = f"forbids {fmean(played.masked_share):.0%} of the choices"
     report.facts.append(("action mask", text + (f"; allows none in {idle:.0%} of the steps" if idle else "")))
     if not any(played.masked_share):
-        report.notes.append("the action mask never forbade anything")
+        report.notes.append("the action mask never forbade an action")
 
 
 def _report_seeds(report: Report, dry_run: DryRun, main: Played, seed: int) -> bool:
@@ -212,7 +216,7 @@ def _report_seeds(report: Report, dry_run: DryRun, main: Played, seed: int) -> b
         backend, name = lookup.backend_of(dry_run.env_id, dry_run.options)
         reason = backend.unreproducible(name)
         if at < len(same) and again.rounded[at] == main.rounded[at]:
-            reason = reason or "by less than 0.001, as rounding errors of a simulator do"
+            reason = reason or "by less than 0.001, which may be rounding errors of a simulator"
         if reason:
             report.notes.append(f"not deterministic under a seed, step {at + 1} differs: {reason}")
         else:
@@ -224,15 +228,18 @@ def _report_seeds(report: Report, dry_run: DryRun, main: Played, seed: int) -> b
     other = dry_run.play(steps, seed + 1)
     differs = other.digests != main.digests[: len(other.digests)]
     report.facts.append(
-        ("seeds", f"same seed, same {steps} steps; another seed, {'others' if differs else 'the same too'}")
+        (
+            "seeds",
+            f"equal seeds give the same {steps} steps; other seeds give {'other' if differs else 'the same'} steps",
+        )
     )
     if not differs:
-        report.notes.append("not seeded: another seed changes nothing; correct if nothing is random")
+        report.notes.append("not seeded: another seed changes nothing. This is correct if nothing is random")
     return True
 
 
 def _report_shaping(report: Report, dry_run: DryRun, main: Played, seed: int) -> None:
-    """Double the shaping values one by one, and compare the rewards."""
+    """Double each shaping value in turn, and compare the rewards with the rewards of the main run."""
     defaults, steps = dry_run.spec.shaping, min(SHORT_STEPS, len(main.digests))
     moved: list[str] = []
     unmoved: list[str] = []
@@ -251,5 +258,5 @@ def _report_shaping(report: Report, dry_run: DryRun, main: Played, seed: int) ->
     if unmoved:
         doubt = "" if dry_run.engine else "; does set_reward_shaping reach the reward?"
         report.notes.append(
-            f"no reward changed in {steps} steps when these were doubled: {', '.join(unmoved)}{doubt}"
+            f"no reward changed in {steps} steps when these values were doubled: {', '.join(unmoved)}{doubt}"
         )

@@ -2,7 +2,7 @@
 
 A wrapper around each Gymnasium environment records data that the vector env hides: times, types and info dicts.
 
-Axes: R rows.
+Axes: T steps, R rows, D actions of a mask.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from pbt_rl.errors import EnvSetupError
 
 DECIMALS = 3
 ENVIRONMENTS = 2
-"""Environments of the vector env. Two, to reveal state that they share in the process. Each has a row per agent."""
+"""Environments in the vector env, each with one row per agent. Two environments reveal state that they share."""
 
 
 @dataclass
 class _Source:
-    """Source of constant shaping, which collects the warnings of a vector env."""
+    """Source of constant shaping values. It also collects the warnings of a vector env."""
 
     values: Mapping[str, float]
     remarks: list[str] = field(default_factory=list)
@@ -59,24 +59,24 @@ class Ledger:
     """Findings of the wrappers of all rows."""
 
     say: Callable[[str], None]
-    """Receives mistakes."""
+    """Called with each mistake."""
     shaping: Mapping[str, float]
-    """Defaults."""
+    """Default shaping values."""
     reset_seconds: list[float] = field(default_factory=list)
     step_seconds: list[float] = field(default_factory=list)
     ends: int = 0
     objectives: int = 0
     outside: Counter[str] = field(default_factory=Counter)
-    """Name of an observation -> number of times that it lay outside its bounds."""
+    """Observation name -> number of arrays outside the bounds of its space."""
     examples: dict[str, str] = field(default_factory=dict)
     limit: int = 0
-    """Step of an episode at which an environment has truncated it."""
+    """Episode length at the last truncation. Later steps of this number are watched."""
     resets: list[bool] = field(default_factory=list)
-    """Per watched truncation: whether its observation was that of a reset inside the step."""
+    """Per watched truncation: True if `step` called `reset`, and returned the observation of the reset."""
 
 
 class _Witness(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Wrapper that records the results of an environment and changes nothing."""
+    """Wrapper that records the results of an environment without changing them."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], ledger: Ledger) -> None:
         super().__init__(env)
@@ -91,17 +91,17 @@ class _Witness(gymnasium.Wrapper[Any, Any, Any, Any]):
         obs = answer[0] if isinstance(answer, tuple) else answer
         self._look(obs)
         for name, box, array in boxes(self.env.observation_space, obs):
-            if array.dtype != box.dtype and array.dtype.kind in "fiub":  # otherwise an error
+            if array.dtype != box.dtype and array.dtype.kind in "fiub":  # others raise an error
                 say(
-                    f"observation {name!r} has dtype {array.dtype}, its space has {box.dtype}: it is converted"
+                    f"observation {name!r} has dtype {array.dtype}, but its space has {box.dtype}: it is converted"
                 )
         if (self.env.observation_space, self.env.action_space) != self._spaces:
-            say("its spaces change while it runs; training reads them once, at the start")
+            say("its spaces change while it runs, but training reads them once, at the start")
         shaper = find_interface(self.env)
         if shaper is not None and flatten(shaper.get_default_reward_shaping()) != ledger.shaping:
             say(
-                "shaping: get_default_reward_shaping returns other values after set_reward_shaping; return the "
-                "defaults always, and in a new dict"
+                "shaping: get_default_reward_shaping returns other values after set_reward_shaping; always return the "
+                "defaults, in a new dict"
             )
         return answer
 
@@ -113,11 +113,11 @@ class _Witness(gymnasium.Wrapper[Any, Any, Any, Any]):
         answer: Any = self._step_watched(action) if watched else self.env.step(action)
         ledger.step_seconds.append(time.perf_counter() - before)
         if not isinstance(answer, tuple) or len(answer) != 5:
-            return answer  # the vector env reports it
+            return answer  # the vector env reports this mistake
         obs, _, terminated, truncated, info = answer
         self._look(obs)
         known = isinstance(info, Mapping) and "true_objective" in info
-        with suppress(ValueError):  # not flags: the vector env reports it
+        with suppress(ValueError):  # the vector env reports values that are not flags
             over = flag_of(terminated) or flag_of(truncated)
             ledger.ends += over
             ledger.objectives += known and over
@@ -126,9 +126,9 @@ class _Witness(gymnasium.Wrapper[Any, Any, Any, Any]):
         return answer
 
     def _step_watched(self, action: Any) -> Any:
-        """Step, and check whether the step returned the observation of a reset inside it.
+        """Step, and check whether `step` called `reset`, and returned the observation of the reset.
 
-        A profiler sees what `reset` and `step` of each layer return, however they call each other.
+        A Python profiler records the return values of `reset` and `step` of each wrapper, however they call each other.
         """
         layers, ledger = {*map(id, wrapped(self.env))}, self._ledger
         returned: dict[str, list[Any]] = {"reset": [], "step": []}
@@ -155,7 +155,7 @@ class _Witness(gymnasium.Wrapper[Any, Any, Any, Any]):
         return answer
 
     def _look(self, obs: Any) -> None:
-        """Note observations outside the bounds of their space."""
+        """Record observations outside the bounds of their space."""
         ledger = self._ledger
         for name, box, array in boxes(self.env.observation_space, obs):
             if array.shape != box.shape or array.dtype.kind not in "fiu":
@@ -168,18 +168,20 @@ class _Witness(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 @dataclass
 class Played:
-    """Steps of a vector env. One step is a step of all rows."""
+    """Results of a random policy in a vector env. Each step includes all rows."""
 
     remarks: list[str]
-    """Warnings of the vector env (see `Remarks`), and of the wrappers."""
+    """Warnings of the vector env and of the wrappers."""
     ledger: Ledger | None
-    """None if its environments are not Gymnasium's."""
+    """None if the environments are not Gymnasium environments."""
     seconds: list[float] = field(default_factory=list)
+    """Per step: its duration."""
     begins: list[int] = field(default_factory=list)
-    """Per step: number of rows that began an episode. Rows that wait deliver `first` without beginning one."""
+    """Per step: number of rows that began an episode. (A waiting row may set `first` again without a new episode.)"""
     digests: list[bytes] = field(default_factory=list)
+    """Per step: digest of its results."""
     rounded: list[bytes] = field(default_factory=list)
-    """Digests of numbers rounded to `DECIMALS`, so that rounding errors of a simulator do not count."""
+    """Per step: digest of the results rounded to `DECIMALS`, which ignores rounding errors of a simulator."""
     rewards_TR: list[NDArray[np.float32]] = field(default_factory=list)
     terminated: int = 0
     truncated: int = 0
@@ -189,12 +191,12 @@ class Played:
     masked_share: list[float] = field(default_factory=list)
     """Per step: share of the actions that the mask forbids."""
     idle_rows: int = 0
-    """Number of observations whose mask allows no action."""
+    """Number of observations whose mask forbids all actions."""
     begun: bool = False
-    """True if the reset has returned."""
+    """True after the first reset has returned."""
     error: Exception | None = None
     broke: str = ""
-    """Reason for an early end, or empty."""
+    """Reason for an early end. Empty if there was none."""
     _ended_R: NDArray[np.bool_] | None = None
 
     def note(self, out: base.StepArrays, seconds: float) -> None:
@@ -218,7 +220,10 @@ class Played:
         self.objectives += out.objective[done_R].tolist()
 
     def reset_seconds(self) -> tuple[float, float]:
-        """Return the mean seconds of a reset, and the share of all seconds. All rows wait for a reset."""
+        """Return the mean seconds of a reset, and the share of all seconds that is spent in resets.
+
+        A step with a reset lasts longer, because all rows wait for it. The difference is the duration of the reset.
+        """
         seconds, begins = np.array(self.seconds), np.array(self.begins)
         others = seconds[begins == 0]
         resets = float((seconds - (others.mean() if len(others) else 0.0))[begins > 0].sum())
@@ -230,24 +235,24 @@ def _digest(arrays: Iterable[NDArray[Any]]) -> bytes:
 
 
 class DryRun:
-    """Runs of an environment with a random policy."""
+    """Runner of a random policy in an environment."""
 
     def __init__(self, env_id: str, options: lookup.EnvOptions, spec: base.EnvSpec, timeout: float) -> None:
         self.env_id, self.options, self.spec = env_id, options, spec
         self.rows = ENVIRONMENTS * spec.agents
         self.engine = False
-        """True for a native vector env, whose code is not the user's."""
+        """True for a native vector env, which the user did not write."""
         self._pictures = [name for name, array in spec.obs.items() if is_image(array) and not is_grid(array)]
         limit = f"{timeout:g} s (--timeout-seconds)"
         self._begin_limit = partial(
-            time_limit, timeout, f"{env_id} hangs: making and resetting it took more than {limit}"
+            time_limit, timeout, f"{env_id} hangs: construction and reset took more than {limit}"
         )
         self._step_limit = partial(time_limit, timeout, f"it hangs: a step took more than {limit}")
 
     def play(self, steps: int, seed: int, shaping: Mapping[str, float] | None = None) -> Played:
-        """Run `steps` steps of each row. The random actions are the same in each call.
+        """Run `steps` steps of each row. All calls use the same random actions.
 
-        Raises the exceptions of making the environments; later ones are recorded.
+        Raises the exceptions of the construction of environments. Later exceptions are recorded.
         """
         source = _Source(self.spec.shaping if shaping is None else shaping)
         with self._begin_limit():
@@ -280,7 +285,7 @@ class DryRun:
         return played
 
     def _vector_env(self, seed: int, source: _Source) -> tuple[base.VectorEnv, Ledger | None]:
-        """Construct a vector env, with recording wrappers if its environments are Gymnasium's."""
+        """Construct a vector env. Gymnasium environments get recording wrappers."""
         made = (lookup.make_raw(self.env_id, replace(self.options, first_row=row)) for row in count())
         raw = next(made)
         self.engine = raw is None

@@ -1,4 +1,4 @@
-"""Commands about environments: list, check, and build DeepMind Lab maps before training."""
+"""Commands about environments: list them, check one, and build DeepMind Lab maps before training."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _others() -> list[str]:
-    """Format a line for each other command about environments."""
+    """Format one line for each command `envs NAME`."""
     return [
         f"{f'pbt-rl {command.name} {command.arguments}':<28} {command.help} ({command.name} --help)"
         for command in commands().values()
@@ -60,7 +60,7 @@ def _wrapped(names: tuple[str, ...]) -> str:
 class CheckCommand:
     """Step an environment as training does, and report its mistakes.
 
-    Exit code 0: no mistakes; 1: mistakes found; 2: the environment cannot be made or reset.
+    Exit code 0: no mistakes; 1: mistakes found; 2: the environment cannot be constructed or reset.
     """
 
     env: str = option(positional=True)
@@ -68,7 +68,7 @@ class CheckCommand:
     env_option: tuple[str, ...] = option((), pairs=True)
     """KEY=VALUE, a keyword argument of its factory, as in training."""
     steps: int = option(4000, at_least=1)
-    """Steps to take."""
+    """Number of steps, summed over the rows."""
     seed: int = option(0, at_least=0)
     """Seed of the environment."""
     timeout_seconds: float = option(0.0, at_least=0, zero="of the family")
@@ -81,7 +81,7 @@ def run_check(arguments: list[str]) -> int:
     """Check an environment."""
     command = parse(CheckCommand, "pbt-rl envs check", arguments)
     groups = [getattr(command, name) for family in FAMILIES.values() for name in family.options]
-    families = tuple(group.reproducible() for group in groups)  # otherwise equal seeds give different steps
+    families = tuple(group.reproducible() for group in groups)  # equal seeds give equal steps
     options = EnvOptions(families, keywords=keywords(command.env_option))
     with environment_code(command.env):
         report = tried(
@@ -92,8 +92,8 @@ def run_check(arguments: list[str]) -> int:
 
 
 def _checked(command: CheckCommand, options: EnvOptions) -> Report:
-    """Check the environment, and the network of a run on it."""
-    # Imported here, because torch must be imported in the process that tries the environment.
+    """Check the environment, and the network of a run in it."""
+    # Import torch only here, in the process that tries the environment.
     from pbt_rl.config.command import make_config
 
     return check(
@@ -109,19 +109,19 @@ def _checked(command: CheckCommand, options: EnvOptions) -> Report:
 
 @dataclass(frozen=True)
 class DmlabCacheCommand:
-    """Build the maps of DeepMind Lab levels before training, in the cache that all processes and runs share.
+    """Build the maps of DeepMind Lab levels before training, in a cache that all processes and runs share.
 
-    Train with the same --dmlab.level-seeds, because episodes then use only seeds with built maps.
+    Train with an equal --dmlab.level-seeds: episodes then use only seeds whose maps are in the cache.
     """
 
     levels: tuple[str, ...] = option(("dmlab30",), test=bool, remedy="one or more, such as dmlab30")
-    """Levels, named as after dmlab/ in --env."""
+    """Levels, as written after dmlab/ in --env."""
     level_seeds: int = option(100, at_least=1)
-    """Seeds per level, from the start of its pool."""
+    """Number of seeds per level, counted from the start of its seed pool."""
     steps: int = option(0, at_least=0)
     """Random steps after each reset, because some levels build maps during an episode."""
     jobs: int = option(0, at_least=0, zero="one per core")
-    """Parallel engines."""
+    """Number of parallel engines."""
     level_cache: str = ""
     """Cache folder. Empty: pbt_rl/dmlab in the user's cache folder."""
     level_cache_gb: float = option(10.0, above=0)

@@ -1,4 +1,4 @@
-"""`pbt-rl eval` and `pbt-rl export`: evaluate a trained member, or write it for other programs."""
+"""Commands `pbt-rl eval` and `pbt-rl export`: evaluate a trained member, or write it for other programs."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ class Played:
     run: Path = option(positional=True)
     """Folder of a run, such as runs/demo."""
     member: str = "best"
-    """Id of a member, or `best` (in that checkpoint)."""
+    """Id of a member, or `best`: the best member of the checkpoint."""
     at: int | None = None
-    """Frames of a checkpoint, RUN/checkpoints/at_FRAMES. None: the newest complete one, also of a running run."""
+    """Frames of a checkpoint, as in RUN/checkpoints/at_FRAMES. None: the newest complete checkpoint. The run may still
+    be training."""
     trust: bool = False
-    """Import the modules and use the paths in config.json, for a run that you did not make on this machine."""
+    """Import the modules and use the paths in config.json although you did not make the run on this machine."""
 
     @property
     def source(self) -> Source:
@@ -38,14 +39,14 @@ class EvalCommand(Played):
     episodes: int = option(10, at_least=1)
     """Number of evaluation episodes."""
     video: Path | None = None
-    """Write the best episode as a video (.mp4 or .gif). The episodes then run sequentially."""
+    """Write the best episode to this video file (.mp4 or .gif). Episodes then run one after another."""
     seed: int = option(0, at_least=0)
     """Seed of environments and actions."""
     greedy: bool = False
     """Take the most probable action instead of sampling."""
     against: str = ""
-    """Play games against an opponent, in each agent position equally often, and print the wins. Opponents: `random`, a
-    member as RUN[@FRAMES][:MEMBER], or a custom policy as module:factory."""
+    """Play games against an opponent, equally often in each agent position, and print the wins. The opponent is
+    `random`, a member (RUN[@FRAMES][:MEMBER]), or a custom policy (module:factory)."""
 
     def __post_init__(self) -> None:
         require(not self.against or self.video is None, "video", self.video, "leave it out with --against")
@@ -73,13 +74,13 @@ class ExportCommand(Played):
 
     format: Literal["onnx", "safetensors", "rsl_rl"] = "onnx"
     """onnx: the network from observations to actions. safetensors: the weights by name. rsl_rl: a checkpoint for
-    RSL-RL's runner, with its options and the schedule found by PBT as JSON."""
+    RSL-RL's runner, with JSON files of the runner's options and of the schedule found by PBT."""
     out: Path | None = None
     """Output folder. None: `export/policy_NN` in the run's folder."""
     episodes: int = option(10, at_least=0, zero="none")
-    """Evaluation episodes for the score on the model card."""
+    """Number of evaluation episodes for the score on the model card."""
     seed: int = option(0, at_least=0)
-    """Seed of those episodes."""
+    """Seed of the evaluation episodes."""
 
 
 def run_export(arguments: list[str]) -> int:

@@ -1,4 +1,4 @@
-"""`pbt-rl prove`: train arms on the same seeds, evaluate them, and test whether one is better.
+"""Command `pbt-rl prove`: train arms on the same seeds, evaluate them, and test whether an arm is better.
 
 protocol.json (of the folder) --> missing runs --> missing evaluations --> verdicts, CSV, JSON, page
 """
@@ -33,43 +33,45 @@ PROG = "pbt-rl prove"
 
 @dataclass(frozen=True)
 class ProveCommand(SeveralRuns):
-    """Test whether population based training helps on a task: train several arms on the same seeds and frames. All
-    other options are those of `pbt-rl train`, for all arms. --train-for-frames is required.
+    """Test whether population based training helps on a task: train several arms with equal seeds and frames. All arms
+    take the other options of `pbt-rl train`. --train-for-frames is required.
 
-    pbt: a population with these options. random: the same initial values, sampled from the priors by the seed, without
-    PBT. defaults: one policy with the given values and the total frames of a population.
+    Arm pbt: a population with the given options. Arm random: a population with the initial values of pbt, but without
+    PBT; the seed samples these values from their priors. Arm defaults: one policy with the given values, trained for
+    the total frames of a population.
 
-    Validation episodes select a member of each run, and test episodes score it. Each arm is compared with `random` per
-    seed: the mean difference, its 95 % interval (Student's t), and a verdict. runs/NAME holds all runs, a CSV, a JSON
-    and a page. Repeat the command to continue, also with more seeds and arms.
+    Validation episodes select a member of each run, and test episodes score this member. For each seed, each arm is
+    compared with `random`. The result is the mean difference, its 95 % interval (Student's t), and a verdict. runs/NAME
+    contains all runs, a CSV, a JSON and a page. Repeat the command to continue. You may add seeds and arms.
 
-    Members are compared 25 times by default (--pbt.period-frames), first after one period or --pbt.start-frames.
+    By default members are compared 25 times (--pbt.period-frames). The first comparison is due after one period, or at
+    --pbt.start-frames if that is later.
 
     pbt-rl prove --name helps --env gym/CartPole-v1 --mode serial --train-for-frames 20k --seeds 4 --jobs 2
     """
 
     seeds: int = option(5, test=lambda seeds: 2 <= seeds <= 1000, remedy="2 to 1,000: one seed has no spread")
-    """Number of seeds: 0, 1, ..."""
+    """Number of seeds. The seeds are 0, 1, ..."""
     arm: tuple[str, ...] = option((), repeated=True)
-    """Another arm: a controller such as mf-pbt, or NAME:OPTIONS for `pbt` with other options, such as
+    """Additional arm: a controller such as mf-pbt, or NAME:OPTIONS for `pbt` with other options, such as
     t-test:'--pbt.exploit t-test'. May be repeated."""
     without: tuple[str, ...] = option((), repeated=True)
-    """Arm to leave out: pbt or defaults. (defaults takes longest if members are computed together.) May be
-    repeated."""
+    """Arm to leave out: pbt or defaults. (On a GPU, defaults takes longest, because it trains one policy for the frames
+    of a whole population.) May be repeated."""
     games: int = option(20, at_least=1, at_most=100_000)
-    """Validation episodes per member, and test episodes."""
+    """Number of validation episodes per member, and of test episodes."""
     show: bool = False
-    """Print the commands of the runs. Do not train."""
+    """Print the commands of the runs, and do not train."""
 
 
 PROTOCOL = "protocol.json"
 JUDGE = "--judge"
-"""`pbt-rl prove --judge RUN GAMES` evaluates one run; for internal use by this command."""
+"""Internal option: `pbt-rl prove --judge RUN GAMES` evaluates one run with this number of episodes."""
 
 
 @dataclass(frozen=True)
 class Words:
-    """Parsed command line. common: arguments of all runs."""
+    """Parsed command line. common: arguments shared by all runs."""
 
     command: ProveCommand
     arms: list[Arm]
@@ -82,7 +84,7 @@ class Words:
 
 
 def run(arguments: list[str]) -> int:
-    """Start or continue the experiment. Return 0 if it is complete."""
+    """Start or continue the experiment. Return 0 after all runs and evaluations have succeeded."""
     if len(arguments) == 3 and arguments[0] == JUDGE:
         judge(Path(arguments[1]), int(arguments[2]))
         return 0
@@ -126,7 +128,7 @@ class _Protocol(Struct):
 
 
 def read_protocol(folder: Path) -> _Protocol | None:
-    """Read the protocol of a folder; None if there is none. Raises ConfigError."""
+    """Read the protocol of a folder. None if the file is missing. Raises ConfigError."""
     path = folder / PROTOCOL
     try:
         return convert(json.loads(path.read_text()), _Protocol)
@@ -137,7 +139,7 @@ def read_protocol(folder: Path) -> _Protocol | None:
 
 
 def write_protocol(words: Words) -> None:
-    """Write the protocol, with new arms added. Raises ConfigError if the folder holds another experiment."""
+    """Write the protocol, or add new arms to it. Raises ConfigError if the folder contains another experiment."""
     folder, before = words.folder, read_protocol(words.folder)
     now = _Protocol(words.common, words.command.games, {arm.name: list(arm.options) for arm in words.arms})
     if before is not None:
@@ -148,12 +150,12 @@ def write_protocol(words: Words) -> None:
         ):
             if old != new:
                 raise ConfigError(
-                    f"--name {folder.name} cannot be used: {what} there: {shlex.join(old)}; now: {shlex.join(new)}. "
-                    "Use another name, or repeat the old command to continue"
+                    f"--name {folder.name} cannot be used: {what} were {shlex.join(old)}, and now are "
+                    f"{shlex.join(new)}. Use another name, or repeat the old command to continue"
                 )
         now.arms = before.arms | now.arms
     elif folder.is_dir() and any(folder.iterdir()):
-        why = f"{folder} is not empty and not an experiment of {PROG}; use another name"
+        why = f"{folder} is not empty, and is not an experiment of {PROG}; use another name"
         raise ConfigError(f"--name {folder.name} cannot be used: {why}")
     draft = folder / f"{PROTOCOL}.partial"
     try:
@@ -167,7 +169,7 @@ def write_protocol(words: Words) -> None:
 def _train_and_judge(
     words: Words, points: Sequence[Point], commands: Mapping[str, Sequence[str]], dealt: Sequence[Share]
 ) -> int:
-    """Train missing runs, then run missing evaluations. Return an exit code."""
+    """Train the missing runs, then run the missing evaluations. Return an exit code."""
     folder = words.folder
 
     def train(point: Point, devices: str) -> list[str]:
@@ -178,13 +180,13 @@ def _train_and_judge(
         return ["prove", JUDGE, str(folder / point.name), str(words.command.games)]
 
     done = {row.name for row in list_runs(folder) if row.state == "ended"}
-    for name in sorted(done & commands.keys()):  # a file of options may have changed
+    for name in sorted(done & commands.keys()):  # a file with options may have changed
         run = ["--name", name, "--out", str(folder)]
         before, now = read_config(folder / name), parse_train([*commands[name][1:], *run])
         changes_of(before, now, RunFolder(folder / name))
         frames, there = now.train_for_frames, before.train_for_frames
-        remedy = "but all arms need equal frames: delete that folder to train the run again"
-        gone_on = f"{folder / name} was trained for {there:,}, {remedy}"
+        remedy = "but all arms need equal frames: delete this folder to train the run again"
+        gone_on = f"{folder / name} was trained for {there:,} frames, {remedy}"
         require(there == frames, "train-for-frames", frames, gone_on)
     untrained = [p for p in points if p.name not in done]
     print(f"{len(points)} runs in {folder}: {len(untrained)} to train; {len(dealt)} at a time", flush=True)
@@ -215,7 +217,7 @@ def _jobs(
     waiting: Sequence[Point],
     after: Callable[[Point], None] = lambda _: None,
 ) -> int:
-    """Run jobs. Return an exit code, 0 if all succeeded."""
+    """Run the jobs. Return an exit code, 0 if all jobs succeed. after: called with each completed point."""
     if not waiting:
         return 0
     sweep = Sweep(folder, command, dealt, after)
@@ -230,7 +232,7 @@ def _jobs(
 
 
 def read_scores(words: Words, points: Sequence[Point]) -> Scores:
-    """Return arm -> seed -> scores of evaluated runs."""
+    """Return the scores of evaluated runs: arm -> seed -> scores."""
     scores: Scores = {arm.name: {} for arm in words.arms}
     for point in points:
         judged = read_judged(words.folder / point.name, words.command.games)
@@ -240,13 +242,13 @@ def read_scores(words: Words, points: Sequence[Point]) -> Scores:
 
 
 def _print_outcome(words: Words, scores: Scores) -> None:
-    """Write the tables and the page, and print a line per arm."""
+    """Write the tables and the page. Print one line per arm."""
     from pbt_rl.experiments.prove.page import write_outcome
 
     found = outcome(scores, BASELINE)
     protocol = read_protocol(words.folder)
     others = ", ".join(name for name in protocol.arms if name not in scores) if protocol else ""
-    too = f"the folder also holds runs of {others}: add these arms to include them"
+    too = f"the folder also contains runs of {others}: add --arm to include them"
     notes = [too] if others else []
     for arm, seeds in scores.items():
         runs = [words.folder / f"{arm}.seed{seed}" for seed in sorted(seeds)]

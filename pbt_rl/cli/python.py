@@ -1,4 +1,4 @@
-"""Python API of training: `pbt_rl.train(env="gym/CartPole-v1", num_policies=4)` corresponds to `pbt-rl train`."""
+"""Python API of training. `pbt_rl.train(env="gym/CartPole-v1", num_policies=4)` corresponds to `pbt-rl train`."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ class MemberResult:
 
     id: int
     objective: float | None
-    """Mean true objective of its last training episodes; None without episodes."""
+    """Mean true objective of its last training episodes. None without a finished episode."""
     episodes: int
     generation: int
-    """Number of changes by the controller."""
+    """Number of changes of its weights or values by the controller."""
     frames: int
     hypers: dict[str, float]
     shaping: dict[str, float]
-    """Reward shaping, by name."""
+    """Weights of reward terms, by name."""
     final: dict[str, float] | None
-    """`mean`, `spread` and number of `episodes` of its final evaluation; None without one."""
+    """Final evaluation: `mean`, `spread` (std), and number of `episodes`. None without a final evaluation."""
     status: str
-    """`stopped`, `parked`, or empty for a member that trained to the end."""
+    """`stopped`, `parked`, or empty for a member that trained until the end of the run."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -42,9 +42,9 @@ class Result:
     """Result of a finished run."""
 
     folder: Path
-    """Folder of the run: config, journal, weights, TensorBoard files."""
+    """Folder of the run, with config, journal, weights and TensorBoard files."""
     summary: dict[str, Any]
-    """Content of `summary.json`: how the run ended, the best member, and every member."""
+    """Content of `summary.json`: reason for the end, best member, and all members."""
 
     def __repr__(self) -> str:
         """Format the folder and the reason for the end."""
@@ -52,7 +52,7 @@ class Result:
 
     @classmethod
     def of(cls, folder: Path | str) -> Result:
-        """Read the result of a finished run. Raises RunFailed without a summary."""
+        """Read the result of a finished run. Raises RunFailed if there is no summary."""
         paths = RunFolder(Path(folder))
         try:
             return cls(paths.path, json.loads(paths.summary.read_text()))
@@ -63,7 +63,7 @@ class Result:
 
     @property
     def ended(self) -> str:
-        """Reason for the end: `frames`, `seconds`, `objective`, `all members are done`, or that of a `Stop`."""
+        """Reason for the end: `frames`, `seconds`, `objective`, `all members are done`, or the reason of a `Stop`."""
         return str(self.summary["ended"])
 
     @property
@@ -74,7 +74,7 @@ class Result:
 
     @property
     def best(self) -> MemberResult | None:
-        """The best member; None if no episode has finished."""
+        """Best member. None if no episode has finished."""
         best = self.summary["best_member"]
         return None if best is None else self.members[best]
 
@@ -85,7 +85,7 @@ class Result:
 
     @property
     def journal(self) -> list[dict[str, Any]]:
-        """All events of the run, in order; docs/reference/run-files.md describes them."""
+        """All events of the run, in order. docs/reference/run-files.md describes them."""
         return read_journal(self.paths.journal)
 
 
@@ -100,27 +100,30 @@ def train(
 ) -> Result:
     """Train a population and return its result.
 
-    config: used without recipes. options: fields of Config instead, over the environment's recipe as on the command
-    line. Nested options are mappings (`learner={"batch": 512}`) or dotted names (`**{"learner.batch": 512}`). Keyword
-    arguments of an environment are a mapping (`env_option={"is_slippery": False}`).
+    Give either `config` or `options`.
 
+    - config: complete config. The recipe of the environment is not applied.
+    - options: fields of `Config`. They override the environment's recipe, as on the command line. Nested options are
+      mappings (`learner={"batch": 512}`) or dotted names (`**{"learner.batch": 512}`). Keyword arguments of an
+      environment are a mapping (`env_option={"is_slippery": False}`).
     - on_report(view): called about once a second, and at the end, with a `RunView`: `view.frames`,
-      `view.members[0].objective`, `.values`, `.stats`. It may return metrics for TensorBoard, name -> number, or
+      `view.members[0].objective`, `.values`, `.stats`. It may return metrics for TensorBoard: name -> number, or
       name -> {member: number}.
-    - on_decision(report, decisions): called after each comparison with decisions.
+    - on_decision(report, decisions): called after each comparison that has decisions.
     - on_checkpoint(written): called after each checkpoint, with `written.path` and `written.frames`.
 
-    A callback that returns `pbt_rl.Stop(reason)` ends and saves the run. If one raises, the run also ends and is saved,
-    and `train` raises that exception. Keep callbacks short, because they run in the supervisor's thread.
+    A callback that returns `pbt_rl.Stop(reason)` ends the run, which is saved. If a callback raises an exception, the
+    run is saved, and `train` raises this exception. Keep callbacks short, because they run in the supervisor's thread.
 
-    In a script, call this under `if __name__ == "__main__":`. Ctrl-C only ends a run in the main thread; end others by
-    a callback. Raises ConfigError or EnvSetupError before anything starts, and RunFailed if the run fails or a signal
-    ends it.
+    In a script, call this function under `if __name__ == "__main__":`. Ctrl-C ends a run only in the main thread. In
+    other threads, end a run by a callback.
+
+    Raises ConfigError or EnvSetupError before anything starts. Raises RunFailed if the run fails or a signal ends it.
     """
     if config is None:
         config = make_config(**options)
     elif not isinstance(config, Config):
-        raise ConfigError(f"train takes a Config, or options by name, such as env={config!r:.200}")
+        raise ConfigError(f"train takes a Config or options by name, such as env={config!r:.200}")
     elif options:
         raise ConfigError(f"train takes a Config or options, not both: {', '.join(options)}")
     from pbt_rl.run.callbacks import Callbacks

@@ -1,4 +1,4 @@
-"""`pbt-rl report` and `pbt-rl audit`: draw a recorded run, or repeat its decisions."""
+"""Commands `pbt-rl report` and `pbt-rl audit`: draw a recorded run, or repeat its decisions."""
 
 from __future__ import annotations
 
@@ -15,21 +15,20 @@ from pbt_rl.options.words import parse
 from pbt_rl.record.folder import RunFolder
 
 PACKAGES = {"matplotlib": "matplotlib", "sklearn": "scikit-learn"}
-"""Module -> package."""
+"""Python module -> name of its package."""
 
 
 @dataclass(frozen=True)
 class ReportCommand:
-    """Draw a run, finished or not: one self-contained HTML page, PNG files, CSV.
+    """Draw a run, finished or not: one self-contained HTML page, PNG files and CSV files.
 
-    Several runs are compared on one page, with the spread over runs that differ only in their seed.
+    Several runs are compared on one page. Runs that differ only in their seed are drawn as mean and spread.
     """
 
     runs: tuple[Path, ...] = option(positional=True)
-    """Folder of one or several runs, such as runs/demo."""
+    """Folders of one or more runs, such as runs/demo."""
     out: Path | None = None
-    """Output folder. Default: `report` in the run's folder, or with several runs `comparison` in the working
-    directory."""
+    """Output folder. Default: `report` in the run's folder. For several runs: `comparison` in the working directory."""
 
 
 def run(arguments: list[str]) -> int:
@@ -52,7 +51,7 @@ def run(arguments: list[str]) -> int:
 
 
 def check_packages(command: str, packages: Mapping[str, str]) -> None:
-    """Check that packages are installed. packages: module -> package. Raises ConfigError."""
+    """Raise ConfigError if a package is not installed. packages: module -> package."""
     missing = [package for module, package in packages.items() if find_spec(module) is None]
     if missing:
         raise ConfigError(f'pbt-rl {command} needs {" and ".join(missing)}: pip install "pbt-rl[report]"')
@@ -60,15 +59,15 @@ def check_packages(command: str, packages: Mapping[str, str]) -> None:
 
 @dataclass(frozen=True)
 class AuditCommand:
-    """Repeat the decisions of a recorded run with a new controller, and compare them with the journal bit for bit."""
+    """Repeat the decisions of a recorded run, and compare them with the journal bit for bit."""
 
     run: Path = option(positional=True)
     """Folder of a run, such as runs/demo."""
     what_if: tuple[str, ...] = ()
-    """Apply other rules to the recorded scores, as NAME=VALUE: pbt.exploit=t-test pbt.replace-errors=2. Separate
-    several entries of one option by commas: pbt.factors=2,0.5."""
+    """Apply other rules to the recorded scores, and report how decisions would differ. Write each rule as NAME=VALUE:
+    pbt.exploit=t-test pbt.replace-errors=2. Separate entries of one option by commas: pbt.factors=2,0.5."""
     trust: bool = False
-    """Import the modules in config.json, for a run that you did not make on this machine."""
+    """Import the modules in config.json although you did not make the run on this machine."""
 
 
 def run_audit(arguments: list[str]) -> int:

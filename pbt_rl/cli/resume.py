@@ -1,4 +1,4 @@
-"""`pbt-rl resume`: continue a run from its last checkpoint."""
+"""Command `pbt-rl resume`: continue a run from its last checkpoint."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from pbt_rl.record.saved import check_trust, read_config
 
 PROG = "pbt-rl resume RUN"
 OF_TRAIN = ("name", "out", "overwrite", "resume")
-"""Options that select a run. Here the RUN argument replaces them."""
+"""Options of `pbt-rl train` that the RUN argument replaces."""
 
 
 @dataclass(frozen=True)
 class ResumeCommand(Config):
-    """Continue a run from its last complete checkpoint, on this machine, until its budget is spent. Its options are
-    kept unless you change them. These options of `pbt-rl train` may change:
+    """Continue a run from its last complete checkpoint, on this machine, until its budget is spent. The run keeps its
+    options unless you change them. These options of `pbt-rl train` may change:
     """
 
     trust: bool = False
-    """Import the modules and use the paths in config.json, for a run that you did not make on this machine."""
+    """Import the modules and use the paths in config.json although you did not make the run on this machine."""
 
 
 def run(arguments: list[str]) -> int:
@@ -53,18 +53,18 @@ def run(arguments: list[str]) -> int:
 def parse_resume(folder: Path, arguments: list[str]) -> Config:
     """Build the config of a recorded run with changed options. Raises ConfigError."""
     line = split(arguments)
-    for name in OF_TRAIN:  # without effect, because the RUN argument selects the run
+    for name in OF_TRAIN:
         if name in line.names:
             raise ConfigError(
                 f"--{name} cannot be used with {PROG}: the folder RUN selects the run; `pbt-rl train` takes --{name}"
             )
     before = read_config(folder)
     if not names_run(folder.name):
-        raise ConfigError(f"{folder} cannot be resumed under that name: rename the folder, to {OF_NAMES}")
+        raise ConfigError(f"{folder} cannot be resumed under this name: rename the folder to {OF_NAMES}")
     start = ResumeCommand(**vars(before))
     options = table(start)
     values = typed(options, line, PROG)
-    if "hours" in values:  # in all, with the period of before
+    if "hours" in values:  # hours of the whole run; the period does not change
         values = {"train_for_seconds": 3600 * values["hours"], **values}
     command = changed(start, values)
     followed = [o.name for o in options.values() if o.field not in values or o.holds_pairs]
@@ -73,11 +73,11 @@ def parse_resume(folder: Path, arguments: list[str]) -> Config:
 
 
 def _named(text: Path) -> Path:
-    """Resolve a run folder such as `.` to a path with a name."""
+    """Resolve a run folder such as `.` to a path that ends with a name."""
     folder = Path(os.path.normpath(text))
     return folder if folder.name not in ("", "..") else Path(os.path.normpath(Path.cwd() / folder))
 
 
 def may_change() -> list[str]:
-    """Return the names of the options that may change at resume."""
+    """List the names of the options that may change at resume."""
     return [name for name, option in table(Config).items() if "may_change" in option.metadata]

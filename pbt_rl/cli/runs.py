@@ -1,4 +1,4 @@
-"""`pbt-rl runs`: a table of the runs in a folder."""
+"""Command `pbt-rl runs`: print a table of the runs in a folder."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from pbt_rl.report.listing import RunRow, list_runs
 
 HEADER = ("name", "env", "members", "frames", "best", "age", "state")
 FINAL = "final"
-"""Column after `best`, if a run has a final evaluation."""
+"""Column after `best`, shown if a run has a final evaluation."""
 CUT = ("name", "env", "state")
-"""Columns to truncate in a narrow terminal, the longest first."""
+"""Columns to truncate in a narrow terminal, longest first."""
 MOST_WIDTH = 100_000
 
 
 @dataclass(frozen=True)
 class RunsCommand:
-    """List the runs in a folder, the newest first, from their files.
+    """List the runs in a folder, newest first.
 
-    frames: per member. best: training objective of the best member. final: its mean in the final evaluation, if any.
-    State: running (a process writes it); ended (its budget is spent); resumable (it has checkpoints); interrupted or
-    failed (it has none); or the damaged file.
+    frames: per member. best: training objective of the best member. final: mean of the best member in the final
+    evaluation. state: running (a process writes the run); ended (the budget is spent); resumable (there are
+    checkpoints); interrupted or failed (there are no checkpoints); or the damaged file.
     """
 
     folder: Path = option(Path("runs"), positional=True)
@@ -47,20 +47,19 @@ def run(arguments: list[str]) -> int:
     command = parse(RunsCommand, "pbt-rl runs", arguments)
     try:
         rows = list_runs(command.folder)
-        # Old runs whose replacement has no results yet, or was killed before it had any.
+        # Old runs whose replacement has no results yet, or was killed before its first result.
         aside = sorted(path for path in command.folder.glob(f".*.{REPLACED}.*") if path.is_dir())
     except OSError as error:
         raise ConfigError(f"{command.folder} cannot be listed: {error.strerror or error}") from error
     if not rows:
         print(f"no runs in {command.folder}")
     else:
-        width = (
-            shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-        )  # only a terminal truncates
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
         print("\n".join(table(rows, time.time(), width)))
     for path in aside:
         print(
-            f"{path} is a run that is being replaced. If its replacement was interrupted, rename or delete this folder"
+            f"{path} contains a run that is being replaced. If its replacement was interrupted, rename or delete this "
+            "folder"
         )
     return 0
 
@@ -96,5 +95,5 @@ def _cells(row: RunRow, now: float, *, judged: bool) -> tuple[str, ...]:
 
 
 def _printable(text: str) -> str:
-    """Replace control characters, which could move the cursor or change colours."""
+    """Replace control characters, because they could move the cursor or change colours."""
     return "".join(c if c.isprintable() else "?" for c in text)

@@ -1,4 +1,4 @@
-"""`pbt-rl sweep`: train with several seeds and option values, sequentially or in parallel."""
+"""Command `pbt-rl sweep`: train with several seeds and option values, sequentially or in parallel."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ OF_SEEDS = "whole numbers, such as 0 1 2, or 0-4"
 
 @dataclass(frozen=True)
 class SeveralRuns:
-    """Command that trains several runs, one process each."""
+    """Command that trains several runs, each in one process."""
 
     name: str = option(test=names_run, remedy=OF_NAMES)
     """Name of the experiment and of its folder."""
     jobs: int | None = option(None, at_least=1, at_most=1000)
-    """Parallel runs, which share devices and cores. None: 1, or one per GPU."""
+    """Number of parallel runs, which share devices and cores. None: one per GPU, at least 1."""
     out: Path = Path("runs")
-    """Parent folder of that folder."""
+    """Parent folder of the experiment's folder."""
 
     @property
     def folder(self) -> Path:
@@ -49,10 +49,10 @@ class SeveralRuns:
 @dataclass(frozen=True)
 class SweepCommand(SeveralRuns):
     """Train each combination of --grid values with each seed, as a separate run in runs/NAME/. All other options are
-    those of `pbt-rl train`.
+    options of `pbt-rl train`.
 
-    Repeat the command to continue: it skips finished runs and resumes others. A failed run does not end the rest.
-    Ctrl-C saves the running runs and starts no others.
+    Repeat the command to continue: it skips finished runs and resumes other runs. A failed run does not end the sweep.
+    Ctrl-C saves all running runs and starts no further runs.
 
     pbt-rl sweep --name rates --env gym/CartPole-v1 --grid hypers.learning-rate=1e-4,1e-3 --seeds 0 1 2 --jobs 2
     """
@@ -60,7 +60,7 @@ class SweepCommand(SeveralRuns):
     seeds: tuple[str, ...] = option(("0",), test=bool, remedy=OF_SEEDS)
     """Seeds, such as 0 1 2, or 0-4."""
     grid: tuple[str, ...] = option((), repeated=True)
-    """OPTION=A,B,C, values of an option of `pbt-rl train`. Repeat it for all combinations of several options."""
+    """OPTION=A,B,C: values of an option of `pbt-rl train`. Repeat --grid for all combinations of several options."""
 
 
 BUDGETS = {"hours", "train-for-frames", "train-for-seconds", "stop-at-objective"}
@@ -68,7 +68,7 @@ MOST_SEEDS = 10_000
 
 
 def run(arguments: list[str]) -> int:
-    """Train all runs of the sweep. Return 0 if all of them completed."""
+    """Train all runs of the sweep. Return 0 if all runs complete."""
     command, common = _read(arguments)
     folder = command.folder
     found = points(_grid(command.grid), _seeds(command.seeds))
@@ -101,7 +101,6 @@ def run(arguments: list[str]) -> int:
 
 
 def _read(arguments: Sequence[str]) -> tuple[SweepCommand, Line]:
-    """Parse the command and the arguments of its runs. Raises ConfigError."""
     command, common = parse_part(SweepCommand, PROG, arguments)
     for name in GIVEN_BY_THE_SWEEP:
         if name in common.names:
@@ -111,7 +110,7 @@ def _read(arguments: Sequence[str]) -> tuple[SweepCommand, Line]:
 
 
 def _grid(entries: Sequence[str]) -> dict[str, list[str]]:
-    """Parse --grid to option -> values as texts. Raises ConfigError."""
+    """Parse --grid. Return option -> values as texts. Raises ConfigError."""
     grid: dict[str, list[str]] = {}
     for entry in entries:
         name, equals, text = entry.lstrip("-").partition("=")
@@ -119,7 +118,7 @@ def _grid(entries: Sequence[str]) -> dict[str, list[str]]:
         if not name or not equals or not all(values):
             why = "write OPTION=A,B,C, such as hypers.gamma=0.9,0.99"
         elif name in grid:
-            why = "give all its values at once"
+            why = "give all values of an option in one --grid"
         elif spelt(name) in GIVEN_BY_THE_SWEEP:
             why = "the sweep sets this option for each run (use --seeds, --name)"
         else:
@@ -156,9 +155,10 @@ def _command(point: Point, folder: Path, common: Sequence[str]) -> list[str]:
 
 
 def shares_of(jobs: int | None, devices: Collection[str], runs: int) -> list[Share]:
-    """Divide the machine among jobs. jobs None: one, or one per GPU.
+    """Divide the cores and devices of the machine among jobs.
 
-    devices: --devices of all runs. If they are equal, they are divided too; otherwise each run keeps its own.
+    jobs: None: one per GPU, at least one. devices: the different --devices of the runs. If all runs have equal
+    --devices, the devices are divided among the jobs. Otherwise each run uses all of its --devices.
     """
     from pbt_rl.plan.machine import Machine, available_cpus
 
@@ -178,7 +178,7 @@ def _is_done(path: Path, config: Config) -> bool:
     try:
         (row,) = list_runs(path)
         changed = changes_of(read_config(path), config, RunFolder(path))
-    except (OSError, ValueError):  # not there yet, or other options, which training reports
+    except (OSError, ValueError):  # the run is missing, or has other options, which training reports
         return False
     return row.state == "ended" and not BUDGETS & changed.keys()
 
@@ -186,9 +186,9 @@ def _is_done(path: Path, config: Config) -> bool:
 def _print_results(
     folder: Path, found: Sequence[Point], ended: Sequence[Ended], interrupted: Sequence[int]
 ) -> int:
-    """Print a line per run and combination, and a command to compare runs. Return the number of failures.
+    """Print one line per run and combination, and a command that compares the runs. Return the number of failures.
 
-    interrupted: exit codes of interrupted runs.
+    interrupted: exit codes of interrupted runs, which are not failures.
     """
     rows = {row.name: row for row in list_runs(folder) if row.name in {p.name for p in found}}
     codes = {e.point.name: e.code for e in ended}
@@ -211,7 +211,10 @@ def _print_results(
 
 
 def _print_groups(found: Sequence[Point], rows: Mapping[str, RunRow]) -> None:
-    """Print the best objective per combination over seeds, from final evaluations if all runs have one."""
+    """Print mean and std of the best objective over seeds, for each combination.
+
+    Final evaluations are used if all runs have them.
+    """
     judged = all(row.final is not None for row in rows.values() if row.best is not None)
     groups: dict[str, list[float]] = {}
     for point in found:

@@ -1,4 +1,4 @@
-"""`pbt-rl train`: train, print the plan, or list the options."""
+"""Command `pbt-rl train`: train, print the plan, or list the options."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from pbt_rl.record.folder import RunFolder, to_json
 from pbt_rl.registry import ALGORITHMS, CONTROLLERS, RULES
 
 MORE = """\
-These are the common options. For more:
-  --env X --help            also the options of that environment family
-  --algo X --help           also the hypers of that algorithm
-  --controller X --help     also those of that controller; likewise --pbt.exploit X, --pbt.explore X, --pbt.ready X
-  --help-all                all options (hidden options work too)
+These are the common options. To list more options:
+  --env X --help            also the options of environment family X
+  --algo X --help           also the hypers of algorithm X
+  --controller X --help     also the options of controller X (likewise --pbt.exploit, --pbt.explore, --pbt.ready)
+  --help-all                all options (you may use options that are not listed here)
 """
 
 
@@ -47,7 +47,7 @@ def run(arguments: list[str]) -> int:
     layers.check_env()
     given = layers.values
     trains = given.get("mode") != "serial" and not given.get("show")
-    # It loads torch while the environment is made.
+    # The spare learner loads torch while the environment is constructed.
     spare: Waiting[Any, Any] | None = spare_learner(_shown(given)) if trains else None
     try:
         command = layers.command()
@@ -67,7 +67,8 @@ def run(arguments: list[str]) -> int:
         print("\n".join([*describe_plan(resolved), *page(resolved, initial[0])]), flush=True)
         if command.probe and not config.nodes:
             print(
-                "pbt-rl: a trial of some seconds for the duration (--no-probe skips it) ...", file=sys.stderr
+                "pbt-rl: training for some seconds to estimate the duration (--no-probe skips this) ...",
+                file=sys.stderr,
             )
             print(describe_duration(config))
         return 0
@@ -88,11 +89,12 @@ def _shown(given: dict[str, Any]) -> str:
 def print_help(layers: Layers, *, everything: bool) -> None:
     """Print the options, with the values of the layers as defaults, and raise SystemExit.
 
-    everything: print all options, not only the common ones and those of the chosen environment, algorithm and rules.
+    everything: print all options. Otherwise print the common options, and the options of the chosen environment,
+    algorithm and rules.
     """
     try:
         command = layers.command() if layers.values.get("env") else TrainCommand(env="")
-    except EnvSetupError:  # help works for environments that cannot be made here
+    except EnvSetupError:  # help is also printed for environments that are not installed
         command = TrainCommand(env="")
     extra, unread = _related(layers), _unread_hypers(layers.values.get("algo"))
     shown = [
@@ -110,7 +112,7 @@ def print_help(layers: Layers, *, everything: bool) -> None:
 
 
 def _related(layers: Layers) -> set[str]:
-    """Return the options and groups of the chosen environment, algorithm and rules. Raises ConfigError."""
+    """List the options and option groups of the chosen environment, algorithm and rules. Raises ConfigError."""
     given = layers.values
     env, algo = str(given.get("env", "")), str(given.get("algo", ""))
     family = FAMILIES.get(str(SHORT_NAMES.get(env, env)).partition("/")[0])
@@ -128,7 +130,7 @@ def _related(layers: Layers) -> set[str]:
 
 
 def _unread_hypers(algo: str | None) -> frozenset[str]:
-    """Return the hypers that an algorithm does not use. Imports the algorithm. Raises ConfigError."""
+    """List the hypers that an algorithm does not use. Imports the algorithm. Raises ConfigError."""
     if algo is None:
         return frozenset()
     read = load_algorithm(algo).reads(use_vtrace=True)

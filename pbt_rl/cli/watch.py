@@ -1,4 +1,4 @@
-"""`pbt-rl watch`: a live page of a run in the browser."""
+"""Command `pbt-rl watch`: serve a live page of a run."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 PORT = 8750
 WAIT_SECONDS = 60.0
-"""Maximum wait for a run folder to appear. For a run that has locked its folder there is no limit."""
+"""Maximum wait for a run folder. There is no limit if a process has locked the folder."""
 POLL_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
 class WatchCommand:
-    """Show a run in the browser, from its files: members, curves, ancestry, schedules, decisions.
+    """Show a run in the browser: members, curves, ancestry, schedules, decisions.
 
-    The run may be starting, running, resumed or finished. Its files are only read. Only this machine can open the page;
-    with another --host, anyone who reaches that interface can.
+    The run may be starting, running, resumed or finished. The command only reads its files. By default only this
+    machine can open the page. With another --host, everyone who can reach this interface can open it.
     """
 
     run: Path = option(positional=True)
@@ -38,8 +38,8 @@ class WatchCommand:
     port: int = option(0, at_least=0, at_most=65535)
     """Port of the server. 0: 8750, or a free port if 8750 is in use."""
     host: str = "127.0.0.1"
-    """Interface of the server, such as 0.0.0.0 for all. Safer: `ssh -L 8750:localhost:8750 HOST` from another
-    machine."""
+    """Interface of the server, such as 0.0.0.0 for all interfaces. A safer way from another machine:
+    `ssh -L 8750:localhost:8750 HOST`."""
 
 
 def run(arguments: list[str]) -> int:
@@ -70,7 +70,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _live(run: Path) -> Live:
-    """Open a run; wait for the journal of a starting run. Raises ConfigError."""
+    """Open a run. Wait for the journal if the run is starting. Raises ConfigError."""
     from pbt_rl.report.live import Live
 
     deadline, told = time.monotonic() + WAIT_SECONDS, False
@@ -93,7 +93,6 @@ def _live(run: Path) -> Live:
 
 
 def _server(command: WatchCommand, live: Live) -> Server:
-    """Start the server. Raises OSError."""
     from pbt_rl.report.server import Server
 
     try:

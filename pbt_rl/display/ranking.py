@@ -131,7 +131,7 @@ def changed_values(
 
 
 def _change(name: str, then: float, now: float, arrow: str) -> str:
-    old, new = value(then), value(now)
+    old, new = two_values(then, now)
     return f"{name.removeprefix(SHAPING)} {new if old == new else old + arrow + new}"
 
 
@@ -287,8 +287,14 @@ MANY_DISCARDED = 0.05
 """Discarded rollouts are shown from this share of all rollouts."""
 
 
+OF_COLUMNS = (
+    "objective: mean of counted episodes (--pbt.objective-episodes); return, length: of the newest episodes"
+)
+"""Shown only if the two means of a member differ."""
+
+
 def footer_lines(view: RunView) -> list[str]:
-    """Return at most one line, with the counts of problems."""
+    """Return a line with the counts of problems, and a line about columns, each only if needed."""
     discarded = view.discarded_rollouts if view.discarded_share >= MANY_DISCARDED else 0
     wrong = {
         "actors restarted": view.actors_restarted,
@@ -296,7 +302,8 @@ def footer_lines(view: RunView) -> list[str]:
         f"rollouts discarded ({view.discarded_share:.0%} of all)": discarded,
     }
     said = SEPARATOR.join(f"{what}: {times}" for what, times in wrong.items() if times)
-    return [said] if said else []
+    differ = any(m.complete and m.early is not None and score(m) != number(m.early) for m in view.members)
+    return [*filter(None, [said, OF_COLUMNS * differ])]
 
 
 def number(x: float | None) -> str:
@@ -310,14 +317,24 @@ def number(x: float | None) -> str:
     return f"{x:.1f}" if abs(x) < 10_000 else f"{x:,.0f}"
 
 
-def value(x: float) -> str:
-    """Format a hyperparameter with three digits. Discounts and decays get enough digits to differ from 1."""
+DIGITS, MOST_DIGITS = 3, 6
+
+
+def value(x: float, digits: int = DIGITS) -> str:
+    """Format a hyperparameter. Discounts and decays get enough digits to differ from 1."""
     if 0.9 < x < 1:
-        return f"{x:.{max(5, math.ceil(-math.log10(1 - x)) + 1)}f}".rstrip("0")
+        decimals = max(digits + 2, math.ceil(-math.log10(1 - x)) + digits - 2)
+        return f"{x:.{decimals}f}".rstrip("0")
     if x != 0 and not 0.001 <= abs(x) < 100_000:
-        mantissa, exponent = f"{x:.2e}".split("e")
+        mantissa, exponent = f"{x:.{digits - 1}e}".split("e")
         return short_exponent(f"{mantissa.rstrip('0').rstrip('.')}e{exponent}")
-    return f"{x:.3g}" if abs(x) < 1000 else f"{x:.0f}"
+    return f"{x:.{digits}g}" if abs(x) < 1000 else f"{x:.{digits - DIGITS}f}"
+
+
+def two_values(then: float, now: float) -> tuple[str, str]:
+    """Format a value before and after a change, with enough digits to differ (at most `MOST_DIGITS`)."""
+    pairs = ((value(then, digits), value(now, digits)) for digits in range(DIGITS, MOST_DIGITS + 1))
+    return next((pair for pair in pairs if pair[0] != pair[1]), (value(then), value(now)))
 
 
 def short_exponent(text: str) -> str:

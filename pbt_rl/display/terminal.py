@@ -304,7 +304,7 @@ def evaluation_text(evaluation: Evaluation) -> str:
     """Format the event line of an evaluation during training."""
     return (
         f"evaluation at {evaluation.frames:,} frames: member {evaluation.member} has {evaluation.mean:.4g} "
-        f"(std {evaluation.spread:.3g}) in {counted(evaluation.episodes, 'evaluation episode')}"
+        f"(std {evaluation.spread:.4g}) in {counted(evaluation.episodes, 'evaluation episode')}"
     )
 
 

@@ -68,7 +68,7 @@ def _print_result(played: list[PlayedEpisode]) -> None:
         print(f"episode {number:3d}: objective {episode.objective:g}, {episode.steps} steps")
     scores = [episode.objective for episode in played]
     print(
-        f"objective over {counted(len(scores), 'episode')}: mean {mean(scores):.6g}, std {spread(scores):.4g}, "
+        f"objective over {counted(len(scores), 'episode')}: mean {mean(scores):.6g}, std {spread(scores):.6g}, "
         f"min {min(scores):g}, max {max(scores):g}"
     )
 

@@ -1,11 +1,11 @@
-"""Child processes: new Python interpreters that die with their parent and exchange messages over one socket.
+"""Child processes: new Python interpreters that die with their parent and exchange pickled messages over a socket.
 
-`multiprocessing` is not used. Its spawn method runs the user's main module again in every child, and its resource
-tracker is another process that can leak. A child inherits its descriptors and receives everything else as its first
-message. Messages are pickled; both ends are our own processes.
+`multiprocessing` is not used, because its spawn method runs the user's main module again in every child, and because
+its resource tracker is another process that can leak. A child inherits its descriptors. Its first message contains all
+other data.
 
 A keeper (`keeper.py`) runs between parent and child. It collects the child's output and kills the child's descendants.
-A child counts as ended when none of its descendants is left.
+A child counts as ended only when all its descendants have ended.
 """
 
 from __future__ import annotations
@@ -40,33 +40,33 @@ ReceiveT = TypeVar("ReceiveT")
 
 KEEPER = (sys.executable, "-I", "-S", keeper.__file__)
 PARENTS_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
-"""Signals that may reach the whole process group. Only the parent handles them, and it ends its children in order."""
+"""Signals that may be sent to the whole process group. Only the parent handles them. It then ends its children."""
 STACKS_SIGNAL = signal.SIGUSR2
 """Signal that makes a child print the stack of each thread."""
 MARK = "PBT_RL_CHILD"
-"""Environment variable of a child and of its descendants. Each child has its own value."""
+"""Environment variable that marks a child and its descendants. Each child has a different value."""
 KEEPER_SECONDS = keeper.TIDY_SECONDS + keeper.KILL_SECONDS + 0.5
-"""Time for a keeper to end. A slower one is stopped or stuck, and is killed."""
+"""Timeout for the end of a keeper. After it the keeper is killed."""
 PID_SECONDS = 10.0
 PID = re.compile(keeper.CHILD + rb"(\d+)\n")
 STDERR = 2
 LINE_BUFFERED = 1
 """_IOLBF of the C library."""
 CHILD_ENVIRONMENT = {
-    # Unbuffered, so that the log of a killed child has its last output.
+    # Unbuffered, because the log of a killed child must have its last output.
     "PYTHONUNBUFFERED": "1",
-    # One thread for numerical libraries unless a learner's plan sets more.
+    # One thread for numerical libraries. The plan of a learner may set more.
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "NUMBA_NUM_THREADS": "1",
-    # Threads that wait for each other inside an operation must not spin, because other processes need the cores.
+    # Threads that wait for each other must not spin, because other processes need the cores.
     "OMP_WAIT_POLICY": "PASSIVE",
-    # By default glibc returns large blocks to the kernel at every free. Learning allocates the same blocks again and
-    # again, and page faults took a fifth of its time.
+    # Keep freed memory. By default glibc returns large blocks to the kernel at every free. Learning allocates these
+    # blocks again in each step, and page faults took a fifth of its time.
     "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
     "MALLOC_TRIM_THRESHOLD_": str((1 << 31) - 1),
-    # The thresholds apply to the main arena only, so all threads share it.
+    # One arena for all threads, because the thresholds apply only to the main arena.
     "MALLOC_ARENA_MAX": "1",
 }
 
@@ -75,8 +75,8 @@ CHILD_ENVIRONMENT = {
 class ChildFailed:
     """Last message of a child that ends with an error.
 
-    user_error: `text` is the message of an error that only the user can fix. Otherwise it is a traceback.
-    killed: the child sent nothing because SIGKILL ended it, for example when memory is full.
+    user_error: True if `text` is the message of a user's error, False if it is a traceback.
+    killed: True if SIGKILL ended the child, for example when memory was full. Such a child sends no message.
     """
 
     text: str
@@ -85,11 +85,16 @@ class ChildFailed:
 
 
 class Program:
-    """Program under a keeper, as seen from its parent. command: starts with the program's path.
+    """Handle of a program that runs under a keeper.
 
-    fds: descriptors to inherit, under the same numbers. environment: additional variables. log: size-bounded output
-    file. Without one, only the last output is kept, in memory. scratch: folder that is removed after the end.
-    The program starts with PARENTS_SIGNALS and STACKS_SIGNAL blocked (see `leave_to_parent`).
+    command: path of the program, and its arguments.
+    label: display name.
+    fds: descriptors to inherit. Their numbers do not change.
+    environment: additional environment variables.
+    log: output file of bounded size. None: only the last output is kept, in memory.
+    scratch: folder that is removed after the end.
+
+    The program starts with PARENTS_SIGNALS and STACKS_SIGNAL blocked, see `leave_to_parent`.
     """
 
     def __init__(
@@ -109,7 +114,7 @@ class Program:
         paths = ["" if path is None else str(path.absolute()) for path in (log, scratch)]
         with contextlib.ExitStack() as undo:
             self._line, theirs = (undo.enter_context(end) for end in socket.socketpair())
-            # Blocked, because a signal must not kill it before it can ignore signals.
+            # Blocked, because a signal must not kill the program before it can ignore signals.
             mask = signal.pthread_sigmask(signal.SIG_BLOCK, (*PARENTS_SIGNALS, STACKS_SIGNAL))
             try:
                 self._keeper: subprocess.Popen[bytes] = subprocess.Popen(
@@ -129,13 +134,13 @@ class Program:
 
     @property
     def pid(self) -> int:
-        """Process id of the program. Raises ProcessLookupError if it never started."""
+        """Process id of the program. Raises ProcessLookupError if the program did not start."""
         while not (found := PID.search(self._told)):
             self._hear()
         return int(found[1])
 
     def _hear(self) -> None:
-        """Receive a message of the keeper: first the program's id, at the end its last output."""
+        """Receive a message of the keeper: the program's id, or its last output. Raises ProcessLookupError."""
         self._line.settimeout(PID_SECONDS)
         try:
             heard = self._line.recv(1 << 16)
@@ -146,11 +151,11 @@ class Program:
         self._told += heard
 
     def exit_code(self) -> int | None:
-        """Return the exit code. None while it runs."""
+        """Return the exit code. None while the program runs."""
         return self._keeper.poll()
 
     def how_it_ended(self) -> str:
-        """Wait for the end. Return a description with the last output."""
+        """Wait for the end of the program. Return a description of the end, with the last output."""
         code = self._keeper.wait()
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
         tail, clean = self.last_words()
@@ -160,7 +165,7 @@ class Program:
         return f"{self.label} {how}" + (f"; it printed{where}:\n{tail}" if tail else "")
 
     def last_words(self) -> tuple[str, bool]:
-        """Return the last output of an ended program. False in second place: its keeper was killed."""
+        """Return (last output of an ended program, False if its keeper was killed)."""
         with contextlib.suppress(ProcessLookupError):
             while True:
                 self._hear()
@@ -169,7 +174,7 @@ class Program:
         return words.decode(errors="replace").strip(), bool(ended)
 
     def wait(self, deadline: float) -> bool:
-        """Wait for the end until a `time.monotonic` deadline. True if it ended."""
+        """Wait for the end of the program until a deadline in `time.monotonic` seconds. True if it has ended."""
         try:
             self._keeper.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
@@ -177,20 +182,20 @@ class Program:
         return True
 
     def kill(self) -> None:
-        """Order the keeper to kill the program and its descendants, without waiting. Safe to call twice."""
+        """Make the keeper kill the program and its descendants. Does not wait. Safe to call twice."""
         self._killed_at = self._killed_at or time.monotonic()
         self._keeper.send_signal(signal.SIGCONT)  # a stopped keeper cannot act
         with contextlib.suppress(OSError):
             self._line.shutdown(socket.SHUT_WR)
 
     def end(self, patience_seconds: float) -> None:
-        """Wait for the program, kill it after the timeout, release its resources. Safe to call twice."""
+        """Wait for the program, kill it after the timeout, and release its resources. Safe to call twice."""
         if self._line.fileno() < 0:
             return
         if not self.wait(time.monotonic() + patience_seconds):
             self.kill()
             if not self.wait((self._killed_at or 0.0) + KEEPER_SECONDS):
-                self._keeper.kill()  # the kernel kills the program with it
+                self._keeper.kill()  # the kernel then kills the program
                 self._keeper.wait()
         _, clean = self.last_words()
         if not clean:
@@ -202,10 +207,13 @@ class Program:
 
 
 class Child(Program, Generic[SendT, ReceiveT]):
-    """Child process that runs `python -m MODULE`, as seen from its parent.
+    """Handle of a child process that runs `python -m MODULE`.
 
-    setup: its first message. fds, log: see `Program`. run: shown in the process list with the label; the default is
-    the folder of the log. On `STACKS_SIGNAL` it prints its stacks.
+    setup: first message to the child.
+    label, fds, log: see `Program`.
+    run: text in the process list. "": the run's folder and the label.
+
+    The child prints its stacks on STACKS_SIGNAL.
     """
 
     def __init__(
@@ -219,7 +227,7 @@ class Child(Program, Generic[SendT, ReceiveT]):
     ) -> None:
         self.module = module
         self.failure: ChildFailed | None = None
-        """Error that the child sent before it ended."""
+        """Error that the child has sent before its end."""
         ours, theirs = socket.socketpair()
         with theirs, contextlib.ExitStack() as undo:
             undo.enter_context(ours)
@@ -232,27 +240,27 @@ class Child(Program, Generic[SendT, ReceiveT]):
         self._room = select.poll()
         self._room.register(connection.fileno(), select.POLLOUT)
         self._unsent: deque[SendT] = deque()
-        with contextlib.suppress(ConnectionError):  # already ended, as the sentinel shows
+        with contextlib.suppress(ConnectionError):  # the child has already ended, see `sentinel`
             connection.send(setup)
 
     def post(self, message: SendT) -> None:
-        """Send a message once the socket has room, in order.
+        """Queue a message, and send queued messages if the socket has room.
 
-        Never blocks, because a child may not read until its own messages are read.
+        Never blocks, because this process and the child would wait for each other if both sockets were full.
         """
         self._unsent.append(message)
         self.flush()
 
     def flush(self) -> bool:
-        """Send queued messages while the socket has room. True if some are still queued."""
-        with contextlib.suppress(OSError):  # ended, as the sentinel shows
+        """Send queued messages while the socket has room. True if messages are left."""
+        with contextlib.suppress(OSError):  # the child has ended, see `sentinel`
             while self._unsent and self._room.poll(0):
                 self.connection.send(self._unsent[0])
                 self._unsent.popleft()
         return bool(self._unsent)
 
     def messages(self) -> Iterator[ReceiveT]:
-        """Yield the messages that have arrived. A child's final error is stored as `failure` instead."""
+        """Yield the messages that have arrived. `ChildFailed` is stored as `failure` instead."""
         try:
             while self.connection.poll():
                 message = self.connection.recv()
@@ -260,11 +268,11 @@ class Child(Program, Generic[SendT, ReceiveT]):
                     self.failure = message
                 else:
                     yield message
-        except (EOFError, OSError):  # closed, perhaps within a message, because the process is ending
+        except (EOFError, OSError):  # the child is ending and has closed the connection
             self.wait(time.monotonic() + 1.0)
 
     def ending(self) -> ChildFailed:
-        """Wait for the end. Return the child's error, or a description of its end."""
+        """Wait for the end. Return the error that the child has sent, or a description of its end."""
         ended = self.how_it_ended()
         killed = self._keeper.returncode == -signal.SIGKILL
         if self.failure is None:
@@ -272,34 +280,34 @@ class Child(Program, Generic[SendT, ReceiveT]):
         return self.failure if self.failure.text else ChildFailed(ended, self.failure.user_error, killed)
 
     def hang_up(self) -> None:
-        """Signal end of file to the child."""
+        """Send end of file to the child."""
         with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self.connection.fileno())) as ours:
             ours.shutdown(socket.SHUT_WR)
 
     def end(self, patience_seconds: float) -> None:
-        """Wait for the process, kill it after the timeout, release its resources. Safe to call twice."""
+        """Wait for the child, kill it after the timeout, and release its resources. Safe to call twice."""
         super().end(patience_seconds)
         self.connection.close()
 
 
-# -- a child that starts before its setup is known ------------------------------------------------------------
+# -- a child that starts before its setup is available --------------------------------------------------------
 
 MOST_FDS = 200
-"""Descriptors in one message; Linux takes 253."""
+"""Maximum number of descriptors per message. The limit of Linux is 253."""
 LEARNER = "pbt_rl.learner.learner"
 
 
 def spare_learner(run: str) -> Waiting[Any, Any] | None:
-    """Start a learner that loads torch and waits for its setup. None on one core, where this saves no time.
+    """Start a learner that loads torch and waits for its setup. None on a single core, where it saves no time.
 
-    run: name shown in the process list.
+    run: name of the run in the process list.
     """
     return Waiting(LEARNER, f"{run}: learner 0") if len(os.sched_getaffinity(0)) > 1 else None
 
 
 @dataclass(frozen=True)
 class Begun:
-    """Second message to a waiting child. fds: the parent's numbers of the descriptors that follow."""
+    """Second message to a `Waiting` child. fds: numbers in the parent of the descriptors that are sent next."""
 
     setup: Any
     fds: tuple[int, ...]
@@ -307,10 +315,10 @@ class Begun:
 
 @dataclass(frozen=True)
 class Later:
-    """First message to a waiting child: the setup and its descriptors follow later."""
+    """First message to a `Waiting` child. The setup and its descriptors are sent later."""
 
     def finished(self, connection: Connection[Any, Any]) -> Any:
-        """Receive the setup from the parent. Called in the child."""
+        """Receive the setup in the child."""
         begun: Begun = connection.recv()
         here: list[int] = []
         with socket.socket(fileno=os.dup(connection.fileno())) as line:
@@ -323,15 +331,15 @@ class Later:
 
 
 class Waiting(Child[SendT, ReceiveT]):
-    """Child that imports its module early and waits for its setup."""
+    """Handle of a child that imports its module and then waits for its setup."""
 
     def __init__(self, module: str, run: str = "") -> None:
         super().__init__(module, module, Later(), (), run=run)
 
     def set_up(self, label: str, setup: object, fds: Sequence[int], log: Path | None) -> None:
-        """Send the setup and its descriptors (fields `..._fd` and `..._fds`)."""
+        """Send the setup and its descriptors. The child renumbers the fields `..._fd` and `..._fds` of the setup."""
         self.label, self._log = label, log
-        with contextlib.suppress(OSError):  # already ended, as the sentinel shows
+        with contextlib.suppress(OSError):  # the child has already ended, see `sentinel`
             self._line.send(f"{label}\n{'' if log is None else log.absolute()}".encode())
             self.connection.send(cast("SendT", Begun(setup, tuple(fds))))
             with socket.socket(fileno=os.dup(self.connection.fileno())) as line:
@@ -339,14 +347,14 @@ class Waiting(Child[SendT, ReceiveT]):
                     socket.send_fds(line, [b"\0"], part)
 
     def discard(self) -> None:
-        """End the child unless it was set up. Safe to call twice."""
+        """End the child if it has no setup. Safe to call twice."""
         if self.label == self.module and self._line.fileno() >= 0:
             self.kill()
             self.end(0)
 
 
 def _renumbered(setup: Any, numbers: Mapping[int, int]) -> Any:
-    """Replace the descriptor numbers in a setup. numbers: parent's number -> child's number."""
+    """Replace the descriptors in a setup. numbers: descriptor in the parent -> descriptor in the child."""
 
     def here(fd: int) -> int:
         return numbers.get(fd, fd)
@@ -358,7 +366,7 @@ def _renumbered(setup: Any, numbers: Mapping[int, int]) -> Any:
 
 
 def _parts(fds: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Split descriptors into parts that fit one message."""
+    """Split descriptors into parts of at most MOST_FDS."""
     for at in range(0, len(fds), MOST_FDS):
         yield fds[at : at + MOST_FDS]
 
@@ -367,26 +375,26 @@ def _parts(fds: Sequence[int]) -> Iterator[Sequence[int]]:
 
 
 def python_module(module: str, *arguments: str) -> list[str]:
-    """Return the command that runs a module. The module must call `working_directory_last` first."""
+    """Return the command that runs a module. The module must first call `working_directory_last`."""
     return [sys.executable, *interpreter_options(), "-m", module, *arguments]
 
 
 def bound_to_us(command: Sequence[str], number: signal.Signals = signal.SIGKILL) -> list[str]:
-    """Wrap a command to get a signal when the calling thread ends.
+    """Return a command whose program gets a signal when the calling thread ends.
 
-    The program runs in a new session and inherits only descriptors 0 to 2.
+    The program runs in a new session and inherits only the descriptors 0 to 2.
     """
     return [*KEEPER, "bind", str(os.getpid()), str(int(number)), *command]
 
 
 def kill_marked(mark: str) -> None:
-    """Kill every process with the mark in its environment. Used after a keeper was killed."""
+    """Kill every process with this value of MARK in its environment. Needed only after a keeper was killed."""
     wanted = f"{MARK}={mark}".encode()
     deadline = time.monotonic() + keeper.KILL_SECONDS
     while time.monotonic() < deadline:
         found = 0
         for folder in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):  # just ended, or owned by another user
+            with contextlib.suppress(OSError):  # the process has ended, or another user owns it
                 process = os.pidfd_open(int(folder.name))
                 try:
                     if wanted in (folder / "environ").read_bytes().split(b"\0"):
@@ -400,9 +408,9 @@ def kill_marked(mark: str) -> None:
 
 
 def begin_child() -> tuple[Connection[Any, Any], Any]:
-    """Prepare this child process. Return its connection and its setup.
+    """Prepare this child process: import path, signals, output. Return (connection to the parent, setup).
 
-    It ignores the parent's signals. On `STACKS_SIGNAL` it prints its stacks, even during a call into C.
+    On STACKS_SIGNAL the process prints its stacks, even during a call into C.
     """
     connection: Connection[Any, Any] = Connection(int(sys.argv[1]))
     faulthandler.enable()
@@ -417,12 +425,12 @@ def begin_child() -> tuple[Connection[Any, Any], Any]:
 
 
 def leave_to_parent() -> None:
-    """Ignore and unblock the parent's signals, which are blocked at process start."""
+    """Ignore PARENTS_SIGNALS and unblock them. They are blocked at the start of the process."""
     for number in PARENTS_SIGNALS:
         if number != signal.SIGTERM:
             signal.signal(number, signal.SIG_IGN)
-    # Handled instead of ignored, because child programs of an environment would inherit SIG_IGN. `terminate()` could
-    # then not end them, and `close()` of many environments waits for that.
+    # SIGTERM has an empty handler. If it were ignored, the programs that an environment starts would inherit SIG_IGN,
+    # and `terminate()` could not end them. `close()` of many environments would then hang.
     signal.signal(signal.SIGTERM, lambda *_: None)
     signal.siginterrupt(signal.SIGTERM, False)
     os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL))
@@ -435,18 +443,18 @@ def print_stacks() -> None:
 
 
 def register_stacks() -> None:
-    """Install a C handler that prints the signalled thread's stack.
+    """Install a C handler of STACKS_SIGNAL that prints the stack of the interrupted thread, before the Python handler.
 
-    It runs before the Python handler. It cannot print the stacks of other threads, because they keep running: their
-    frames may be freed while they are read.
+    It does not print the stacks of other threads. They keep running, so their frames may be freed during the output.
     """
     faulthandler.register(STACKS_SIGNAL, STDERR, all_threads=False, chain=True)
 
 
 class StackDumps:
-    """Handler of `STACKS_SIGNAL`: print this process's stacks, and make each child print its own into its log.
+    """Handler of STACKS_SIGNAL. It prints the stacks of this process and makes each child print its stacks.
 
-    Does nothing outside the main thread, where Python allows no handlers. Create and close it in the same thread.
+    Python allows handlers only in the main thread. In other threads this class does nothing. Create and close an
+    instance in the same thread.
     """
 
     def __init__(self, children: Callable[[], Iterable[Child[Any, Any]]]) -> None:
@@ -462,7 +470,7 @@ class StackDumps:
             faulthandler.unregister(STACKS_SIGNAL)
             signal.signal(STACKS_SIGNAL, self._previous)
             self._handles = False
-            self._children = list  # drop the reference to the fleet, which holds memory
+            self._children = list  # drop the reference to the fleet, to free its memory
 
     def _dump(self) -> None:
         print_stacks()
@@ -472,6 +480,6 @@ class StackDumps:
 
 
 def send_failure(connection: Connection[Any, Any], text: str, *, user_error: bool) -> None:
-    """Send the error that ends this child. Ignored if the parent has ended."""
+    """Send the error that ends this child to the parent. Does nothing if the parent has ended."""
     with contextlib.suppress(BrokenPipeError):
         connection.send(ChildFailed(text, user_error))

@@ -2,26 +2,32 @@
 
     parent -- keeper -- child (actor, learner, ...) -- programs that environments start, even daemons
 
-The keeper is the subreaper of the child's descendants. A process that leaves its parent (daemon, double fork,
-`setsid`) becomes the keeper's child. When the child ends, or the parent ends or orders it, the keeper kills them all.
-It then ends with the child's exit code. If the keeper itself is killed, the kernel kills the child
-(`PR_SET_PDEATHSIG`). The parent then kills the descendants, which have `PBT_RL_CHILD` in their environment.
+The keeper is the subreaper of the child's descendants: daemons and other orphans become the keeper's children. The
+keeper kills all descendants when the child ends, when the parent ends, or when the parent requests it. It then exits
+with the child's exit code. If the keeper itself is killed, the kernel kills the child (`PR_SET_PDEATHSIG`), and the
+parent kills all processes with `PBT_RL_CHILD` in their environment.
 
-consumes     output of the child and its descendants, from a pipe that is emptied quickly
-produces     the child's log; to its parent, the child's id and finally the last output
+reads        output of the child and its descendants
+writes       log of the child; to the parent: the child's process id, at the end the last output
 waits for    output, the end of a process, a message from the parent, the end of the parent
 
-It is a separate program without imports from pbt_rl, so it costs only a few milliseconds and megabytes:
+The keeper is a separate program without imports from pbt_rl, so it needs only a few milliseconds and megabytes:
 
     python -I -S keeper.py keep PARENT LABEL LOG SCRATCH COMMAND...
     python -I -S keeper.py bind PARENT SIGNAL COMMAND...
 
-`keep` runs a keeper. PARENT: process id. LABEL: display name of the child. LOG: path; if empty, only the last output
-is kept, in memory. Label and log may also be sent later by the parent. SCRATCH: folder that is removed at the end, or
-empty. COMMAND: command of the child.
+`keep` runs a keeper:
 
-`bind` only runs COMMAND, in a new session with descriptors 0 to 2. The program gets SIGNAL when its parent ends. That
-is enough for a program without children, or one that ends them itself.
+    PARENT    process id of the parent
+    LABEL     display name of the child
+    LOG       path of the log. Empty: only the last output is kept, in memory
+    SCRATCH   folder that is removed at the end, or empty
+    COMMAND   command of the child
+
+The parent may send LABEL and LOG later.
+
+`bind` runs COMMAND without a keeper, in a new session and with the descriptors 0 to 2. The program gets SIGNAL when its
+parent ends. This suffices for a program that has no children or ends them itself.
 """
 
 from __future__ import annotations
@@ -41,31 +47,32 @@ if TYPE_CHECKING:  # `typing` takes longer to load than all other imports here
 
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 4, 15, 36
 LINE = 1
-"""Descriptor of the socket to the parent. The keeper's stderr goes there too."""
+"""Descriptor of the socket to the parent. The keeper's stderr is redirected to this socket too."""
 CHILD, ENDED = b"\0child ", b"\0ended\n"
-"""Marks in the messages to the parent, with a NUL byte because text has none. CHILD precedes the child's id.
-ENDED precedes the last output, after all descendants have ended."""
+"""Marks in messages to the parent. They begin with a NUL byte because text contains none. CHILD precedes the process id
+of the child. ENDED precedes the last output, and is sent after all descendants have ended.
+"""
 TAIL_BYTES = 4000
-"""Size of the last output that is sent to the parent."""
+"""Size of the last output that the parent receives."""
 FILE_BYTES = 1 << 20
-"""A log of this size is renamed to `.1`, which replaces the previous one."""
+"""Maximum size of a log. A full log is renamed to `LOG.1` and replaces the previous `LOG.1`."""
 KEPT_BYTES = 1 << 16
-"""Size of the last output that is kept in memory, large enough for a long crash trace."""
+"""Size of the last output in memory, large enough for a long crash trace."""
 PIPE_BYTES = 1 << 18
 RETRY_SECONDS = 5.0
 """Pause after a failed write to the log."""
 BATCH_SECONDS = 0.01
-"""Pause after a small read, so that one read collects many lines."""
+"""Pause after a small read, because the next read then collects many lines."""
 TERM_SECONDS = 1.0
-"""Time for descendants to end after SIGTERM."""
+"""Timeout for descendants to end after SIGTERM."""
 KILL_SECONDS = 1.0
-"""Further time after SIGKILL, because some kernel states delay it."""
+"""Further timeout after SIGKILL, because some kernel states delay this signal."""
 TIDY_SECONDS = 10.0
-"""Time for a nested keeper to end its own descendants and to remove its folder."""
+"""Timeout for a nested keeper to end its own descendants and remove its folder."""
 
 
 class BoundedLog:
-    """Size-bounded file of a child's output. Never raises. `tail` is the last output."""
+    """Log file of bounded size for a child's output. `tail` is the last output. Errors of the file are ignored."""
 
     def __init__(self, path: str, label: str) -> None:
         self._path, self._label = path, label
@@ -75,7 +82,7 @@ class BoundedLog:
         self.tail = b""
 
     def write_to(self, path: str, label: str) -> None:
-        """Switch to a file, and first write the last output to it."""
+        """Switch to a log file. The last output is written to it first."""
         self._path, self._label = path, label
         self._append(self.tail)
 
@@ -115,10 +122,11 @@ class BoundedLog:
 
 
 class Keeper:
-    """Event loop of a keeper process, for one child and its descendants.
+    """Event loop of a keeper process, for one child and its descendants. The process must do nothing else.
 
-    output: read end of the child's output pipe. line: descriptor of the socket to the parent. The process must do
-    nothing else.
+    child, parent: process ids.
+    output: read end of the child's output pipe.
+    line: descriptor of the socket to the parent.
     """
 
     def __init__(self, child: int, output: int, line: int, parent: int, log: BoundedLog) -> None:
@@ -153,7 +161,7 @@ class Keeper:
         return signal.SIGKILL if self._status is None else self._status
 
     def _told(self) -> bool:
-        """Read a late label and log path from the parent. False if the parent ordered the end."""
+        """Receive label and log path from the parent. False if the parent requests the end."""
         try:
             said = os.read(self._line, 1 << 16)
         except OSError:
@@ -164,7 +172,7 @@ class Keeper:
         return bool(said)
 
     def _read(self) -> int:
-        """Read the pipe. Return the number of bytes."""
+        """Read output from the pipe. Return the number of bytes."""
         try:
             data = os.read(self._output, PIPE_BYTES)
         except BlockingIOError:
@@ -190,8 +198,8 @@ class Keeper:
     def _end_all(self) -> None:
         """Kill every descendant.
 
-        Only direct children are signalled, because their ids cannot be reused before they are reaped. When they end,
-        their children become ours. Nested keepers end by themselves because their parents have ended.
+        Only direct children are signalled, because their ids cannot be reused before they are reaped. The children of
+        an ended child become children of this process. Nested keepers end because their parents have ended.
         """
         began, pause = time.monotonic(), 0.001
         asked: set[int] = set()
@@ -205,16 +213,16 @@ class Keeper:
                 late = passed > (TIDY_SECONDS if pid in keepers else TERM_SECONDS)
                 if late or pid not in asked:
                     asked.add(pid)
-                    with contextlib.suppress(OSError):  # owned by another user: it cannot be signalled
+                    with contextlib.suppress(OSError):  # another user owns the process
                         os.kill(pid, signal.SIGKILL if late else signal.SIGTERM)
-                        os.kill(pid, signal.SIGCONT)  # a stopped process cannot react
+                        os.kill(pid, signal.SIGCONT)  # a stopped process does not handle SIGTERM
             self._read()
             time.sleep(pause)
             pause = min(2 * pause, 0.05)
 
 
 def _watch(parent: int) -> int:
-    """Open a descriptor that becomes readable when the parent has ended."""
+    """Return a descriptor that becomes readable when the parent has ended."""
     try:
         fd = os.pidfd_open(parent)
     except ProcessLookupError:
@@ -231,14 +239,14 @@ def _children() -> list[int]:
     for name in os.listdir("/proc"):
         if name.isdigit():
             with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
-                # Split after the last ")", because the process name in parentheses may contain anything.
+                # Split after the last ")", because the process name in parentheses may contain any character.
                 if int(file.read().rpartition(b")")[2].split()[1]) == ours:
                     found.append(int(name))
     return found
 
 
 def _is_keeper(pid: int) -> bool:
-    """Check whether a process is a keeper. Those end after their parents."""
+    """Check whether a process is a keeper."""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
         return b"\0%s\0keep\0" % os.fsencode(__file__) in file.read()
     return False
@@ -250,21 +258,21 @@ def _prctl(option: int, argument: int | bytes) -> None:
 
 
 def become_keeper() -> None:
-    """Make orphaned descendants children of this process."""
-    # No blank in the name, because Python parses the word after one as the state of the process.
+    """Make this process the subreaper of its descendants, so that orphans become its children."""
+    # The name has no blank, because Python splits /proc/self/stat at blanks.
     _prctl(_PR_SET_NAME, b"pbt_rl-keeper")
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def end_with(parent: int, number: int = signal.SIGKILL) -> None:
-    """Set the signal for the parent's end. End this process now if the parent has already ended."""
+    """Set the signal that this process gets when its parent ends. If the parent has already ended, exit."""
     _prctl(_PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:
         os._exit(1)
 
 
 def end_like(status: int) -> NoReturn:
-    """End with the child's exit code or signal, without a core file."""
+    """Exit with the child's exit code, or by the child's signal without a core file."""
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
         _prctl(_PR_SET_DUMPABLE, 0)
@@ -276,8 +284,8 @@ def end_like(status: int) -> NoReturn:
 
 
 def _become(command: list[str]) -> NoReturn:
-    """Replace this process by a command."""
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and the command would inherit that
+    """Replace this process by a command (exec)."""
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, the command must not
         signal.signal(number, signal.SIG_DFL)
     try:
         os.execv(command[0], command)  # noqa: S606 - no shell is wanted
@@ -287,10 +295,10 @@ def _become(command: list[str]) -> NoReturn:
 
 
 def _keep(parent: int, label: str, log_path: str, scratch: str, command: list[str]) -> NoReturn:
-    """Run a keeper for one child. Signals that the parent has blocked stay blocked."""
+    """Start a child and run its keeper. Signals that the parent has blocked stay blocked in the child."""
     become_keeper()
     output, printing = os.pipe()
-    with contextlib.suppress(OSError):  # each user has a limit on pipe memory
+    with contextlib.suppress(OSError):  # the user's limit of pipe memory may be reached
         fcntl.fcntl(output, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
     keeper = os.getpid()
     child = os.fork()
@@ -299,13 +307,13 @@ def _keep(parent: int, label: str, log_path: str, scratch: str, command: list[st
         os.dup2(printing, 1)
         os.dup2(printing, 2)
         _become(command)
-    for name in os.listdir("/proc/self/fd"):  # close descriptors that were inherited for the child
+    for name in os.listdir("/proc/self/fd"):  # close the descriptors that only the child needs
         if int(name) not in (0, LINE, 2, output):
             with contextlib.suppress(OSError):
                 os.close(int(name))
     with contextlib.suppress(OSError):
         os.write(LINE, CHILD + b"%d\n" % child)
-    if scratch:  # imported now, because there may be little time at the end
+    if scratch:  # imported now, because the end may have to be fast
         import shutil  # noqa: PLC0415 - it takes longer to load than all other imports here
     log = BoundedLog(log_path, f"{label}, process {child}")
     status = Keeper(child, output, LINE, parent, log).serve()
@@ -317,16 +325,16 @@ def _keep(parent: int, label: str, log_path: str, scratch: str, command: list[st
 
 
 def _bind(parent: int, number: int, command: list[str]) -> NoReturn:
-    """Become a program that gets a signal when its parent ends."""
+    """Run a command whose program gets a signal when its parent ends."""
     end_with(parent, number)
     if os.getsid(0) != os.getpid():
-        os.setsid()  # a new session does not get Ctrl-C
+        os.setsid()  # Ctrl-C is not sent to a new session
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     _become(command)
 
 
 def main() -> NoReturn:
-    """Run `keep` or `bind` from the command line."""
+    """Run `keep` or `bind` with the arguments of the command line."""
     use, parent, *rest = sys.argv[1:]
     if use == "bind":
         number, *command = rest

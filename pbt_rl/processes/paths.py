@@ -1,7 +1,7 @@
-"""Import path of child processes: the working directory comes last.
+"""Import path of child processes: the working directory is its last entry.
 
-The user's own modules are found there. A file such as torch.py must not replace an installed module, because the
-working directory may be a folder of another user.
+The working directory contains the user's own modules. It may be a folder of another user, so a file such as torch.py
+in it must not replace an installed module.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _PACKAGE_FOLDER = Path(__file__).absolute().parent.parent.parent
 
 
 def working_directory_last() -> None:
-    """Move the working directory to the end of `sys.path`. `python -m` and `python -c` put it first."""
+    """Move the working directory to the end of `sys.path`. `python -m` and `python -c` put it at the start."""
     here = _working_directory()
     if not sys.flags.safe_path and sys.path[:1] in ([""], [here]):
         del sys.path[0]
@@ -23,9 +23,9 @@ def working_directory_last() -> None:
 
 
 def interpreter_options() -> list[str]:
-    """Return interpreter options that exclude the working directory at start.
+    """Return options of the interpreter that exclude the working directory from `sys.path`.
 
-    They are empty if `pbt_rl` itself is imported from there without being installed.
+    They are empty if `pbt_rl` is not installed but imported from the working directory.
     """
     return [] if _working_directory() == str(_PACKAGE_FOLDER) else ["-P"]
 
@@ -33,5 +33,5 @@ def interpreter_options() -> list[str]:
 def _working_directory() -> str:
     try:
         return str(Path.cwd())
-    except FileNotFoundError:  # it was removed
+    except FileNotFoundError:  # the folder was removed
         return ""

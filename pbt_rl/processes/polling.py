@@ -1,16 +1,14 @@
 """Waiting for another process, and the heartbeat of a learner.
 
-Spin briefly if recent waits were short; otherwise block. Waking a blocked process costs more than a step of a small
-environment: on a virtual machine an idle core is halted, and its restart took 50 to 250 us. Spinning pays for answers
-that come sooner. For later ones it would waste a core.
+Waking a blocked process takes longer than a step of a small environment: on a virtual machine an idle core is halted,
+and its restart took 50 to 250 us. Therefore a process spins briefly if recent waits were short; otherwise it blocks.
 
-Heartbeats are in shared memory, where the fleet reads whether a learner hangs.
+The heartbeat of a learner is in shared memory. The fleet reads it to detect a hanging learner.
 
-    main thread    one heartbeat per iteration of its loop, at least twice per second
-    trainer        one per optimiser step and per command; none while it is idle
+    main thread    a heartbeat per iteration of its loop, at least twice per second
+    trainer        a heartbeat per optimiser step and per command; no heartbeat while it is idle
 
-The sync modes have one thread, so each heartbeat of the trainer is one of the main thread too. Each cell has one
-writer, so no lock is needed.
+In the sync modes a single thread writes both heartbeats. Each cell has one writer, so no lock is needed.
 """
 
 from __future__ import annotations
@@ -26,16 +24,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 AWAKE_NS = 100_000
-"""Longest time to spin: about the cost of a wake-up."""
+"""Maximum time to spin: about the time of a wake-up."""
 MOST_SKIPPED = 256
-"""Upper limit of consecutive waits that block at once after spinning has failed repeatedly."""
+"""Maximum number of consecutive waits without spinning."""
 
 
 class AdaptivePoller:
-    """Waits for descriptors to become readable.
+    """Poller that waits for descriptors to become readable.
 
-    After a failed spin, the next 1, 2, 4, ... waits block at once. So spinning costs almost nothing if answers are
-    always late or the cores are busy.
+    After 1, 2, 3, ... failed spins in a row, the next 1, 2, 4, ... waits block without spinning. Spinning then takes
+    almost no time if answers are always late or the cores are busy.
     """
 
     def __init__(self, *fds: int) -> None:
@@ -45,17 +43,16 @@ class AdaptivePoller:
         self._skip = self._skipped = 0
 
     def wait(self, milliseconds: float | None = None, *, awake: bool = True) -> list[int]:
-        """Return the ready descriptors, or none after the timeout (None: wait forever).
+        """Return the ready descriptors, or an empty list after the timeout.
 
-        awake: False blocks at once, because another thread of this process has work to do.
+        milliseconds: timeout. None: wait forever.
+        awake: False blocks without spinning, for example because another thread of this process has work.
         """
         if awake and self._skipped >= self._skip:
             self._skipped = 0
             end = time.perf_counter_ns() + AWAKE_NS
             while time.perf_counter_ns() < end:
-                if ready := self._poll.poll(
-                    0
-                ):  # a system call instead of a read from memory, because it releases the GIL
+                if ready := self._poll.poll(0):  # a system call, because it releases the GIL
                     self._skip = 0
                     return [fd for fd, _ in ready]
             self._skip = min(2 * self._skip or 1, MOST_SKIPPED)
@@ -65,7 +62,7 @@ class AdaptivePoller:
 
 
 def mail_check(connection: Connection[Any, Any]) -> Callable[[], bool]:
-    """Return a faster `connection.poll` for a busy loop: a seventh of its cost."""
+    """Return a function that checks for messages, seven times as fast as `connection.poll`."""
     if not isinstance(connection, Connection):  # the learner runs in a thread
         return connection.poll
     poll = select.poll()
@@ -74,10 +71,11 @@ def mail_check(connection: Connection[Any, Any]) -> Callable[[], bool]:
 
 
 MAIN_NS, TRAINER_NS, TRAINER_BUSY = range(3)
+"""Indices of the cells."""
 
 
 class Heartbeat:
-    """Heartbeat of one learner, for either side. fd: SIZE bytes of anonymous memory, owned by the caller."""
+    """Heartbeat of a learner in shared memory. fd: descriptor of SIZE bytes, which the caller closes."""
 
     SIZE = 64
 
@@ -93,18 +91,18 @@ class Heartbeat:
         self._cells[MAIN_NS] = time.monotonic_ns()
 
     def beat_trainer(self, busy: bool) -> None:
-        """Learner, trainer thread: mark progress. busy: it has more work."""
+        """Learner, trainer thread: mark progress. busy: True if the trainer has more work."""
         self._cells[TRAINER_NS] = time.monotonic_ns()
         self._cells[TRAINER_BUSY] = busy
 
     @property
     def learns(self) -> bool:
-        """Supervisor: whether the trainer has work."""
+        """Supervisor: True if the trainer has work."""
         return bool(self._cells[TRAINER_BUSY])
 
     @property
     def heartbeat_age_seconds(self) -> float:
-        """Supervisor: seconds since the last heartbeat of a thread with work."""
-        # Read `busy` before the trainer's time. Otherwise work that starts in between would look overdue at once.
+        """Supervisor: age of the main thread's heartbeat, or of the older heartbeat if the trainer has work."""
+        # `busy` is read before the trainer's time. Otherwise work that starts between the two reads would look overdue.
         main, busy, trainer = (int(self._cells[cell]) for cell in (MAIN_NS, TRAINER_BUSY, TRAINER_NS))
         return (time.monotonic_ns() - (min(main, trainer) if busy else main)) / 1e9

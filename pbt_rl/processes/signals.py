@@ -1,12 +1,11 @@
-"""Signal handlers of a run. The second Ctrl-C ends it at once.
+"""Signal handlers of a run.
 
-    first SIGINT     end the run in order, and save it
-    second SIGINT    stop waiting. If the main thread itself hangs, for example in a write to a slow disk, a timer ends
+    first Ctrl-C     save the run and end it
+    second Ctrl-C    end without waiting. If the main thread hangs, for example in a write to a slow disk, a timer ends
                      the process after EXIT_SECONDS, and the kernel kills its children
 
-Python allows handlers in the main thread only, so a run in another thread has none. A handler is called between two
-interpreter steps, or when the signal interrupts a system call. During other C code, such as a step of an environment in
-serial mode, neither handler nor timer can run.
+Python allows handlers only in the main thread, so a run in another thread has no handlers. While the main thread runs C
+code that holds the GIL, such as a step of an environment in serial mode, neither handler nor timer runs.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from types import FrameType
 
 EXIT_SECONDS = 4.0
 SAME_PRESS_SECONDS = 0.1
-"""Presses closer than this count once, because a wrapper may forward the terminal's signal."""
+"""Signals within this time count as one press of Ctrl-C, because a wrapper may forward the terminal's signal."""
 SHOW_CURSOR = b"\x1b[?25h"
 
 
@@ -35,9 +34,10 @@ def in_main_thread() -> bool:
 def handling(
     numbers: Sequence[signal.Signals], handler: Callable[[int, FrameType | None], None]
 ) -> Iterator[None]:
-    """Handle these signals within the context, if this thread allows it.
+    """Handle these signals within the context. Does nothing outside the main thread.
 
-    Ignored signals stay ignored: `nohup` ignores SIGHUP, a script SIGINT for its background jobs.
+    Ignored signals stay ignored. For example, `nohup` ignores SIGHUP, and a shell script ignores SIGINT in background
+    jobs.
     """
     if not in_main_thread():
         yield
@@ -52,7 +52,7 @@ def handling(
 
 
 class Presses:
-    """Counter of Ctrl-C presses. Ends the process EXIT_SECONDS after the second, unless closed."""
+    """Counter of Ctrl-C presses. A timer ends the process EXIT_SECONDS after the second press, unless it is closed."""
 
     def __init__(self, exit_seconds: float = EXIT_SECONDS) -> None:
         self.count = 0
@@ -75,10 +75,10 @@ class Presses:
 
 
 def _end_process(seconds: float) -> None:
-    """End this process without cleanup. Its children die with it (see `keeper`)."""
+    """End this process without cleanup. The kernel then kills its children, see `keeper`."""
     said = f"pbt-rl: ended without a summary, because it hung for {seconds:.0f} s after Ctrl-C\n".encode()
     for fd, text in ((1, SHOW_CURSOR if os.isatty(1) else b""), (2, said)):
-        with contextlib.suppress(OSError, ValueError):  # closed
-            if text and select.select([], [fd], [], 0)[1]:  # writable, because a stopped terminal would block
+        with contextlib.suppress(OSError, ValueError):  # a closed descriptor
+            if text and select.select([], [fd], [], 0)[1]:  # a stopped terminal would block
                 os.write(fd, text)
     os._exit(128 + signal.SIGINT)

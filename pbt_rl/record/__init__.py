@@ -1,4 +1,4 @@
-"""The files of a run: folder, journal, weights, checkpoints.
+"""Files of a run: folder, journal, checkpoints.
 
-Imports no process, no display and no learner.
+This package must not import processes, displays or learners.
 """

@@ -1,7 +1,4 @@
-"""Append-only files of whole records.
-
-Writing may fail for a while: the disk may be full, read-only or missing.
-"""
+"""Append-only files of whole records, on a disk that may be full, read-only or missing for a while."""
 
 from __future__ import annotations
 
@@ -15,27 +12,27 @@ RETRY_SECONDS = 10.0
 
 
 class AppendFile:
-    """A file that always ends with a whole record, even if a write fails. Use it from one thread.
+    """File that always ends with a whole record, even if a write fails. Use it from one thread.
 
-    A partially written record is cut off, at once or before the next one.
+    A partially written record is removed immediately, or before the next record if that fails.
     """
 
     def __init__(self, path: Path, position: int | None = None) -> None:
-        """Open or create the file, and truncate it to `position` bytes.
+        """Open or create the file. position: truncate the file to this number of bytes.
 
-        Raises OSError, also if the file is a symbolic link.
+        Raises OSError, also for a symbolic link.
         """
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         self._file = os.open(path, flags, 0o666)
         size = os.fstat(self._file).st_size
         self.position = size if position is None else min(position, size)
-        """Bytes of whole records."""
+        """Size of the whole records in bytes."""
         self._torn = False
         if self.position < size:
             os.ftruncate(self._file, self.position)
 
     def append(self, record: bytes) -> None:
-        """Write one record. Raises OSError; the file is then unchanged."""
+        """Write one record. Raises OSError and leaves the file unchanged."""
         self._mend()
         rest = memoryview(record)
         self._torn = True
@@ -66,19 +63,20 @@ class AppendFile:
 
 
 class Outage:
-    """An interval in which writing fails. A line is shown when it begins and when it ends.
+    """Interval in which writing fails. A line is printed at its start and at its end.
 
-    Attempts are at least `RETRY_SECONDS` apart, so that a full disk does not slow a run down.
+    Attempts are at least `RETRY_SECONDS` apart, because frequent attempts on a full disk would slow the run down.
     """
 
     def __init__(self, what: str, warn: Callable[[str], None]) -> None:
-        """what: plural noun, such as "TensorBoard files". warn: called with a line."""
+        """what: plural noun, such as "TensorBoard files". warn: called with each line."""
         self._what, self._warn = what, warn
         self.on = False
+        """True while writing fails."""
         self._next_attempt = 0.0
 
     def due(self) -> bool:
-        """True if writing should be attempted now."""
+        """Check whether a write should be attempted now."""
         return not self.on or time.monotonic() >= self._next_attempt
 
     def failed(self, error: OSError) -> None:
@@ -87,19 +85,19 @@ class Outage:
         if not self.on:
             self.on = True
             self._warn(
-                f"{self._what} cannot be written ({reason(error)}); training continues, and writing is tried again "
+                f"{self._what} cannot be written ({reason(error)}); training continues, with a new attempt "
                 f"every {RETRY_SECONDS:.0f} s"
             )
 
     def worked(self) -> None:
-        """Record a complete write."""
+        """Record a successful write."""
         if self.on:
             self.on = False
             self._warn(f"{self._what} are written again")
 
 
 def reason(error: Exception) -> str:
-    """Return the text of an error; for an OSError the system's reason and the file if known."""
+    """Return the text of an error. For an OSError: the system's message, and the file if it is known."""
     if not isinstance(error, OSError):
         return str(error)
     text = error.strerror or str(error)

@@ -1,4 +1,4 @@
-"""Check whether an environment has changed since a run began."""
+"""Check of an environment for changes since a run began."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from pbt_rl.record.journal import as_json_types, journal_events
 def check_environment(run: Path, spec: EnvSpec, note: Callable[[str], None], *, trains: bool) -> None:
     """Raise ConfigError if the run's networks no longer fit its environment.
 
-    note: called with changes that do not prevent the use of the networks. trains: training continues, so shaping
-    values, agents and tasks must be the same too.
+    note: called with a warning if only the bounds of actions have changed.
+    trains: training continues. Names of shaping values and observations, and the number of agents, must be equal too.
     """
     try:
         start = next(journal_events(run), None)
     except (ConfigError, OSError):
-        return  # code that needs the journal reports the error
+        return  # functions that need the journal report the error
     if not isinstance(start, Start) or start.spec is None or start.spec.obs is None:
         return
     was, now = start.spec, as_json_types(spec)
@@ -35,18 +35,18 @@ def check_environment(run: Path, spec: EnvSpec, note: Callable[[str], None], *, 
         found += [f"agents are {spec.agents}, were {agents}"] * (agents not in (None, spec.agents))
     if found:
         raise ConfigError(
-            f"{spec.env_id} is not what it was when {run} was trained: {'; '.join(found)}. Undo that, or train another "
-            f"run from these weights: pbt-rl train --env {spec.env_id} --init-from {run} --init-strict no"
+            f"{spec.env_id} has changed since {run} was trained: {'; '.join(found)}. Undo these changes, or train "
+            f"another run from its weights: pbt-rl train --env {spec.env_id} --init-from {run} --init-strict no"
         )
     bounds = {name: now["action"][name] for name in ("low", "high")}
     if was.action is not None and bounds != {
         name: was.action.get(name, bound) for name, bound in bounds.items()
     }:
-        note(f"warning: {spec.env_id} has other bounds of its actions than when {run} was trained")
+        note(f"warning: the action bounds of {spec.env_id} have changed since {run} was trained")
 
 
 def _observations(was: Mapping[str, Any], now: Mapping[str, Any], *, named: bool) -> list[str]:
-    """Return the differences. named: compare the name of a single observation too."""
+    """Describe the differences. named: compare names even if there is only one observation."""
     before, after = ({name: _described(one) for name, one in obs.items()} for obs in (was, now))
     if not named and len(before) == len(after) == 1:
         before = dict(zip(after, before.values(), strict=True))

@@ -1,11 +1,11 @@
-"""Checkpoint writer thread: learners and the supervisor do not wait for disk writes.
+"""Checkpoint writer thread. Learners and the supervisor do not wait for disk writes.
 
     who               consumes                    produces                waits for    is woken by
     the thread        jobs: begin, add, abandon   files, results          jobs         the supervisor
     the supervisor    results (`poll`)            jobs                    nothing
 
-The thread releases the GIL while it copies, hashes and writes. A checkpoint is written under a temporary name: first
-its files, then (once all are on disk) the manifest, then one rename.
+The thread releases the GIL while it copies, hashes and writes. A checkpoint has a temporary name until it is complete:
+the thread writes and syncs its files, writes the manifest, and renames the folder.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ NICENESS = 5
 
 @dataclass(frozen=True)
 class Written:
-    """A checkpoint that is complete and on disk."""
+    """Result of a write: a complete checkpoint on disk."""
 
     path: Path
     number: int
@@ -57,13 +57,13 @@ class Written:
     members: int
     bytes: int
     seconds: float
-    """Duration of the write, from `begin_checkpoint`."""
+    """Duration of the write, since the thread took the job."""
     kept: bool
 
 
 @dataclass(frozen=True)
 class WriteFailed:
-    """A checkpoint that could not be written; earlier ones are unchanged."""
+    """Result of a failed write, which leaves earlier checkpoints unchanged."""
 
     frames: int
     reason: str
@@ -72,7 +72,9 @@ class WriteFailed:
 class UnfinishedCheckpoint:
     """Files of one checkpoint, written in order of arrival. Each method except `discard` raises OSError.
 
-    Call `make_folder`, then `pack` and `write` for each member, then `finish`. `discard` may be called at any time.
+    1. Call `make_folder`.
+    2. For each member, call `pack` and `write`.
+    3. Call `finish`, or at any time `discard`.
     """
 
     def __init__(self, folder: Path, frames: int, names: NetNames, kept: bool) -> None:
@@ -95,7 +97,7 @@ class UnfinishedCheckpoint:
         self._state = self._write(STATE, state)
 
     def pack(self, snapshot: MemberSnapshot) -> None:
-        """Serialise a member; its arrays may be modified afterwards. Raises MemoryError."""
+        """Serialise a member. Its arrays may be modified afterwards. Raises MemoryError."""
         tensors = to_tensors(snapshot.arrays, self._names)
         self._packed = pack(tensors, header_to_metadata(snapshot.header))
 
@@ -113,12 +115,12 @@ class UnfinishedCheckpoint:
     def finish(self) -> None:
         """Write the manifest and rename the folder.
 
-        The name has the frames of the saved members, because learners may have trained on since the request. A kept
-        checkpoint instead has the frames at which it was due, because users refer to it by them.
+        The name usually contains the frames of the saved members, because learners continue to train after the
+        request. The name of a kept checkpoint contains the frames at which it was due, because users type this number.
         """
         if not self._kept:
             ahead = [saved.frames for saved in self._members if saved.frames >= self._frames]
-            self._frames = min(ahead, default=self._frames)  # members behind this point have stopped training
+            self._frames = min(ahead, default=self._frames)  # members with fewer frames have stopped training
             self._path, _ = _free_names(self._folder, self._frames, self._partial)
         self._manifest = Manifest(
             self._number,
@@ -154,9 +156,9 @@ class UnfinishedCheckpoint:
 
 
 def remove_oldest(folder: Path, keep: int) -> None:
-    """Remove all complete checkpoints except the newest `keep` and the kept ones. Raises OSError.
+    """Remove complete checkpoints, except the newest `keep` and all kept checkpoints. Raises OSError.
 
-    Folders without a readable manifest are left alone because their content is unknown.
+    Folders without a readable manifest are not removed, because their content is unknown.
     """
     whole = 0
     for checkpoint in reversed(Checkpoints(folder).all()):
@@ -165,7 +167,7 @@ def remove_oldest(folder: Path, keep: int) -> None:
         if whole < keep:
             whole += checkpoint.has_all_files()
         else:
-            # Rename first: if the process is killed in between, no checkpoint is left with missing files.
+            # Rename first. Otherwise a process killed during the deletion would leave an incomplete checkpoint.
             partial = checkpoint.path.with_name(f"{checkpoint.path.name}.partial")
             checkpoint.path.rename(partial)
             shutil.rmtree(partial)
@@ -179,7 +181,7 @@ def remove_unfinished(folder: Path) -> None:
 
 
 def _free_names(folder: Path, frames: int, own: Path | None = None) -> tuple[Path, Path]:
-    """Return an unused name for a checkpoint, and its temporary name. own: temporary name that it already has."""
+    """Return an unused name for a checkpoint, and a temporary name. own: present temporary name of the checkpoint."""
     for count in itertools.count(1):
         path = folder / (f"at_{frames}" if count == 1 else f"at_{frames}_{count}")
         partial = path.with_name(f"{path.name}.partial")
@@ -211,9 +213,9 @@ class _Added:
 
 
 class CheckpointWriter:
-    """Writes checkpoints into a folder, one at a time. Call all methods from the thread that created it.
+    """Writer of checkpoints into a folder, one at a time. Call all methods from the thread that created the writer.
 
-    keep: number of checkpoints to retain, at least 1, besides those begun with `kept`.
+    keep: number of checkpoints to retain, at least 1. Checkpoints begun with `kept` do not count.
     warn: called by `poll` with problems that do not affect a checkpoint.
     """
 
@@ -223,16 +225,20 @@ class CheckpointWriter:
         self.busy = False
         """True from `begin_checkpoint` until `poll` returns the result."""
         self._jobs: SimpleQueue[_Begun | _Added | str | None] = SimpleQueue()
-        """Jobs of the thread. A text: abandon the checkpoint for this reason. None: exit."""
+        """Jobs of the thread. A text is the reason to abandon the checkpoint. None ends the thread."""
         self._ended: SimpleQueue[Written | WriteFailed | str] = SimpleQueue()
         self._error = ""
         self._thread = threading.Thread(target=self._run, name="checkpoints", daemon=True)
         self._thread.start()
 
     def begin_checkpoint(self, frames: int, state: Mapping[str, Any], expected: int, kept: bool) -> None:
-        """Begin a checkpoint of `expected` snapshots, including remembered ones.
+        """Begin a checkpoint.
 
-        state: encoded as JSON here, so it may be modified afterwards. Raises TypeError if JSON cannot represent it.
+        state: content of state.json. It is encoded here, and may be modified afterwards.
+        expected: number of snapshots, including snapshots of remembered states.
+        kept: never delete this checkpoint.
+
+        Raises TypeError if JSON cannot represent the state.
         """
         assert not self.busy, "a checkpoint is in progress"
         assert expected > 0, "a checkpoint without members"
@@ -241,9 +247,9 @@ class CheckpointWriter:
         self._jobs.put(_Begun(frames, text, expected, kept))
 
     def add(self, snapshot: MemberSnapshot, done: Callable[[], None]) -> None:
-        """Add one of the expected snapshots. The last one completes the checkpoint.
+        """Add one of the expected snapshots. The last snapshot completes the checkpoint.
 
-        done: called from the thread when the arrays may be reused, even after a failure. It must not raise.
+        done: called by the thread when the arrays may be reused, even after a failure. It must not raise.
         """
         assert self.busy, "no checkpoint is in progress"
         self._jobs.put(_Added(snapshot, done))
@@ -251,12 +257,12 @@ class CheckpointWriter:
     def abandon(self, reason: str) -> None:
         """Abandon the checkpoint in progress if it is incomplete.
 
-        Snapshots added before `poll` returns the result are only released (`done`). Add none of them later.
+        Until `poll` returns the result, further snapshots may be added. They are only released (`done`).
         """
         self._jobs.put(reason)
 
     def poll(self) -> list[Written | WriteFailed]:
-        """Return the results since the last call. A failed checkpoint ends once all its snapshots were added.
+        """Return the results since the last call. A failed checkpoint has a result only after its last snapshot.
 
         Raises RunFailed if the thread failed because of a bug.
         """
@@ -274,9 +280,9 @@ class CheckpointWriter:
         return ended
 
     def close(self, patience_seconds: float) -> bool:
-        """Write complete checkpoints, abandon an incomplete one, and end the thread. True if it ended in time.
+        """Write complete checkpoints, abandon an incomplete one, and end the thread. Return True if it ends in time.
 
-        Otherwise the thread ends with the process, and the run's next checkpoint removes its unfinished files. `poll`
+        Otherwise the thread ends with the process, and the run's next checkpoint removes the unfinished files. `poll`
         returns the last results.
         """
         self._jobs.put(None)
@@ -291,13 +297,13 @@ class CheckpointWriter:
             while (job := self._jobs.get()) is not None:
                 if isinstance(job, _Begun):
                     self._ended.put(self._write(job))
-                elif isinstance(job, _Added):  # of an abandoned checkpoint
+                elif isinstance(job, _Added):  # the checkpoint was abandoned
                     job.done()
         except Exception:  # noqa: BLE001 - `poll` raises it in the owner's thread
             self._error = traceback.format_exc()
 
     def _write(self, begun: _Begun) -> Written | WriteFailed:
-        """Write a checkpoint as its members arrive."""
+        """Write a checkpoint, member by member as they arrive."""
         began = time.monotonic()
         files = UnfinishedCheckpoint(self._folder, begun.frames, self._names, begun.kept)
         failure = _failure(files.make_folder, begun.state)
@@ -306,7 +312,7 @@ class CheckpointWriter:
             if not isinstance(job, _Added):
                 if job is None:
                     self._jobs.put(None)
-                failure = failure or str(job or "the run ended before every member had been saved")
+                failure = failure or str(job or "the run ended before all members were saved")
                 break
             try:
                 failure = failure or _failure(files.pack, job.snapshot)
@@ -328,7 +334,7 @@ class CheckpointWriter:
 
 
 def _failure(act: Callable[..., object], *arguments: object) -> str:
-    """Run a step. Return the reason if the operating system made it fail, otherwise an empty text."""
+    """Run a step. Return the reason of a failure, or an empty text."""
     try:
         act(*arguments)
     except OSError as error:

@@ -1,11 +1,11 @@
-"""Checkpoints of a run: find the newest complete one and read it. Reading executes no code.
+"""Reader of the checkpoints of a run. Reading executes no code from the files.
 
-checkpoints/at_FRAMES/             FRAMES: least frames of any member that trains; a duplicate is named at_FRAMES_2
+checkpoints/at_FRAMES/             FRAMES: least frames of any training member; a duplicate is named at_FRAMES_2
   manifest.json                    written last: a folder with a readable manifest is complete
-  state.json                       everything except the members: argument of `CheckpointWriter.begin_checkpoint`
-  policy_00.safetensors            one file per member: its arrays as named tensors
-  remembered_00_3.safetensors      a remembered state: member 0, generation 3
-checkpoints/at_FRAMES.partial/     being written or deleted; removed when a killed run is resumed
+  state.json                       all state except the members (`CheckpointWriter.begin_checkpoint`)
+  policy_00.safetensors            arrays of member 0 as named tensors
+  remembered_00_3.safetensors      remembered state of member 0 in generation 3
+checkpoints/at_FRAMES.partial/     being written or deleted; the next checkpoint of the run removes it
 
     in a member's file       in MemberSnapshot.arrays
     net.NAME                 "param" [N]          NAME: of the network's `state_dict`
@@ -55,7 +55,7 @@ def pack(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> byt
 def unpack(data: bytes) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
     """Return the arrays (writable) and the metadata of a safetensors file.
 
-    Raises ValueError with the reason for any other data.
+    Raises ValueError, with the reason, for data of another format.
     """
     try:
         arrays = load(data)
@@ -82,7 +82,7 @@ WEIGHTS, OPTIMIZER, NORMALISERS = "net.", "optim.", "stats."
 ALL = (WEIGHTS, OPTIMIZER, NORMALISERS)
 """Prefixes of the tensor names in a file."""
 OPTIMIZER_SCALARS = {"steps": "optimizer_steps", "lr_factor": "lr_factor"}
-"""Name after the prefix in a file -> name of the array."""
+"""Tensor name without its prefix -> name of the array."""
 MAX_LINES = 20
 
 
@@ -91,12 +91,12 @@ class NetNames:
     """Position of each parameter of a network in its flat vector.
 
     parts: (name in the `state_dict`, offset, shape). A shape of four numbers belongs to a convolution: (out, in,
-    height, width). It is stored channels-last in the vector, see algos/weights.py.
+    height, width). In the vector a convolution is stored channels-last, see algos/weights.py.
     """
 
     parts: tuple[tuple[str, int, tuple[int, ...]], ...]
     size: int
-    """N, including the zero padding between the parts."""
+    """Length N of the vector, including the zero padding between the parts."""
 
     def views(self, flat: NDArray[Any]) -> dict[str, NDArray[Any]]:
         """Return views of a flat vector [N] by name, with the shapes of the `state_dict`."""
@@ -115,7 +115,7 @@ class NetNames:
 
 @dataclass(frozen=True)
 class Misfit:
-    """A tensor whose presence, shape or dtype differs between a file and a network."""
+    """Difference between a file and a network in the presence, shape or dtype of a tensor."""
 
     name: str
     has: str
@@ -126,7 +126,7 @@ class Misfit:
 
 
 def to_tensors(arrays: Arrays, names: NetNames) -> dict[str, NDArray[Any]]:
-    """Return views of a member's arrays by tensor name. Copies nothing."""
+    """Return views (not copies) of a member's arrays, by tensor name."""
     moments = [name for name, array in arrays.items() if name != PARAM and array.shape == (names.size,)]
     tensors = {f"{WEIGHTS}{name}": view for name, view in names.views(arrays[PARAM]).items()}
     for moment in moments:
@@ -141,15 +141,15 @@ def to_tensors(arrays: Arrays, names: NetNames) -> dict[str, NDArray[Any]]:
 def from_tensors(path: Path, tensors: Arrays, names: NetNames) -> dict[str, NDArray[Any]]:
     """Copy a member's complete state from tensors into new arrays.
 
-    Raises ConfigError with the layers if they belong to another network. path: for the error message.
+    path: used in the error message. Raises ConfigError, with the layers, if the tensors belong to another network.
     """
-    # Optimiser and normalisers are taken from the file as they are, so only the network can mismatch.
+    # Optimiser and normalisers are copied without a check. Only the network can mismatch.
     optimizer = [name.removeprefix(OPTIMIZER) for name in tensors if name.startswith(OPTIMIZER)]
     moments = sorted({name.split(".")[0] for name in optimizer} - OPTIMIZER_SCALARS.keys())
     arrays: dict[str, NDArray[Any]] = {
         name.removeprefix(NORMALISERS): np.empty_like(array)
         for name, array in tensors.items()
-        if name.startswith(NORMALISERS) and array.shape != (names.size,)  # that would be a moment
+        if name.startswith(NORMALISERS) and array.shape != (names.size,)  # the shape of a moment
     }
     arrays |= {name: np.zeros(names.size, np.float32) for name in (PARAM, *moments)}
     arrays |= {"optimizer_steps": np.zeros((), np.float64), "lr_factor": np.zeros((), np.float32)}
@@ -167,12 +167,15 @@ def check_finite(path: Path, tensors: Arrays) -> None:
     if broken:
         raise ConfigError(
             f"{path} contains NaN or infinity (in {', '.join(broken)[:200]}): this member cannot be used; choose "
-            "another one"
+            "another member"
         )
 
 
 def misfits(has: Arrays, wanted: Arrays, prefixes: tuple[str, ...]) -> list[Misfit]:
-    """Compare a file's tensors with the required ones. A prefix that is missing completely yields one entry."""
+    """Compare a file's tensors with the tensors of a network.
+
+    If all tensors of a prefix are missing, there is one entry for the prefix.
+    """
     found = []
     for prefix in prefixes:
         present = {name: _described(array) for name, array in has.items() if name.startswith(prefix)}
@@ -191,32 +194,32 @@ def _described(array: NDArray[Any]) -> str:
 
 
 def misfit_text(path: Path, found: Sequence[Misfit]) -> str:
-    """Format the error message for a file that does not fit the network."""
+    """Format the error message about a file of another network."""
     lines = shortened([str(misfit) for misfit in found])
     return "\n  ".join([f"{path} does not fit the network of this run:", *lines])
 
 
 def shortened(lines: Sequence[str]) -> list[str]:
-    """Return the first MAX_LINES lines and the number of omitted ones."""
+    """Return the first MAX_LINES lines, and a line with the number of omitted lines."""
     more = [f"and {len(lines) - MAX_LINES} more"] if len(lines) > MAX_LINES else []
     return [*lines[:MAX_LINES], *more]
 
 
 KEY = "pbt_rl.member"
 COUNTS = tuple(field.name for field in fields(SnapshotHeader) if field.name not in ("values", "remembered"))
-"""Non-negative integers."""
+"""Fields that must be non-negative integers."""
 _DECODER = decoder(SnapshotHeader)
 
 
 def header_to_metadata(header: SnapshotHeader) -> dict[str, str]:
-    """Return the metadata for a member's file."""
+    """Convert a header to the metadata of a member's file."""
     return {KEY: json.dumps(as_json_types(header), allow_nan=False)}
 
 
 def header_from_metadata(metadata: Mapping[str, str]) -> SnapshotHeader | None:
-    """Return the header of a member's file, or None for a file of bare weights.
+    """Decode the header of a member's file. None for a file that contains only weights.
 
-    Raises ValueError with the reason.
+    Raises ValueError, with the reason, for a damaged header.
     """
     if KEY not in metadata:
         return None
@@ -256,14 +259,14 @@ class SavedMember(SavedFile):
 
 @dataclass(frozen=True)
 class Manifest:
-    """Content of manifest.json. number: increases with each checkpoint of a run. frames: see `Checkpoint`."""
+    """Content of manifest.json. number: counts the checkpoints of a run, from 1. frames: see `Checkpoint.frames`."""
 
     number: Whole
     frames: Whole
     time: float
     """Seconds since the epoch."""
     kept: bool
-    """Exempt from the deletion of old checkpoints."""
+    """True if the checkpoint is never deleted."""
     members: tuple[SavedMember, ...]
     remembered: tuple[SavedMember, ...]
     state: SavedFile
@@ -283,7 +286,7 @@ _MANIFEST_DECODER = msgspec.json.Decoder(Manifest)
 
 
 def member_file(member: int, generation: int | None = None) -> str:
-    """Return the name of a member's file. generation: of a remembered state."""
+    """Return the name of a member's file. generation: of a remembered state. None: the current state."""
     name = f"policy_{member:02d}" if generation is None else f"remembered_{member:02d}_{generation}"
     return f"{name}.safetensors"
 
@@ -310,20 +313,20 @@ def read_manifest(path: Path) -> Manifest:
 
 FOLDER = re.compile(r"at_\d+(_\d+)?")
 PARTIAL = re.compile(r"at_\d+(_\d+)?\.partial")
-"""Names of complete and of partial checkpoints."""
+"""Folder names of complete and of partial checkpoints."""
 _STATE = msgspec.json.Decoder(dict[str, Any])
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One complete checkpoint. Each file is verified before it is used."""
+    """Complete checkpoint. Each file is verified before it is used."""
 
     path: Path
     manifest: Manifest
 
     @property
     def frames(self) -> int:
-        """Least frames of any member that trains; for a kept checkpoint, the frames at which it was due."""
+        """Least frames of any training member. For a kept checkpoint: the frames at which it was due."""
         return self.manifest.frames
 
     def members(self) -> list[SavedMember]:
@@ -335,7 +338,7 @@ class Checkpoint:
         return sorted(self.manifest.remembered, key=lambda saved: (saved.member, saved.generation))
 
     def state(self) -> dict[str, Any]:
-        """Return everything except the members. NaN and infinities are strings. Raises CheckpointBroken."""
+        """Read all state except the members. NaN and infinities are strings. Raises CheckpointBroken."""
         try:
             return _STATE.decode(self._verified(self.manifest.state))
         except (*NOT_JSON, RecursionError) as error:
@@ -346,16 +349,16 @@ class Checkpoint:
         return self.path / self._saved(member_file(member)).file
 
     def load(self, member: int, names: NetNames, generation: int | None = None) -> MemberSnapshot:
-        """Read a member's current state or, with a generation, its remembered state.
+        """Read a member's current state. generation: read its remembered state of this generation instead.
 
-        Raises CheckpointBroken, or ConfigError with the layers if it belongs to another network.
+        Raises CheckpointBroken, or ConfigError, with the layers, if the state belongs to another network.
         """
         file = member_file(member, generation)
         tensors, header = self._read(self._saved(file))
         return MemberSnapshot(header, from_tensors(self.path / file, tensors, names))
 
     def states(self, names: NetNames) -> SavedStates:
-        """Return the reader of each state. Each raises as `load`."""
+        """Return a function for each state that reads it. Each function raises the errors of `load`."""
         keys = [(saved.member, None) for saved in self.members()]
         remembered = [(saved.member, saved.generation) for saved in self.remembered()]
         return {
@@ -363,16 +366,16 @@ class Checkpoint:
         }
 
     def tensors(self, member: int) -> tuple[dict[str, NDArray[Any]], SnapshotHeader]:
-        """Read a member's tensors by name, for any network. Raises as `load`, except for the network."""
+        """Read a member's tensors by name, whatever network they belong to. Raises CheckpointBroken or ConfigError."""
         return self._read(self._saved(member_file(member)))
 
     def verify(self) -> None:
-        """Read each file. Raises CheckpointBroken if one is missing or differs from its checksum."""
+        """Read all files. Raises CheckpointBroken if a file is missing or differs from its checksum."""
         for saved in self.manifest.files:
             self._verified(saved)
 
     def has_all_files(self) -> bool:
-        """Check that each file exists with its recorded size. Reads no file."""
+        """Check whether all files exist with their recorded sizes, without reading them."""
         try:
             return all(
                 (self.path / saved.file).stat().st_size == saved.bytes for saved in self.manifest.files
@@ -396,16 +399,16 @@ class Checkpoint:
             if saved.file == name:
                 return saved
         there = ", ".join(str(saved.member) for saved in self.members())
-        raise ConfigError(f"{self.path} has no {name}; it contains the members {there}")
+        raise ConfigError(f"{self.path} has no {name}: choose one of its members, {there}")
 
     def _verified(self, saved: SavedFile) -> bytes:
-        """Read a file. Raises CheckpointBroken if it differs from the file that was written."""
+        """Read a file. Raises CheckpointBroken if the file is missing or differs from its checksum."""
         path = self.path / saved.file
         try:
             if not path.is_file():
                 raise CheckpointBroken(f"{path} is missing")
             if (size := path.stat().st_size) != saved.bytes:
-                raise CheckpointBroken(f"{path} is damaged: it has {size} bytes, {saved.bytes} were written")
+                raise CheckpointBroken(f"{path} is damaged: it has {size} bytes instead of {saved.bytes}")
             data = path.read_bytes()
         except OSError as error:
             raise CheckpointBroken(f"{path} cannot be read: {error.strerror}") from error
@@ -419,19 +422,19 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """The checkpoints in `runs/NAME/checkpoints`, a folder that need not exist."""
+    """Checkpoints in the folder `runs/NAME/checkpoints`. The folder may be missing."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def all(self) -> list[Checkpoint]:
-        """Return the checkpoints with a readable manifest, by number. Reads only manifests."""
+        """Return the checkpoints with a readable manifest, in order of number. Reads only manifests."""
         return self._read()[0]
 
     def newest(self, note: Callable[[str], None]) -> Checkpoint | None:
-        """Return the newest complete checkpoint, fully verified; None if there is none.
+        """Return the newest complete checkpoint after verification. None if no checkpoint is complete.
 
-        note: called with the file and the reason for each newer checkpoint that is skipped.
+        note: called with a line about each newer checkpoint that is skipped.
         """
         whole = None
         readable, unreadable = self._read()
@@ -443,13 +446,13 @@ class Checkpoints:
             except CheckpointBroken as error:
                 note(f"checkpoint {checkpoint.path.name} is skipped: {error}")
         for path, reason in unreadable:
-            # The manifest has the number; without it, the frames in the folder's name decide which one is newer.
+            # Without a manifest there is no number. Compare the frames in the folder's name instead.
             if whole is None or int(path.name.split("_")[1]) > whole.frames:
                 note(f"checkpoint {path.name} is skipped: {reason}")
         return whole
 
     def at(self, frames: int) -> Checkpoint:
-        """Return the last checkpoint at these frames. Raises ConfigError that lists the available ones."""
+        """Return the last checkpoint at these frames. Raises ConfigError, with the available frames."""
         found = self.all()
         for checkpoint in reversed(found):
             if checkpoint.frames == frames:
@@ -458,7 +461,7 @@ class Checkpoints:
         raise ConfigError(f"{self.folder} has no checkpoint at {frames} frames; available: {there}")
 
     def _read(self) -> tuple[list[Checkpoint], list[tuple[Path, CheckpointBroken]]]:
-        """Return the checkpoints with a readable manifest, by number, and the other folders with the error."""
+        """Return the readable checkpoints in order of number, and the other folders with their errors."""
         readable: list[Checkpoint] = []
         unreadable: list[tuple[Path, CheckpointBroken]] = []
         try:

@@ -1,15 +1,15 @@
-"""Folder of a run: file paths and the JSON files.
+"""Folder of a run: file paths and JSON files.
 
 runs/NAME/
-  config.json      the complete config
+  config.json      complete config
   journal.jsonl    all events, see `record.journal`
-  summary.json     the result; written at the end of the run
+  summary.json     result, written at the end of the run
   policy_00.json   current hypers and shaping of member 0
   policy_00/       TensorBoard events of member 0
   population/      TensorBoard events of the population
-  checkpoints/     at_FRAMES/: complete run state, policy_00.safetensors for each member, see `record.checkpoints`
+  checkpoints/     at_FRAMES/: complete state of the run, see `record.checkpoints`
   .changed         names of the options that differ from their defaults
-  .origin          path where the folder was created: it is the user's own run only there, see `RunFolder.is_own`
+  .origin          path at which the folder was created, see `RunFolder.is_own`
   logs/            output of actors, learners and environments: actor_0.log, learner_0.log
   report/          output of `pbt-rl report`
   .lock            locked while a process writes the run, see `record.run_lock`
@@ -44,41 +44,38 @@ ORIGIN, CHANGED = ".origin", ".changed"
 
 
 class RunFolder:
-    """Paths of the files of one run, and writers of its small JSON files. The files need not exist."""
+    """Paths of the files of one run, which may be missing, and writers of the small JSON files."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.config = path / "config.json"
-        """The config, as `to_json` returns it."""
+        """Config as JSON, see `to_json`."""
         self.journal = path / "journal.jsonl"
-        """The events."""
         self.summary = path / "summary.json"
-        """The result."""
         self.checkpoints = path / "checkpoints"
         """Folder of checkpoints, see `record.checkpoints`."""
         self.logs = path / "logs"
-        """Folder of the processes' output."""
         self.population_events = path / "population"
         """Folder of the population's TensorBoard events."""
 
     @property
     def is_run(self) -> bool:
-        """True if there is a config, hence a run. False also for an impossible or unreadable path."""
+        """True if the folder contains a config. False also for an invalid or unreadable path."""
         return os.path.isfile(self.config)  # noqa: PTH113 - Path.is_file raises for such a path
 
     def lacks(self, name: str) -> str:
-        """Format the error message for a folder in which this file is missing. The folder may contain runs."""
+        """Format the error message about a missing file, with a hint at runs inside or beside the folder."""
         if self.is_run:
             return f"{self.path} has no {name}: restore the file"
         inside, there = _runs_in(self.path), os.path.lexists(self.path)
-        hint = f"; it contains runs: name one, such as {inside[0]}" if inside else ""
+        hint = f"; it contains runs: give the folder of a run, such as {inside[0]}" if inside else ""
         if not there:
             beside = {run.name: run for run in (*_runs_in(Config.out), *_runs_in(self.path.parent))}
             near = get_close_matches(self.path.name.lower(), beside, n=1, cutoff=0.5)
             near += [run for run in beside if self.path.name.lower() in run.lower()]
-            hint = f"; `pbt-rl runs` lists those in {Config.out}" if beside else ""
+            hint = f"; `pbt-rl runs` lists the runs in {Config.out}" if beside else ""
             hint = f"; did you mean {beside[near[0]]}?" if near else hint
-        return f"{self.path} is not the folder of a run: {f'it has no {name}' if there else 'there is none'}{hint}"
+        return f"{self.path} is not the folder of a run: {f'it has no {name}' if there else 'it does not exist'}{hint}"
 
     def member_events(self, member: int) -> Path:
         """Folder of a member's TensorBoard events."""
@@ -89,7 +86,7 @@ class RunFolder:
         return self.path / f"{_policy(member)}.json"
 
     def write_values(self, member: int, generation: int, values: Values) -> None:
-        """Write a member's current hypers and shaping, for users. Raises OSError."""
+        """Write a member's current hypers and shaping, which only users read. Raises OSError."""
         content = {
             "member": member,
             "generation": generation,
@@ -99,15 +96,15 @@ class RunFolder:
         write_whole(self.values(member), json.dumps(content, indent=2) + "\n", sync=False)
 
     def write_config(self, config: Config) -> None:
-        """Write the config, and the names of its options that differ from their defaults. Raises OSError."""
+        """Write the config, and the names of the options that differ from their defaults. Raises OSError."""
         names = [option.field for option in table(config).values() if option.of(config) != option.default]
         write_whole(self.path / CHANGED, json.dumps(names) + "\n")
         write_whole(self.config, json.dumps(to_json(config), indent=2) + "\n")
 
     def at_default(self, field: str) -> bool:
-        """Check whether an option (or a whole group) had its default value when the run was saved.
+        """Check whether an option or a whole group had its default value when the config was written.
 
-        The option need not exist in this version. False if unknown.
+        The option may be missing in this version of pbt_rl. False if unknown.
         """
         try:
             changed = json.loads((self.path / CHANGED).read_text(encoding="utf-8"))
@@ -117,15 +114,15 @@ class RunFolder:
         return known and not any(name == field or name.startswith(f"{field}.") for name in changed)
 
     def write_origin(self, path: Path) -> None:
-        """Write the final path of this folder, which was just created. Raises OSError."""
+        """Record the path that this new folder will have. Raises OSError."""
         write_whole(self.path / ORIGIN, json.dumps([os.path.realpath(path), self.path.stat().st_ino]) + "\n")
 
     @property
     def is_own(self) -> bool:
-        """True if the user created the folder at this path.
+        """True if the user created the folder at this path, and owns all files in it that commands use.
 
-        The user must also own all files in it that commands use.
-        False for a copied, moved or unpacked folder, because its path or its inode differs.
+        False for a copied, moved or unpacked folder, because its path or its inode differs. False if another
+        user may write a file, or if a file is a symbolic link.
         """
         run = RunFolder(Path(os.path.realpath(self.path)))
         try:
@@ -151,10 +148,11 @@ def _runs_in(folder: Path) -> list[Path]:
 
 
 def write_whole(path: Path, text: str, *, sync: bool = True) -> None:
-    """Write a file atomically: a reader finds either the old or the complete new one.
+    """Write a file atomically. A reader finds either the old content or the complete new content.
 
-    sync: flush to disk, so that this holds after a power failure too. Raises OSError; the old file is then unchanged
-    and no partial file is left. The partial file of a killed process is overwritten by the next write.
+    sync: flush to disk, which makes the write atomic even if the power fails.
+    Raises OSError, leaves the old file unchanged, and removes its partial file. The next write replaces the partial
+    file of a killed process.
     """
     draft = path.with_name(f".{path.name}.new")
     draft.unlink(missing_ok=True)
@@ -173,7 +171,7 @@ def write_whole(path: Path, text: str, *, sync: bool = True) -> None:
 
 
 def made_name(config: Config) -> str:
-    """Return an unused run name made of the environment and the time."""
+    """Return an unused run name that consists of the environment and the time."""
     env = re.sub(r"[^A-Za-z0-9._-]+", "-", config.env).strip(".-") or "run"
     made = f"{env}-{time.strftime('%Y%m%d-%H%M%S')}"
     names = (made if count == 1 else f"{made}-{count}" for count in itertools.count(1))
@@ -181,7 +179,7 @@ def made_name(config: Config) -> str:
 
 
 def to_json(config: Config) -> dict[str, Any]:
-    """Return a config as JSON types; `config_from_json` reads it back."""
+    """Convert a config to JSON types. `config_from_json` is the inverse."""
     data = dataclasses.asdict(config)
     data["out"] = str(config.out)
     data["pbt"]["tune"] = list(config.pbt.tune)
@@ -191,9 +189,10 @@ def to_json(config: Config) -> dict[str, Any]:
 
 
 def config_from_json(data: object, at_default: Callable[[str], bool] = lambda _: False) -> Config:
-    """Rebuild the config of a run. Imports nothing that it names.
+    """Rebuild the config of a run, without imports of the modules that it names.
 
-    at_default: returns True if a removed option had its default value when saved, so that it can be ignored.
+    at_default: returns True if an option had its default value in the saved run. A removed option with its default
+    value is ignored.
     Raises ConfigError for an invalid config, and EnvSetupError for options that an environment family rejects.
     """
     if not isinstance(data, dict):
@@ -210,7 +209,7 @@ def config_from_json(data: object, at_default: Callable[[str], bool] = lambda _:
     unknown = sorted(name for name in found.keys() - known.keys() if not at_default(name))
     if unknown:
         shown = ", ".join(name if name.replace(".", "").isidentifier() else repr(name) for name in unknown)
-        raise ConfigError(f"config.json has unknown fields: {shown:.200}; was it written by another version?")
+        raise ConfigError(f"config.json has unknown fields: {shown:.200}. Was it written by another version?")
     missing = [name for name, option in known.items() if option.default is MISSING and name not in found]
     if missing:
         raise ConfigError(f"config.json has no {', '.join(missing)}")
@@ -222,7 +221,7 @@ def config_from_json(data: object, at_default: Callable[[str], bool] = lambda _:
 
 
 def _hypers(data: object) -> type[Hypers]:
-    """Return hypers that include those of an algorithm that is not imported: only their numbers are available."""
+    """Return a class of hypers that includes the numbers of a custom algorithm, without an import of the algorithm."""
     registered = {option.field for option in table(Hypers).values()}
     more = tuple(
         (name, type(value))
@@ -244,7 +243,7 @@ def _policy(member: int) -> str:
 
 
 def finite_only(value: Any) -> Any:
-    """Return the value with None for every NaN and infinity, which JSON cannot represent."""
+    """Replace each NaN and infinity by None, because JSON cannot represent them."""
     if isinstance(value, dict):
         return {key: finite_only(item) for key, item in value.items()}
     if isinstance(value, list):

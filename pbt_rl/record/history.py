@@ -1,8 +1,9 @@
-"""The history of a run, built from its journal: the run may have ended, still be running, or have been killed."""
+"""History of a run, read from its journal. The run may have ended, may still be running, or was killed."""
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -46,7 +47,7 @@ FRAMES = "frames"
 
 @dataclass(frozen=True)
 class Point:
-    """One member at one moment. seconds: since the start of the run. frames: of the member."""
+    """State of a member at one time. seconds: since the start of the run. frames: of the member."""
 
     seconds: float
     member: int
@@ -55,36 +56,35 @@ class Point:
     objective: float | None
     episodes: int
     complete: bool = True
-    """False while the window holds only the shortest episodes since the member's last change."""
+    """False while some environments have not finished an episode since the member's last change."""
     early: float | None = None
-    """Mean of the episodes since that change, even if they do not count yet."""
+    """Mean objective of all episodes since the last change. Some of these episodes may not count yet."""
 
     @property
     def drawn(self) -> float | None:
-        """Objective for a curve: None while the window is incomplete, because the curve would drop at each change."""
+        """Objective for a curve. None while incomplete, because the curve would drop at each change."""
         return self.objective if self.complete else None
 
 
 @dataclass(frozen=True)
 class TakenDecision:
-    """A decision, its time, and the objective of the member at that time."""
+    """Decision with its time, and the objective of its member at this time."""
 
     seconds: float
     frames: int
     decision: Decision
     change: Change
-    """Effect of the decision on its member."""
     objective: float | None
 
     @property
     def donor(self) -> int | None:
-        """Member whose weights are copied; None for another decision."""
+        """Member whose weights are copied. None if the decision copies no weights."""
         return getattr(self.decision, "donor", None)
 
 
 @dataclass(frozen=True)
 class TimeSlice:
-    """Interval in which a member held a slot. slot: counted over all packs."""
+    """Interval in which a member had a slot. slot: counted over all packs."""
 
     slot: int
     member: int
@@ -94,10 +94,10 @@ class TimeSlice:
 
 @dataclass(frozen=True)
 class Phase:
-    """A member's training between two decisions of a search.
+    """Training of a member between two decisions of a search.
 
     score: objective at the end of the phase. outcome: `on` (continued), `completed` or `evicted`. Both are None
-    while the phase lasts.
+    in the present phase.
     """
 
     member: int
@@ -124,7 +124,7 @@ class PbtOptions:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Options that a report reads. A `tune.run` run has only a few of them."""
+    """Options that a report reads. A run of `tune.run` has only some of these options."""
 
     env: str = "a run"
     controller: str = "pbt"
@@ -135,7 +135,7 @@ class RunOptions:
     search: SearchOptions = SearchOptions()
     pbt: PbtOptions = PbtOptions()
     api: str | None = None
-    """Set for a `tune.run` run, which counts steps and evaluations."""
+    """Set for a run of `tune.run`, which counts steps and evaluations instead of frames and episodes."""
     choices: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Value name -> meaning of each index, for values that are choices."""
 
@@ -147,40 +147,40 @@ class RunOptions:
 
     @property
     def unit(self) -> str:
-        """Unit of training: frames or steps."""
+        """Unit of training progress: frames or steps."""
         return FRAMES if self.api is None else "steps"
 
     def shown(self, name: str, value: float) -> float | str:
-        """Return the value, or its meaning if it is a choice."""
+        """Return the value. For a choice: its meaning as text."""
         texts = self.choices.get(name)
         return value if not texts else texts[min(max(round(value), 0), len(texts) - 1)]
 
 
 @dataclass(frozen=True)
 class History:
-    """A run as tables of its events: see `history_of`.
+    """Tables of a run's events, see `history_of`.
 
-    The config is that of the last resume. Seconds are since the start, without interruptions.
+    The config is the one of the last resume. Seconds count from the start, without interruptions.
     """
 
     name: str
     events: Sequence[Event]
     options: RunOptions
     noise: Noise | None = None
-    """Noise of the comparisons; None if the windows were not read."""
+    """Noise of the comparisons. None if the windows of the members were not read."""
     folder: RunFolder | None = None
-    """None for events that were not read from a run's folder."""
+    """Folder from which the events were read. None if they have another source."""
 
     @property
     def start(self) -> Start:
-        """Return the first event."""
+        """First event."""
         start = self.events[0]
         assert isinstance(start, Start)
         return start
 
     @property
     def config(self) -> dict[str, Any]:
-        """Return the config of the last resume, with the present names of options."""
+        """Config of the last resume, with the present names of options."""
         return present_config(self.start.config)
 
     def of(self, kind: type[E]) -> list[E]:
@@ -188,42 +188,42 @@ class History:
         return [event for event in self.events if isinstance(event, kind)]
 
     def newest(self, kind: type[E]) -> E | None:
-        """Return the newest event of one kind; None without one."""
+        """Return the newest event of one kind. None if there is no such event."""
         return next((event for event in reversed(self.events) if isinstance(event, kind)), None)
 
     def since(self, event: Event) -> float:
-        """Return the seconds from the start to an event."""
+        """Return the seconds from the start of the run to an event."""
         return max(0.0, event.time - self.start.time)  # a clock may be set back
 
     @cached_property
     def seconds(self) -> float:
-        """Return the seconds to the last event."""
+        """Seconds from the start of the run to the last event."""
         return self.since(self.events[-1])
 
     @property
     def ended(self) -> str | None:
-        """Reason for the end; None if the run still trains or was killed."""
+        """Reason for the end. None if the run still trains or was killed."""
         end = self.newest(End)
         return None if end is None else end.ended
 
     @cached_property
     def final(self) -> Final | None:
-        """Return the final evaluation; None without one."""
+        """Final evaluation. None if there was none."""
         return self.newest(Final)
 
     @cached_property
     def told(self) -> Progress | None:
-        """Return the latest progress record; None without one."""
+        """Latest progress record. None if there is none."""
         return self.newest(Progress)
 
     @cached_property
     def evaluations(self) -> list[Evaluation]:
-        """Return the evaluations during training."""
+        """Evaluations during training with a finite mean."""
         return [e for e in self.of(Evaluation) if math.isfinite(e.mean)]
 
     @property
     def remarks(self) -> list[str]:
-        """Warnings that were shown in the terminal."""
+        """Warnings that were printed in the terminal, without repetitions."""
         return list(dict.fromkeys(e.text for e in self.of(Remark)))
 
     @property
@@ -233,29 +233,29 @@ class History:
 
     @property
     def learners_lost(self) -> list[float]:
-        """Seconds at which a learner was replaced because it died or hung."""
+        """Seconds at which a learner was replaced, because it died or hung."""
         return [self.since(e) for e in self.of(Other) if e.kind == "pack_lost"]
 
     @property
     def entry_episodes(self) -> int:
-        """Episodes averaged into one window entry: more than 1 for a device simulator."""
+        """Number of episodes per entry of a window. More than 1 for a device simulator."""
         return max((e.count for e in self.of(Round)), default=1)
 
     @property
     def cpu_seconds(self) -> float:
-        """CPU seconds of all learner and actor processes; 0 if not recorded."""
+        """CPU seconds of all learner and actor processes. 0 if not recorded."""
         return self._spent(lambda stage: stage not in (WAITING, GPU_LEARNING))
 
     @property
     def gpu_seconds(self) -> float:
-        """Seconds of learning on GPUs, summed over GPUs; 0 without one."""
+        """Seconds of learning on GPUs, summed over GPUs. 0 without a GPU."""
         return self._spent(lambda stage: stage == GPU_LEARNING)
 
     def _spent(self, counts: Callable[[str], bool]) -> float:
         """Integrate the busy threads of some stages over time.
 
-        Each progress record holds means over the preceding interval. The first records of a run have none, so the first
-        record with means covers the time since the start.
+        Each progress record contains means over the preceding interval. The first records of a run have no means. The
+        first record with means therefore covers the time since the start.
         """
         total, before, busy, known = 0.0, 0.0, 0.0, False
         for event in self.of(Progress):
@@ -271,22 +271,25 @@ class History:
 
     @cached_property
     def lineage(self) -> Lineage:
-        """Return the lineage of all members."""
+        """Lineage of all members."""
         return self._walked[0]
 
     @cached_property
     def points(self) -> list[Point]:
-        """Return each member at each comparison and progress record, oldest first."""
+        """State of each member at each comparison and progress record, oldest first."""
         return self._walked[1]
 
     @cached_property
     def decisions(self) -> list[TakenDecision]:
-        """Return all decisions, oldest first."""
+        """All decisions, oldest first."""
         return self._walked[2]
 
     @cached_property
     def _walked(self) -> tuple[Lineage, list[Point], list[TakenDecision]]:
-        """Follow the lineage through the events, because the other two tables depend on its state at each event."""
+        """Lineage, points and decisions, from one pass over the events.
+
+        Points and decisions depend on the lineage at the time of each event.
+        """
         lineage, points, decisions = Lineage(), list[Point](), list[TakenDecision]()
         for event in self.events:
             generations = lineage.generations if isinstance(event, Round) else {}
@@ -306,7 +309,7 @@ class History:
 
     @cached_property
     def time_slices(self) -> list[TimeSlice]:
-        """Pair each slot entry with its exit. Without an exit the interval lasts to the end of the run."""
+        """Time slices of all slots. A member that has not left its slot has it until the end of the run."""
         slots: dict[tuple[int, int], int] = {}
         holders: dict[int, tuple[int, float]] = {}
         time_slices = list[TimeSlice]()
@@ -326,9 +329,9 @@ class History:
 
     @cached_property
     def phases(self) -> list[Phase]:
-        """Return the phases of a search, numbered as in its decisions, in order of their end.
+        """Phases of a search, numbered as in its decisions, in order of their end.
 
-        A member's first phase begins when it first enters a slot. A member that never held a slot has no phase.
+        A member's first phase begins when it first enters a slot. A member without a slot so far has no phase.
         """
         entered: dict[int, float] = {}
         for one in self.time_slices:
@@ -348,9 +351,29 @@ class History:
 
     @property
     def training_seconds(self) -> float:
-        """Seconds of training without start-up and shutdown, as in the terminal; `seconds` if not recorded."""
+        """Seconds of training without start-up and shutdown, as in the terminal. `seconds` if not recorded."""
         told = None if self.told is None else self.told.training_seconds
         return self.seconds if told is None else told
+
+    def trained_until(self, seconds: float) -> float:
+        """Convert seconds since the start to training seconds, by linear interpolation between progress records."""
+        times, trained = self._training_clock
+        after = bisect_right(times, seconds)
+        if not times or after == 0:
+            return 0.0 if times else seconds
+        begun = trained[after - 1]
+        passed = seconds - times[after - 1]
+        if after == len(times):
+            return begun + passed
+        share = passed / (times[after] - times[after - 1])
+        return begun + share * (trained[after] - begun)
+
+    @cached_property
+    def _training_clock(self) -> tuple[list[float], list[float]]:
+        """Seconds since the start, and training seconds, of each progress record that has both."""
+        known = [(self.since(e), e.training_seconds) for e in self.of(Progress)]
+        told = [(time, trained) for time, trained in known if trained is not None]
+        return [time for time, _ in told], [trained for _, trained in told]
 
     @property
     def controls(self) -> frozenset[int]:
@@ -358,43 +381,43 @@ class History:
         return self.options.controls
 
     def standard_error(self, games: Evaluation) -> float:
-        """Return the standard error of an evaluation's mean. With tasks, mean and std are over the tasks."""
+        """Return the standard error of an evaluation's mean. With tasks, the number of tasks replaces the episodes."""
         return games.spread / math.sqrt(max(1, self.start.tasks or games.episodes))
 
     @cached_property
     def last(self) -> dict[int, Node]:
-        """Return each member's last node, stopped members included, in order of id."""
+        """Last node of each member (also of stopped members), in order of id."""
         return {m: self.lineage.path(m)[-1] for m in sorted({n.member for n in self.lineage.nodes})}
 
     @cached_property
     def curves(self) -> dict[int, list[Point]]:
-        """Return each member's points, oldest first."""
+        """Points of each member, oldest first."""
         curves: dict[int, list[Point]] = {m: [] for m in self.last}
         for point in self.points:
             curves[point.member].append(point)
         return curves
 
     def objective(self, node: Node) -> float | None:
-        """Return the node's last known objective; None if it is missing, NaN or infinite."""
+        """Return the last known objective of a node. None if it is missing, NaN or infinite."""
         return finite(self.lineage.objectives.get(node.key))
 
     @cached_property
     def ranking(self) -> list[int]:
-        """Return the population's members that have a score, best first: see `by_score`."""
+        """Members of the population that have a score, best first, see `by_score`."""
         return [m for m in self._ranked if m not in self.controls]
 
     @property
     def best(self) -> int | None:
-        """Return the best member; None while no member of the population has a score."""
+        """Best member of the population. None while no member has a score."""
         return self.ranking[0] if self.ranking else None
 
     @property
     def final_scores(self) -> Mapping[int, float]:
-        """Return the final evaluation means, by member."""
+        """Means of the final evaluation, by member."""
         return {} if self.final is None else self.final.means
 
     def score(self, member: int | None) -> float | None:
-        """Return a member's final evaluation mean, or its last known objective if it has none."""
+        """Return the mean of a member's final evaluation. Without a final evaluation: its last known objective."""
         if member is None or member not in self.last:
             return None
         final = finite(self.final_scores.get(member))
@@ -402,32 +425,32 @@ class History:
 
     @cached_property
     def now(self) -> Mapping[int, MemberProgress]:
-        """Return each member's latest progress record, by member."""
+        """Latest progress of each member."""
         return {} if self.told is None else {one.member: one for one in self.told.members}
 
     @cached_property
     def everyone(self) -> list[int]:
-        """Return all members (controls included), best first, those without a score last."""
+        """All members, including controls, best first. Members without a score are last."""
         return [*self._ranked, *(m for m in self.last if m not in self._ranked)]
 
     @property
     def frames(self) -> int:
-        """Return the least recorded frames of any member that trains."""
+        """Population clock at the last record: least frames of any training member."""
         return next((e.frames for e in reversed(self.events) if isinstance(e, Round | Progress)), 0)
 
     @property
     def founders(self) -> int:
-        """Number of initialised weights from which the population's members descend, without stopped ones."""
+        """Number of initialised weights from which the unstopped members of the population descend."""
         return sum(member not in self.controls for member, _ in self.lineage.surviving_roots())
 
     @property
     def all_frames(self) -> int:
-        """Return the frames of all members, summed."""
+        """Sum of the frames of all members."""
         return sum(points[-1].frames for points in self.curves.values() if points)
 
     @property
     def population(self) -> int:
-        """Return the number of members that are not controls."""
+        """Number of members that are not controls."""
         return len(self.last.keys() - self.controls)
 
     @cached_property
@@ -436,7 +459,7 @@ class History:
 
     @cached_property
     def varied(self) -> list[str]:
-        """Return the names of the values that differ between any two nodes: the tuned or searched values."""
+        """Names of the values that differ between nodes, because they are tuned or searched."""
         nodes = self.lineage.nodes
         return (
             [n for n in nodes[0].values if len({node.values.get(n) for node in nodes}) > 1] if nodes else []
@@ -444,7 +467,7 @@ class History:
 
     @property
     def is_search(self) -> bool:
-        """True if members are configurations that are trained in phases and can be evicted."""
+        """True for a search, which trains members in phases and can evict them."""
         return bool(self.phases)
 
 
@@ -461,9 +484,10 @@ def read_run(folder: Path) -> History:
 def history_of(
     name: str, events: Sequence[Event], noise: Noise | None = None, folder: RunFolder | None = None
 ) -> History:
-    """Return the history of a run, which may have ended, still be running, or have been killed.
+    """Build the history of a run.
 
-    noise: of the same run, or None if its windows were not read. Raises ConfigError if the events are not of a run.
+    noise: of the comparisons. None if the windows of the members were not read.
+    Raises ConfigError if the first event is not `start`.
     """
     if not events or not isinstance(events[0], Start):
         where = name if folder is None else folder.path
@@ -492,10 +516,7 @@ def _points(event: Round | Progress, seconds: float) -> list[Point]:
 
 
 def light(event: Event) -> Event:
-    """Reduce each window of a round to its mean.
-
-    The reason: the full windows take nine tenths of the journal of many members.
-    """
+    """Reduce each window of a `Round` to its mean, because full windows take 90 % of a journal of many members."""
     if not isinstance(event, Round):
         return event
     means = [(m, mean(m.objectives)) for m in event.report.members]
@@ -504,11 +525,11 @@ def light(event: Event) -> Event:
 
 
 def uninterrupted(events: Iterable[Event]) -> Sequence[Event]:
-    """Return the events without interruptions.
+    """Remove the interruptions from the events.
 
-    - All times after a `Resume` are shifted back by the length of the interruption, which precedes the event.
-    - An `End` or a `Final` before a `Resume` is dropped.
-    - Each slot is vacated at a `Resume`, because its member may then enter another slot.
+    - All times from a `Resume` on are shifted back by the length of the interruption before it.
+    - Each `End` and `Final` before a `Resume` is removed.
+    - Each member leaves its slot at a `Resume`, because it may then enter another slot.
     - The first event gets the config of the last `Resume`.
     """
     told: list[Event] = []
@@ -528,6 +549,6 @@ def uninterrupted(events: Iterable[Event]) -> Sequence[Event]:
 
 
 def _held(events: Iterable[Event]) -> list[tuple[int, int]]:
-    """Return (pack, slot) of each slot that a member holds after the events."""
+    """Return (pack, slot) of each slot that has a member after the events."""
     held = {(e.pack, e.slot): e.enters for e in events if isinstance(e, SlotChange)}
     return [place for place, member in held.items() if member is not None]

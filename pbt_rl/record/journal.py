@@ -1,15 +1,15 @@
-"""Journal of a run: JSON lines, one object per event, appended and flushed immediately.
+"""Journal of a run: one JSON object per line and event, written immediately.
 
-Each event holds `event` (its kind), `time` (seconds since the epoch) and `frames` (population clock: the least
-emulator frames of any member that trains). docs/reference/run-files.md lists the kinds.
+Each event has the fields `event` (its kind), `time` (seconds since the epoch) and `frames` (population clock: the
+least emulator frames of any training member). docs/reference/run-files.md lists the kinds.
 
-If the disk is full or the folder is read-only or missing, events wait in memory and are written in order later. At
-most 64 MB wait. Beyond that the oldest are dropped and counted in a `lost` event; events that an audit needs
-(`round`...) are dropped last.
+While the file cannot be written (full disk, read-only or missing folder), up to 64 MB of events wait in memory. If the
+limit is exceeded, the oldest events are dropped and counted in a `lost` event. Events that an audit needs, such as
+`round`, are dropped last.
 
-NaN and infinities are written as the strings "nan", "inf" and "-inf" because JSON has no such numbers.
+NaN and infinities are written as the strings "nan", "inf" and "-inf", because JSON cannot represent them.
 
-Also reads journals and the other JSON files of a run's folder. They are untrusted and may be damaged.
+This module also reads journals and other JSON files of a run's folder, which are untrusted and may be damaged.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ from pbt_rl.version import __version__
 
 MAX_WAITING_BYTES = 64 << 20
 AUDITED = frozenset({"start", "initial", "round", "resume"})
-"""Events that an audit needs to recompute the decisions."""
+"""Kinds of events that an audit needs to recompute the decisions."""
 _OBJECT = msgspec.json.Decoder(dict[str, Any])
 LineT = TypeVar("LineT")
 
 
 class Journal:
-    """Appends events to one file. Use it from one thread of one process.
+    """Writer of events to one file. Use it from one thread of one process.
 
-    An existing file must end with a complete event (`cut_journal`); new events are appended.
+    An existing file must end with a complete event (see `cut_journal`). New events are appended to it.
     """
 
     def __init__(self, path: Path, warn: Callable[[str], None] = warnings.warn) -> None:
-        """warn: called with a line when writing fails and when it works again. Raises OSError."""
+        """warn: called with a line when writes begin to fail, and when they succeed again. Raises OSError."""
         self._path, self._warn = path, warn
         self._file = AppendFile(path)
         self._outage = Outage(f"events of {path}", warn)
@@ -66,10 +66,10 @@ class Journal:
         self._first_lost: dict[str, Any] = {}
 
     def write(self, event: str, frames: int, **content: Any) -> None:
-        """Append one event. Its content may contain dataclasses, paths, tuples, numpy numbers, NaN and infinities.
+        """Append one event, or keep it in memory while the file cannot be written.
 
-        It waits in memory if it cannot be written now. Raises TypeError, and writes nothing, for anything else that
-        JSON cannot represent.
+        content: JSON types, and dataclasses, paths, tuples, numpy numbers, NaN and infinities.
+        Raises TypeError for other types, and writes nothing.
         """
         self._add(event, frames, content)
         if self._outage.due():
@@ -83,20 +83,17 @@ class Journal:
             self._drop()
 
     def position(self) -> int:
-        """Return the size in bytes of the written events."""
+        """Return the size of the written events in bytes."""
         return self._file.position
 
     def sync(self) -> None:
-        """Write the waiting events and flush everything to disk (fsync). Raises OSError."""
+        """Write the waiting events, and flush the file to disk (fsync). Raises OSError."""
         self._write_waiting()
         self._outage.worked()
         self._file.sync()
 
     def start(self, config: Any, seed: int, spec: Any) -> None:
-        """Write the first event, with versions. Raises OSError.
-
-        config, spec: dataclasses or JSON types.
-        """
+        """Write the first event, with package versions. Raises OSError. config, spec: dataclasses or JSON types."""
         known = {"versions": versions(), "git": git_version()}
         self._add("start", 0, {"config": config, "seed": seed, **known, "spec": spec})
         self._write_waiting()
@@ -113,7 +110,10 @@ class Journal:
         incomplete: Sequence[int] = (),
         count: int = 1,
     ) -> None:
-        """Write the report to a controller and the decisions that it returned. count: see `Round`."""
+        """Write a controller's report and decisions.
+
+        incomplete: members whose objective does not cover all of their environments yet. count: see `events.Round`.
+        """
         made = [decision_to_dict(d) for d in decisions]
         members = [
             {name: value for name, value in vars(m).items() if name != "values"} for m in report.members
@@ -124,7 +124,7 @@ class Journal:
         self.write("round", report.frames, report=seen, decisions=made, incomplete=incomplete, **of_rounds)
 
     def close(self) -> None:
-        """Try once more to write the waiting events, then close the file. Safe to call twice."""
+        """Try to write the waiting events, and close the file. Safe to call twice."""
         if self._waiting:
             try:
                 self._write_waiting()
@@ -152,9 +152,9 @@ class Journal:
             self._waiting_bytes -= len(line)
 
     def _drop(self) -> None:
-        """Drop the oldest waiting events down to half the limit.
+        """Drop the oldest waiting events until half of the limit is free.
 
-        Events that an audit needs are dropped only if they exceed the limit without the others.
+        Events that an audit needs are dropped only if these events alone exceed the limit.
         """
         for audited in (False, True):
             if audited and self._waiting_bytes <= MAX_WAITING_BYTES:
@@ -172,22 +172,23 @@ class Journal:
 
 
 def read_journal(path: Path) -> list[dict[str, Any]]:
-    """Return the events as JSON types, in order. Raises as `each_line`."""
+    """Return the events as JSON types, in order. Raises the errors of `each_line`."""
     return list(each_line(path, lambda line, _: _OBJECT.decode(line)))
 
 
 def each_line(path: Path, decode: Callable[[bytes, int], LineT]) -> Iterator[LineT]:
-    """Yield `decode(line, number)` for each line. An incomplete last line is skipped: the process was killed.
+    """Yield `decode(line, number)` for each line.
 
-    Lines are read one at a time because the journal of a long run has gigabytes. Raises OSError, any error of
-    `decode`, and ValueError if a line other than the last is not JSON: the file is damaged.
+    An incomplete last line is skipped, because a killed process may leave it.
+    Lines are read one at a time, because the journal of a long run has gigabytes.
+    Raises OSError, the errors of `decode`, and ValueError if an earlier line is not JSON.
     """
     broken = 0
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             if broken:
                 raise ValueError(
-                    f"{path}, line {broken}, is not JSON: restore the file, because a run needs each line to continue"
+                    f"{path}, line {broken}, is not JSON: restore the file, because a run needs all lines to continue"
                 )
             try:
                 event = decode(line, number)
@@ -195,14 +196,15 @@ def each_line(path: Path, decode: Callable[[bytes, int], LineT]) -> Iterator[Lin
                 broken = number
             else:
                 yield event
-            if not line.endswith(b"\n"):  # the last line; a running process may append to it in the meantime
+            if not line.endswith(b"\n"):  # the last line, to which a running process may still append
                 return
 
 
 def cut_journal(path: Path, position: int) -> None:
-    """Truncate a journal to `position` bytes, the end of an event, to continue it from there.
+    """Truncate a journal to its first `position` bytes, after which the run continues.
 
-    Raises ConfigError if it is missing, is shorter, or has no event end there; OSError if it cannot be read or cut.
+    Raises ConfigError if the file is missing or shorter, or if no event ends at this position.
+    Raises OSError if the file cannot be read or truncated.
     """
     if not path.exists():
         raise ConfigError(f"{path} is missing: restore the file")
@@ -220,7 +222,7 @@ def cut_journal(path: Path, position: int) -> None:
 
 
 def as_json_types(value: Any) -> Any:
-    """Return the value as JSON types; NaN and infinities become strings."""
+    """Convert a value to JSON types. NaN and infinities become strings."""
     if is_dataclass(value) and not isinstance(value, type):
         return {f.name: as_json_types(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, Mapping):
@@ -240,11 +242,11 @@ def _line(record: Mapping[str, Any]) -> bytes:
 
 
 MOST_BYTES = 64 << 20
-"""Limit for config.json and summary.json, which are far smaller even with thousands of members."""
+"""Maximum size of config.json and summary.json, which are far smaller even with thousands of members."""
 
 
 def check_file(path: Path, most_bytes: int | None = None) -> None:
-    """Check that a path is a regular file (no device or pipe) within a size limit. Raises OSError or ValueError."""
+    """Raise ValueError if a path is not a regular file (but a device or pipe), or too large. Raises OSError."""
     facts = path.stat()
     if not stat.S_ISREG(facts.st_mode):
         raise ValueError(f"{path.name} is not a regular file")
@@ -253,7 +255,7 @@ def check_file(path: Path, most_bytes: int | None = None) -> None:
 
 
 def read_object(path: Path, if_missing: str) -> dict[str, Any]:
-    """Return the JSON object in a file. Raises ConfigError, with the text `if_missing` if the file is missing."""
+    """Read the JSON object in a file. Raises ConfigError. if_missing: error message for a missing file."""
     try:
         check_file(path, MOST_BYTES)
         data = json.loads(path.read_text(encoding="utf-8"))
@@ -269,9 +271,9 @@ def read_object(path: Path, if_missing: str) -> dict[str, Any]:
 
 
 def was_saved(folder: Path) -> bool:
-    """Check whether a run has had a checkpoint. A run resumed from its only one has a `resume` event instead.
+    """Check whether a run has ever had a checkpoint. Raises ConfigError.
 
-    Raises ConfigError.
+    A resume truncates the journal before the event of its checkpoint. The `resume` event then replaces this event.
     """
     if not RunFolder(folder).journal.exists():
         return False
@@ -283,7 +285,7 @@ PACKAGES = ("torch", "numpy", "numba", "gymnasium", "ale-py", "safetensors")
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of this package, Python and the installed packages that affect results."""
+    """Return the versions of pbt_rl, Python, and the packages that affect results."""
     found = {"pbt_rl": __version__, "python": platform.python_version()}
     for name in PACKAGES:
         try:
@@ -294,9 +296,9 @@ def versions() -> dict[str, str]:
 
 
 def git_version() -> str | None:
-    """Return the commit of this source tree, with "-dirty" if files were changed. None outside a git checkout."""
+    """Return the commit of this source tree, with "-dirty" if files have changes. None outside a git checkout."""
     root = Path(__file__).resolve().parents[2]
-    if not (root / ".git").exists():  # an installed package must not report a repository that contains it
+    if not (root / ".git").exists():  # an installed package may lie inside the repository of another project
         return None
     command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
@@ -310,7 +312,7 @@ def git_version() -> str | None:
 
 
 def journal_events(folder: Path) -> Iterator[Event]:
-    """Yield the events of a run's journal in order, read as by `each_line`. Raises ConfigError."""
+    """Yield the events of a run's journal in order, see `each_line`. Raises ConfigError."""
     path = RunFolder(folder).journal
     try:
         check_file(path)

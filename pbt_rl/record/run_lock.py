@@ -1,12 +1,14 @@
-"""Lock on a run's folder: one process writes a run, and `--overwrite` keeps the old run until the new one works.
+"""Lock on a run's folder, because only one process may write a run.
 
-The kernel holds the lock (`flock`) and releases it when the process ends, even if it is killed. `--overwrite` moves
-the old folder aside, and deletes it at the first report of the new run:
+The kernel holds the lock (`flock`) and releases it at the end of the process, even if the process is killed.
 
-    runs/.demo.new.1f3a        under construction; renamed once it is locked and has a config
-    runs/.demo.replaced.1f3a   the old run; restored if the new one fails before that report
+`--overwrite` renames the old folder. It is deleted at the first report of the new run:
 
-A killed process leaves such a folder behind. The next run of the name deletes the first kind and reports the second.
+    runs/.demo.new.1f3a        new folder; renamed to runs/demo when it is locked and contains a config
+    runs/.demo.replaced.1f3a   old run; restored if the new run fails before its first report
+
+A killed process leaves these folders behind. The next run with this name deletes the new folder, and prints a line
+about the old run.
 """
 
 from __future__ import annotations
@@ -30,19 +32,19 @@ from pbt_rl.record.folder import RunFolder, made_name
 
 FILE = ".lock"
 PATIENCE_SECONDS = 0.1
-"""A process that only checks whether a lock is held acquires it for a moment."""
+"""Time to retry, because a process that only checks whether a lock is held acquires it for a moment."""
 _MAX_BYTES = 400
 
 
 class Held(Exception):  # noqa: N818 - describes the state
-    """Another process holds the lock. The message identifies it."""
+    """Another process holds the lock. The message identifies this process."""
 
 
 class FolderLock:
-    """Lock of this process on a folder: `flock` on its file `.lock`, which names the holder.
+    """Lock of this process on a folder: `flock` on the file `.lock`, which contains the name of the process.
 
-    Child processes do not inherit it. It survives a rename of the folder. On a file system without locks `supported`
-    is False, and nothing is locked.
+    Child processes do not inherit the lock. It survives a rename of the folder. On a file system without locks,
+    `supported` is False, and nothing is locked.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -68,7 +70,7 @@ class FolderLock:
             self.supported = _lock(self._file, fcntl.LOCK_EX)
             if os.path.samestat(os.fstat(self._file), self._path.stat()):
                 return True
-        except (BlockingIOError, FileNotFoundError):  # held, or moved away between the two calls
+        except (BlockingIOError, FileNotFoundError):  # the lock is held, or the folder was renamed
             pass
         except OSError:
             os.close(self._file)
@@ -77,7 +79,7 @@ class FolderLock:
         return False
 
     def release(self) -> None:
-        """Unlock. Safe to call twice."""
+        """Release the lock. Safe to call twice."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
@@ -86,7 +88,7 @@ class FolderLock:
 def is_held(folder: Path) -> bool | None:
     """Check whether a process holds the lock of a folder. None if the file system does not support locks.
 
-    False if the lock file is missing or not a regular file.
+    False if the lock file cannot be opened.
     """
     try:
         file = _open_to_read(folder)
@@ -101,7 +103,7 @@ def is_held(folder: Path) -> bool | None:
 
 
 def _holder(folder: Path) -> str:
-    """Return the holder of the lock, read from the lock file."""
+    """Read the process that holds the lock from the lock file."""
     try:
         file = _open_to_read(folder)
     except OSError:
@@ -117,15 +119,15 @@ def _open_to_read(folder: Path) -> int:
 
 
 def _lock(file: int, kind: int) -> bool:
-    """Lock a file without blocking. False if the file system does not support locks (the error code varies).
+    """Lock a file without blocking. Return False if the file system does not support locks.
 
-    Raises BlockingIOError if another process holds it.
+    Raises BlockingIOError if another process holds the lock.
     """
     try:
         fcntl.flock(file, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         raise
-    except OSError:
+    except OSError:  # the error code depends on the file system
         return False
     return True
 
@@ -134,36 +136,36 @@ NEW, REPLACED = "new", "replaced"
 
 
 class LockedRun:
-    """A run's folder that only this process writes, until `release` or the end of the process."""
+    """Folder of a run that only this process writes, until `release` or the end of the process."""
 
     def __init__(self, config: Config, folder: RunFolder, lock: FolderLock, *, existing: bool) -> None:
         self.config, self.folder = config, folder
-        """The run's name is set in the config."""
+        """The config contains the final name of the run."""
         self.existing = existing
-        """True if the run existed before; its files are unchanged. Otherwise the folder contains the config."""
+        """True if the run existed before, and its files are unchanged. False for a new folder with only a config."""
         self.notes: list[str] = []
-        """Lines to show to the user."""
+        """Lines to print for the user."""
         if not lock.supported:
             self.notes.append(
                 f"{folder.path} is on a file system without locks: make sure that no other process writes this run"
             )
         self.made_out = False
-        """True if the parent folder of the runs was created for this one."""
+        """True if the parent folder (--out) was created for this run."""
         self._locks = [lock]
         self._aside: Path | None = None
         self._started = False
         self._deleting: threading.Thread | None = None
 
     def set_aside(self, aside: Path, lock: FolderLock) -> None:
-        """Keep the run that this one replaces, until `started`."""
+        """Set the folder of the replaced run, which `started` deletes. lock: of this folder."""
         self._aside = aside
         self._locks.append(lock)
 
     def started(self) -> None:
-        """Delete the replaced run, because the new one works. Called at the first report; safe to call again."""
+        """Delete the replaced run. Called at the first report of the new run. Safe to call again."""
         self._started = True
         if self._aside is not None:
-            # In a thread, because deleting a long run may take seconds.
+            # Use a thread, because the deletion of a long run may take seconds.
             self._deleting = threading.Thread(target=_delete, args=(self._aside,), daemon=True)
             self._deleting.start()
             self._aside = None
@@ -171,9 +173,8 @@ class LockedRun:
     def release(self, *, failed: bool) -> str:
         """Release the folder. Safe to call twice.
 
-        failed: an error stopped the run. If this happens before the first report, a new folder is deleted. A run that
-        was to be replaced is restored in any case before the first report. Returns the reason if this is impossible,
-        otherwise an empty text.
+        Before the first report, a replaced run is restored. Return an error message if that fails, else an empty text.
+        failed: an error stopped the run. Before the first report, a new folder is then deleted.
         """
         problem = ""
         try:
@@ -183,7 +184,7 @@ class LockedRun:
             elif failed and not self.existing and not self._started:
                 _delete(self.folder.path)
                 if self.made_out:
-                    with contextlib.suppress(OSError):  # another process already uses it
+                    with contextlib.suppress(OSError):  # another run already uses the parent folder
                         self.folder.path.parent.rmdir()
         except OSError as error:
             where = f"; the run that was to be replaced is in {self._aside}" if self._aside else ""
@@ -197,12 +198,13 @@ class LockedRun:
 
 
 def lock_run_folder(config: Config) -> LockedRun:
-    """Lock the folder of a run. A new one is created with its config; an existing one is locked and left unchanged.
+    """Lock the folder of a run. Create a new folder with a config, or leave an existing folder unchanged.
 
-    With `overwrite` an existing run is moved aside for a new one. Raises ConfigError if another process writes the run,
-    if the path is not a run, or if the folder cannot be written. Everything is then unchanged.
+    With `overwrite`, rename the folder of an existing run, and create a new folder.
+    Raises ConfigError and changes nothing if another process writes the run, if the path is not a run, or if the folder
+    cannot be written.
     """
-    # Path.exists raises for an impossible path and for one without read permission.
+    # Path.exists raises for an invalid path and for a path without read permission.
     made_out = not os.path.exists(config.out)  # noqa: PTH110
     if not made_out and not config.out.is_dir():
         raise ConfigError(f"--out {config.out} cannot be written: Not a directory")
@@ -225,7 +227,7 @@ def lock_run_folder(config: Config) -> LockedRun:
 
 
 def _lock_named(config: Config, folder: RunFolder) -> LockedRun | None:
-    """Lock a folder. None if another process has just taken the name."""
+    """Lock or create the folder of a named run. None if another process has created it in the meantime."""
     path, name = folder.path, config.name
     if not os.path.lexists(path):
         return _make(config, folder)
@@ -263,7 +265,7 @@ def _lock_named(config: Config, folder: RunFolder) -> LockedRun | None:
 
 
 def _make(config: Config, folder: RunFolder) -> LockedRun | None:
-    """Create a new folder with lock and config, then rename it. None if the name has been taken in the meantime."""
+    """Create a folder with lock and config, and rename it. None if another process has created it in the meantime."""
     made = _hidden(folder.path, NEW)
     made.mkdir()
     lock: FolderLock | None = None
@@ -283,12 +285,12 @@ def _make(config: Config, folder: RunFolder) -> LockedRun | None:
 
 
 def _recover(path: Path) -> list[str]:
-    """Remove the remains of a killed start. Return lines for the user about runs that it moved aside."""
+    """Delete the new folders that a killed process left. Return lines for the user about replaced runs."""
     for left in _siblings(path, NEW):
         if (left / FILE).exists() and is_held(left) is False:
             _delete(left)
     return [
-        f"{aside} contains an older run of this name; rename it, or remove it"
+        f"{aside} contains an older run of this name: rename or remove this folder"
         for aside in _siblings(path, REPLACED)
         if is_held(aside) is False
     ]

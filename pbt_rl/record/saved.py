@@ -1,8 +1,8 @@
 """Saved members of a run, and the trust check of its config.
 
-Files of an untrusted run are only read as numbers, unless the user created or trusts the run. A config may name modules
-(`module:name`), which are imported and thus executed, a cluster, and folders and options of engines. Each command
-checks the options that it uses (`PLAY`, `AUDIT`) first. Finding a member imports nothing that a config names.
+A config may name modules (`module:name`), a cluster, folders, and options of engines. Modules are imported, which
+executes their code. These options are used only if the user created the run, or trusts its author (--trust). Each
+command first checks the options that it uses (`PLAY`, `AUDIT`). Other files of a run are only read as data.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from pbt_rl.record.journal import read_object
 
 
 def read_config(run: Path) -> Config:
-    """Read the config of a run. Imports nothing; call `check_trust` before any other use of the config.
+    """Read the config of a run, without imports. Call `check_trust` before you use the config.
 
-    Raises ConfigError if there is none, or EnvSetupError.
+    Raises ConfigError for a missing or invalid config, and EnvSetupError.
     """
     folder = RunFolder(run)
     missing = folder.lacks("config.json")
     if os.path.isfile(folder.journal):  # noqa: PTH113 - pathlib raises for a name that is too long
         missing = (
-            f"{run} has a journal but no config.json, so `pbt-rl train` did not make it; continue it from the Python "
-            "program that made it"
+            f"{run} has a journal but no config.json, because `pbt-rl train` did not make it: continue it from the "
+            "Python program that made it"
         )
     return config_from_json(read_object(folder.config, missing), folder.at_default)
 
@@ -43,7 +43,7 @@ def read_config(run: Path) -> Config:
 def _holds_text(value: Any) -> bool:
     """Check whether a value of --env-option contains text.
 
-    Env constructors may use text as the name of a module, file or program.
+    Constructors of environments may use a text as the name of a module, file or program.
     """
     if isinstance(value, Mapping):
         return any(_holds_text(inner) for inner in value.values())
@@ -51,21 +51,21 @@ def _holds_text(value: Any) -> bool:
 
 
 _MACHINE = tuple(name for name, option in table(Config).items() if "machine" in option.metadata)
-"""Options about this machine: folders that are read or written, and its size."""
+"""Options about the machine: its size, and folders that are read or written."""
 
 NETWORK = ("model.encoder", "model.core", "model.policy-head", "model.value-head")
 """Options that may name network modules."""
 PLAY = ("env", "env-option", "algo", *NETWORK, *_MACHINE)
-"""Options that are used to play a member."""
+"""Options that an evaluation of a member uses."""
 AUDIT = ("controller", "pbt.exploit", "pbt.explore", "pbt.custom-explore")
-"""Options that are used to recompute decisions."""
+"""Options that an audit uses to recompute decisions."""
 
 
 def check_trust(config: Config, options: Collection[str], run: Path, *, trust: bool) -> None:
-    """Raise ConfigError if one of these options makes the program use foreign code or paths.
+    """Raise ConfigError if one of these options names code or paths of another author.
 
-    trust: the user trusts the author of the run, so all options are used. The options of a run that the user created
-    at this path are used too, and are printed.
+    trust: the user trusts the author of the run. There is no check.
+    If the user created the run at this path, a line with the options is printed instead of the error.
     """
     named = [] if trust else _foreign(config, options)
     if not named:
@@ -73,10 +73,15 @@ def check_trust(config: Config, options: Collection[str], run: Path, *, trust: b
     typed = " ".join(f"--{option} {shlex.quote(value):.200}" for option, value in named)
     if not RunFolder(run).is_own:
         raise ConfigError(
-            f"{RunFolder(run).config} names {typed}, which would be imported or used. If you trust its author, "
-            "add --trust (from Python: trust=True)"
+            f"{RunFolder(run).config} names {typed}, and this command would import or use it. If you trust the author "
+            "of the run, add --trust (from Python: trust=True)"
         )
-    _say(f"pbt-rl: {run} is your own run: the modules and paths in its config are used: {typed}")
+    short = typed if len(typed) <= MOST_SHOWN else f"{typed[:MOST_SHOWN]}..."
+    _say(f"pbt-rl: using code and paths of your own run: {short}")
+
+
+MOST_SHOWN = 80
+"""Maximum characters to print of the options of a run that the user created."""
 
 
 @cache
@@ -85,7 +90,7 @@ def _say(line: str) -> None:
 
 
 def _foreign(config: Config, asked: Collection[str]) -> list[tuple[str, str]]:
-    """Return (option, value) of the requested options that use code or paths outside this installation."""
+    """Return (option, value) of the given options that name code or paths outside this installation."""
     options = values_of(config)
     found: list[tuple[str, str]] = []
     for name, option in table(config).items():
@@ -110,7 +115,7 @@ _SOURCE = re.compile(rf"(?P<run>.+?)(@(?P<at>[0-9]{{1,18}}))?(:(?P<member>{_MEMB
 
 @dataclass(frozen=True)
 class Source:
-    """A parsed RUN[@FRAMES][:MEMBER]. at: frames of a checkpoint; None: the newest complete one."""
+    """Parsed text RUN[@FRAMES][:MEMBER]. at: frames of a checkpoint. None: the newest complete checkpoint."""
 
     run: Path
     at: int | None = None
@@ -118,8 +123,8 @@ class Source:
 
     @classmethod
     def of(cls, text: str) -> Source | None:
-        """Parse such a text. None if it does not name the folder of a run."""
-        text = os.path.expanduser(os.path.expandvars(text))  # noqa: PTH111 - the folder is a part of it
+        """Parse the text. None if it does not name the folder of a run."""
+        text = os.path.expanduser(os.path.expandvars(text))  # noqa: PTH111 - the text is more than a path
         if RunFolder(Path(text)).is_run:
             return cls(Path(text))
         match = _SOURCE.fullmatch(text)
@@ -131,7 +136,7 @@ class Source:
 
 @dataclass(frozen=True)
 class SavedPolicy:
-    """One member of one checkpoint."""
+    """Member of a checkpoint."""
 
     run: Path
     checkpoint: Checkpoint
@@ -143,9 +148,10 @@ class SavedPolicy:
 
 
 def find_saved(source: Source, note: Callable[[str], None]) -> SavedPolicy:
-    """Find a saved member. note: called with each newer checkpoint that is skipped because it is incomplete.
+    """Find a saved member.
 
-    Raises ConfigError that lists the available frames or members; CheckpointBroken if state.json is damaged.
+    note: called with a line about each newer checkpoint that is skipped because it is incomplete.
+    Raises ConfigError, with the available frames or members. Raises CheckpointBroken if state.json is damaged.
     """
     if not re.fullmatch(_MEMBER, source.member):
         raise ConfigError(f"--member {source.member!r} cannot be used: write best or the id of a member")
@@ -154,7 +160,7 @@ def find_saved(source: Source, note: Callable[[str], None]) -> SavedPolicy:
     member = _best(source.run, checkpoint, saved) if source.member == BEST else int(source.member)
     if member not in saved:
         never = member < read_config(source.run).members
-        why = "it never held a slot, so it has no weights" if never else "this member does not exist"
+        why = "it never had a slot, and has no weights" if never else "this member does not exist"
         raise ConfigError(
             f"member {member} is not in {checkpoint.path}: {why}; choose one of {', '.join(map(str, saved))}"
         )
@@ -162,7 +168,7 @@ def find_saved(source: Source, note: Callable[[str], None]) -> SavedPolicy:
 
 
 def saved_to_play(source: Source, note: Callable[[str], None], *, trust: bool) -> tuple[Config, SavedPolicy]:
-    """Return the config of a run and a saved member of it. Raises ConfigError as `check_trust` and `find_saved`."""
+    """Return the config and a saved member of a run. Raises the errors of `check_trust` and `find_saved`."""
     config = read_config(source.run)
     check_trust(config, PLAY, source.run, trust=trust)
     return config, find_saved(source, note)
@@ -175,7 +181,7 @@ def _checkpoint(source: Source, note: Callable[[str], None]) -> Checkpoint:
     notes: list[str] = []
     newest = checkpoints.newest(notes.append)
     if newest is None:
-        why = f"none of its checkpoints is complete: {notes[0]}" if notes else "it was never saved"
+        why = f"all its checkpoints are incomplete: {notes[0]}" if notes else "it was never saved"
         raise ConfigError(f"{source.run} has no weights: {why}")
     for text in notes:
         note(text)
@@ -197,9 +203,9 @@ def _best(run: Path, checkpoint: Checkpoint, saved: list[int]) -> int:
 
 
 def _named_best(run: Path, checkpoint: Checkpoint) -> Any:
-    """Return the best member of the summary, if it is about this checkpoint.
+    """Return the best member in summary.json. None if the summary belongs to another checkpoint.
 
-    The summary takes precedence because it includes the final evaluation.
+    The summary takes precedence over state.json, because it includes the final evaluation.
     """
     path = RunFolder(run).summary
     summary = read_object(path, "") if path.is_file() else {}

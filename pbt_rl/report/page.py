@@ -16,7 +16,7 @@ from string import Template
 
 from pbt_rl.controllers.changes import DecisionName
 from pbt_rl.controllers.records import finite
-from pbt_rl.display.ranking import clock, shown_values, value
+from pbt_rl.display.ranking import clock, shown_values, two_values, value
 from pbt_rl.display.terminal import counted, in_words
 from pbt_rl.errors import ConfigError
 from pbt_rl.record.history import History, read_run
@@ -257,7 +257,7 @@ def _moved(history: History) -> str:
     if not name:
         return ""
     options = history.options
-    before, after = (_meant(history, name, one[name]) for one in (then, now))
+    before, after = _change(history, name, then[name], now[name])
     who = options.controller.upper() if options.controller == "pbt" else options.controller
     return f"{who} moved {name} from {before} to {after} along its lineage"
 
@@ -324,13 +324,13 @@ def _moves(history: History, member: int) -> dict[str, str]:
     """Return column -> `start → now` for the changed hyperparameters of a member."""
     path = history.lineage.path(member)
     pairs = ((n, path[0].values[n], path[-1].values[n]) for n in history.varied)
-    return {value_column(n): " → ".join(_meant(history, n, x) for x in (a, b)) for n, a, b in pairs if a != b}
+    return {value_column(n): " → ".join(_change(history, n, a, b)) for n, a, b in pairs if a != b}
 
 
-def _meant(history: History, name: str, number: float) -> str:
-    """Format a hyperparameter. For an index into choices, return the choice."""
-    shown = history.options.shown(name, number)
-    return shown if isinstance(shown, str) else value(shown)
+def _change(history: History, name: str, then: float, now: float) -> tuple[str, str]:
+    """Format a value before and after a change, or return the meanings of a choice."""
+    before, after = (history.options.shown(name, number) for number in (then, now))
+    return (before, after) if isinstance(before, str) and isinstance(after, str) else two_values(then, now)
 
 
 def _text(cell: object) -> str:
@@ -343,7 +343,7 @@ def _decisions(history: History) -> str:
         return none("No member was changed or stopped.")
     rows = [
         {
-            "time": clock(taken.seconds),
+            "time": clock(history.trained_until(taken.seconds)),
             history.options.unit: short(taken.frames),
             "member": taken.decision.member,
             "decision": taken.change.decision

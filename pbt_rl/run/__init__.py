@@ -1,4 +1,4 @@
-"""One run: the supervisor, its processes and memory, and the record.
+"""Run: the supervisor, its processes and memory, and the record.
 
-Top layer: only the command line and the Python API import this package.
+This package is the top layer. Only the command line and the Python API import it.
 """

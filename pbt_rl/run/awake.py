@@ -1,6 +1,6 @@
 """Clocks and timeouts that exclude time in which this process was stopped.
 
-Otherwise a supervisor that was stopped (SIGSTOP, a frozen container) would treat all its processes as hung.
+Otherwise a supervisor that was stopped (SIGSTOP, frozen container) would treat all its processes as hung.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from collections.abc import Callable
 from pbt_rl.envs.time_limits import LEAST_COUNTED, waited_seconds
 
 GAP_SECONDS = 1.0
-"""A longer time between two ticks counts as a gap: this process was stopped, or busy with a long call."""
+"""Maximum interval between two ticks. In a longer interval this process was stopped or in a long call."""
 GAPS_KEPT = 1000
 LOOK_SECONDS, STOP_SECONDS = 0.25, 2.0
-"""Clock polling interval of `RunningClock`, and the interval from which on the process counts as stopped."""
+"""Polling interval of `RunningClock`, and the interval after which the process counts as stopped."""
 
 
 class Every:
-    """Periodic timer. at_once: it is due immediately, otherwise after the first period."""
+    """Periodic timer. at_once: due immediately. Otherwise due after the first period."""
 
     def __init__(self, seconds: float, *, at_once: bool = False) -> None:
         self._seconds = seconds
@@ -29,7 +29,7 @@ class Every:
         self._next = time.monotonic() + (0.0 if at_once else seconds)
 
     def due(self) -> bool:
-        """True if the period is over; the next period then starts now."""
+        """Check whether the period is over. If it is, start the next period."""
         now = time.monotonic()
         if now < self._next:
             return False
@@ -37,7 +37,7 @@ class Every:
         return True
 
     def done(self, gap: Callable[[float], float]) -> None:
-        """Set the next due time by the duration of the work. gap: its seconds -> seconds from now."""
+        """Set the next due time. gap: seconds of work since `due` -> seconds until the next due time."""
         now = time.monotonic()
         self._next = now + gap(now - self._began)
 
@@ -45,13 +45,13 @@ class Every:
 class AwakeClock:
     """Clock that excludes the gaps between ticks that are more than GAP_SECONDS apart.
 
-    clock: seconds since any moment.
+    clock: a monotonic clock in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._last = clock, clock()
         self._gaps: deque[tuple[float, float]] = deque(maxlen=GAPS_KEPT)
-        """(begin, end)"""
+        """(begin, end) of each gap."""
 
     def tick(self) -> None:
         """Record that this process runs. Call it several times per second."""
@@ -67,11 +67,11 @@ class AwakeClock:
 
 
 class RunningClock:
-    """Clock that excludes time in which this process was stopped (SIGSTOP, a frozen container).
+    """Clock that excludes time in which this process was stopped (SIGSTOP, frozen container).
 
     A thread polls the clock, also while the main thread waits. If two polls are more than STOP_SECONDS apart, only the
-    CPU time between them counts, because a busy process can keep the thread from polling.
-    clock, cpu: seconds since any moment, and CPU seconds of the process.
+    CPU time between them counts, because a busy process can delay the thread.
+    clock: a monotonic clock in seconds. cpu: CPU seconds of the process.
     """
 
     def __init__(
@@ -100,31 +100,29 @@ def _look_often(clock: weakref.ref[RunningClock]) -> None:
 
 
 class Starved:
-    """Heartbeat age of a process, without its waits for a CPU core.
-
-    clock: seconds since any moment.
-    """
+    """Heartbeat age of a process, without its waits for a CPU core. clock: a monotonic clock in seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._began, self._waited = clock, float("-inf"), 0.0
 
     def of_heartbeat_age(self, seconds: float, counted: float, pid: int) -> float:
-        """Return `counted` seconds minus the waits for a core, but at least the share LEAST_COUNTED.
+        """Return `counted` seconds minus the waits for a core since the last heartbeat.
 
-        Call it once a second. seconds: since the last heartbeat; a newer heartbeat restarts the count. pid: of the
-        process; its children are included.
+        The result is at least the share LEAST_COUNTED of `counted`. Call this method once a second.
+        seconds: since the last heartbeat. pid: of the process. Waits of its children are included.
         """
         began, waited = self._clock() - seconds, waited_seconds(pid)
-        if began > self._began + GAP_SECONDS:  # a heartbeat arrived since
+        if began > self._began + GAP_SECONDS:  # there was a newer heartbeat
             self._began, self._waited = began, waited
-        starved = max(0.0, waited - self._waited)  # ended threads drop out of the sum
+        starved = max(0.0, waited - self._waited)  # may be negative, because ended threads leave the sum
         return max(counted - starved, counted * LEAST_COUNTED)
 
 
 class Patience:
-    """Timeout without progress. Time in which this process is stopped does not count, as others often are stopped too.
+    """Timeout without progress.
 
-    clock: seconds since any moment.
+    Time in which this process is stopped does not count, because other processes are often stopped too.
+    clock: a monotonic clock in seconds.
     """
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -136,7 +134,7 @@ class Patience:
         self._left = self._seconds
 
     def over(self) -> bool:
-        """True after the timeout. Call it several times per second: each call counts at most GAP_SECONDS."""
+        """Check whether the timeout is over. Call it several times per second: a call counts at most GAP_SECONDS."""
         now = self._clock()
         self._left -= min(now - self._last, GAP_SECONDS)
         self._last = now

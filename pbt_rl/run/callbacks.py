@@ -4,11 +4,11 @@
     on_decision(report, decisions)   after each comparison with decisions
     on_checkpoint(written)           after each checkpoint
 
-Each may return a `Stop`: the run ends and is saved, as at the end of its budget. `on_report` may instead return
-metrics: name -> number, or name -> {member: number}. TensorBoard shows their newest values as `stats/NAME`. Callbacks
-run in the supervisor's thread, so slow ones delay decisions.
+If a callback returns a `Stop`, the run ends and is saved. `on_report` may instead return metrics: name -> number, or
+name -> {member: number}. TensorBoard shows the newest values as `stats/NAME`. Callbacks run in the supervisor's thread.
+Slow callbacks therefore delay decisions.
 
-An exception in a callback also ends and saves the run; `train` then raises it with its traceback.
+An exception in a callback also ends and saves the run. `train` raises this exception after the end of the run.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Stop:
-    """Request of a callback to end and save the run. reason: recorded as the end of the run."""
+    """Request of a callback to end and save the run. reason: recorded as the reason for the end."""
 
     reason: str = "stopped"
 
@@ -43,17 +43,17 @@ OnCheckpoint = Callable[["Written"], Stop | None]
 
 @dataclass(eq=False)
 class Callbacks:
-    """User callbacks and their results. Use it from one thread."""
+    """User callbacks and their results. Use this object from one thread."""
 
     on_report: OnReport | None = None
     on_decision: OnDecision | None = None
     on_checkpoint: OnCheckpoint | None = None
     folder: Path | None = field(default=None, init=False)
-    """Run folder, once it exists."""
+    """Folder of the run. None until the folder exists."""
     ended: str | None = field(default=None, init=False)
-    """Reason to end the run, if a callback requested that."""
+    """Reason to end the run. None until a callback requests the end."""
     error: Exception | None = field(default=None, init=False)
-    """Exception of a callback, raised again after the end of the run."""
+    """Exception of a callback, which `train` raises after the end of the run."""
 
     def __post_init__(self) -> None:
         for name in ("on_report", "on_decision", "on_checkpoint"):
@@ -64,7 +64,7 @@ class Callbacks:
         self._of_member: dict[int, dict[str, float]] = {}
 
     def report(self, view: RunView) -> RunView:
-        """Call `on_report`. Return the view with all metrics so far."""
+        """Call `on_report`. Return the view with the newest value of each metric."""
         if (on_report := self.on_report) is not None:
             self._call("on_report", lambda: self._note_report(on_report(view), view.members))
         members = [
@@ -88,7 +88,7 @@ class Callbacks:
             return
         try:
             function()
-        except Exception as error:  # noqa: BLE001 - user code; the run is saved, then `train` raises it
+        except Exception as error:  # noqa: BLE001 - `train` raises it after the run was saved
             self.error, self.ended = error, f"{name} raised {type(error).__name__}"
 
     def _note_report(self, answer: object, members: Sequence[MemberView]) -> None:

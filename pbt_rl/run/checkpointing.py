@@ -1,14 +1,14 @@
 """Checkpoints of the whole run: periodic, on request, and at its end. In async mode training continues meanwhile.
 
     due -> state of the run           captured between two comparisons, while no decision is in flight
-        -> every state is kept        those that learners have will be saved (`Dispatch.begin_checkpoint`)
-        -> Save, repeated             members go one by one into a few pool entries, between two optimiser steps
-        -> CheckpointWriter           a thread writes them, the manifest last
-        -> every state is released    from then on the files are the restore points if a learner is lost
+        -> all states are retained    `Dispatch.begin_checkpoint` lists the states that learners still have to save
+        -> Save, repeated             learners save one member at a time to the pool, between two optimiser steps
+        -> CheckpointWriter           a thread writes the members, and finally the manifest
+        -> all states are released    from now on the files are the restore points of members
 
-Packs without a learner save nothing: their members' restore points are written.
+If a pack has no learner, the restore points of its members are written.
 
-A decision is not delayed by a checkpoint: a member that it changes is saved first, if it was not saved yet.
+A checkpoint does not delay a decision. If the decision changes an unsaved member, this member is saved first.
 """
 
 from __future__ import annotations
@@ -38,26 +38,31 @@ from pbt_rl.run.resolved import ResolvedRun
 CLOSE_SECONDS = 5.0
 POLL_SECONDS = 0.01
 AGAIN_SECONDS = 60.0
-"""Delay before the retry of a failed checkpoint that is kept. Others are not retried before the next one is due."""
+"""Delay before the retry of a failed checkpoint, if it is one that is never deleted. Others are not retried."""
 STAGING_BYTES = 1 << 26
-"""Memory per pack for members on the way to disk; at least one member."""
+"""Memory per pack for members on their way to disk, but at least one member."""
 
 
 @dataclass(eq=False)
 class Due:
-    """Schedule of checkpoints. 0 seconds or frames: only on request."""
+    """Schedule of checkpoints. A period of 0 means no periodic checkpoints.
+
+    every_seconds: period of ordinary checkpoints. every_frames: period of kept checkpoints, which are never deleted.
+    """
 
     every_seconds: float
     every_frames: int
     next_frames: int = field(default=0, init=False)
-    """Population frames of the next checkpoint that is kept."""
+    """Population clock at which the next kept checkpoint is due, in frames."""
     next_seconds: float = field(default=math.inf, init=False)
+    """`time.monotonic()` at which the next ordinary checkpoint is due."""
     not_before: float = field(default=0.0, init=False)
-    """Earliest retry of a checkpoint that is kept (`time.monotonic`)."""
+    """Earliest `time.monotonic()` of a retry of a kept checkpoint."""
     asked: bool = field(default=False, init=False)
+    """True if a checkpoint is requested."""
 
     def start(self, frames: int) -> None:
-        """Start the schedule. frames: the population's."""
+        """Start the schedule. frames: population clock."""
         self._wait()
         self.next_frames = self._following(frames)
 
@@ -65,16 +70,16 @@ class Due:
         return (frames // self.every_frames + 1) * self.every_frames if self.every_frames else 0
 
     def saving(self, frames: int) -> bool:
-        """True if a checkpoint is due."""
+        """Check whether a checkpoint is due."""
         now = time.monotonic()
         return self.asked or (self.reached(frames) and now >= self.not_before) or now >= self.next_seconds
 
     def reached(self, frames: int) -> bool:
-        """True if a checkpoint that is kept is due by frames."""
+        """Check whether the frames of the next kept checkpoint are reached."""
         return 0 < self.next_frames <= frames
 
     def begun(self) -> None:
-        """Record that a checkpoint has begun."""
+        """Record the start of a checkpoint."""
         self.asked = False
         self._wait()
 
@@ -82,45 +87,49 @@ class Due:
         self.next_seconds = time.monotonic() + self.every_seconds if self.every_seconds else math.inf
 
     def kept(self, frames: int) -> int:
-        """Schedule the next checkpoint that is kept. Return the frames that name this one."""
+        """Schedule the next kept checkpoint. Return the frames for the name of the present one."""
         self.next_frames = self._following(frames)
         return self.next_frames - self.every_frames
 
     def not_kept(self, frames: int) -> None:
-        """Schedule a retry after AGAIN_SECONDS, unless the option has changed. frames: from `kept`."""
+        """Schedule a retry of a kept checkpoint after AGAIN_SECONDS. frames: from `kept`."""
         if self.every_frames and self.next_frames == frames + self.every_frames:
             self.next_frames, self.not_before = frames, time.monotonic() + AGAIN_SECONDS
 
     def ask_last(self) -> None:
-        """Request a last checkpoint and stop the schedule. Otherwise another could fall due while it is written."""
+        """Request a last checkpoint, and stop the schedule of ordinary checkpoints."""
         self.every_seconds, self.next_seconds = 0.0, math.inf
         self.asked = True
 
 
 @dataclass(eq=False)
 class Round:
-    """One checkpoint. number: its index in this process. packs: those with a learner."""
+    """Checkpoint in progress.
+
+    number: counts the checkpoints of this process. packs: packs that have a learner. frames: population clock.
+    """
 
     number: int
     packs: frozenset[int]
     frames: int
     kept: bool = False
-    """True if it is never deleted in favour of newer ones."""
+    """True if the checkpoint is never deleted."""
     evaluates: bool = False
-    """True if the best member is evaluated from it."""
+    """True if the best member of the checkpoint is evaluated."""
     all_frames: int = 0
+    """Frames of the whole population."""
     state: dict[str, Any] = field(default_factory=dict)
-    """State of the run besides members and learners."""
+    """State of the run without members and learners."""
     learners: dict[int, dict[str, Any]] = field(default_factory=dict)
     """Pack -> saved state of its learner."""
     wanted: list[tuple[State, SnapshotHeader]] = field(default_factory=list)
-    """States for the writer, until all learners have sent their own state."""
+    """States of members to write. Empty as soon as all learners have sent their own state."""
     to_come: dict[State, SnapshotHeader] = field(default_factory=dict)
-    """States for the writer that learners have not saved yet."""
+    """States to write that are not in the pool yet."""
 
 
 class Checkpointing:
-    """Scheduler of checkpoints, which passes members from learners to the writer. Use it from one thread."""
+    """Scheduler of checkpoints. It passes members from learners to the writer. Use it from one thread."""
 
     def __init__(
         self, resolved: ResolvedRun, folder: RunFolder, dispatch: Dispatch, recorder: Recorder
@@ -128,29 +137,27 @@ class Checkpointing:
         config = resolved.config
         self.when = Due(config.save_every_seconds, config.save_every_frames)
         self._at_once = config.mode == "serial"
-        """True if training waits until all members are saved, so that the checkpoint has one point in time."""
+        """True if training waits until all members are saved. All members are then saved at equal frames."""
         self._dispatch, self._recorder = dispatch, recorder
         self.games = Evaluations(
             config, log_folder(resolved), lambda: recorder.evaluated_frames, recorder.evaluated, recorder.note
         )
-        """Evaluation episodes of saved members."""
         self.names: NetNames
         """Positions of the parameters in a member's flat vector. Set before the first checkpoint."""
         self.newest: Checkpoint | None = None
-        """Last complete checkpoint of this process."""
         self.begun = self.whole = 0
-        """Checkpoints so far, and the number of the last complete one."""
+        """Number of checkpoints so far, and number of the last complete checkpoint."""
         self._round: Round | None = None
         self._new_writer = partial(CheckpointWriter, folder.checkpoints, keep=config.keep_checkpoints)
         self._writer: CheckpointWriter | None = None
         self._writing: deque[tuple[int, State]] = deque()
-        """(pack or -1, state) of the states that the writer has, in order."""
+        """(pack or -1, state) of each state that the writer has, in order."""
         self._done: deque[None] = deque()
-        """One element per state that the writer has finished, appended by its thread."""
+        """One element per state that the writer has finished. The writer's thread appends the elements."""
         self.failure = ""
-        """Reason why the last checkpoint failed, or empty."""
+        """Reason for the failure of the last checkpoint. Empty if it succeeded."""
         self.moved = 0
-        """Progress counter: rises when a member is saved or written."""
+        """Progress counter: number of times that a member was saved or written."""
 
     # -- when -----------------------------------------------------------------------------------------------
 
@@ -170,7 +177,7 @@ class Checkpointing:
 
     @property
     def _in_progress(self) -> bool:
-        """True also while the writer ends an abandoned checkpoint."""
+        """True during a checkpoint, and while the writer ends an abandoned checkpoint."""
         return self._round is not None or (self._writer is not None and self._writer.busy)
 
     @property
@@ -189,11 +196,11 @@ class Checkpointing:
     def begin_checkpoint(
         self, fleet: Fleet, packs: Collection[int], make_state: Callable[[], dict[str, Any]]
     ) -> None:
-        """Begin a checkpoint.
+        """Begin a checkpoint. There must be no decision in flight, and the fleet must be settled.
 
-        packs: those that have a learner. make_state: returns the state of the run without the learners', as JSON types.
-        It is called immediately and raises OSError if the run's record cannot be written. No decision may be in flight,
-        and the fleet must be settled.
+        packs: packs that have a learner.
+        make_state: returns the state of the run without its learners, as JSON types. It is called immediately, and
+        raises OSError if the run's record cannot be written.
         """
         self.begun += 1
         current = self._round = Round(self.begun, frozenset(packs), self._frames)
@@ -209,7 +216,7 @@ class Checkpointing:
             self._begin_members(current)
 
     def _note_state(self, current: Round, make_state: Callable[[], dict[str, Any]]) -> bool:
-        """Capture the state of the run besides its members. Return False if that failed."""
+        """Capture the state of the run without its members. Return False if this fails."""
         frames = current.frames
         current.kept = self.when.reached(frames)
         if current.kept:
@@ -225,10 +232,10 @@ class Checkpointing:
         return True
 
     def note_learner_saved(self, pack: int, message: LearnerSaved) -> None:
-        """Record the state of a learner. After the last one, begin to save the members."""
+        """Record the state of a learner. If all learners have sent their state, start to save the members."""
         current = self._round
         if current is None or message.number != current.number:
-            return  # of an abandoned checkpoint
+            return  # this checkpoint was abandoned
         current.learners[pack] = message.learner
         if len(current.learners) == len(current.packs):
             self._begin_members(current)
@@ -245,21 +252,21 @@ class Checkpointing:
                 self._add(-1, state, header)
             else:
                 current.to_come[state] = header
-        # In serial mode training waits until all are saved.
+        # In serial mode training waits until all members are saved.
         few = max(1, STAGING_BYTES // self._dispatch.store.pool.entry_bytes)
         for pack in sorted(current.packs):
             for _ in range(len(wanted) if self._at_once else few):
                 self._dispatch.save_next(pack)
 
     def note_saved(self, pack: int, state: State) -> None:
-        """Record that a state is in the pool. Pass it to the writer if it belongs to the round."""
+        """Record that a state is in the pool. Pass the state to the writer if the checkpoint needs it."""
         header = None if self._round is None else self._round.to_come.pop(state, None)
         if header is not None:
             self.moved += 1
             self._add(pack, state, header)
 
     def _add(self, pack: int, state: State, header: SnapshotHeader) -> None:
-        """Pass a state to the writer. pack: of its learner, or -1."""
+        """Pass a state to the writer. pack: of the learner that saved it. -1: no learner."""
         assert self._writer is not None
         self._writing.append((pack, state))
         snapshot = MemberSnapshot(_counted(header, state), state.read())
@@ -273,7 +280,7 @@ class Checkpointing:
         self.games.step()
 
     def _let_go(self) -> None:
-        """Release the states that the writer has finished, and request the next ones."""
+        """Release the states that the writer has finished, and request the next states."""
         while self._done:
             self._done.popleft()
             pack, state = self._writing.popleft()
@@ -292,17 +299,17 @@ class Checkpointing:
         if isinstance(result, Written):
             try:
                 self.newest = Checkpoint(result.path, read_manifest(result.path / FILE))
-            except CheckpointBroken as error:  # it was deleted right after it was written
+            except CheckpointBroken as error:  # the checkpoint was deleted immediately
                 result = WriteFailed(result.frames, str(error))
         if isinstance(result, WriteFailed):
             if current is not None:
                 self._give_up(current)
-            if not self.failure:  # one warning for repeated failures; the next one is tried when due
-                self._recorder.remark(f"the run could not be saved: {result.reason}; training goes on")
+            if not self.failure:  # warn once of repeated failures
+                self._recorder.remark(f"the run could not be saved: {result.reason}; training continues")
             self.failure = result.reason
             return
         self._recorder.checkpoint(result)
-        if current is None:  # abandoned, but completed before the writer stopped
+        if current is None:  # the abandoned checkpoint was completed before the writer stopped
             return
         assert self.newest is not None
         self._round, self.whole = None, current.number
@@ -312,7 +319,7 @@ class Checkpointing:
             self.games.begin_games(self.newest, current.state["best_member"], current.all_frames)
 
     def _give_up(self, current: Round) -> None:
-        """Drop an abandoned checkpoint, except the states that the writer still has."""
+        """Drop an abandoned checkpoint, and release the states that the writer does not have."""
         self._round = None
         for state in [*(state for state, _ in current.wanted), *current.to_come]:
             state.release()
@@ -321,9 +328,9 @@ class Checkpointing:
             self.when.not_kept(current.frames)
 
     def abandon(self, reason: str) -> None:
-        """Abandon the checkpoint in progress, because a learner is lost, and request another one.
+        """Abandon the checkpoint in progress, and request a new one.
 
-        Waits until the writer has stopped, CLOSE_SECONDS at most.
+        Waits at most CLOSE_SECONDS until the writer has stopped.
         """
         current = self._round
         if current is None:
@@ -346,7 +353,7 @@ class Checkpointing:
 
 
 def _counted(header: SnapshotHeader, state: State) -> SnapshotHeader:
-    """Return the header with the counts of the state. Its learner may have trained since the checkpoint began."""
+    """Update the counts of a header, because the learner may have trained since the start of the checkpoint."""
     frames, steps, updates, fresh_frames = state.counts
     if state.member != header.member:
         return replace(header, fresh_frames=fresh_frames)

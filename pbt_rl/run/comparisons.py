@@ -1,12 +1,12 @@
-"""Comparisons of members: decisions, then slots, then matchups.
+"""Comparisons of members: decisions of the controller, their execution, slot swaps, and new matchups.
 
-    report -> controller -> Dispatch: edits, in order -> all applied -> slot swaps -> new matchups
-                                ^ acknowledgements                        |
-                                +---- one comparison at a time -----------+
+    report -> controller -> Dispatch: changes, in order -> all applied -> slot swaps -> new matchups
+                                ^ acknowledgements                          |
+                                +---- one comparison at a time -------------+
 
 consumes      reports of the population, acknowledgements
-produces      messages to the learners, rows of matchups; lines of the record
-waits for     nothing; methods do not block
+produces      messages to the learners, rows of matchups, lines of the record
+waits for     nothing (methods do not block)
 """
 
 from __future__ import annotations
@@ -36,28 +36,28 @@ from pbt_rl.run.recorder import Recorder, fields_of
 from pbt_rl.run.resolved import ResolvedRun
 
 REPLACEMENT_TIMES = 1000
-"""Maximum stored times, because a run of a month makes hundreds of thousands of replacements."""
+"""Maximum number of stored times. (A run of a month makes hundreds of thousands of replacements.)"""
 
 LONG_LOOK_SECONDS = 0.005
-"""CPU time of a look at all members without decisions, above which a pause follows."""
+"""A `look` without decisions that takes more CPU time is followed by a pause."""
 LOOK_GAP = 4
-"""Length of that pause, as a multiple of the CPU time."""
+"""Length of the pause, as a multiple of the CPU time."""
 MOST_LOOK_GAP_SECONDS = 0.5
-"""Maximum length of that pause."""
+"""Maximum length of the pause."""
 
 
 def make_slots(resolved: ResolvedRun, population: Population) -> Slots:
-    """Build the slots of all packs. A search has no time slices."""
+    """Build the slots of all packs. A search uses no time slices."""
     config = resolved.config
     limits = (None, None) if config.searches else (config.slot_frames, config.train_for_frames)
     return Slots(resolved.plan.packs, population, *limits)
 
 
 class Comparisons:
-    """Comparisons of members by the controller, and the execution of its decisions.
+    """Comparisons of members by the controller, and execution of its decisions.
 
-    slots: from `make_slots`. end: end condition of the run, after which slots do not change. seconds: training time so
-    far.
+    slots: from `make_slots`. end: end condition of the run. When it is met, slots no longer change. seconds: returns
+    the training time.
     """
 
     def __init__(
@@ -80,9 +80,9 @@ class Comparisons:
         self.slots = slots
         self._packs = resolved.plan.packs
         self._at_once = config.mode == "serial"
-        """Serial mode: training waits for the answer to each report."""
+        """True in serial mode, which requires a comparison after each report."""
         self._spread = resolved.spread
-        """Learners are on other machines with other clocks, and members move to free slots."""
+        """True if learners are on other machines, with other clocks. Members then move to free slots of other packs."""
         self.dispatch = Dispatch(population, self.slots, self._send)
         agents = resolved.spec.agents
         self.matchups = (
@@ -92,13 +92,13 @@ class Comparisons:
         )
         """None for single-agent environments."""
         self.replacement_times = deque[float](maxlen=REPLACEMENT_TIMES)
-        """Milliseconds of each recent replacement at its learner."""
+        """Duration of each recent replacement in its learner, in milliseconds."""
         self._reported: list[int] = []
-        """Packs of the reports since the last comparison."""
+        """Pack of each report since the last `look`."""
         self._next_look = 0.0
 
     def note_first_slots(self, packs: Collection[int]) -> None:
-        """Record the slot assignment of these packs at the start of their learners."""
+        """Record the slot assignments of these packs at the start of their learners."""
         for pack, swap in self.slots.start():
             if pack in packs:
                 self._recorder.slot_held(pack, swap)
@@ -111,20 +111,20 @@ class Comparisons:
         return matchups
 
     def send_to(self, fleet: Fleet) -> None:
-        """Send decisions to this fleet from now on."""
+        """Set the fleet that receives decisions."""
         self._fleet = fleet
 
     def go_on(self, values: Values) -> None:
-        """Send a resumed fleet the frame limits of its members. values: new values of each member, set by the user.
+        """Continue a resumed run: send the frame limits of members, and make changes that were held back at its end.
 
-        The first comparison waits for a report, because the run was saved after a comparison. Slots and matchups that
-        were held back at the end of the run change now.
+        The first comparison waits for a report, because the run was saved after a comparison.
+        values: new values of all members, given by the user.
         """
         self.dispatch.send_limits()
         if values:
             live = {m.id: m for m in self._population.members if not m.stopped}
             made = given(values, [(m.id, m.generation, m.values) for m in live.values()])
-            # Earlier decisions remain in force.
+            # Keep the limits and evaluations of earlier decisions.
             self._carry_out(
                 [
                     replace(c, until_frames=live[c.member].until_frames, evaluates=live[c.member].evaluates)
@@ -139,9 +139,9 @@ class Comparisons:
         self._fleet.send(pack, message)
 
     def compare(self, pack: int | None = None) -> Sequence[Decision]:
-        """Report the population to the controller; record and return its decisions.
+        """Report the population to the controller. Record and return its decisions.
 
-        There are none while earlier ones are not applied. pack: learner that has just reported.
+        There are no new decisions while earlier decisions are not applied. pack: learner that has just reported.
         """
         self._reported += [] if pack is None else [pack]
         if self.dispatch.busy:
@@ -154,7 +154,7 @@ class Comparisons:
         return decisions
 
     def exchange(self, decisions: Sequence[Decision]) -> None:
-        """Send decisions to the learners, then reassign slots."""
+        """Send decisions to the learners, and reassign slots."""
         if decisions:
             self.enact(decisions)
             if self.matchups is not None:
@@ -165,7 +165,7 @@ class Comparisons:
             self.slots.note_report(pack)
 
     def enact(self, decisions: Sequence[Decision]) -> None:
-        """Start to apply recorded decisions."""
+        """Start the execution of recorded decisions."""
         made = changes(decisions, self._population.generations)
         for decision, change in zip(decisions, made, strict=True):
             if change.stopped:
@@ -180,14 +180,14 @@ class Comparisons:
             self._record_applied(ack, decided, {"sent": time.perf_counter()})
 
     def note_report(self, pack: int) -> None:
-        """Compare after a learner's report, now or in a later `look`."""
+        """Record a learner's report, and compare members now or in a later `look`."""
         self._reported.append(pack)
         self.look()
 
     def look(self) -> None:
-        """Compare after the reports since the last comparison, if it is due and no decision is pending.
+        """Compare members if there were reports since the last look, and if no decision is pending.
 
-        Looks are limited because each one reads all members: with 1,000 members one per report is too slow.
+        The rate is limited, because each look reads all members. One look per report is too slow for 1,000 members.
         """
         if not self._reported or time.monotonic() < self._next_look:
             return
@@ -201,7 +201,7 @@ class Comparisons:
     def note_applied(self, ack: Acknowledgement) -> None:
         """Record a learner's acknowledgement of a decision, and reassign slots."""
         pending = self.dispatch.applied(ack)
-        if pending.decided is None:  # it has taken a slot
+        if pending.decided is None:  # the acknowledgement of a slot swap
             if pending.proves:
                 self._recorder.write("applied", **fields_of(ack))
             return
@@ -211,14 +211,14 @@ class Comparisons:
         self.change_slots()
 
     def _record_applied(self, ack: Acknowledgement, decided: float, clock: dict[str, float]) -> None:
-        """Record that a decision was applied. decided: its time by time.perf_counter(). clock: times of its stages."""
+        """Record that a decision was applied. decided: its `time.perf_counter()`. clock: times of its stages."""
         times = clock | {"answered": time.perf_counter()}
         self._recorder.applied(ack, {stage: (at - decided) * 1000 for stage, at in times.items()})
         if ack.donor is not None:
             self.replacement_times.append(ack.milliseconds)
 
     def note_saved(self, message: Saved) -> State:
-        """Continue with a state that was saved."""
+        """Record that a learner has saved a state, and return the state."""
         waited = self.dispatch.busy
         state = self.dispatch.saved(message)
         if waited:
@@ -226,13 +226,13 @@ class Comparisons:
         return state
 
     def note_lost(self, pack: int) -> None:
-        """Continue after the replacement of a learner, which already has its members and slots."""
+        """Continue after the replacement of a learner, whose members and slots are already restored."""
         self.dispatch.send_limits(pack)
         self.note_first_slots([pack])
         self.change_slots()
 
     def change_slots(self) -> None:
-        """Swap slots once all decisions are applied, so that entering members have their new state."""
+        """Swap slots if all decisions are applied. Entering members then have their new state."""
         if self.dispatch.busy:
             return
         self.slots.held_back = self._end.why is not None
@@ -252,7 +252,7 @@ class Comparisons:
             self._recorder.note(swap.text(pack))
 
     def scatter(self, pack: int) -> bool:
-        """Move the members of a pack without a machine to other packs. Return True if any moved."""
+        """Move members of a pack that has no machine to other packs. Return True if a member has moved."""
         moved = self.dispatch.scatter(pack)
         self._note_moved(moved)
         if moved:
@@ -260,7 +260,6 @@ class Comparisons:
         return bool(moved)
 
     def _note_moved(self, moved: Sequence[tuple[int, int]]) -> None:
-        """Record members that moved to another pack."""
         for member, pack in moved:
             self._population.play_elsewhere(member, self._packs[pack].environments_of_member)
             self._recorder.write("moved", member=member, pack=pack)

@@ -1,4 +1,4 @@
-"""Resumed run: checkpoint, supervisor state and changed options."""
+"""Saved state of a run that is resumed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Changed = dict[str, tuple[Any, Any]]
 
 @dataclass(frozen=True)
 class Continued:
-    """Run to be resumed."""
+    """Checkpoint of a run that is resumed, with the supervisor's state and the changed options."""
 
     checkpoint: Checkpoint
     state: dict[str, Any]
@@ -39,11 +39,11 @@ class Continued:
             return frozenset(self.state["run"]["population"]["members"][0]["values"])
         except (LookupError, TypeError):
             raise ConfigError(
-                f"{self.checkpoint.path} cannot be resumed: its state lacks the values of members"
+                f"{self.checkpoint.path} cannot be resumed: its state.json has no values of members"
             ) from None
 
     def given(self, shaping: Mapping[str, float]) -> Values:
-        """Return the values that a changed --shaping sets. shaping: the environment's defaults."""
+        """Return the values that a changed --shaping sets. shaping: defaults of the environment."""
         if "shaping" not in self.changed:
             return {}
         before, now = (with_shaping(shaping, entries) for entries in self.changed["shaping"])
@@ -55,7 +55,7 @@ class Continued:
         return int(self.state["resumes"]) + 1
 
     def vector_envs(self, plan: Plan) -> Sequence[Any]:
-        """Return the saved states of the vector envs, actor by actor; none if their layout has changed."""
+        """Return the saved states of the vector envs, actor by actor. Empty if their layout has changed."""
         saved: list[list[Any]] = self.state["units"]
         rows = [
             vector_env_rows(vector_env)
@@ -68,7 +68,7 @@ class Continued:
         return saved if same else ()
 
     def found(self) -> str:
-        """Describe the checkpoint."""
+        """Describe the checkpoint in a line for the user."""
         members, seconds = self.checkpoint.members(), time.time() - self.checkpoint.manifest.time
         generations = [m.generation for m in members]
         return (

@@ -1,7 +1,7 @@
 """Control group: members with the initial values of the population that PBT never changes.
 
-ids 0 .. num_policies - 1    the population: the controller compares and changes them
-ids num_policies ...         controls: hidden from the controller, so they are never donors and never changed
+ids 0 .. num_policies - 1    population: the controller compares and changes these members
+ids num_policies ..          controls: the controller does not receive these members, and they are never donors
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from pbt_rl.plan import Plan
 class Controlled(ControllerWrapper):
     """Wrapper that hides the controls from a controller.
 
-    Control i starts with the weights (`drawn_net`) and values of member i, so that both groups have the same random
-    start. Controls beyond the population size are sampled like members. Controls are evaluated together with the
-    population, because members do not learn from evaluation frames.
+    Control i starts with the weights (`drawn_net`) and values of member i. Both groups therefore start equally. Values
+    of additional controls are sampled like values of members. Controls are evaluated together with the population,
+    because evaluation frames are not used for training.
     """
 
     population: int
@@ -35,7 +35,7 @@ class Controlled(ControllerWrapper):
     """Members of the population under evaluation."""
 
     def initial(self, num_members: int) -> list[Values]:
-        """Return the initial values of the population, followed by those of the controls."""
+        """Return the initial values of the population and of the controls, in order of id."""
         controls = num_members - self.population
         drawn = (
             deepcopy(self.controller).initial(controls)[self.population :]
@@ -50,12 +50,12 @@ class Controlled(ControllerWrapper):
         return replace(report, members=tuple(m for m in report.members if m.member < self.population))
 
     def observe(self, report: PopulationReport) -> list[Decision]:
-        """Return the controller's decisions, and evaluations of controls."""
+        """Return the controller's decisions, and the decisions to evaluate controls."""
         decisions = self.controller.observe(self.seen(report))
         return [*decisions, *self._evaluations(report, decisions)]
 
     def _evaluations(self, report: PopulationReport, decisions: list[Decision]) -> list[Decision]:
-        """Evaluate controls from the first evaluation of a member until the last one ends."""
+        """Evaluate controls from the start of a member's evaluation to the end of all evaluations."""
         before = bool(self._evaluated)
         begun = [d for d in decisions if isinstance(d, Evaluate)]
         self._evaluated -= {d.member for d in decisions}
@@ -74,7 +74,7 @@ class Controlled(ControllerWrapper):
 def around(
     controller: Controller, config: Config, entry: ControllerEntry, _tuned: Mapping[str, HyperSpec]
 ) -> Controller:
-    """Wrap a controller to hide the controls of a run, if any. Raises ConfigError."""
+    """Wrap a controller if the run has controls. Raises ConfigError."""
     if not config.controls:
         return controller
     why = ""
@@ -86,16 +86,16 @@ def around(
     elif entry.follows:
         why = f"--controller {config.controller} does not compare members: give another --seed or other --hypers"
     elif config.controller == "pbt" and not config.pbt.enabled:
-        why = "--pbt.enabled no leaves all members alone already: leave out one of the two options"
+        why = "with --pbt.no-enabled no member is changed: leave out one of the two options"
     require(not why, "control", f"{config.control:g}", why)
     return Controlled(controller, config.num_policies)
 
 
 def check(config: Config, spec: EnvSpec, _plan: Plan) -> None:
     """Raise ConfigError if controls would be opponents of the population."""
-    why = f"the members of {config.env} play each other, so controls would be opponents of the population"
+    why = f"the members of {config.env} play against each other, and controls would be opponents of the population"
     fits = not config.controls or spec.agents == 1
-    require(fits, "control", f"{config.control:g}", f"{why}: leave it out")
+    require(fits, "control", f"{config.control:g}", f"{why}: leave out --control")
 
 
 def notes(config: Config) -> list[str]:

@@ -15,7 +15,7 @@ from pbt_rl.run.throughput import Throughput
 
 @dataclass(eq=False)
 class RunEnd:
-    """End condition of a run, computed from its parts without side effects."""
+    """End condition of a run. Its properties have no side effects."""
 
     config: Config
     population: Population
@@ -27,7 +27,7 @@ class RunEnd:
 
     @property
     def why(self) -> str | None:
-        """Reason for the end; None while the run continues."""
+        """Reason for the end. None while the run continues."""
         if self.signal is not None:
             return f"interrupted by {Signals(self.signal).name}"
         if self.callbacks.ended is not None:
@@ -36,7 +36,7 @@ class RunEnd:
 
     @property
     def remedy(self) -> str:
-        """Spent budget, and the option that extends it."""
+        """Description of the spent budget, with the option that extends it."""
         config, frames = self.config, self.population.least_frames
         total, seconds = "is a total, and {:,} is reached".format, math.ceil(self.throughput.training_seconds)
         spent = {
@@ -47,7 +47,7 @@ class RunEnd:
         return "the run is complete" if spent is None else f"{spent}: give more to continue"
 
     def _spent(self) -> str | None:
-        """Return the spent budget, or the reason that all members stopped."""
+        """Return the spent budget or another reason for the end. None while the run continues."""
         config, population = self.config, self.population
         if population.has_reached(config.stop_at_objective):
             return "objective"

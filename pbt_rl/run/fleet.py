@@ -1,7 +1,7 @@
-"""Fleet: all processes of a run, and the anonymous memory between them.
+"""Fleet: all processes of a run, and their shared memory.
 
-It starts processes, detects their end, replaces them, and forwards messages. In serial mode `run.serial` runs the same
-setups in the supervisor's process.
+A fleet starts processes, detects their end, replaces them, and forwards messages. In serial mode, `run.serial` runs
+actors and learners in the supervisor's process instead.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from pbt_rl.run.memory import Matchups, Memory, Start
 from pbt_rl.run.resolved import ResolvedRun
 
 GRACE_SECONDS = 3.0
-"""Time for learners to stop and for environments to close at the end; then they are killed."""
+"""Time for learners to stop and for environments to close at the end. Afterwards their processes are killed."""
 HANG_CHECK_SECONDS = 1.0
 ROOM_SECONDS = 0.01
 """Polling interval while a learner's connection is full."""
 STARTS = 5
-"""Factor on a learner's timeout during its start: imports, compilation, a large pack."""
+"""Factor on a learner's timeout during its start, because imports and compilation take long."""
 
 LearnerChild = Child[ToLearner, FromLearner]
 ActorChild = Child[Never, Remarked]
-"""Steps and actions go through mailboxes: an actor receives its setup, and sends remarks, and an error if it fails."""
+"""Process that receives its setup, and sends warnings and errors. Steps and actions go through mailboxes instead."""
 
 
 @dataclass(frozen=True)
 class Received:
-    """A learner has sent a message."""
+    """Event: a message from a learner."""
 
     pack: int
     message: FromLearner
@@ -50,8 +50,8 @@ class Received:
 class LearnerLost:
     """Event: a learner process has ended or hangs.
 
-    text: its error, or how it ended or hung. user_error: the user must fix the cause. machine: the machine was lost,
-    so the learner is not at fault.
+    text: error of the learner, or a description of the end. user_error: the user must fix the cause. machine: the
+    cause is the loss of the machine.
     """
 
     pack: int
@@ -62,20 +62,20 @@ class LearnerLost:
 
     @property
     def kind(self) -> str:
-        """Kind in the journal."""
+        """Kind of loss, as in the journal."""
         return "machine" if self.machine else "hung" if self.hung else "died"
 
 
 @dataclass(frozen=True)
 class MachineLeaving:
-    """Event: the machine of a pack will leave soon. lost: the later event."""
+    """Event: the machine of a pack will leave soon. lost: event to handle when it leaves."""
 
     lost: LearnerLost
 
 
 @dataclass(frozen=True)
 class ActorFailed:
-    """Event: an actor process has ended or hangs. text: its error, or how it ended or hung."""
+    """Event: an actor process has ended or hangs. text: error of the actor, or a description of the end."""
 
     actor: int
     text: str
@@ -83,7 +83,7 @@ class ActorFailed:
     """The environment violates its interface, which the user must fix."""
     hung: bool = False
     killed: bool = False
-    """It was killed from outside (SIGKILL), so the environment is not at fault."""
+    """Another program killed the process (SIGKILL), and the environment did not fail."""
 
 
 @dataclass(frozen=True)
@@ -97,10 +97,10 @@ Event = Received | LearnerLost | MachineLeaving | ActorFailed | Notice
 
 
 class Fleet(Protocol):
-    """The processes of a run, as the supervisor uses them: on this machine, in this process, or over a cluster."""
+    """Interface of the supervisor to the processes of a run: on this machine, in this process, or in a cluster."""
 
     def events(self, patience_seconds: float) -> Iterator[Event]:
-        """Wait for events, at most this long, and yield them."""
+        """Wait for events, and yield them. patience_seconds: maximum wait."""
 
     def send(self, pack: int, message: ToLearner) -> None:
         """Send a message to a learner."""
@@ -112,10 +112,10 @@ class Fleet(Protocol):
         """Kill a learner and its actors, and drop their messages."""
 
     def replace_learner(self, pack: int, start: Start) -> None:
-        """Start a learner and its actors anew, once they are killed."""
+        """Start a new learner and new actors, after `kill`."""
 
     def waits(self, pack: int, /) -> bool:
-        """Check whether a pack waits for a machine."""
+        """Check whether a pack is waiting for a machine."""
 
     def heartbeat_age_seconds(self, pack: int, /) -> float:
         """Return the seconds since a learner's last heartbeat."""
@@ -124,31 +124,31 @@ class Fleet(Protocol):
         """Check whether a learner on this machine has a batch to learn from."""
 
     def environment_seconds(self) -> float:
-        """Return the total CPU-seconds of all environments."""
+        """Return the CPU-seconds of all environments."""
 
     def actions_given(self, actor: int) -> int:
-        """Return the total actions sent to an actor's vector envs: 0 if it never became usable."""
+        """Return the number of actions sent to an actor's vector envs. 0: no vector env could be reset."""
 
     def set_matchup(self, pack: int, row_UES: NDArray[np.int64]) -> int:
         """Set the matchup of a pack: rows [U, E, S]. Return its version."""
 
     @property
     def settled(self) -> bool:
-        """True if a run stopped now resumes bit for bit; in serial mode only between two batches."""
+        """True if a checkpoint may begin now. Always, except in serial mode: only between two batches."""
 
     def save_vector_envs(self) -> list[Any]:
-        """Return the states of all vector envs, actor by actor; an empty list if they cannot be saved."""
+        """Return the states of all vector envs, actor by actor. Empty if they cannot be saved."""
 
     def close(self, *, at_once: bool = False) -> None:
         """End all processes and release all memory. at_once: kill learners without waiting."""
 
 
 StartsFleet = Callable[[ResolvedRun, Start, Matchups, StatePool], Fleet]
-"""Starts the processes of a run; they load from the pool, and save into it."""
+"""Function that starts the processes of a run. The processes load members from the pool and save them to it."""
 
 
 class LocalFleet:
-    """Base of the fleets on this machine, which read the memory shared with learners and actors."""
+    """Base of the fleets on this machine, which share memory with learners and actors."""
 
     def __init__(
         self, resolved: ResolvedRun, start: Start, matchups: Matchups = (), pool: StatePool | None = None
@@ -165,12 +165,12 @@ class LocalFleet:
         return self.memory.set_matchup(pack, row_UES)
 
     def waits(self, _pack: int) -> bool:
-        """Return False: the machine stays."""
+        """Return False, because this machine is always available."""
         return False
 
 
 class ProcessFleet(LocalFleet):
-    """Actors and learners as processes. spare: becomes the first learner."""
+    """Fleet of actor and learner processes. spare: idle process that becomes the first learner."""
 
     def __init__(
         self,
@@ -188,14 +188,13 @@ class ProcessFleet(LocalFleet):
         self._learner_timeout = resolved.config.learner_timeout_seconds
         self._awake = AwakeClock()
         self._starved = defaultdict[str, Starved](Starved)
-        """By the label of a child."""
+        """Label of a child process -> its waits for a CPU core."""
         self.learners: list[LearnerChild] = []
-        """Of each pack."""
         self.actors: list[ActorChild] = []
-        """In the order of `memory.actors`."""
+        """Actors, in the order of `memory.actors`."""
         self._hang_check = time.monotonic()
         self._ready: set[int] = set()
-        """Packs with a started learner."""
+        """Packs whose learner has completed its start."""
         try:
             for pack in range(len(self.memory.learners)):
                 self.learners.append(self._start_learner(pack))
@@ -228,15 +227,15 @@ class ProcessFleet(LocalFleet):
         return None if self._logs is None else self._logs / f"{name}.log"
 
     def events(self, patience_seconds: float) -> Iterator[Event]:
-        """A death is reported after all messages that the process sent."""
+        """Wait for events, and yield them. The end of a process comes after all of its messages."""
         self._awake.tick()
         learners, actors = [*self.learners], [*self.actors]
         children: list[LearnerChild | ActorChild] = [*learners, *actors]
-        children = [child for child in children if not child.connection.closed]  # one could not be restarted
+        children = [child for child in children if not child.connection.closed]  # closed: a restart failed
         sources = {source: child for child in children for source in (child.connection, child.sentinel)}
         full = [learner.flush() for learner in learners]
         ready = set(wait(sources, min(patience_seconds, ROOM_SECONDS) if any(full) else patience_seconds))
-        # Children, not descriptors: one that is started below may be given the numbers of one that has ended.
+        # Compare children, not descriptors, because a new child may get the descriptors of an ended child.
         heard = {child for child in children if ready & {child.connection, child.sentinel}}
         ended = {child for child in heard if child.sentinel in ready}
         for pack, learner in enumerate(learners):
@@ -249,7 +248,7 @@ class ProcessFleet(LocalFleet):
                     ending = learner.ending()
                     yield LearnerLost(pack, ending.text, user_error=ending.user_error)
         for index, actor in enumerate(actors):
-            if actor in heard and actor is self.actors[index]:  # else it went with its learner
+            if actor in heard and actor is self.actors[index]:  # otherwise it was replaced with its learner
                 yield from (Notice(f"warning: {one.text}") for one in actor.messages())
                 if actor in ended:
                     ending = actor.ending()
@@ -261,7 +260,10 @@ class ProcessFleet(LocalFleet):
             yield from self._hung_actors()
 
     def heartbeat_age_seconds(self, pack: int) -> float:
-        """Return the seconds without time in which this process did not run or the learner waited for a CPU."""
+        """Return the seconds since a learner's last heartbeat.
+
+        Time in which this process was stopped, or in which the learner waited for a CPU core, does not count.
+        """
         return self._heartbeat_age(self.learners[pack], self.memory.heartbeats[pack].heartbeat_age_seconds)
 
     def learns(self) -> bool:
@@ -269,13 +271,13 @@ class ProcessFleet(LocalFleet):
         return any(heartbeat.learns for heartbeat in self.memory.heartbeats)
 
     def _heartbeat_age(self, child: LearnerChild | ActorChild, seconds: float) -> float:
-        """Return the seconds without a heartbeat, less the time in which a child waited for a CPU."""
+        """Subtract the waits for a CPU core from a heartbeat age. seconds: since the last heartbeat of the child."""
         counted = self._awake.of_last(seconds)
         if counted < GAP_SECONDS:
             return counted
         try:
             return self._starved[child.label].of_heartbeat_age(seconds, counted, child.pid)
-        except OSError:  # it never began, and is about to be seen to end
+        except OSError:  # the process has ended, which the next events report
             return counted
 
     def _hung_learners(self) -> Iterator[LearnerLost]:
@@ -288,7 +290,7 @@ class ProcessFleet(LocalFleet):
 
     def _hung_actors(self) -> Iterator[ActorFailed]:
         for index, record in enumerate(self.memory.actors):
-            # It steps its vector envs one after another: while one has a heartbeat, the others wait.
+            # An actor steps its vector envs sequentially. The newest heartbeat of a vector env counts for all.
             seconds = self._heartbeat_age(
                 self.actors[index], min([box.heartbeat_age_seconds() for box in record.boxes])
             )
@@ -298,11 +300,11 @@ class ProcessFleet(LocalFleet):
                 yield ActorFailed(index, text, hung=True)
 
     def send(self, pack: int, message: ToLearner) -> None:
-        """Send a message; it is lost if the learner has just ended, which is an event."""
+        """Send a message to a learner. If the learner has just ended, the message is lost."""
         self.learners[pack].post(message)
 
     def restart_actor(self, actor: int) -> None:
-        """Restart an actor with new seeds, at the mailboxes' counters."""
+        """Restart an actor with new seeds. The counters of its mailboxes continue."""
         self.actors[actor].end(0)
         record = self.memory.actors[actor]
         record.restarts += 1
@@ -319,7 +321,7 @@ class ProcessFleet(LocalFleet):
             child.end(0)
 
     def replace_learner(self, pack: int, start: Start) -> None:
-        """Restart a learner and its actors with reset mailboxes and shaping; matchups stay."""
+        """Restart a learner and its actors. Mailboxes and shaping are reset, and matchups are kept."""
         self.memory.begin_anew(pack, start)
         self._ready.discard(pack)
         self.learners[pack] = self._start_learner(pack)
@@ -332,11 +334,11 @@ class ProcessFleet(LocalFleet):
     settled = True
 
     def save_vector_envs(self) -> list[Any]:
-        """Return no states, because environments keep running during a save."""
+        """Return an empty list, because environments are stepped during a checkpoint."""
         return []
 
     def close(self, *, at_once: bool = False) -> None:
-        """Stop learners and close environments in parallel, within a time limit."""
+        """Stop learners and close environments in parallel. After GRACE_SECONDS, kill their processes."""
         children: list[LearnerChild | ActorChild] = [*self.learners, *self.actors]
         for learner in self.learners:
             learner.post(StopLearner())
@@ -354,6 +356,6 @@ class ProcessFleet(LocalFleet):
 
 
 def log_folder(resolved: ResolvedRun) -> Path | None:
-    """Return the log folder of a run's processes; None without a run folder."""
+    """Return the log folder of a run's processes. None if the run has no folder."""
     config = resolved.config
     return RunFolder(config.out / config.name).logs if config.name else None

@@ -1,7 +1,7 @@
 """Limits of the machine: open files, and the estimated memory of a run on host and devices.
 
-The estimate is computed from the shapes of arrays. The large parts are exact: rollouts, copies of weights, mailboxes.
-Constants for interpreters and emulators are measured. Custom environments are counted as small.
+The estimate is computed from the shapes of arrays. It is exact for the large parts: rollouts, copies of weights,
+mailboxes. Constants for interpreters and emulators were measured. Custom environments count as small environments.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from pbt_rl.run.resolved import ResolvedRun
 MEMORY_INFO = Path("/proc/meminfo")
 MIB, GIB = 2**20, 2**30
 LEARNER_BYTES = 330 * MIB
-"""Learner with an empty pack: interpreter, torch, compiled kernels (proportional set size)."""
+"""Learner without policies: interpreter, torch, compiled kernels (proportional set size)."""
 SUPERVISOR_BYTES = 240 * MIB
 EVALUATION_BYTES = 360 * MIB
 """Evaluation process with a few small environments."""
@@ -44,42 +44,41 @@ REMEDY = (
 ACTOR_BYTES = 45 * 2**20
 """Actor without environments."""
 ENVIRONMENT_BYTES: Mapping[str, int] = {"atari": 840 * 1024}
-"""Per environment of a family. Measured; large families only."""
+"""Measured bytes of one environment, for families with large environments."""
 OPTIMIZER_VECTORS = 3
-"""Temporary vectors of parameter length in an optimiser step on a device that is not one fused kernel (algos/optim.py).
-Counted on the tests' device."""
+"""Temporary vectors of parameter length in an optimiser step that is not one fused kernel (algos/optim.py)."""
 ROUND_BYTES = 32
-"""Per row: three sums, temporaries, stages."""
+"""Bytes per row of a device simulator: three sums, temporaries, stages."""
 GIVEN_BYTES = 10
-"""Per row: reward, objective, two end flags."""
+"""Bytes per row of a device simulator: reward, objective, two end flags."""
 SMALL_ENVIRONMENT_BYTES = 4096
-"""Per environment of any other family: the size of CartPole. Large custom environments are underestimated."""
+"""Bytes of one environment of all other families, as of CartPole. Large custom environments are underestimated."""
 NEARLY_ALL = 0.9
 """Share of the available memory above which a run gets a warning."""
 MANY_ROWS = 4096
-"""Rows of each member from which the memory of a row is computed."""
+"""Rows of each member in the first of two estimates, whose difference is the memory of a row."""
 COMFORTABLE = 1 << 16
-"""Upper limit of open files, because some programs loop over all numbers up to the limit."""
+"""Maximum of the soft limit that is set, because some programs loop over all descriptors up to the limit."""
 RESERVE = 64
-"""Descriptors for short-lived files, libraries, and a GPU driver's devices."""
+"""Descriptors for short-lived files, libraries, and the devices of a GPU driver."""
 MAPPED = 2
 """Descriptors per mapped file, because Python's mmap duplicates its descriptor."""
 SEGMENTS = 16
-"""Maximum segments of the state pool, each twice as large as the one before."""
+"""Maximum number of segments of the state pool. Each segment has twice the size of the previous one."""
 PER_CHILD = 3
 """Descriptors per process: socket, connection to the keeper, pidfd."""
 HOST = "host"
-"""Place of all memory that is not on a GPU."""
+"""Name of the place of all memory that is not on a GPU."""
 
 
 def check_start(resolved: ResolvedRun) -> None:
-    """Raise the limit of open files, and check memory. Raises ConfigError if this machine is too small."""
+    """Raise the limit of open files, and check the memory. Raises ConfigError if this machine is too small."""
     allow_open_files(descriptors_needed(resolved.plan, resolved.config.members, resolved.spec.agents))
     check_memory(resolved)
 
 
 def descriptors_needed(plan: Plan, members: int, agents: int) -> int:
-    """Return the maximum number of files that the supervisor opens, in addition to those open now."""
+    """Return the maximum number of additional files that the supervisor opens."""
     shared = 1 + SEGMENTS  # the pool of states
     record = members + 6  # TensorBoard files; journal, locks, a checkpoint
     per_pack = 2 + MAPPED * (1 + (agents > 1))  # shaping, eventfd; heartbeat, table of matchups
@@ -91,7 +90,7 @@ def descriptors_needed(plan: Plan, members: int, agents: int) -> int:
 
 
 def allow_open_files(needed: int) -> None:
-    """Raise the soft limit by at least `needed` files. Raises ConfigError if the hard limit is too low."""
+    """Raise the soft limit of open files by `needed` if necessary. Raises ConfigError if the hard limit is too low."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = len(list(Path("/proc/self/fd").iterdir())) + needed
     if hard != resource.RLIM_INFINITY and wanted > hard:
@@ -111,11 +110,11 @@ class Estimate:
     packs: tuple[PackBytes, ...]
     needed: Mapping[str, int]
     certain: Mapping[str, int]
-    """Part of it that is always allocated."""
+    """Part of `needed` that is always allocated."""
 
 
 def memory_notes(resolved: ResolvedRun) -> list[str]:
-    """Return warnings, with remedies, if a run is estimated to exceed the available memory."""
+    """Return a warning, with a remedy, for each place whose available memory may be too small."""
     found, notes = estimate(resolved), []
     for place, size in found.needed.items():
         on_host = place == HOST
@@ -131,7 +130,7 @@ def memory_notes(resolved: ResolvedRun) -> list[str]:
 
 
 def check_memory(resolved: ResolvedRun) -> None:
-    """Raise ConfigError if the certain allocations exceed the memory of the machine or a GPU."""
+    """Raise ConfigError if the certain allocations exceed the memory of the machine or of a GPU."""
     found = estimate(resolved)
     for place, size in found.certain.items():
         there = host_memory().total if place == HOST else _device_bytes(place)
@@ -142,11 +141,14 @@ def check_memory(resolved: ResolvedRun) -> None:
 
 
 def describe_rows(resolved: ResolvedRun) -> list[str]:
-    """Describe the memory of a row of a device simulator, and the rows that fit; nothing for other environments."""
+    """Describe the memory of a row of a device simulator, and the number of rows that fit.
+
+    Empty for other environments.
+    """
     if not resolved.spec.resident:
         return []
     plan = resolved.plan.packs[0]
-    # With many rows, because small updates of several policies are computed together.
+    # Compare large numbers of rows, because small updates of several policies are computed together.
     few, many = (replace(plan, envs_per_policy=n * MANY_ROWS) for n in (1, 2))
     size, size_of_many = (pack_bytes(resolved.config, resolved.spec, one).total for one in (few, many))
     of_row = (size_of_many - size) / few.rows
@@ -163,7 +165,7 @@ def describe_rows(resolved: ResolvedRun) -> list[str]:
 
 
 def _device_bytes(device: str) -> float:
-    """Return the bytes of a GPU; infinite if the plan is for another machine."""
+    """Return the memory of a GPU in bytes. Infinite if this machine has no GPU."""
     if not torch.cuda.is_available():
         return math.inf
     return float(torch.cuda.get_device_properties(torch.device(device)).total_memory)
@@ -174,7 +176,7 @@ def _gib(size: float) -> str:
 
 
 def _parts(needed: Estimate) -> str:
-    """Format the parts, largest first."""
+    """Format the parts of the estimate, largest first."""
     parts = {
         "rollouts": sum(p.rollouts for p in needed.packs),
         "replay": sum(p.replay for p in needed.packs),
@@ -209,11 +211,11 @@ class HostMemory:
 
     total: int
     available: int
-    """Free, or used by caches that the kernel can drop."""
+    """Free memory, and caches that the kernel can drop."""
 
 
 def host_memory(info: Path = MEMORY_INFO, own: Path = OWN_CGROUPS, cgroups: Path = CGROUPS) -> HostMemory:
-    """Return the memory of the machine, limited by all enclosing cgroups (v2 and v1)."""
+    """Read the memory of the machine, limited by all enclosing cgroups (v1 and v2)."""
     fields = dict(line.split(":", 1) for line in info.read_text().splitlines())
     total, available = (int(fields[name].split()[0]) * 1024 for name in ("MemTotal", "MemAvailable"))
     for folder in cgroups_around("memory", own, cgroups):
@@ -241,13 +243,13 @@ class PackBytes:
 
     rollouts: int
     replay: int
-    """0 for an algorithm without one."""
+    """Replay buffer. 0 for an algorithm without replay."""
     weights: int
     """All copies, gradients and moments of the policies in slots."""
     update: int
-    """Temporary memory of one optimiser step: its samples and the activations for the backward pass."""
+    """Temporary memory of one optimiser step: samples, and activations for the backward pass."""
     parked: int
-    """States of members without a slot at the start."""
+    """States of members that have no slot at the start."""
     mailboxes: int
     environments: int
     """Estimate from ENVIRONMENT_BYTES and SMALL_ENVIRONMENT_BYTES."""
@@ -262,16 +264,16 @@ class PackBytes:
 
 @one_thread()
 def pack_bytes(config: Config, spec: EnvSpec, plan: PackPlan) -> PackBytes:
-    """Compute the allocations of the learner and actors of a pack."""
+    """Compute the allocations of the learner and the actors of a pack."""
     net = build_net(spec, config.model, config.algorithm)
     dtype = compute_dtype(config.learner.precision, torch.device(plan.device), spec)
     numbers = sum(p.numel() for p in net.parameters())
     state = 4 * numbers * (1 + len(config.algorithm.optimizer.moments))
-    # Besides the state: weights for inference and, in a smaller dtype, working weights; gradients in both dtypes.
+    # Float32: weights for inference, and gradients. A smaller dtype adds working weights, and gradients in this dtype.
     smaller = dtype.itemsize * numbers if dtype != torch.float32 else 0
     copies = 4 * numbers if not smaller else 2 * smaller
     on_device = plan.device != "cpu"
-    if on_device and config.mode == "async":  # published weights in flight to inference (algos/weights.py)
+    if on_device and config.mode == "async":  # weights on their way to inference (algos/weights.py)
         copies += 2 * dtype.itemsize * numbers
     ways = packings_of(config, spec, plan)
     together = 1 if ways == ("loop",) else plan.slots
@@ -286,7 +288,7 @@ def pack_bytes(config: Config, spec: EnvSpec, plan: PackPlan) -> PackBytes:
         )
     )
     steps = [(np.dtype(array.dtype), array.shape) for array in step_array_specs(spec).values()]
-    # Inference batches captured as CUDA graphs use one more rollout, which belongs to no vector env.
+    # Inference batches that are captured as CUDA graphs use one more rollout.
     rollouts = rollouts_of(config, plan) + (on_device and not spec.resident)
     family = config.env.partition("/")[0]
     return PackBytes(
@@ -327,10 +329,10 @@ def _rollout_bytes(spec: EnvSpec, steps: int, rows: int, state_size: int) -> int
 
 
 def _episode_bytes(spec: EnvSpec, steps: int, state_size: int, recorded: bool) -> int:
-    """Return the bytes of a row of a device simulator besides its rollout.
+    """Return the bytes of a row of a device simulator without its rollout.
 
-    These are the values after time limits, the last observation and state before one, and the sums of the episode.
-    recorded: inference batches are captured as CUDA graphs, which need static inputs.
+    They contain the values after time limits, the last observation and state before a time limit, and the sums of the
+    episode. recorded: inference batches are captured as CUDA graphs, which need static inputs.
     """
     last = _size(layout.kept for layout in obs_layouts(spec).values())
     given = recorded * (2 * last + GIVEN_BYTES)
@@ -338,12 +340,12 @@ def _episode_bytes(spec: EnvSpec, steps: int, state_size: int, recorded: bool) -
 
 
 def _size(arrays: Iterable[tuple[torch.dtype | np.dtype[Any], tuple[int, ...]]]) -> int:
-    """Return the bytes of arrays of these dtypes and shapes."""
+    """Return the total bytes of arrays of these dtypes and shapes."""
     return sum(dtype.itemsize * math.prod(shape) for dtype, shape in arrays)
 
 
 def _update_bytes(config: Config, spec: EnvSpec, plan: PackPlan, net: PolicyNet, dtype: torch.dtype) -> int:
-    """Return the bytes of one optimiser step of a policy: observations of batch and minibatch, activations."""
+    """Return the bytes of an optimiser step of one policy: observations of batch and minibatch, and activations."""
     batch = plan.batch_rows * config.learner.rollout
     parts = 1 if config.algorithm.learns_per_vector_env else config.learner.minibatches
     stored = _size(layout.stored for layout in obs_layouts(spec).values())

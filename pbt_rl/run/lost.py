@@ -1,18 +1,18 @@
 """Replacement of learners and actors that died or hang, within limits.
 
-    LearnerLost -> kill it and its actors           its messages are no longer read
+    LearnerLost -> kill the learner and its actors  drop their messages
                 -> abandon a checkpoint in progress
                 -> Dispatch.lost                    settle pending decisions, read the restore point of each member
-                -> a new learner and new actors     load them, as in a resumed run
+                -> a new learner and new actors     load the restore points, as in a resumed run
 
-Its members continue from the newest checkpoint, while other packs keep training. Members without a slot, and
-remembered states, lose no training because they are in the store.
+The members of the lost learner continue from the newest checkpoint, while other packs train. Parked members and
+remembered states lose no training, because they are in the store.
 
-A learner that is lost with its machine restarts in another place if one is free. Otherwise running packs take over its
-members, which wait there for a slot. Once a place is free, the pack restarts without members and takes waiting ones.
-If the loss was announced (MachineLeaving), a checkpoint is written first.
+If a machine is lost, its learner restarts on another free machine. If no machine is free, the members move to running
+packs, and wait there for a slot. As soon as a machine is free, the learner restarts without members, and its slots are
+assigned to waiting members. If the loss of a machine is announced (MachineLeaving), a checkpoint is written first.
 
-The clock never steps back: training since the newest checkpoint is lost and journaled.
+The population clock never decreases. Training since the newest checkpoint is lost, and the journal records the loss.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ WITHIN_SECONDS = 3600.0
 
 @dataclass(eq=False)
 class LostLearners:
-    """Replacement of learners, with a limit after which the run ends with the cause."""
+    """Replacement of learners. The run ends with an error after too many replacements."""
 
     save_every_seconds: float
     population: Population
@@ -48,27 +48,26 @@ class LostLearners:
     recorder: Recorder
     throughput: Throughput
     start: Start = field(init=False)
-    """Initial state of the run's processes."""
     count: int = field(default=0, init=False)
     _replaced: deque[float] = field(default_factory=lambda: deque(maxlen=MOST_REPLACED), init=False)
     """`time.monotonic()` of the last replacements."""
     _updates: dict[int, dict[int, int]] = field(default_factory=dict, init=False)
-    """Pack -> updates of its members at the first report of its learner."""
+    """Pack -> member -> updates at the first report of the learner."""
     _trained: set[int] = field(default_factory=set, init=False)
     """Packs whose learner has taken an optimiser step."""
     _leaving: dict[int, tuple[LearnerLost, int]] = field(default_factory=dict, init=False)
-    """Pack whose machine will leave -> (event, checkpoints that began before)."""
+    """Pack whose machine will leave -> (event, number of checkpoints that began before)."""
 
     def note_report(self, pack: int, report: LearnerReport) -> None:
-        """Note whether a learner trains, because only a learner that has trained is replaced."""
+        """Record whether a learner has trained, because only a learner that has trained is replaced."""
         first = self._updates.setdefault(pack, {})
         if any(one.updates > first.setdefault(one.member, one.updates) for one in report.members):
             self._trained.add(pack)
 
     def replace(self, fleet: Fleet, lost: LearnerLost) -> None:
-        """Replace a learner. Raises RunFailed with the cause if the limit is reached.
+        """Replace a learner. Raises RunFailed, with the cause, if the learner may not be replaced.
 
-        Raises ConfigError if it failed before training because of a user error.
+        Raises ConfigError if the learner failed before training because of a user error.
         """
         self._leaving.pop(lost.pack, None)
         fleet.kill(lost.pack)
@@ -97,30 +96,30 @@ class LostLearners:
         self._scatter(fleet)
 
     def found(self, fleet: Fleet) -> None:
-        """Let waiting members use a learner that has restarted."""
+        """Assign slots of a restarted learner to waiting members."""
         self._scatter(fleet)
         self.comparisons.change_slots()
 
     def _scatter(self, fleet: Fleet) -> None:
-        """Move members of packs without a machine to running packs."""
+        """Move the members of packs that have no machine to running packs."""
         slots = self.comparisons.slots
         for pack in range(len(slots.packs)):
             if slots.of(pack) and fleet.waits(pack) and self.comparisons.scatter(pack):
                 fleet.replace_learner(pack, self._start_again(pack))
 
     def leave(self, lost: LearnerLost) -> None:
-        """Prepare for an announced loss of a machine: save the run, then move its members."""
+        """Request a checkpoint because a machine will leave. `step` then replaces its learner."""
         self._leaving[lost.pack] = (lost, self.checkpoints.begun)
         self.checkpoints.when.asked = True
 
     def step(self, fleet: Fleet) -> None:
-        """Replace the learners of leaving machines once the run is saved."""
+        """Replace the learners of leaving machines as soon as the run is saved."""
         for lost, begun in [*self._leaving.values()]:
             if self.checkpoints.whole > begun:
                 self.replace(fleet, lost)
 
     def _start_again(self, pack: int) -> Start:
-        """Return the initial state of a pack's new learner, with all decisions so far."""
+        """Return the initial state of a pack's new learner, after all decisions so far."""
         slots: list[tuple[Load | None, ...]] = [()] * len(self.comparisons.slots.packs)
         slots[pack] = self.comparisons.dispatch.first_loads(pack)
         seconds = self.throughput.training_seconds
@@ -133,13 +132,11 @@ class LostLearners:
             age = time.time() - newest.manifest.time
             return f"It can be resumed from checkpoint {newest.path.name}, saved {age:.0f} s ago"
         return (
-            "It can be resumed from the checkpoint it started from"
-            if self.start.resumes
-            else "It was never saved"
+            "It can be resumed again from its last checkpoint" if self.start.resumes else "It was never saved"
         )
 
     def _refused(self, lost: LearnerLost) -> str:
-        """Return the reason not to replace a learner, or an empty string."""
+        """Return the reason not to replace a learner. Empty if it may be replaced."""
         if lost.machine:
             return ""
         if lost.pack not in self._trained:
@@ -154,19 +151,19 @@ class LostLearners:
 
 
 WINDOW_MINUTES = 10
-"""Window in which restarts are counted, so that rare failures of an environment are allowed forever."""
+"""Window in which restarts are counted. Rare failures of an environment are therefore allowed forever."""
 WORKED_STEPS = 1000
-"""An environment that fails after this many vector env steps has a correct setup."""
+"""Number of vector env steps after which the setup of an environment counts as correct."""
 FEW_STEPS = 100
-"""A restart with fewer vector env steps than this after it made no progress, regardless of time."""
+"""Minimum number of vector env steps between two restarts that counts as progress."""
 MAX_ERROR_CHARACTERS = 10_000
 ADDRESS = re.compile("0x[0-9a-f]+")
-"""Memory addresses, which differ between processes in otherwise equal errors."""
+"""Memory address in an error. It differs between processes in otherwise equal errors."""
 
 
 @dataclass(eq=False)
 class ActorRestarts:
-    """Restarts of actors, with limits after which the run ends with the cause."""
+    """Restarts of actors. The run ends with an error after too many restarts."""
 
     config: Config
     recorder: Recorder
@@ -174,20 +171,20 @@ class ActorRestarts:
     _recent: deque[float] = field(default_factory=deque, init=False)
     """Times of the restarts within the window."""
     _steps: dict[int, int] = field(default_factory=dict, init=False)
-    """Actor -> steps of its vector envs at its last restart."""
+    """Actor -> total steps of its vector envs at the last restart."""
     _for_nothing: Counter[int] = field(default_factory=Counter, init=False)
     """Actor -> number of consecutive restarts without progress."""
     _seen: Counter[int] = field(default_factory=Counter, init=False)
-    """Hash of an error -> number of restarts that it caused."""
+    """Hash of an error -> number of restarts with this error."""
 
     def replace(self, fleet: Fleet, failed: ActorFailed) -> None:
-        """Restart an actor. Raises EnvSetupError if it never worked, RunFailed after too many restarts."""
+        """Restart an actor. Raises EnvSetupError if its environment never worked, RunFailed after too many restarts."""
         steps, text = fleet.actions_given(failed.actor), _bounded(failed.text)
         if failed.user_error and steps < WORKED_STEPS:
             raise EnvSetupError(text)
         if steps == 0 and not (failed.hung or failed.killed):
             raise EnvSetupError(
-                f"{self.config.env} cannot be used: creating or resetting it raised an error.\n{text}"
+                f"{self.config.env} cannot be used: its construction or reset raised an error.\n{text}"
             )
         self.count += 1
         self.recorder.actor_restarted(replace(failed, text=text), self._shortened(text.strip()))
@@ -196,11 +193,11 @@ class ActorRestarts:
             fleet.restart_actor(failed.actor)
         except OSError as error:  # too many processes, too little memory
             raise RunFailed(
-                f"actor {failed.actor} could not be restarted: {error}. Its failure before:\n{text}"
+                f"actor {failed.actor} could not be restarted: {error}. Cause of the restart:\n{text}"
             ) from error
 
     def _check_rate(self, actor: int, steps: int, text: str) -> None:
-        """Raise RunFailed after too many restarts. steps: total steps of the actor's vector envs in the run."""
+        """Raise RunFailed after too many restarts. steps: total steps of the actor's vector envs in this run."""
         limit, now = self.config.max_actor_restarts, time.monotonic()
         self._recent.append(now)
         while self._recent[0] < now - 60 * WINDOW_MINUTES:
@@ -220,7 +217,7 @@ class ActorRestarts:
             )
 
     def _shortened(self, error: str) -> str:
-        """Shorten a repeated error to its last line."""
+        """Replace a repeated error by its last line."""
         key, lines = hash(ADDRESS.sub("", error)), error.splitlines()
         self._seen[key] += 1
         again = f"the same error again ({self._seen[key]} times): "
@@ -228,7 +225,7 @@ class ActorRestarts:
 
 
 def _bounded(text: str) -> str:
-    """Truncate an error to its end, which has the cause, and replace invalid characters."""
+    """Truncate an error to its last characters, which contain the cause. Replace invalid characters."""
     cut = len(text) - MAX_ERROR_CHARACTERS
     text = text.encode(errors="replace").decode()
     return text if cut <= 0 else f"({cut} characters left out)\n{text[cut:]}"

@@ -1,4 +1,4 @@
-"""Shared memory of a run, the setups of its processes, and their initial state: new or restored."""
+"""Shared memory of a run, setups of its processes, and the initial state (new or restored)."""
 
 from __future__ import annotations
 
@@ -27,28 +27,31 @@ from pbt_rl.run.resolved import ResolvedRun
 
 @dataclass(frozen=True)
 class Start:
-    """Initial content of the slots, and the state that each process restores."""
+    """Initial state of a run: content of the slots, and states of processes."""
 
     slots: Sequence[tuple[Load | None, ...]]
-    """Per pack: what its learner loads from the pool."""
+    """Per pack: member of each slot that the learner loads. None: an empty slot."""
     unheld_values: Values
     """Hypers of a slot without a member."""
     learners: Sequence[Mapping[str, Any]] = ()
     """Per pack: saved state of its learner. Empty if the plan has changed."""
     vector_envs: Sequence[Any] = ()
-    """Per vector env, actor by actor: saved state of its environments. Empty if they cannot be saved."""
+    """Per vector env, actor by actor: saved state of the environments. Empty if there are no saved states."""
     resumes: int = 0
-    """Times that the run was resumed. The seeds of processes depend on it."""
+    """Number of resumes of the run. The seeds of processes depend on it."""
     renewals: int = 0
-    """Times that the processes were restarted on another machine. Their seeds depend on it."""
+    """Number of restarts of the processes on another machine. Their seeds depend on it."""
     seconds: float = 0.0
     """Seconds of training before this start."""
     seeds_before: int = 0
-    """Seeds to skip: those of the preceding packs, which run on other machines."""
+    """Number of seeds to skip, because preceding packs on other machines use them."""
 
     @classmethod
     def fresh(cls, plan: Plan, values: Sequence[Values]) -> Start:
-        """Fill the slots of each pack with its first members and initialised weights. values: of all members."""
+        """Return the start of a new run: the first members of each pack have slots and initialised weights.
+
+        values: initial values of all members.
+        """
         return cls(
             [
                 tuple(
@@ -74,12 +77,12 @@ class ActorRecord:
     boxes: list[Mailbox]
     restarts: int = 0
     given: int = 0
-    """Actions that its vector envs received from previous learners."""
+    """Number of actions that its vector envs received from previous learners."""
 
 
 @dataclass(frozen=True)
 class PackMemory:
-    """File descriptors that the learner of a pack shares with its actors."""
+    """Shared memory between the learner of a pack and its actors."""
 
     shaping_fd: int
     heartbeat_fd: int
@@ -91,7 +94,7 @@ class PackMemory:
 class Memory:
     """Mailboxes, tables of shaping and matchups, eventfds, and the setups that refer to them.
 
-    pool: of states. None: create one, which `close` closes.
+    pool: pool of states. None: create a pool, which `close` closes.
     """
 
     def __init__(
@@ -107,7 +110,6 @@ class Memory:
         self.learners: list[LearnerSetup] = []
         packs = resolved.plan.packs
         self.heartbeats: list[Heartbeat] = []
-        """Per pack: heartbeat of its learner."""
         self._renewals = 0
         self._packs = [
             self._pack_memory(number, matchups[number] if matchups else None) for number in range(len(packs))
@@ -132,7 +134,7 @@ class Memory:
         return self._own(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
 
     def _pack_memory(self, number: int, row_UES: NDArray[np.int64] | None) -> PackMemory:
-        """Create the tables of a pack. `_learner` fills the shaping table."""
+        """Create the tables of a pack. `_fill_shaping` writes the shaping table."""
         pack, names = self._resolved.plan.packs[number], tuple(self._resolved.spec.shaping)
         shaping_fd = self._own(anonymous_memory(ShapingTable.size(names, pack.slots), "shaping"))
         heartbeat_fd = self._own(anonymous_memory(Heartbeat.SIZE, "heartbeat"))
@@ -147,7 +149,7 @@ class Memory:
     def _fill_shaping(self, number: int, start: Start) -> None:
         """Write the initial shaping and frames of a pack's slots.
 
-        Actors start before their learner, so their first episodes must have a shaping version that it accepts.
+        The table must contain the learner's versions, because actors start episodes before the learner is ready.
         """
         names, loads = tuple(self._resolved.spec.shaping), start.slots[number]
         shaping = ShapingTable.map(
@@ -155,7 +157,7 @@ class Memory:
         )
         holders = [None if load is None else load.member for load in loads]
         versions = shaping_versions(start.learners[number] if start.learners else {}, holders)
-        shaping.guard[:] = 0  # it is odd if a learner was killed while it wrote
+        shaping.guard[:] = 0  # the guard is odd if a learner was killed during a write
         shaping.budget_frames[:] = self._resolved.config.train_for_frames
         for slot, load in enumerate(loads):
             values = start.unheld_values if load is None else load.values
@@ -163,7 +165,7 @@ class Memory:
             shaping.frames[slot] = 0 if load is None else load.counts.frames
 
     def _actor(self, number: int, index: int, seed: np.random.SeedSequence) -> ActorRecord:
-        """Create the mailboxes and setup of an actor. number: of the pack. index: of the actor in the pack."""
+        """Create the mailboxes and the setup of an actor. number: of the pack. index: of the actor in the pack."""
         config, spec, pack = self._resolved.config, self._resolved.spec, self._resolved.plan.packs[number]
         shared, vector_envs = self._packs[number], pack.vector_envs_per_actor
         boxes = [Mailbox.create(spec, pack.rows, f"mailbox-{number}-{index}") for _ in range(vector_envs)]
@@ -191,7 +193,7 @@ class Memory:
         return ActorRecord(number, setup, boxes)
 
     def begin_anew(self, number: int, start: Start) -> None:
-        """Prepare a pack for new processes, after the old ones have ended."""
+        """Prepare a pack for new processes, after the old processes have ended."""
         self._renewals += 1
         actors = [record for record in self.actors if record.pack == number]
         for record in actors:
@@ -226,11 +228,11 @@ class Memory:
         )
 
     def environment_seconds(self) -> float:
-        """Return the total CPU-seconds spent in environments."""
+        """Return the CPU-seconds of all environments."""
         return sum(int(box.header[BUSY_NS]) for record in self.actors for box in record.boxes) / 1e9
 
     def actions_given(self, actor: int) -> int:
-        """Return the total number of actions that an actor's vector envs received."""
+        """Return the number of actions that an actor's vector envs received."""
         record = self.actors[actor]
         return record.given + sum(int(box.header[ACTIONS]) for box in record.boxes)
 
@@ -241,7 +243,7 @@ class Memory:
         return version
 
     def close(self) -> None:
-        """Close all descriptors; memory is freed with its last mapping. Safe to call twice."""
+        """Close all descriptors. Memory is freed with its last mapping. Safe to call twice."""
         if self._own_pool is not None:
             self._own_pool.close()
         for fd in self._fds:
@@ -250,14 +252,17 @@ class Memory:
 
 
 def member_layout(resolved: ResolvedRun, values: Values) -> tuple[ArrayLayout, NetNames]:
-    """Return the layout of a member's arrays. Builds a pack of one, which also reports a bad model early."""
+    """Return the layout of a member's arrays, and the positions of parameters in its flat vector.
+
+    Builds a pack of one policy. An invalid model therefore raises its error early.
+    """
     pack = lone_pack(resolved.config, resolved.spec, resolved.plan.packs[0], values)
     arrays = {name: x.numpy() for name, x in pack.export_member(0).items()}
     return layout_of(arrays), net_names(pack)
 
 
 def make_store(resolved: ResolvedRun, values: Values) -> tuple[Store, StatePool, NetNames]:
-    """Create a store and its pool. The names contain the positions of parameters in a member's flat vector."""
+    """Create a store and its pool. Also return the positions of parameters in a member's flat vector."""
     layout, names = member_layout(resolved, values)
     pool = StatePool(layout)
     draws = Drawing(resolved.config, resolved.spec, resolved.plan.packs[0], values)

@@ -1,4 +1,4 @@
-"""Estimate of a run's duration, from a trial: the same run for some seconds, in a temporary folder."""
+"""Estimate of a run's duration, from a trial: some seconds of training in a temporary folder."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from pbt_rl.run.callbacks import Callbacks, Stop
 from pbt_rl.run.train import train
 
 PROBE_SECONDS, MOST_PROBE_SECONDS = 5.0, 30.0
-"""Seconds of training in a trial, and their maximum where updates are slow."""
+"""Seconds of training in a trial, and the maximum if updates are slow."""
 UPDATES = 3
-"""Number of times that the frames must have risen."""
+"""Minimum number of increases of the frames in a trial."""
 
 
 def describe_duration(config: Config) -> str:
-    """Estimate how long a run takes, or how many frames it makes in its time. Raises KeyboardInterrupt."""
+    """Estimate the duration of a run, or its frames if its time is limited. Raises KeyboardInterrupt."""
     steps: list[tuple[float, int]] = []
     restarted = 0
 
@@ -63,7 +63,7 @@ def describe_duration(config: Config) -> str:
         raise KeyboardInterrupt
     if restarted:
         found = "an environment failed in the trial"
-        return f"no estimate of the duration: {found}; `pbt-rl envs check {config.env}` names the mistake"
+        return f"no estimate of the duration: {found}; `pbt-rl envs check {config.env}` reports the mistake"
     if len(steps) < 2:
         return f"no estimate of the duration: no batch was learned in {in_time(MOST_PROBE_SECONDS)}"
     (began, before), (ended, frames) = steps[0], steps[-1]

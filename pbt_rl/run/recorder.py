@@ -44,13 +44,13 @@ PROGRESS_FIELDS = (
     "member", "generation", "frames", "objective", "episodes", "complete", "early", "ended", "environments"
 )  # fmt: skip
 RUN_FIELDS = ("training_seconds", "seconds_left", "frames_per_second", "lag_mean", "lag_max")
-"""Fields of `MemberView` and of `RunView` in the journal."""
+"""Fields of `MemberView` and `RunView` that progress events of the journal contain."""
 
 
 class Recorder:
     """Writer of all records and displays of a run. Use it from one thread.
 
-    Each journal line has the population's clock. callbacks: called after each record.
+    callbacks: called with views, decisions and checkpoints.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Recorder:
         self._resolved, self._folder, self._population = resolved, folder, population
         self._callbacks = callbacks
         self._remarks: list[str] = []
-        """Warnings so far, without repetitions."""
+        """Different warnings so far."""
         self._terminal = Terminal([*describe_plan(resolved), f"run folder: {folder.path}"])
         self._trackers: outlets.Trackers
         self._journal: Journal
@@ -67,16 +67,14 @@ class Recorder:
         self._saved = self._open = False
         self._outage = Outage(f"small files of {folder.path}", self._terminal.event)
         self._shown: RunView | None = None
-        """Newest view."""
         self._decided: dict[int, tuple[Change, Values, dict[int, float | None]]] = {}
-        """Per member: its last decision, the values before it, and the scores of all compared members."""
+        """Per member: its last decision, its values before, and the scores of all members in this comparison."""
         self._evaluation: Evaluation | None = None
-        """Newest evaluation."""
         self._remarks_on: list[Callable[[RunView], list[str]]] = [
             WaitingComparison(resolved.config.pbt.period_frames),
             Remarks(),
         ]
-        """Functions from a view to warnings."""
+        """Functions that return warnings about a view."""
         self._unwritten: set[int] = set()
         """Members whose values file is outdated."""
 
@@ -85,9 +83,10 @@ class Recorder:
     ) -> None:
         """Start or continue the record, and take over the terminal.
 
-        The files of a continued run are truncated to their positions in the checkpoint. seconds: run time at that
-        checkpoint. Raises OSError if a file cannot be written. Raises ConfigError if a file of a continued run was
-        changed, or if a tracker cannot be started.
+        continued: saved state of a resumed run. Its files are truncated to their positions in the checkpoint.
+        seconds: run time at the checkpoint.
+        Raises OSError if a file cannot be written. Raises ConfigError if a file of a resumed run was changed, or if a
+        tracker cannot be started.
         """
         config, folder = self._resolved.config, self._folder
         self._saved = continued is not None
@@ -131,7 +130,7 @@ class Recorder:
             self.evaluated(evaluation, again=True)
 
     def _note_resume(self, continued: Continued) -> None:
-        """Record the resume, with the options and values that it changes."""
+        """Record the resume, with the options and values that have changed."""
         config, given = self._resolved.config, continued.given(self._resolved.spec.shaping)
         anew = not continued.vector_envs(self._resolved.plan)
         self.note(f"{continued.found()}{'; environments start new episodes' if anew else ''}")
@@ -146,11 +145,11 @@ class Recorder:
                 self.note(f"--{option} is now {displayed(metadata, now)} (before: {was})")
         for name, value in given.items():
             goes_on = self._resolved.tuned[name].tuned and compares(config)
-            more = "; PBT tunes it from there (--pbt.tune)" * goes_on
+            more = "; PBT continues to tune it (--pbt.tune)" * goes_on
             self.note(f"{name} is now {value:g} for each member{more}")
 
     def positions(self) -> dict[str, Any]:
-        """Return the state of the record as JSON types, for a continued run.
+        """Return the state of the record for a checkpoint, as JSON types.
 
         Raises OSError if the journal cannot be flushed.
         """
@@ -166,7 +165,7 @@ class Recorder:
         self._terminal.event(text)
 
     def remark(self, text: str) -> None:
-        """Print a warning, and add it to journal and summary."""
+        """Print a warning, and add it to the journal and the summary."""
         self.note(text)
         self._keep(text)
 
@@ -177,13 +176,13 @@ class Recorder:
         self.write("remark", text=text)
 
     def write(self, event: str, **content: object) -> None:
-        """Write an event to the journal only."""
+        """Write an event to the journal, with the population clock."""
         self._journal.write(event, self._population.least_frames, **content)
 
     # -- what happens -----------------------------------------------------------------------------------------
 
     def decided(self, report: PopulationReport, decisions: list[Decision]) -> None:
-        """Record a comparison: the controller's report and decisions."""
+        """Record a comparison: report and decisions of the controller."""
         incomplete = [member.id for member in self._population.members if not member.complete]
         self._journal.round(report, decisions, incomplete, self._resolved.plan.packs[0].episodes_each)
         made = changes(decisions, self._population.generations)
@@ -199,7 +198,7 @@ class Recorder:
     def applied(self, ack: Acknowledgement, milliseconds: Mapping[str, float]) -> None:
         """Record that a learner has applied a decision.
 
-        milliseconds: durations since the decision, by stage: `sent`, those of `Acknowledgement.clock`, `answered`.
+        milliseconds: time from the decision to each stage: `sent`, the stages of `Acknowledgement.clock`, `answered`.
         """
         waited = {"decision_to_applied_milliseconds": milliseconds["answered"]}
         self.write("applied", **fields_of(ack), **waited, milliseconds_until=milliseconds)
@@ -209,23 +208,23 @@ class Recorder:
         self._write_small_files()
 
     def slot_held(self, pack: int, swap: Swap) -> None:
-        """Record a new slot assignment, in the journal only."""
+        """Record a new slot assignment in the journal."""
         self.write("slot", pack=pack, slot=swap.slot, leaves=swap.leaves, enters=swap.enters)
 
     def matchup(
         self, pack: int, matchup_version: int, games: list[list[int]], holders: Sequence[int | None]
     ) -> None:
-        """Record new matchups. holders: member of each slot. games: see `Matchups`."""
+        """Record new matchups. games: see `Matchups`. holders: member of each slot."""
         self.write("matchup", pack=pack, matchup_version=matchup_version, slots=holders, games=games)
 
     def actor_restarted(self, failed: ActorFailed, cause: str) -> None:
-        """Record the restart of an actor. cause: a short text for the terminal."""
+        """Record the restart of an actor. cause: short text for the terminal."""
         self.note(f"restarting actor {failed.actor}: {cause}")
         kind = "actor_hung" if failed.hung else "actor_died"
         self.write("actor_restart", actor=failed.actor, kind=kind, cause=failed.text)
 
     def pack_lost(self, lost: LearnerLost, members: list[dict[str, Any]]) -> None:
-        """Record the replacement of a learner. members: those of its pack, with the frames that each loses."""
+        """Record the replacement of a learner. members: members of its pack, each with its lost frames."""
         ids, lost_frames = ", ".join(str(m["member"]) for m in members), {m["frames_lost"] for m in members}
         frames = (
             " to ".join(f"{n:,}" for n in sorted({min(lost_frames), max(lost_frames)})) if members else ""
@@ -233,7 +232,7 @@ class Recorder:
         what = f"members {ids} lose {frames} frames of training each" if members else "it had no members"
         self.note(f"{lost.text}; replacing it: {what}")
         self.write("pack_lost", pack=lost.pack, kind=lost.kind, cause=lost.text, members=members)
-        # Their decisions are settled without an acknowledgement.
+        # There are no acknowledgements of the decisions about these members.
         self._unwritten.update(m["member"] for m in members)
 
     def checkpoint(self, written: Written) -> None:
@@ -245,13 +244,13 @@ class Recorder:
 
     @property
     def evaluated_frames(self) -> int:
-        """Population's clock at the newest evaluation, in frames."""
+        """Population clock at the newest evaluation, in frames."""
         return 0 if self._evaluation is None else self._evaluation.frames
 
     def evaluated(self, evaluation: Evaluation, clip: bytes = b"", *, again: bool = False) -> None:
-        """Record an evaluation beside training. clip: GIF of the first episode, or empty.
+        """Record an evaluation during training. clip: GIF of the first episode, or empty.
 
-        again: the run recorded it before a resume, so an earlier TensorBoard file contains it.
+        again: the evaluation was recorded before a resume. An earlier TensorBoard file contains it.
         """
         self._evaluation = evaluation
         facts = asdict(evaluation)
@@ -261,7 +260,7 @@ class Recorder:
         self.note(evaluation_text(evaluation))
 
     def progress(self) -> None:
-        """Record the progress of each member, for curves and slot occupancy."""
+        """Record the progress of each member, from which reports draw curves."""
         views = self._population.views()
         members = [
             {name: getattr(v, name) for name in PROGRESS_FIELDS}
@@ -276,7 +275,7 @@ class Recorder:
         self._write_small_files()
 
     def show(self, view: RunView) -> None:
-        """Update all displays with a view."""
+        """Update all displays."""
         view = self._as_shown(view)
         self._shown = view
         self._terminal.update(view)
@@ -289,13 +288,12 @@ class Recorder:
         return self._callbacks.report(view)
 
     def _warn(self, view: RunView) -> None:
-        """Record the warnings that follow from a view."""
         for found in self._remarks_on:
             for text in found(view):
                 self.remark(text)
 
     def _write_small_files(self, *, last: bool = False) -> None:
-        """Write the values of changed members. last: also within the pause after a failure."""
+        """Write the values of changed members. last: also write during the pause after a failure."""
         if not (last or self._outage.due()):
             return
         try:
@@ -320,9 +318,10 @@ class Recorder:
         patient: Callable[[], bool],
         saved_at_frames: int | None,
     ) -> None:
-        """Write the result and release everything.
+        """Write the result, and close all records and displays.
 
-        patient: True if this may wait some seconds for figures and trackers. saved_at_frames: of the last checkpoint.
+        patient: returns True if this method may wait some seconds for figures and trackers.
+        saved_at_frames: frames of the checkpoint at the end. None if there is none.
         """
         self._terminal.stop()
         view = self._as_shown(view)
@@ -353,11 +352,11 @@ class Recorder:
         self._trackers.update(view)
         self._tensorboard.update(view)
         self._tensorboard.close(patient=patient)
-        # Last, because a tracker may read TensorBoard's files.
+        # Close trackers last, because a tracker may read the files of TensorBoard.
         self._trackers.finish(ended, patient=patient())
 
     def _print_result(self, view: RunView, ended: str) -> None:
-        """Print the leaderboard, the result in a sentence, and the next commands."""
+        """Print the leaderboard, a summary of the result, and the next commands."""
         if view.frames or ended != "failed":
             print_leaderboard(view, plain=self._terminal.plain)
         said, uncompared = "", ""
@@ -372,5 +371,5 @@ class Recorder:
 
 
 def fields_of(ack: Acknowledgement) -> dict[str, Any]:
-    """Return the journal's fields of an acknowledgement, without the learner's clock."""
+    """Return the fields of an acknowledgement for the journal, without the times of the learner."""
     return {name: value for name, value in asdict(ack).items() if name != "clock"}

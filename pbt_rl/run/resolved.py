@@ -1,4 +1,4 @@
-"""Resolved run, before any process starts: config, environment, plan, table of values and controller."""
+"""Resolved run: config, environment, plan, table of values and controller, before processes start."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from pbt_rl.run import control
 
 
 def build_controller(config: Config, table: Mapping[str, HyperSpec], seed: int) -> Controller:
-    """Build the controller of `--controller` and the wrappers that options request.
+    """Build the controller of `--controller`, with the wrappers of other options.
 
-    table: `hyper_table(...) | shaping_table(...)`, with the ranges of the run. `--pbt.tune` and `--pbt.prior` select
-    from it. Raises ConfigError, for example for a name in `pbt.tune` that is not in the table.
+    table: from `value_table`. `--pbt.tune` and `--pbt.prior` refer to its names.
+    Raises ConfigError, for example for an unknown name in `--pbt.tune`.
     """
     entry, pbt = controller_entry(config.controller), config.pbt
     tuned = chosen(table, pbt.tune, pbt.prior)
@@ -42,7 +42,8 @@ def build_controller(config: Config, table: Mapping[str, HyperSpec], seed: int) 
         config.learner.lr_schedule != "kl-adaptive" or not tuned["learning_rate"].tuned,
         "learner.lr-schedule",
         "kl-adaptive",
-        "it overrides the learning rate that --pbt.tune learning_rate tunes: use constant or linear, or tune others",
+        "it overrides the learning rate that --pbt.tune learning_rate tunes: use constant or linear, or tune other "
+        "values",
     )
     require(
         not config.controller_option or ":" in config.controller,
@@ -69,14 +70,15 @@ def build_controller(config: Config, table: Mapping[str, HyperSpec], seed: int) 
 def resumed_controller(
     config: Config, table: Mapping[str, HyperSpec], seed: int, state: Any, values: Values
 ) -> Controller:
-    """Build the controller of a resumed run; the audit uses this too.
+    """Build the controller of a resumed run or of an audit.
 
-    state: saved state of the controller (`save_state`). values: new values of each member; untuned ones also replace
-    those in the state. Raises ConfigError as `build_controller` does, and ValueError with the reason if the state does
-    not fit, for example after a change of a rule's class.
+    state: saved state of the controller (`save_state`).
+    values: new values of all members. Values that are not tuned are also replaced in the state.
+    Raises ConfigError as `build_controller`. Raises ValueError, with the reason, if the state does not fit the
+    controller, for example because the class of a rule has changed.
     """
     controller = build_controller(config, table, seed)
-    controller.initial(config.members)  # sets the number of members; the values come from the state
+    controller.initial(config.members)  # only for the number of members: the values are in the state
     tuned = chosen(table, config.pbt.tune, config.pbt.prior)
     fixed = {name: value for name, value in values.items() if not tuned[name].tuned}
     restore_state(controller, _with(fixed, state) if fixed else state, "controller")
@@ -84,7 +86,7 @@ def resumed_controller(
 
 
 def _with(values: Values, state: Any) -> Any:
-    """Replace the values of each member in a state of JSON types, for names that it has."""
+    """Replace the entries with these names in a state of JSON types, at all depths."""
     if isinstance(state, list):
         return [_with(values, part) for part in state]
     if not isinstance(state, Mapping):
@@ -94,7 +96,7 @@ def _with(values: Values, state: Any) -> Any:
 
 @dataclass(frozen=True)
 class ResolvedRun:
-    """Everything derived from a config on a machine. Construction finds most user errors."""
+    """All facts that follow from a config on a machine. The construction detects most user errors."""
 
     config: Config
     options: EnvOptions
@@ -106,7 +108,7 @@ class ResolvedRun:
 
     @classmethod
     def resolve(cls, config: Config, machine: Machine) -> ResolvedRun:
-        """Probe the environment and plan. Raises ConfigError or EnvSetupError."""
+        """Probe the environment, and make the plan. Raises ConfigError or EnvSetupError."""
         config = config.with_declared_hypers()
         check_divergence(config)
         options = config.env_options
@@ -116,21 +118,21 @@ class ResolvedRun:
         plan = make_plan(config, machine, spec.agents, lay_out, pictures=sees_pictures(config, spec))
         for check in (control.check, games.check, matchups.check, rows_of_simulators.check):
             check(config, spec, plan)
-        # Find an unusable network before the start.
+        # Detect an unusable network before processes start.
         check_network(config, spec, [pack.device for pack in plan.packs])
         return cls(config, options, spec, plan, value_table(config, spec.shaping))
 
     @property
     def tuned(self) -> dict[str, HyperSpec]:
-        """The table with the values that --pbt.tune and --pbt.prior select. Raises ConfigError."""
+        """Table of values after --pbt.tune and --pbt.prior. Raises ConfigError."""
         return chosen(self.table, self.config.pbt.tune, self.config.pbt.prior)
 
     def controller(self) -> Controller:
-        """Build the controller of this run, unused."""
+        """Build a new controller of this run."""
         return build_controller(self.config, self.table, self.config.seed)
 
     def population(self, initial: list[Values]) -> Population:
-        """Build the initial population. initial: values of its members."""
+        """Build the initial population. initial: values of the members."""
         config, spec = self.config, self.spec
         return Population(
             initial,
@@ -150,10 +152,11 @@ class ResolvedRun:
 def value_table(
     config: Config, shaping: Mapping[str, float], recorded: Collection[str] | None = None
 ) -> dict[str, HyperSpec]:
-    """Build the table of a member's values: the hypers of its algorithm, and its shaping.
+    """Build the table of a member's values: hypers of the algorithm, and shaping.
 
-    shaping: the environment's defaults. recorded: names from a recorded run, because an audit must not import its
-    algorithm. Raises ConfigError for a name in --shaping that the environment does not have.
+    shaping: defaults of the environment.
+    recorded: names in a recorded run. An audit gives them, because it must not import the algorithm of the run.
+    Raises ConfigError for an unknown name in --shaping.
     """
     every = hyper_table(config.hypers)
     read = (
@@ -171,6 +174,6 @@ def value_table(
             default=min(unroll.default, rollout),
             legal=(unroll.limits[0], rollout),
         )
-    if config.learner.lr_schedule == "kl-adaptive":  # its factor would undo what a controller changes
+    if config.learner.lr_schedule == "kl-adaptive":  # the schedule would undo changes of the controller
         table["learning_rate"] = dataclasses.replace(table["learning_rate"], tuned=False)
     return table | shaping_table(with_shaping(shaping, config.shaping))

@@ -1,16 +1,16 @@
-"""Resume: the last checkpoint of a run, its changed options, and the saved state of the supervisor.
+"""Resume of a run: its last checkpoint, its changed options, and the saved state of the supervisor.
 
 The supervisor's state consists of JSON types:
 
-    controller    its random generator, and the state of its rules
+    controller    random generator, and state of the rules
     population    members, objective windows, ratings, statistics
     dispatch      remembered states, counts of decisions
-    slots         assigned members, and when they entered; chosen again with another plan
-    matchups      random generator, games played, current rows; made again with other rows
-    times         of replacements
+    slots         assigned members, and the times of their entry; assigned again if the plan has changed
+    matchups      random generator, games played, current rows; made again if the plan has changed
+    times         durations of replacements
     spent         seconds, training seconds and frames
 
-It does not contain weights, or state of learners and actors.
+Weights, and the states of learners and actors, are stored separately.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from pbt_rl.run.continued import Changed, Continued
 from pbt_rl.run.throughput import Spent, Throughput
 
 OF_THE_COMMAND = frozenset({"name", "out", "overwrite", "resume"})
-"""Options that select a run, and do not change it."""
+"""Options that select a run. They may differ at a resume."""
 
 
 def may_resume(config: Config) -> bool:
@@ -47,14 +47,14 @@ def may_resume(config: Config) -> bool:
 
 
 def find_continued(config: Config, folder: RunFolder, note: Callable[[str], None]) -> Continued | None:
-    """Find the checkpoint of an existing run; None if the run was never saved.
+    """Find the checkpoint of an existing run. None if the run was never saved.
 
-    note: called with a text for each broken checkpoint. Raises ConfigError if an option may not change, or if all
+    note: called with a line about each broken checkpoint. Raises ConfigError if an option may not change, or if all
     checkpoints are broken or missing.
     """
     if not config.resume:
         raise ConfigError(
-            f"--name {config.name}: {folder.path} already exists, and --resume is no: choose another --name, or "
+            f"--name {config.name}: {folder.path} already exists, and --resume is no: choose another --name, or give "
             "--overwrite"
         )
     changes_of(read_config(folder.path), config, folder)
@@ -65,7 +65,7 @@ def find_continued(config: Config, folder: RunFolder, note: Callable[[str], None
                 f"{folder.path} cannot be resumed: all its checkpoints are incomplete or damaged. Start again with "
                 "--overwrite, or choose another --name"
             )
-        if was_saved(folder.path):  # the user may have deleted them: the rest of the run must not be lost too
+        if was_saved(folder.path):  # do not delete the run of a user who has deleted its checkpoints
             raise ConfigError(
                 f"{folder.path} cannot be resumed: its checkpoints are missing. Restore them, start again with "
                 "--overwrite, or choose another --name"
@@ -73,14 +73,14 @@ def find_continued(config: Config, folder: RunFolder, note: Callable[[str], None
         return None
     state = checkpoint.state()
     converted(state, _SavedState, f"{checkpoint.path / STATE}", strict=True)
-    # Compare with the checkpoint's config, because config.json has later changes and the journal is cut before them.
+    # Compare with the checkpoint's config. config.json may contain later changes, which the journal will not contain.
     saved = config_from_json(state["record"]["config"])
     return Continued(checkpoint, state, _differing(saved, config))
 
 
 @dataclass(frozen=True)
 class _SavedRecord:
-    """Record state of `Recorder.positions`."""
+    """State of the record, see `Recorder.positions`."""
 
     journal: Whole
     config: dict[str, Any]
@@ -89,7 +89,7 @@ class _SavedRecord:
 
 @dataclass(frozen=True)
 class _SavedState:
-    """Outer levels of a run's state. The owner of each part reads its inner levels."""
+    """Outer levels of a run's state. The inner levels are decoded by the objects that they belong to."""
 
     record: _SavedRecord
     run: Any
@@ -100,7 +100,7 @@ class _SavedState:
 
 @contextlib.contextmanager
 def fitting_state(folder: RunFolder) -> Iterator[None]:
-    """Convert the ValueError of a saved state that does not fit the options into a ConfigError."""
+    """Convert the ValueError of a state that does not fit the options into a ConfigError."""
     try:
         yield
     except ConfigError:
@@ -110,19 +110,19 @@ def fitting_state(folder: RunFolder) -> Iterator[None]:
 
 
 def changes_of(before: Config, now: Config, folder: RunFolder) -> Changed:
-    """Return the changed options. Raises ConfigError if one of them may not change."""
+    """Return the changed options. Raises ConfigError if one of these options may not change."""
     differing = _differing(before, now)
     known = table(now)
     fixed = [
-        f"--{name}: {displayed(known[name].metadata, old)} there, {displayed(known[name].metadata, new)} now"
+        f"--{name}: before {displayed(known[name].metadata, old)}, now {displayed(known[name].metadata, new)}"
         for name, (old, new) in differing.items()
         if "may_change" not in known[name].metadata
     ]
     if fixed:
         raise ConfigError(
-            f"{folder.path} was trained with other options: {'; '.join(fixed)}. Leave them out to resume it "
-            f"(pbt-rl resume {folder.path}). For a new run give another --name, with --init-from {folder.path} to "
-            "start from its weights, or --overwrite"
+            f"{folder.path} was trained with other options: {'; '.join(fixed)}. To resume the run, leave these options "
+            f"out (pbt-rl resume {folder.path}). For a new run, give another --name (and --init-from {folder.path} to "
+            "start from its weights), or --overwrite"
         )
     return differing
 
@@ -141,7 +141,7 @@ def _differing(before: Config, now: Config) -> Changed:
 
 @dataclass(frozen=True)
 class _RunState:
-    """Saved parts of the supervisor's state. Slots and matchups belong to the plans beside them."""
+    """Parts of the supervisor's state. `slots_plan` and `matchups_plan` are the plans of slots and matchups."""
 
     controller: dict[str, Any]
     population: dict[str, Any]
@@ -157,7 +157,7 @@ class _RunState:
 def run_state(
     controller: Controller, population: Population, comparisons: Comparisons, throughput: Throughput
 ) -> dict[str, Any]:
-    """Save the supervisor's state between two comparisons. No edit may be pending."""
+    """Return the supervisor's state as JSON types. No decision may be pending."""
     assert not comparisons.dispatch.busy
     slots, matchups = comparisons.slots, comparisons.matchups
     state = _RunState(
@@ -182,10 +182,10 @@ def controller_state(state: Any) -> Any:
 def restore_run_state(
     state: Any, population: Population, comparisons: Comparisons, throughput: Throughput
 ) -> bool:
-    """Restore a saved state into objects built with the options of the resumed run.
+    """Restore a saved state into objects that were built with the options of the resumed run.
 
-    Returns True if each pack has the same members and slots as before. Raises ValueError if the state does not fit; the
-    objects are then unusable. `resumed_controller` restores the controller.
+    `resumed_controller` restores the controller. Return True if the plan of packs and slots is unchanged.
+    Raises ValueError if the state does not fit. The objects are then unusable.
     """
     saved: _RunState = decoded(_RunState, state, "run")
     restore_state(population, saved.population, "population")

@@ -1,9 +1,9 @@
-"""Serial mode: its loop, and its fleet, whose actors and learners are in the supervisor's process.
+"""Serial mode: its training loop, and its fleet. Actors and learners run in the supervisor's process.
 
-    a message for a pack  -> that pack handles it, without training     (the first such pack, then the next)
-    no messages           -> the loop goes on: one pack learns from a batch, then the next one
+    if there are messages for packs    the packs handle the messages in order, without training
+    otherwise                          the loop continues: each pack in turn learns from a batch
 
-All packs are therefore between two batches at each decision, and equal seeds give equal bits.
+At each decision, all packs are between two batches. Equal seeds therefore give equal bits.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from pbt_rl.run.memory import Matchups, Start
 from pbt_rl.run.resolved import ResolvedRun
 
 PAUSE_SECONDS = 0.1
-"""Time after which a loop that collects lets the supervisor look after the run."""
+"""Interval at which rollout collection is interrupted for other work of the supervisor."""
 
 
 def train_serially(packs: Sequence[SerialPack], supervisor: Compares) -> Iterator[bool]:
-    """Train all packs in one thread: the loop of `--mode serial`.
+    """Train all packs in one thread. This is the loop of `--mode serial`.
 
-    At each yield the supervisor delivers messages, updates displays and saves the run, or ends it by not going on. It
-    yields True after an iteration, where a saved run resumes bit for bit.
+    At each yield, the supervisor delivers messages, updates displays, and saves the run. To end the run, it stops the
+    iteration. The loop yields True after an iteration over all packs: a run saved there resumes bit for bit.
     """
     pause = Every(PAUSE_SECONDS)
     while True:
@@ -52,7 +52,7 @@ def train_serially(packs: Sequence[SerialPack], supervisor: Compares) -> Iterato
             learner = pack.learner
             sampler, trainer, updater = learner.sampler, learner.trainer, learner.trainer.updater
 
-            # Collect: environments step, and policies act on their observations, until rollouts fill a batch.
+            # Collect: step environments and run inference until the rollouts fill a batch.
             with pack.torch():
                 learner.resume()
             while learner.holds_members and not trainer.has_batch:
@@ -66,34 +66,34 @@ def train_serially(packs: Sequence[SerialPack], supervisor: Compares) -> Iterato
             with pack.torch():
                 while trainer.has_batch:
                     batch = trainer.take_batch()
-                    # Targets: the advantages of each group of policies (one policy, or all that share a step).
+                    # Targets: compute the advantages of each group of policies that share optimiser steps.
                     for group in trainer.targets(batch):
-                        # Update: epochs of minibatches. Policies act with their new weights after each step.
+                        # Update: take optimiser steps over epochs of minibatches, and publish the new weights.
                         for slots in updater.steps(group):
                             trainer.publish(slots)
                     trainer.end_batch(batch)
                     reports.append(learner.report())
 
             for report in reports or [learner.report()]:
-                # Compare: the controller receives all members, and decides who continues from whom, with which values.
+                # Compare: the controller receives a report of all members, and decides on copies and new values.
                 decisions = supervisor.compare(pack, report)
-                # Exchange: learners get messages to save, load and change members, and apply them before they go on.
+                # Exchange: learners receive messages to save, load and change members. They apply them before training.
                 supervisor.exchange(decisions)
             yield pack is packs[-1]
 
 
 class Compares(Protocol):
-    """Supervisor as seen by the loop."""
+    """Interface of the training loop to the supervisor."""
 
     def compare(self, pack: SerialPack, report: LearnerReport) -> Sequence[Decision]:
-        """Report the population to the controller; return its decisions."""
+        """Report the population to the controller, and return its decisions."""
 
     def exchange(self, decisions: Sequence[Decision]) -> None:
         """Send decisions to the learners."""
 
 
 class Forward:
-    """Sends reports to a supervisor in another process (`--nodes`), which compares members there."""
+    """Sender of reports to a supervisor in another process (`--nodes`), which compares the members."""
 
     def compare(self, pack: SerialPack, report: LearnerReport) -> Sequence[Decision]:
         pack.learner.send(report)
@@ -104,7 +104,7 @@ class Forward:
 
 
 class Line:
-    """One end of a connection within a thread; not a pipe, because a full pipe would deadlock the thread."""
+    """One end of a connection within a thread. It consists of queues, because a full pipe would block the thread."""
 
     def __init__(self, there: deque[bytes], back: deque[bytes]) -> None:
         self._there, self._back = there, back
@@ -129,7 +129,7 @@ class Line:
 
 @dataclass(frozen=True)
 class SerialPack:
-    """Learner and its actors. folder: working directory of the environments."""
+    """Learner of a pack, with its actors. folder: working directory of the environments."""
 
     number: int
     line: Line
@@ -139,7 +139,7 @@ class SerialPack:
     env_id: str
 
     def step_environments(self) -> None:
-        """Take one step of each environment whose action is ready. Raises RunFailed if one fails."""
+        """Step each environment whose action is ready. Raises RunFailed if an environment fails."""
         for actor in self.actors:
             try:
                 with self.folder.entered():
@@ -155,20 +155,20 @@ class SerialPack:
 
     @contextlib.contextmanager
     def torch(self) -> Iterator[None]:
-        """Isolate the learner from torch modes and defaults that an environment has set; convert network errors."""
+        """Isolate the learner from torch modes and defaults of an environment, and convert network errors."""
         with own_torch(), network_errors():
             yield
 
 
 class EnvironmentFolder:
-    """Working directory of the environments, kept separate because some change it."""
+    """Working directory of the environments. It is separate, because some environments change it."""
 
     def __init__(self) -> None:
         self._theirs = _working_directory()
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
-        """Switch to this directory, and remember where the environments went from it."""
+        """Switch to this directory. At the exit, store the directory that the environments have changed to."""
         ours = _working_directory()
         os.fchdir(self._theirs)
         try:
@@ -180,14 +180,14 @@ class EnvironmentFolder:
             os.close(ours)
 
     def close(self) -> None:
-        """Close its descriptor."""
+        """Close the descriptor of the directory."""
         os.close(self._theirs)
 
 
 class SerialFleet(LocalFleet):
-    """Actors and learners in this process, one after another; equal seeds give equal bits.
+    """Fleet whose actors and learners run sequentially in this process. Equal seeds give equal bits.
 
-    supervisor: compares members. The default forwards reports.
+    supervisor: compares members. None: reports are sent to a supervisor in another process.
     """
 
     def __init__(
@@ -202,11 +202,10 @@ class SerialFleet(LocalFleet):
         self._env_id = resolved.config.env
         self._folder = EnvironmentFolder()
         self._notices: list[Notice] = []
-        """Notices to yield."""
         self.packs = [self._start_pack(number) for number in range(len(resolved.plan.packs))]
         self._training = train_serially(self.packs, supervisor or Forward())
         self.settled = True
-        """True if all packs have made equal progress, because a resumed run starts with the first one."""
+        """True if all packs have made equal progress. A checkpoint needs this, because a resume starts with pack 0."""
         self._paused = False
         self._said_unsaved = False
         self._stacks = StackDumps(list)
@@ -214,7 +213,7 @@ class SerialFleet(LocalFleet):
     def _start_pack(self, number: int) -> SerialPack:
         there, back = deque[bytes](), deque[bytes]()
         theirs = cast("Connection[FromLearner | ChildFailed, ToLearner]", Line(back, there))
-        with own_torch():  # environments of another pack may be there
+        with own_torch():  # environments of another pack may have changed torch defaults
             learner = Learner(self.memory.learners[number], theirs)
         with environment_code(self._env_id), self._folder.entered():
             setups = (record.setup for record in self.memory.actors if record.pack == number)
@@ -225,7 +224,7 @@ class SerialFleet(LocalFleet):
         return SerialPack(number, Line(there, back), learner, actors, self._folder, self._env_id)
 
     def events(self, patience_seconds: float) -> Iterator[Event]:
-        """Deliver messages; if there are none, train until the loop yields. Without patience, only deliver."""
+        """Deliver messages. Without messages, train until the loop yields, unless `patience_seconds` is 0."""
         while self._notices:
             yield self._notices.pop(0)
         if not any(pack.line.poll() for pack in self.packs):
@@ -249,11 +248,11 @@ class SerialFleet(LocalFleet):
         self.packs[pack].line.send(message)
 
     def restart_actor(self, actor: int) -> None:
-        """Fail, because an error of an environment ends a serial run."""
+        """Raise AssertionError, because an error of an environment ends a serial run."""
         raise AssertionError(actor)
 
     def kill(self, pack: int) -> None:
-        """Fail, because learners run in this process."""
+        """Raise AssertionError, because learners run in this process."""
         raise AssertionError(pack)
 
     def replace_learner(self, pack: int, _start: Start) -> None:
@@ -264,29 +263,32 @@ class SerialFleet(LocalFleet):
         return 0.0
 
     def learns(self) -> bool:
-        """Return False, because views are not updated during learning."""
+        """Return False, because displays are not updated during learning."""
         return False
 
     def save_vector_envs(self) -> list[Any]:
-        """Return the states; an empty list if an environment's `save_state` raises or does not return JSON types."""
+        """Return the states of all vector envs, actor by actor.
+
+        Empty if an environment has no `save_state`, or if it fails or does not return JSON types.
+        """
         try:
             with self._folder.entered():
                 vector_envs = [actor.save() for pack in self.packs for actor in pack.actors]
             _check_json(as_json_types(vector_envs))
-        except Exception as error:  # noqa: BLE001 - user code: save the run without it
+        except Exception as error:  # noqa: BLE001 - user code; the run is saved without these states
             if not self._said_unsaved:
                 self._said_unsaved = True
                 self._notices.append(
                     Notice(
-                        f"the state of {self._env_id} cannot be saved, so a resumed run starts new episodes: its "
-                        f"save_state() must return a dict of JSON types ({type(error).__name__}: {error})"
+                        f"the state of {self._env_id} cannot be saved, and a resumed run would start new episodes: "
+                        f"its save_state() must return a dict of JSON types ({type(error).__name__}: {error})"
                     )
                 )
             return []
         return [] if any(state is None for states in vector_envs for state in states) else vector_envs
 
     def close(self, *, at_once: bool = False) -> None:  # noqa: ARG002 - the time is limited anyway
-        """Close everything; leave an environment that does not close in time."""
+        """Close all environments and learners. Print a line if an environment does not close in time."""
         with self._folder.entered(), contextlib.ExitStack() as actors:
             for actor in (actor for pack in self.packs for actor in pack.actors):
                 actors.callback(actor.close)
@@ -300,11 +302,11 @@ class SerialFleet(LocalFleet):
 
 
 def _working_directory() -> int:
-    """Open a descriptor of the working directory, valid also after its deletion."""
+    """Open a descriptor of the working directory, which stays valid if the directory is deleted."""
     return os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
 def _check_json(states: Any) -> None:
-    """Raise TypeError or ValueError if a JSON round trip changes the states, such as non-string keys."""
+    """Raise TypeError or ValueError if a JSON round trip fails or changes the states."""
     if json.loads(json.dumps(states, allow_nan=False)) != states:
         raise TypeError("a key of a dict is not a string")

@@ -1,6 +1,6 @@
-"""Description of a run before training: plan, comparison times, network inputs, unused options.
+"""Description of a run before training: plan, times of comparisons, network inputs, unused options.
 
-`page` adds the lines of `--show`: rollout age, tuned values, and options other than the defaults.
+`page` adds more lines for `--show`: rollout age, tuned values, and options that differ from the defaults.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def page(resolved: ResolvedRun, first: Values) -> Iterator[str]:
     config, (least, most) = resolved.config, resolved.plan.rollout_age
     if most:
         steps = config.optimizer_steps_of_batch
-        yield f"age of rollouts: {least} to {most} optimiser steps, {steps} per batch (docs/lab/rollout-age.md)"
+        yield f"rollout age: {least} to {most} optimiser steps, {steps} per batch (docs/lab/rollout-age.md)"
     yield from describe_rows(resolved)
     yield from describe_values(resolved, first)
     yield "options that differ from the defaults (set by a recipe or by you; --format toml prints all):"
@@ -52,11 +52,11 @@ def page(resolved: ResolvedRun, first: Values) -> Iterator[str]:
 
 
 SLOW_CORE = 1_000
-"""Frames/s that one core is expected to reach at least."""
+"""Expected minimum of the frames/s of one core."""
 FAST_CORE = 4_000
-"""Frames/s that one core is expected to reach at most, with few exceptions."""
+"""Expected maximum of the frames/s of one core, with few exceptions."""
 USUAL_STEPS = 250
-"""Assumed steps of a first episode without a known limit."""
+"""Assumed length of a first episode without a known time limit, in steps."""
 
 
 def compares(config: Config) -> bool:
@@ -65,7 +65,7 @@ def compares(config: Config) -> bool:
 
 
 def first_comparison(config: Config) -> float:
-    """Return the time of the first comparison: frames per member, or training seconds with a timed rule."""
+    """Return the time of the first comparison: frames per member. With a timed rule: training seconds."""
     pbt = config.pbt
     if READY_RULES[pbt.ready].by_time:
         return max(pbt.start_seconds, pbt.period_seconds)
@@ -73,41 +73,40 @@ def first_comparison(config: Config) -> float:
 
 
 def environments_each(resolved: ResolvedRun) -> int:
-    """Return the environments (or simulator rows) per member, the maximum over learners."""
+    """Return the number of environments (or simulator rows) of a member, the maximum over learners."""
     return max(pack.environments // pack.slots for pack in resolved.plan.packs)
 
 
 def describe_comparisons(resolved: ResolvedRun) -> list[str]:
-    """Describe the times and rules of comparisons, and warn of those that cannot happen in time."""
+    """Describe the times and rules of comparisons. Warn if comparisons cannot happen in time."""
     config, pbt, spec, plan = resolved.config, resolved.config.pbt, resolved.spec, resolved.plan
-    entry, frames, seconds = (
-        controller_entry(config.controller),
-        config.train_for_frames,
-        config.train_for_seconds,
-    )
+    entry = controller_entry(config.controller)
+    frames, seconds = config.train_for_frames, config.train_for_seconds
     noted = [*filter(None, [entry.note(config, config.num_policies, frames)])]
     if config.searches:
         return noted
     if entry.compares and pbt.enabled and config.num_policies == 1:
-        return ["note: PBT needs several policies to compare: give --num-policies 4 or more"]
+        return ["note: PBT compares policies, but there is only one: give --num-policies 4 or more"]
     if not compares(config):
         return []
-    by_time, first, each = (
-        READY_RULES[pbt.ready].by_time,
-        first_comparison(config),
-        environments_each(resolved),
-    )
-    # Upper bound of the frames in which each environment of a member ends an episode; 0 if unknown.
+    by_time = READY_RULES[pbt.ready].by_time
+    first, each = first_comparison(config), environments_each(resolved)
+    # Frames of a member until each of its environments has ended an episode, at most. 0: unknown.
     rounds = -(-pbt.min_episodes // min(plan.environments_of.values()))
     episodes = each * rounds * spec.time_limit * spec.frame_skip
     when = f"at {first:,} frames each and then every {pbt.period_frames:,}"
     if by_time:
         when = f"after {in_time(first)} of training and then every {in_time(pbt.period_seconds)}"
     rules = f"--pbt.ready {pbt.ready}, --pbt.exploit {pbt.exploit}, --pbt.explore {pbt.explore}"
-    number = _comparisons_within(
-        seconds if by_time else frames, first, pbt.period_seconds if by_time else pbt.period_frames
-    )
-    times = f", at most {number:,} times" if number and pbt.period_growth == 1 else ""
+    update = max(pack.batch_rows for pack in plan.packs) * config.learner.rollout * spec.frame_skip
+    if pbt.period_growth != 1:
+        times = ""
+    elif by_time:
+        steps = 0 if spec.resident else rounds * spec.time_limit * plan.environments
+        longest = steps * spec.frame_skip / (SLOW_CORE * plan.cpus)
+        times = _at_most(seconds, first, pbt.period_seconds, longest * (spec.agents == 1))
+    else:
+        times = _at_most(frames, first, max(pbt.period_frames, update), episodes * (spec.agents == 1))
     lines = [f"members are compared {when}{times}: --controller {config.controller}, {rules}"]
     if spec.agents == 1:
         limit = f": up to {episodes:,} frames" if episodes else ""
@@ -126,20 +125,20 @@ def describe_comparisons(resolved: ResolvedRun) -> list[str]:
         unit = "seconds" if by_time else "frames"
         lower = f"lower --pbt.start-{unit} and --pbt.period-{unit}"
         return [*lines, f"note: the first comparison is due {late}: {lower}"]
-    update = max(pack.batch_rows for pack in plan.packs) * config.learner.rollout * spec.frame_skip
-    if by_time or pbt.period_frames >= max(update, episodes):
+    given = pbt.period_frames != in_frames(frames)["pbt.period_frames"]
+    if by_time or not given or pbt.period_frames >= max(update, episodes):
         return [*lines, *noted]
     why = f"{update:,}, the frames of one batch"
     if update < episodes:
-        why = f"{episodes:,}, the frames that one episode in each of a member's environments may take"
-    fit = _comparisons_within(frames, max(first, update, episodes), max(update, episodes))
-    short = f"--pbt.period-frames {pbt.period_frames:,} is less than {why}: about {fit} comparisons fit into this run"
-    derived = pbt.period_frames == in_frames(frames)["pbt.period_frames"]
-    return [*lines, *noted, f"{'note' if derived else 'warning'}: {short}"]
+        why = f"{episodes:,}, the maximum frames of one episode in each of a member's environments"
+    return [*lines, *noted, f"warning: --pbt.period-frames {pbt.period_frames:,} is less than {why}"]
 
 
 def _slow_episodes(resolved: ResolvedRun, rounds: int) -> list[str]:
-    """Warn if comparisons by time wait for episodes even on fast cores. rounds: episodes of each environment."""
+    """Warn if comparisons by time must wait for episodes even on fast cores.
+
+    rounds: number of episodes in each environment that a comparison needs.
+    """
     spec, plan, period = resolved.spec, resolved.plan, resolved.config.pbt.period_seconds
     steps, speed = spec.time_limit or USUAL_STEPS, FAST_CORE * plan.cpus
     seconds = rounds * steps * spec.frame_skip * plan.environments / speed
@@ -147,23 +146,36 @@ def _slow_episodes(resolved: ResolvedRun, rounds: int) -> list[str]:
         return []
     fewer = ", or give --envs-per-vector-env 1" * (plan.packs[0].envs_per_policy > 1)
     how = f"{steps:,} steps, even at {speed:,} frames/s on {counted(plan.cpus, 'core')}"
-    due = f"Comparisons are due every {in_time(period)}, and wait for it: train longer{fewer}"
+    due = f"Comparisons are due every {in_time(period)}, but wait for these episodes: train longer{fewer}"
     return [f"note: one episode in each environment takes about {in_time(seconds)} ({how}). {due}"]
 
 
+def _at_most(budget: float, first: float, period: float, longest: float) -> str:
+    """Describe the number of comparisons within a budget. Empty without comparisons.
+
+    All arguments are frames of a member, or all arguments are seconds.
+    period: minimum interval between comparisons.
+    longest: duration of one episode in each environment if all reach their time limit. 0: unknown.
+    """
+    most = _comparisons_within(budget, max(first, period), period)
+    least = _comparisons_within(budget, max(first, longest), max(period, longest))
+    fewer = f" (about {least:,} if all episodes reach their time limit)" if least < most else ""
+    return f", at most {most:,} times{fewer}" if most else ""
+
+
 def _comparisons_within(budget: float, first: float, period: float) -> int:
-    """Count the comparisons before the end of a budget, in frames per member or in seconds."""
+    """Count the comparisons within a budget. All arguments are frames per member, or all are seconds."""
     return max(0, math.ceil((budget - first) / period))
 
 
 def tuned_names(resolved: ResolvedRun) -> frozenset[str]:
-    """Return the names of the tuned values; none for a single member."""
+    """Return the names of the tuned values. Empty for a single member."""
     several = resolved.config.num_policies > 1
     return frozenset(name for name, spec in resolved.tuned.items() if spec.tuned and several)
 
 
 def describe_values(resolved: ResolvedRun, first: Values) -> list[str]:
-    """Format a table of the tuned values, and one line of the constant ones. first: initial values of member 0."""
+    """Format a table of the tuned values, and a line with the constant values. first: initial values of member 0."""
     config, table = resolved.config, resolved.tuned
     compared = config.pbt.enabled and config.num_policies > 1 and config.controller != "schedule"
     changes = config.searches or compared
@@ -181,8 +193,8 @@ def describe_values(resolved: ResolvedRun, first: Values) -> list[str]:
     if config.pbt.explore == "perturb" and not config.searches:
         drawn = ", ".join(spec.name for spec in tuned if spec.drawn)
         shown.append(
-            "note: All members start near member 0 (give a range, --pbt.tune NAME=LOW:HIGH, to draw widely)."
-            + (f" Drawn widely: {drawn}." if drawn else "")
+            "note: all members start with values near those of member 0. To sample a value over a wide range, give "
+            "--pbt.tune NAME=LOW:HIGH" + (f" (as for {drawn})" if drawn else "")
         )
     return shown + lines
 
@@ -208,7 +220,7 @@ def read_groups(env: str, agents: int) -> frozenset[str]:
 
 
 def describe_plan(resolved: ResolvedRun) -> list[str]:
-    """Describe the members, actors and threads of each device, and add notes and warnings."""
+    """Describe the members, actors and threads of each device. Add notes and warnings."""
     spec, plan, config = resolved.spec, resolved.plan, resolved.config
     resident = sum(pack.slots for pack in plan.packs)
     at_a_time = f" ({resident} on the devices at a time)" if resident < config.members else ""
@@ -230,7 +242,7 @@ def describe_plan(resolved: ResolvedRun) -> list[str]:
         lines.append(
             f"learner {number} on {pack.device}: member{'s' * (len(pack.members) > 1)} {_ids(pack.members)}"
             f"{'' if pack.slots == len(pack.members) else ' in ' + counted(pack.slots, 'slot')}; "
-            f"{counted(pack.environments // pack.slots, 'row' if spec.agents > 1 else 'environment')} of each "
+            f"{counted(pack.environments // pack.slots, 'row' if spec.agents > 1 else 'environment')} per member "
             f"({by}); "
             f"batch {steps} steps per policy{_other_batch(resolved, pack)}; "
             f"{counted(pack.threads, 'thread')}"
@@ -245,13 +257,13 @@ def describe_plan(resolved: ResolvedRun) -> list[str]:
         lines.append(f"--hours {config.hours:g}: {in_time(seconds)} of training{given}")
     if spec.agents > 1:
         lines.append(matchups.note(config, plan.packs))
-    if not resolved.spread:  # otherwise other machines provide the memory
+    if not resolved.spread:  # the memory of other machines is unknown
         lines += memory_notes(resolved)
     return [*lines, *unread(resolved)]
 
 
 def _other_batch(resolved: ResolvedRun, pack: PackPlan) -> str:
-    """Explain a batch that differs from --learner.batch: who set that option, and what prevents it."""
+    """Explain why a batch differs from --learner.batch. Empty if it does not."""
     config, agents = resolved.config, resolved.spec.agents
     asked, rollout = config.learner.batch, config.learner.rollout
     if pack.batch_rows * rollout == asked or resolved.plan.sizing.per_vector_env:
@@ -263,7 +275,7 @@ def _other_batch(resolved: ResolvedRun, pack: PackPlan) -> str:
         who = "the default"
     needed = max(1, asked // rollout)
     if pack.environments // pack.slots < needed:
-        return f" ({who} {asked} needs {needed} {'rows' if agents > 1 else 'environments'} of each)"
+        return f" ({who} {asked} needs {needed} {'rows' if agents > 1 else 'environments'} per member)"
     if pack.groups:
         return f" (one rollout of each environment, not {who} {asked})"
     return f" ({who} {asked}, rounded to whole vector envs)"
@@ -283,7 +295,7 @@ OF_CONTROLLERS = ("schedule", "search", "pbt.frequencies", "pbt.migrant_hypers")
 
 
 def unread(resolved: ResolvedRun) -> list[str]:
-    """Format a note for each option with a changed value that this run does not use."""
+    """Format a note for each option that the user has changed but this run does not use."""
     config = resolved.config
     usual = {**in_frames(config.train_for_frames), **recommended(resolved)}
     reasons = dict([*_reasons(config, resolved.spec.agents), *_of_learning(resolved)])
@@ -291,7 +303,7 @@ def unread(resolved: ResolvedRun) -> list[str]:
     for one in table(config).values():
         value = one.of(config)
         if one.field in reasons and value not in (one.default, usual.get(one.field, one.default)):
-            found.append(f"note: {' '.join(as_words(one, value))} does nothing here: {reasons[one.field]}")
+            found.append(f"note: {' '.join(as_words(one, value))} has no effect: {reasons[one.field]}")
     return found
 
 
@@ -299,12 +311,12 @@ def recommended(resolved: ResolvedRun) -> Mapping[str, Any]:
     """Return the recipe of the run's environment: dotted field -> value."""
     config = resolved.config
     backend, name = backend_of(config.env, config.env_options)
-    made = backend.recipe_of  # avoids making the environment again
+    made = backend.recipe_of  # does not construct the environment again
     return backend.recipe(name, config.env_options) if made is None else made(resolved.spec)
 
 
 def _reasons(config: Config, agents: int) -> Iterator[tuple[str, str]]:
-    """Yield the unused options of this run, as dotted fields, with the reason."""
+    """Yield (dotted field, reason) of each unused option of this run."""
     for group in ENVIRONMENT_GROUPS - read_groups(config.env, agents):
         yield from _of_group(config, group, f"{config.env} does not use it")
     if config.num_policies > 1:
@@ -314,7 +326,7 @@ def _reasons(config: Config, agents: int) -> Iterator[tuple[str, str]]:
 
 
 def of_rules(config: Config) -> Iterator[tuple[str, str]]:
-    """Yield the unused options of controllers and rules, with the reason. A custom controller may use any of them."""
+    """Yield (dotted field, reason) of each unused option of controllers and rules. Custom controllers may use all."""
     if ":" in config.controller:
         return
     yield from _of_controllers(config)
@@ -338,19 +350,19 @@ def of_rules(config: Config) -> Iterator[tuple[str, str]]:
 
 
 def _of_controllers(config: Config) -> Iterator[tuple[str, str]]:
-    """Yield the options of other controllers, with the reason."""
+    """Yield (dotted field, reason) of each option that only other controllers use."""
     for name in sorted({*OF_CONTROLLERS}.difference(controller_entry(config.controller).options)):
         readers = [other for other, entry in CONTROLLERS.items() if name in entry.options]
         yield from _of_group(config, name, f"it belongs to --controller {', '.join(readers)}")
 
 
 def _of_group(config: Config, group: str, reason: str) -> Iterator[tuple[str, str]]:
-    """Yield (dotted field, reason) of each option. group: an option group, or a single option."""
+    """Yield (dotted field, reason) of each option of a group. group: an option group, or a single option."""
     yield from ((one.field, reason) for one in table(config).values() if group in (one.path[0], one.field))
 
 
 def _of_learning(resolved: ResolvedRun) -> Iterator[tuple[str, str]]:
-    """Yield the unused options of algorithm, network and final evaluation, with the reason."""
+    """Yield (dotted field, reason) of each unused option of algorithm, network and final evaluation."""
     config, spec = resolved.config, resolved.spec
     for one in table(config).values():
         if one.path[0] == "hypers" and one.path[-1] not in resolved.table:
@@ -388,14 +400,14 @@ def _of_learning(resolved: ResolvedRun) -> Iterator[tuple[str, str]]:
     yield from ((name, reason) for unused, name, reason in rules if unused)
 
 
-# -- what the network sees ----------------------------------------------------------------------------------
+# -- inputs of the network -----------------------------------------------------------------------------------
 
 SHOWN = 6
-"""Maximum number of action components to print."""
+"""Maximum number of action bounds to print."""
 
 
 def network_sees(config: Config, spec: EnvSpec) -> list[str]:
-    """Describe the network's inputs, array by array, and the scaling of its actions."""
+    """Describe each input array of the network, and the scaling of actions."""
     normalized, encoder = normalized_obs(config, spec), config.model.encoder
     parts = []
     for name, layout in obs_layouts(spec).items():
@@ -408,14 +420,14 @@ def network_sees(config: Config, spec: EnvSpec) -> list[str]:
         elif is_grid(shape, dtype):
             what = f"a grid {size}"
         elif is_image(shape, dtype):
-            what = f"a picture {size}"
+            what = f"an image {size}"
         else:
             what = f"{prod(shape):,} number{'s' * (prod(shape) != 1)}"
         read = _reader(encoder, shape, dtype)
         how = f"{read}, normalised" if name in normalized else read
         alone = ", for the critic only" * (name in spec.critic)
         parts.append(f"{name}: {what}{f' ({given})' * bool(given)}, by {how}{alone}")
-    lines = [f"the network sees {'; '.join(parts)}"]
+    lines = [f"network inputs: {'; '.join(parts)}"]
     scaled = _scaled(spec) if config.model.action_bounds == "clip" else ""
     return [*lines, scaled] if scaled else lines
 

@@ -1,4 +1,4 @@
-r"""Supervisor: the parent process of a run. It owns the processes, the controller, the record and the displays.
+r"""Supervisor: the parent process of a run, with the controller, the record and the displays.
 
    +----------------------------- supervisor ------------------------------+
    |  events -> population -> controller -> dispatch, slots, matchups      |
@@ -17,8 +17,8 @@ loop      consumes   events of the fleet: messages, deaths, hangs; signals
           produces   loads and saves, one comparison at a time; slot swaps; views, at most once per second
           waits for  the next event, at most 0.1 s
 
-`comparisons` carries out decisions, `lost` replaces dead processes, `checkpointing` saves, `ending` ends the run,
-`resuming` restores saved state, and `recorder` writes all records and displays.
+Other modules of this package contain its parts: `comparisons` (execution of decisions), `lost` (replacement of dead
+processes), `checkpointing`, `ending` (end conditions), `resuming`, and `recorder` (records and displays).
 """
 
 from __future__ import annotations
@@ -78,19 +78,20 @@ from pbt_rl.run.warm_start import WarmStart
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 PATIENCE_SECONDS = 0.1
 SAVE_SECONDS = 30.0
-"""The save at the end is given up after this time without progress. (40 members on a slow disk take minutes.)"""
+"""Timeout of the last checkpoint without progress. (40 members on a slow disk take minutes.)"""
 ROLLOUT_SECONDS = 300.0
-"""Maximum wait for learners to begin the last save, because a simulator first completes its rollout."""
+"""Maximum wait for learners before the last checkpoint, because a simulator first completes its rollout."""
 SAY_SECONDS = 5.0
-"""Interval of messages during that wait."""
+"""Interval of messages during this wait."""
 ANSWER_SECONDS = 8.0
-"""The save at the end is given up if a learner has no heartbeat for this long."""
+"""Maximum heartbeat age of a learner during the last checkpoint."""
 
 
 class Supervisor:
-    """Supervisor of one run. continued: a run to resume. first: initial weights of members.
+    """Supervisor of one run.
 
-    callbacks: user functions. fleet: starts the processes; the default is this machine.
+    continued: saved state of a run to resume. first: warm start of the members. callbacks: user functions.
+    fleet: function that starts the processes. None: start them on this machine.
     """
 
     def __init__(
@@ -153,9 +154,9 @@ class Supervisor:
     # -- the run ----------------------------------------------------------------------------------------------
 
     def run(self) -> int:
-        """Train until a budget is spent, a signal arrives or a failure; return the exit code."""
+        """Train until a budget is spent, a signal arrives, or the run fails. Return the exit code."""
         signals = handling((*SIGNALS, signal.SIGUSR1), self._note_signal)
-        with signals, contextlib.closing(self._presses):  # before any file exists
+        with signals, contextlib.closing(self._presses):  # handle signals before any file exists
             try:
                 self._recorder.start(self._continued, self._first, self._throughput.spent.seconds)
             except OSError as error:
@@ -186,7 +187,7 @@ class Supervisor:
             if fleet is not None and saves:
                 self._save_at_end(fleet)
         finally:
-            with contextlib.ExitStack() as end:  # each runs even if another raises, last one first
+            with contextlib.ExitStack() as end:  # callbacks run in reverse order, even if one of them raises
                 end.push(end_pool)
                 end.callback(self._finish, ended)
                 if fleet is not None:
@@ -216,7 +217,7 @@ class Supervisor:
                 self._progress.done(lambda _: progress_gap(self._throughput.seconds))
 
     def _note_signal(self, number: int, _frame: FrameType | None) -> None:
-        if number == signal.SIGUSR1:  # schedulers send it before they end a job
+        if number == signal.SIGUSR1:  # cluster schedulers send it before they end a job
             self._checkpoints.when.asked = True
             return
         self.end.signal = self.end.signal or number
@@ -225,13 +226,16 @@ class Supervisor:
 
     @property
     def _hurried(self) -> bool:
-        """True after a second Ctrl-C: end without waiting."""
+        """True after a second Ctrl-C, which ends the run without waiting."""
         return self._presses.count > 1
 
     # -- initial state, saved state -------------------------------------------------------------------------------
 
     def _start(self) -> tuple[Start, StatePool]:
-        """Build the initial state of the processes and the pool of states. Raises ConfigError if one is unreadable."""
+        """Build the initial state of the processes, and the pool of states.
+
+        Raises ConfigError if a saved state cannot be read.
+        """
         values = [member.values for member in self._population.members]
         store, pool, names = make_store(self._resolved, values[0])
         self._checkpoints.names = names
@@ -250,11 +254,11 @@ class Supervisor:
 
     @property
     def _resumes(self) -> int:
-        """Number of resumes so far, including the one that started this process."""
+        """Number of resumes of the run, including the present one."""
         return 0 if self._continued is None else self._continued.resumes
 
     def _state(self, fleet: Fleet) -> dict[str, Any]:
-        """Return the checkpoint's state, except that of the learners, as JSON types."""
+        """Return the state for a checkpoint, without members and learners, as JSON types."""
         return {
             "run": run_state(self._controller, self._population, self._comparisons, self._throughput),
             "record": self._recorder.positions(),
@@ -275,7 +279,7 @@ class Supervisor:
 
     @property
     def _may_save(self) -> bool:
-        """True if the run can be saved: all learners run, or (with --nodes) restore points replace missing ones."""
+        """True if the run can be saved: all learners are ready. With --nodes, learners may be missing."""
         return self._begun and (self._resolved.spread or self._all_serve)
 
     def _begin_checkpoint(self, fleet: Fleet) -> None:
@@ -322,7 +326,7 @@ class Supervisor:
         self._throughput.note(self._population.frames, report.stage_seconds)
 
     def compare(self, pack: SerialPack, report: LearnerReport) -> Sequence[Decision]:
-        """Report all members to the controller; return its decisions. Called by the loop of serial mode."""
+        """Report all members to the controller, and return its decisions. Called by the loop of serial mode."""
         self._note_report(pack.number, report)
         return self._comparisons.compare(pack.number)
 
@@ -331,7 +335,7 @@ class Supervisor:
         self._comparisons.exchange(decisions)
 
     def _note_ready(self, fleet: Fleet, pack: int, note: str) -> None:
-        """Note that a learner has started."""
+        """Record that a learner has started. note: warning of the learner, or empty."""
         self._ready.add(pack)
         self._comparisons.dispatch.started(pack)
         if note:
@@ -342,13 +346,13 @@ class Supervisor:
             self._begin_to_train()
 
     def _begin_to_train(self) -> None:
-        """Start training once all learners are ready, before the first frame."""
+        """Start training after all learners are ready."""
         self._begun = True
         if self._continued is None:
-            # A search sets the first budgets of its members.
+            # The first decisions of a search set the budgets of its members.
             self._comparisons.exchange(self._comparisons.compare())
         else:
-            self._comparisons.go_on(self._given)  # the state was saved after a comparison
+            self._comparisons.go_on(self._given)
         self._checkpoints.start()
 
     # -- views ------------------------------------------------------------------------------------------------
@@ -373,7 +377,7 @@ class Supervisor:
         )
 
     def _stepping(self, fleet: Fleet | None) -> int:
-        """Return the number of actors with a first step. Counted only before the first frames."""
+        """Count the actors that have made a step. 0 after the first frames of the run."""
         if fleet is None or self._throughput.trains:
             return 0
         return sum(fleet.actions_given(actor) > 0 for actor in range(self._resolved.plan.actors))
@@ -381,7 +385,7 @@ class Supervisor:
     # -- the end ----------------------------------------------------------------------------------------------
 
     def _save_at_end(self, fleet: Fleet) -> str:
-        """Apply all decisions and save the run, without training. Return the reason if it was not saved."""
+        """Apply all decisions, and save the run. Return an error message if the run was not saved."""
         self._closing = True
         self._throughput.end()
         if not self._begun:
@@ -395,7 +399,7 @@ class Supervisor:
         return unsaved
 
     def _save_last(self, fleet: Fleet) -> str:
-        """Pause all learners and save the run. Return the reason if it was not saved, or an empty string."""
+        """Pause all learners, and save the run. Return the reason if the run was not saved, or an empty text."""
         checkpoints, dispatch = self._checkpoints, self._comparisons.dispatch
         for pack in range(len(self._resolved.plan.packs)):
             fleet.send(pack, PauseTraining())
@@ -410,14 +414,14 @@ class Supervisor:
                 moved = checkpoints.moved
                 patience.renew()
             if waits and slow.due():
-                again = "; another Ctrl-C ends it unsaved" if self._presses.count else ""
-                self._recorder.note(f"the run is saved after the current rollout{again}")
+                again = "; another Ctrl-C ends the run without saving it" if self._presses.count else ""
+                self._recorder.note(f"the run will be saved after the current rollout{again}")
             if patience.over():
                 return f"nothing could be written for {SAVE_SECONDS:.0f} s"
             for event in fleet.events(PATIENCE_SECONDS):
                 if isinstance(event, LearnerLost):
                     return event.text
-                if not isinstance(event, ActorFailed):  # actors are not needed anymore
+                if not isinstance(event, ActorFailed):  # actors are not needed any more
                     self._handle(fleet, event)
             silent = next((p for p in self._ready if fleet.heartbeat_age_seconds(p) > ANSWER_SECONDS), None)
             if silent is not None:

@@ -1,7 +1,6 @@
 """Start or resume of a run in its folder.
 
-The composition root has two halves: `train_on` locks the folder and chooses the fleet, `Supervisor.__init__` builds
-the parts of the run.
+`train_on` locks the folder and selects the fleet. `Supervisor.__init__` builds the other parts of the run.
 """
 
 from __future__ import annotations
@@ -33,19 +32,19 @@ if TYPE_CHECKING:
 
 
 def train(config: Config, callbacks: Callbacks | None = None, spare: Waiting[Any, Any] | None = None) -> int:
-    """Train a population; return the exit code. spare: a started learner process. Raises as `train_on`."""
+    """Train a population and return the exit code. spare: idle learner process. Raises the errors of `train_on`."""
     with _machines(config) as cluster:
         return train_on(cluster, config, callbacks, spare)
 
 
 def resolve(config: Config) -> ResolvedRun:
-    """Plan a run without starting it. Raises ConfigError or EnvSetupError."""
+    """Plan a run, and do not start it. Raises ConfigError or EnvSetupError."""
     with _machines(config) as cluster:
         return _resolved(cluster, config)
 
 
 def _machines(config: Config) -> AbstractContextManager[OverNodes | None]:
-    """Connect to the cluster of --nodes; None for this machine. Raises ConfigError."""
+    """Connect to the cluster of --nodes. None without --nodes. Raises ConfigError."""
     if not config.nodes:
         return nullcontext()
     from pbt_rl.run.nodes.fleet import connected  # noqa: PLC0415 - Ray is loaded with it
@@ -63,17 +62,17 @@ def train_on(
     callbacks: Callbacks | None = None,
     spare: Waiting[Any, Any] | None = None,
 ) -> int:
-    """Train a population; return the exit code. cluster: cluster for its processes; None for this machine.
+    """Train a population and return the exit code. If the run exists, continue from its last checkpoint.
 
-    A run of the same name continues from its last checkpoint. Raises ConfigError or EnvSetupError before anything
-    starts, and the exception of a callback after the end of the run.
+    cluster: machines for the processes of the run. None: this machine. spare: idle learner process.
+    Raises ConfigError or EnvSetupError before anything starts, and the exception of a callback after the end.
     """
     resolved = _resolved(cluster, config)
     here = resolved if cluster is None else replace(resolved, plan=replace(resolved.plan, packs=()))
     check_start(here)
     check_trackers(config)
-    resolved.controller().initial(config.members)  # find a wrong --pbt.tune before making a folder
-    # Read before an old run of this name is moved, because --init-from may be that run.
+    resolved.controller().initial(config.members)  # detect a wrong --pbt.tune before a folder is created
+    # Read the weights before an old run of this name is renamed, because --init-from may refer to it.
     first = None if may_resume(config) else WarmStart.find(resolved, _warn)
     locked = lock_run_folder(config)
     callbacks = callbacks or Callbacks()
@@ -83,7 +82,7 @@ def train_on(
     try:
         continued = find_continued(locked.config, locked.folder, _warn) if locked.existing else None
         if locked.existing and continued is None:
-            _warn(f"{locked.folder.path} was never saved: starting it again")
+            _warn(f"{locked.folder.path} was never saved: the run starts again")
             locked.release(failed=False)
             locked = lock_run_folder(replace(locked.config, overwrite=True))
         if continued is None and first is None:
@@ -106,7 +105,7 @@ def train_on(
             print(f"{locked.folder.path} has ended ({supervisor.end.why}): {supervisor.end.remedy}")
             code = 0
         failed = False
-    except RunFailed:  # the run had started, so keep its folder for diagnosis
+    except RunFailed:  # the run had started: keep its folder for diagnosis
         failed = False
         raise
     finally:

@@ -1,4 +1,4 @@
-"""View of a run for its displays, and the summary sentence at its end."""
+"""View of a run for its displays, and summary at its end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from pbt_rl.run.throughput import Throughput
 
 
 def discarded_share(resolved: ResolvedRun, discarded: int, steps: int) -> float:
-    """Return the share of discarded rollouts. discarded: per-policy rollouts. steps: of all members."""
+    """Return the share of discarded rollouts. discarded: number of rollouts of one policy. steps: of all members."""
     packs = resolved.plan.packs
     envs = sum(pack.envs_per_policy for pack in packs) / len(packs)
     sampled = steps / (envs * resolved.config.learner.rollout)
@@ -35,24 +35,24 @@ def discarded_share(resolved: ResolvedRun, discarded: int, steps: int) -> float:
 
 
 UNCOMPARED = "members were never compared"
-"""Start of the last line of a run without comparisons."""
+"""First words of the last line of a run without comparisons."""
 VIEW_SECONDS, MOST_VIEW_SECONDS = 1.0, 10.0
 """Minimum and maximum seconds between two views."""
 LEAST_PROGRESS_SECONDS, PROGRESS_SECONDS, MOST_PROGRESS_SECONDS = 0.5, 10.0, 60.0
-"""Seconds between two records of progress: at the start of a run, usually, and in a run of days."""
+"""Seconds between two progress records: at the start of a run, usually, and in a run of days."""
 CURVE_POINTS = 2_000
-"""Maximum points of a curve: a long run records progress once per this share of its time."""
+"""Approximate maximum of the points of a curve. A long run records progress 2,000 times."""
 
 
 def view_gap(took_seconds: float) -> float:
-    """Return the seconds until the next view, longer for slow views (1,000 members take almost a second)."""
+    """Return the seconds until the next view. A slow view has a longer gap (1,000 members take almost a second)."""
     return min(max(VIEW_SECONDS, 10 * took_seconds), MOST_VIEW_SECONDS)
 
 
 def progress_gap(run_seconds: float) -> float:
-    """Return the seconds until the next record of progress; with 64 members it takes 8 kB of the journal.
+    """Return the seconds until the next progress record, which takes 8 kB of the journal for 64 members.
 
-    Early gaps are a tenth of the run time, so that a run of seconds has a curve too.
+    Early gaps are a tenth of the run time, because a run of seconds needs a curve too.
     """
     early = min(max(LEAST_PROGRESS_SECONDS, run_seconds / 10), PROGRESS_SECONDS)
     return max(early, min(run_seconds / CURVE_POINTS, MOST_PROGRESS_SECONDS))
@@ -72,10 +72,11 @@ def run_view(
     begun: bool,
     stepping: int,
 ) -> RunView:
-    """Build a view of the current state. environment_seconds: CPU-seconds of environments since the last view.
+    """Build a view of the current state.
 
-    learns: True if a learner has a batch. begun: True once all learners were ready. stepping:
-    number of actors with a first step.
+    environment_seconds: CPU-seconds of environments since the last view.
+    learns: True if a learner has a batch. begun: True after all learners were ready.
+    stepping: number of actors that have made a step.
     """
     config, rate, members = resolved.config, throughput.steady_rate(), population.views()
     controls = [replace(m, control=True) for m in members[config.num_policies :]]
@@ -115,9 +116,9 @@ def run_view(
 def seconds_to_end(
     config: Config, population: Population, rate: float, training_seconds: float
 ) -> float | None:
-    """Estimate the seconds until a budget is spent; None if unknown. rate: frames/s of all members.
+    """Estimate the seconds until a budget is spent. None if unknown. rate: frames/s of all members.
 
-    For a search this is an upper bound, because it may stop members.
+    The result is an upper bound for a search, which may stop members.
     """
     left = []
     full = controller_entry(config.controller).full_frames(config, config.train_for_frames)
@@ -132,7 +133,7 @@ def seconds_to_end(
 def seconds_to_comparison(
     controller: Controller, population: Population, rate: float, training_seconds: float = 0.0
 ) -> float | None:
-    """Estimate the seconds until the next comparison: 0 if it waits for episodes, None if unknown."""
+    """Estimate the seconds until the next comparison. 0 if it waits for episodes. None if unknown."""
     training = sum(not member.stopped for member in population.members)
     controller, report = innermost(controller, population.report(training_seconds))
     if not isinstance(controller, PbtController) or rate <= 0 or min(training, len(report.members)) < 2:
@@ -146,22 +147,23 @@ def _waits_for(resolved: ResolvedRun, *, begun: bool, stepping: int) -> str:
     if begun:
         begins = backend_of(resolved.config.env, resolved.options)[0].begins
         ready = f" ({stepping} of {counted(resolved.plan.actors, 'actor')} ready)"
-        return begins if resolved.spread else begins + ready  # nodes do not report it
+        return begins if resolved.spread else begins + ready  # nodes do not report `stepping`
     learners = "learners load" if len(resolved.plan.packs) > 1 else "the learner loads"
     return f"{learners} torch and the network"
 
 
 LONG_WAIT = 3
-"""Periods that a comparison may wait before a warning; one period if no episode has ended."""
+"""Number of periods that a comparison may wait before a warning. One period if no episode has ended."""
 
 
 class WaitingComparison:
-    """Detector of a comparison that waits too long for episodes, which raises no error. It warns once."""
+    """Detector of a comparison that waits too long for episodes. It warns once."""
 
     def __init__(self, period_frames: int) -> None:
         self._period = period_frames
         self._due_frames: int | None = None
-        """Minimum frames of the members when the comparison was due."""
+        """Least frames of any training member when the comparison was due. None: no comparison is due."""
+        self._warned = False
 
     def __call__(self, view: RunView) -> list[str]:
         """Return the warnings for this view."""
@@ -170,12 +172,13 @@ class WaitingComparison:
             self._due_frames = frames if view.comparison_in_seconds == 0 else None
             return []
         waited, ended = frames - self._due_frames, any(one.episodes for one in view.members)
-        if waited < (LONG_WAIT if ended else 1) * self._period:
+        if self._warned or waited < (LONG_WAIT if ended else 1) * self._period:
             return []
+        self._warned = True
         text = (
-            "WARNING: a comparison has been overdue for longer than --pbt.period-frames: it needs one episode in each "
-            f"environment of a member, and {'episodes are long' if ended else 'no episode has ended'}. Limit the "
-            "length of episodes (such as by a TimeLimit), or give each member fewer environments"
+            "WARNING: a comparison has been overdue for longer than --pbt.period-frames. It needs one episode in each "
+            f"environment of a member, but {'episodes are long' if ended else 'no episode has ended'}: limit the "
+            "length of episodes (gymnasium.wrappers.TimeLimit), or use fewer environments (--envs-per-vector-env)"
         )
         return [text]
 
@@ -186,7 +189,7 @@ class WaitingComparison:
 def verdict(resolved: ResolvedRun, view: RunView, folder: Path) -> tuple[str, str]:
     """Return a summary (best member, comparisons, descent), and the reason if there was no comparison.
 
-    folder: the run folder with its journal. Raises ConfigError if the journal is damaged.
+    folder: folder of the run, whose journal is read. Raises ConfigError if the journal is damaged.
     """
     lineage, noise = Lineage(), Noise()
     for event in journal_events(folder):
@@ -209,7 +212,7 @@ def verdict(resolved: ResolvedRun, view: RunView, folder: Path) -> tuple[str, st
 
 
 def _best(view: RunView) -> str:
-    """Format the best member and its score in the final evaluation, otherwise in training."""
+    """Format the best member, and its score in the final evaluation. Without one: its score in training."""
     named = best_member(view.members)
     final = next((m.final for m in view.members if m.member == named), None)
     if final is None:
@@ -219,7 +222,7 @@ def _best(view: RunView) -> str:
 
 
 def _uncompared(resolved: ResolvedRun, view: RunView) -> str:
-    """Explain why no comparison happened, with the option that would change that."""
+    """Explain why there was no comparison, with the options that change this."""
     config, pbt = resolved.config, resolved.config.pbt
     first, trained = first_comparison(config), view.training_seconds
     by_time = READY_RULES[pbt.ready].by_time
@@ -234,7 +237,7 @@ def _uncompared(resolved: ResolvedRun, view: RunView) -> str:
         if longer < config.train_for_seconds or (
             not config.train_for_seconds and first < config.train_for_frames
         ):
-            budget = "resume it"  # it ended before its budget was spent
+            budget = "resume the run"  # it ended before its budget was spent
         kind = "seconds" if by_time else "frames"
         lower = f"lower --pbt.start-{kind} and --pbt.period-{kind}"
         return f"{said}but this run ended at {reached:,.0f}: {budget}, or {lower}"

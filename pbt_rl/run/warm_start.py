@@ -1,7 +1,7 @@
-"""Warm start (`--init-from`): saved arrays loaded into initialised members, as far as they fit.
+"""Warm start (`--init-from`): members begin with the saved arrays of another run, as far as they fit.
 
-Only arrays are loaded. Hypers and shaping come from this run, and frames, steps, updates and the learning rate schedule
-start at 0. Modules in the other run's config are not imported.
+Only arrays are loaded. Hypers and shaping come from this run. Frames, steps, updates and the learning rate schedule
+start at 0. Modules in the config of the other run are not imported.
 """
 
 from __future__ import annotations
@@ -46,22 +46,23 @@ SUFFIX = ".safetensors"
 
 @dataclass(frozen=True)
 class Fitted:
-    """A member's arrays with those of a file laid over them."""
+    """Arrays of a member after tensors of a file were copied into them."""
 
     arrays: dict[str, NDArray[Any]]
     loaded: tuple[str, ...]
-    """Names in the file."""
+    """Names of the copied tensors."""
     misfits: tuple[Misfit, ...]
-    """Requested arrays that are missing or do not fit."""
+    """Requested tensors that are missing or do not fit."""
     skipped: tuple[str, ...]
-    """Requested names that were not loaded, with the reason: misfits, and arrays of their groups."""
+    """Reason for each requested tensor that was not copied: this tensor or another tensor of its group does not fit."""
 
 
 def fit(path: Path, tensors: Arrays, names: NetNames, onto: Arrays, parts: str = "all") -> Fitted:
     """Copy the tensors of a file into copies of a member's arrays. parts: see `--init-parts`.
 
-    Tensors that fit by name, shape and dtype are loaded. The optimiser's state is loaded as a whole or not at all,
-    because moments and step counts must have one origin. The same holds for the statistics of one observation.
+    A tensor fits if name, shape and dtype are equal. The state of the optimiser is loaded completely or not at all,
+    because moments and step counts must have one origin. The statistics of each observation are also loaded completely
+    or not at all.
 
     Raises ConfigError if a loaded tensor is not finite.
     """
@@ -95,7 +96,7 @@ def read_saved(path: Path) -> Arrays:
 
 
 def _group(name: str) -> str:
-    """Return the group that is loaded as a whole: the optimiser, or the statistics of one observation."""
+    """Return the group of tensors that are loaded together: the optimiser, or the statistics of an observation."""
     if name.startswith(OPTIMIZER):
         return f"{OPTIMIZER}*"
     if name.startswith(NORMALISERS) and name.count(".") > 1:
@@ -105,7 +106,10 @@ def _group(name: str) -> str:
 
 @dataclass(frozen=True)
 class Origin:
-    """Source of a warm start. text: as typed. found: its description. path: its file, for messages."""
+    """Source of a warm start.
+
+    text: value of --init-from. found: description of the member. path: file of the member.
+    """
 
     text: str
     found: str
@@ -115,19 +119,19 @@ class Origin:
 
 @dataclass(frozen=True)
 class WarmStart:
-    """Warm start of all members. origins: one for all, or one per member."""
+    """Warm start of all members. origins: assigned to members round-robin."""
 
     resolved: ResolvedRun
     origins: tuple[Origin, ...]
     skipped: tuple[tuple[str, ...], ...]
-    """Per origin: names that are missing or have another shape, with the reason."""
+    """Per origin: see `Fitted.skipped`."""
 
     @classmethod
     def find(cls, resolved: ResolvedRun, note: Callable[[str], None]) -> WarmStart | None:
-        """Read the sources of --init-from and check that they fit. None without --init-from.
+        """Read and check the sources of --init-from. None without --init-from.
 
-        note: receives a line per skipped checkpoint. Raises ConfigError if the member does not exist, its file is
-        damaged, or layers do not fit; it names them.
+        note: called with a line about each skipped checkpoint.
+        Raises ConfigError if a member does not exist, if its file is damaged, or if layers do not fit.
         """
         origins = tuple(_origin(text, note) for text in resolved.config.init_from)
         if not origins:
@@ -140,20 +144,20 @@ class WarmStart:
         return self.origins[member % len(self.origins)]
 
     def states(self, values: Sequence[Values], names: NetNames) -> SavedStates:
-        """Return the reader of each member's initial state. values: of all members."""
+        """Return a function for each member that reads its initial state. values: of all members."""
         return {(m, None): partial(self._snapshot, m, own, names) for m, own in enumerate(values)}
 
     def _snapshot(self, member: int, values: Values, names: NetNames) -> MemberSnapshot:
         _, fresh = _fresh(self.resolved, member)
         origin = self.origin(member)
         fitted = fit(origin.path, origin.tensors, names, fresh, self.resolved.config.init_parts)
-        # The factor in the file belongs to the other run's schedule.
+        # The learning rate factor in the file belongs to the schedule of the other run.
         arrays = fitted.arrays | {"lr_factor": fresh["lr_factor"]}
         header = SnapshotHeader(member, 0, values, frames=0, steps=0, updates=0, fresh_frames=0)
         return MemberSnapshot(header, arrays)
 
     def described(self) -> list[str]:
-        """Format the origin of each member, and the skipped names."""
+        """Format the origin of each member, and the reasons for skipped tensors."""
         lines = []
         for number, (origin, skipped) in enumerate(zip(self.origins, self.skipped, strict=True)):
             who = "all members begin" if len(self.origins) == 1 else f"member {number} begins"
@@ -162,7 +166,7 @@ class WarmStart:
         return lines
 
     def record(self) -> dict[str, Any]:
-        """Return the loaded parts and each member's origin, in order of id."""
+        """Return the content of the journal event: loaded parts, and the origin of each member in order of id."""
         members = [self.origin(member).found for member in range(self.resolved.config.members)]
         return {"parts": self.resolved.config.init_parts, "members": members}
 
@@ -183,7 +187,7 @@ def _origin(text: str, note: Callable[[str], None]) -> Origin:
 
 
 def _fresh(resolved: ResolvedRun, member: int) -> tuple[NetNames, Arrays]:
-    """Return the initialised state of a member, without a warm start."""
+    """Return the initialised state of a member, before the warm start."""
     plan = replace(resolved.plan.packs[0], members=(member,), slots=1, device="cpu")
     values = {name: spec.default for name, spec in resolved.table.items()}
     pack = build_pack(resolved.config, resolved.spec, plan, [values], resolved.config.seed)
@@ -191,7 +195,7 @@ def _fresh(resolved: ResolvedRun, member: int) -> tuple[NetNames, Arrays]:
 
 
 def _checked(origin: Origin, names: NetNames, fresh: Arrays, config: Config) -> tuple[str, ...]:
-    """Return the names that would be skipped. Raises ConfigError if that is not allowed, or if nothing fits."""
+    """Return the reasons for skipped tensors. Raises ConfigError if --init-strict forbids them, or if nothing fits."""
     fitted = fit(origin.path, origin.tensors, names, fresh, config.init_parts)
     if fitted.misfits and config.init_strict:
         raise ConfigError(
@@ -199,7 +203,7 @@ def _checked(origin: Origin, names: NetNames, fresh: Arrays, config: Config) -> 
             "Give the options of that run (--model..., --learner.normalize-observations, --learner.normalize-images), "
             "leave parts out (--init-parts weights), or load what fits (--init-strict no)"
         )
-    # Biases are not counted, because some bias fits every network.
+    # Ignore biases, because every network has a bias that fits.
     if not any(name.startswith(WEIGHTS) and origin.tensors[name].ndim > 1 for name in fitted.loaded):
         raise ConfigError(
             f"--init-from {origin.text} cannot be used: none of its weights fits this network. "

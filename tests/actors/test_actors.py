@@ -1,4 +1,4 @@
-"""Actor processes and the sampler that they feed: nothing is lost or repeated, also when actors are killed."""
+"""Actor processes and sampler: no step is lost or repeated, even if actors are killed."""
 
 import os
 import signal
@@ -84,7 +84,7 @@ def test_every_step_arrives_once_in_order_with_its_actions(kills, turns):
         for number in range(kills):
             receive(learner, 5, received)
             group.kill(number % 2)
-        for number in range(turns):  # members 2, 3, 4, 0, ... take the two slots
+        for number in range(turns):  # members take the two slots in the order 2, 3, 4, 0, ...
             receive(learner, 5, received)
             record, enters = number % 2, (number + 2) % 5
             values = learner._setup.unheld_values

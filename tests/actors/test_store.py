@@ -1,4 +1,4 @@
-"""Members' states in shared memory: every entry its own, aligned, and copied on reading."""
+"""Member states in shared memory: separate, aligned entries, which are copied when they are read."""
 
 import os
 

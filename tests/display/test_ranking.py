@@ -6,9 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from pbt_rl.display.ranking import Standing, best_member, differing, ranked, shown_values, standing
+from pbt_rl.display.ranking import (
+    Standing,
+    best_member,
+    changed_values,
+    differing,
+    footer_lines,
+    ranked,
+    shown_values,
+    standing,
+)
 from pbt_rl.display.view import FinalGames
-from tests.helpers.views import member
+from tests.helpers.views import member, view
 
 
 def ids(members):
@@ -49,3 +58,26 @@ def test_shown_are_changed_values_largest_change_first_then_differing_ones():
     values = moved.initial, moved.values
     assert shown_values(*values, different) == ["shaping.life_lost", "learning_rate", "gamma"]
     assert shown_values(*values) == ["shaping.life_lost", "learning_rate"]
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "text"),
+    [
+        (0.11, 0.1104, "0.11 -> 0.1104"),
+        (2.5e-4, 2.501e-4, "2.5e-4 -> 2.501e-4"),
+        (0.99, 0.9900004, "0.99 -> 0.9900004"),
+        (12_345.0, 12_345.25, "12345.0 -> 12345.2"),
+        (0.11, 0.110000001, "0.11"),
+    ],
+)
+def test_a_change_has_enough_digits_to_be_seen(then, now, text):
+    assert changed_values({"x": then}, {"x": now}, 80) == f"x {text}"
+
+
+def test_a_line_explains_an_objective_beside_another_return():
+    fresher, quiet = replace(member(0, 27.56), early=37.27), {"actors_restarted": 0, "learners_replaced": 0}
+    (line,) = footer_lines(view(fresher, member(1), **quiet))
+    assert "objective" in line
+    assert "return" in line
+    for same in (replace(fresher, early=27.56), replace(fresher, complete=False)):
+        assert footer_lines(view(same, **quiet)) == []

@@ -43,7 +43,7 @@ def test_the_page_leads_from_nothing_to_a_population_that_tunes_its_reward(tmp_p
                 command[command.index(option) + 1] = str(value)
         run = start(tmp_path, *command[1:], *["--no-figures"] * (command[1] == "train"))
         assert run.wait(100) == 0, f"{command}:\n{run.out}\n{run.err}"
-        assert all("is your own run" in line for line in run.err.splitlines())
+        assert all("of your own run" in line for line in run.err.splitlines())
         if command[1] == "envs":
             assert "MISTAKE" not in run.out
             facts = {"taxi:make_env": "action mask  forbids", "pennies:Pennies": "pennies:Pennies, 2 agents"}

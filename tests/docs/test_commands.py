@@ -227,7 +227,7 @@ def refusal(line):
         return None
     if re.fullmatch(r"--[a-z0-9.-]+\*?", line):  # a name, without a value
         return None if name_is_known(line.rstrip(".*")) else "no such option"
-    arguments, first = words(f"pbt-rl {line.partition(' does nothing here')[0]}"), None
+    arguments, first = words(f"pbt-rl {line.partition(' has no effect')[0]}"), None
     for name in ("train", *PARSED, "prove"):
         try:
             understood(name, [*(["--name", "x"] if name == "prove" else []), *arguments])

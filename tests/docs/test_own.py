@@ -29,5 +29,5 @@ def test_the_page_runs_as_it_is_printed(tmp_path, page, found):
     for command in commands:
         run = start(tmp_path, *command[1:], *["--no-figures"] * (command[1] == "train"))
         assert run.wait(100) == 0, f"{command}:\n{run.out}\n{run.err}"
-        assert all("is your own run" in line for line in run.err.splitlines())
+        assert all("of your own run" in line for line in run.err.splitlines())
     assert found in run.out

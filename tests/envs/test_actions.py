@@ -1,4 +1,4 @@
-"""Action spaces as columns and back: plain ones, and Tuples and Dicts of them; observations that are Tuples."""
+"""Conversion of action spaces to columns and back, and observations that are Tuples."""
 
 import numpy as np
 import pytest
@@ -64,7 +64,7 @@ def test_continuous_actions_are_clipped_to_their_bounds():
 @pytest.mark.parametrize(
     ("space", "message"),
     [
-        (spaces.Box(0, 256, (2,), np.int64), r"the action space Box.* whole numbers \(256 at most\)"),
+        (spaces.Box(0, 256, (2,), np.int64), r"the action space Box.* \(at most 256 values\)"),
         (spaces.Box(0, 1, (2,), bool), "the action space Box"),
         (spaces.Sequence(spaces.Discrete(2)), "the action space Sequence"),
         (spaces.Dict({"a": spaces.Tuple([spaces.Text(3)])}), r"its part a\.0 of the action space Text"),
@@ -154,7 +154,7 @@ def test_a_tuple_of_observations_is_named_by_place():
 
 
 def answers(out):
-    """The best actions of toy/hybrid."""
+    """Return the optimal actions of toy/hybrid."""
     return np.concatenate([out.obs["0"].argmax(1)[:, None], out.obs["1.number"]], 1).astype(np.float32)
 
 

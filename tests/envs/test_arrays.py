@@ -1,4 +1,4 @@
-"""What an array of an observation is, and how it is delivered."""
+"""Conversion of observations to arrays."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Atari vector envs on real games: lives, scores, resets, cuts, seeds and shaping."""
+"""Atari vector envs on real games: lives, scores, resets, truncations, seeds and shaping."""
 
 import re
 from dataclasses import replace
@@ -30,7 +30,7 @@ def snapshot(out):
 
 
 def play(vector_env, out, steps, seed=0):
-    """Random actions; what every step delivered, the engine's own answer with it."""
+    """Return the fields of random steps, and the engine's results."""
     rng = np.random.default_rng(seed)
     engine, answers = vector_env._engine, []
 
@@ -53,7 +53,7 @@ def play(vector_env, out, steps, seed=0):
 
 
 class Scripted:
-    """An engine of one row that scores alike in every step, and has these lives left after each."""
+    """Engine of one row with equal scores in all steps. lives: lives left after each step."""
 
     def __init__(self, score, lives):
         self._score, self._lives = np.array([score], np.int32), iter(lives)
@@ -94,7 +94,7 @@ def test_a_lost_life_is_terminal_without_an_episodes_end(breakout):
 
 
 def fired(history):
-    """Whether a step follows a lost life within a game."""
+    """Check whether a step follows a lost life within a game."""
     lost = np.diff(history["lives"], prepend=5, axis=0) < 0
     return np.roll(lost & (history["lives"] > 0), 1, axis=0)
 
@@ -106,14 +106,14 @@ def test_fire_follows_every_lost_life_and_is_no_step_of_the_policy(breakout):
 
 
 def started(history):
-    """Whether a step is the FIRE by which a game starts."""
+    """Check whether a step is the FIRE that starts a game."""
     after_reset = np.roll(history["episode_done"], 2, axis=0)
     after_reset[:2] = [[True], [False]]
     return after_reset
 
 
 def test_points_of_the_step_of_fire_are_in_the_objective_but_not_learned():
-    """A shot that was on its way when the life was lost may still hit."""
+    """A shot that was fired before the life was lost may hit during the step of FIRE."""
     vector_env, out = make("space_invaders")
     vector_env._engine = Scripted(5, [3, 3, 2, 2, 2])
     history = play(vector_env, out, 5)

@@ -1,4 +1,4 @@
-"""A Gymnasium `VectorEnv` whose arrays are tensors, as ManiSkill gives it."""
+"""A Gymnasium `VectorEnv` of tensors, such as ManiSkill's."""
 
 import gymnasium
 import numpy as np
@@ -12,7 +12,7 @@ from pbt_rl.errors import EnvSetupError
 
 
 class Walk(VectorEnv):
-    """Place = sum of actions; out at 3, over at step 4."""
+    """Environment whose place is the sum of actions. Terminated at place 3, truncated at step 4."""
 
     metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012
 
@@ -85,7 +85,7 @@ def test_ends_final_observations_and_types(name):
 
 
 def test_vectors_that_cannot_be_used():
-    with pytest.raises(EnvSetupError, match=r"resets by AutoresetMode\.NEXT_STEP"):
+    with pytest.raises(EnvSetupError, match=r"AutoresetMode\.NEXT_STEP"):
         made("next_step")
     with pytest.raises(EnvSetupError, match="obs as ndarray, not as tensors"):
         made("of_numpy")

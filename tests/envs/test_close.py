@@ -1,4 +1,4 @@
-"""Environments that do not close, and threads that do not end, delay an end only within bounds."""
+"""Environments that do not close, and threads that do not end, delay the end of a run only briefly."""
 
 import subprocess
 import sys
@@ -35,7 +35,7 @@ class Waits(gymnasium.Env):
 
 
 def ran(code):
-    """Run a program in a process of its own, to its end."""
+    """Run a program in a separate process and wait for its end."""
     command = [sys.executable, "-c", textwrap.dedent(code)]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 

@@ -1,4 +1,4 @@
-"""Observations that only the critic sees, as an environment declares them and as a user names them."""
+"""Critic-only observations, declared by an environment or by an option."""
 
 import gymnasium
 import numpy as np
@@ -13,7 +13,7 @@ HERE = "tests.envs.test_critic"
 
 
 class Hinted(gymnasium.Env):
-    """The value of an episode of 8 steps is known from `sim` alone; actions earn by answering `obs`."""
+    """Episodes of 8 steps. `sim` determines the value, and repeating `obs` as the action is rewarded."""
 
     observation_space = spaces.Dict(
         {

@@ -1,4 +1,4 @@
-"""The user's own environments: how they are found, called and made."""
+"""The user's own environments: import and call of factories."""
 
 import sys
 from importlib.metadata import EntryPoint
@@ -107,7 +107,7 @@ def test_a_factory_of_a_module_is_called_with_the_options():
         spec.env_id, 3, 0, options("size=6", "name=a b"), default_shaping_source(spec)
     )
     assert vector_env.spec == spec
-    assert custom_of_a_test.made == [(6, "a b")] * 3  # one a row, none thrown away
+    assert custom_of_a_test.made == [(6, "a b")] * 3  # one environment per row, all of them used
     assert probe("custom_of_a_test:Group.env", EnvOptions()).action.nvec == (4,)
     assert recipe("custom_of_a_test:make_env")["model.encoder"] == "mlp"
 

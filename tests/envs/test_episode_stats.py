@@ -15,7 +15,7 @@ from tests.envs.test_third_party_envs import Source
 
 
 class Counted(Identity):
-    """Episodes of 3 steps numbered in a statistic; the second has another statistic too."""
+    """Episodes of 3 steps. A statistic is the episode's number, and the second episode has a further statistic."""
 
     def __init__(self, stats=None):
         super().__init__(length=3)
@@ -42,7 +42,7 @@ def vector_env_of(make, mode=None, source=None, rows=2):
 
 
 def said(vector_env, out, steps):
-    """Statistics of row 1 at each of its episodes' ends."""
+    """Return the statistics of row 1 at the end of each of its episodes."""
     vector_env.reset(out)
     found = []
     for _ in range(steps):
@@ -94,4 +94,4 @@ def test_other_statistics_are_left_out_and_told_once(stats, kept, wrong, mode):
     assert kept in given
     assert all(one in ({}, kept) for one in given)
     (told,) = source.told
-    assert re.search(rf'info\["episode_extra_stats"\] is not recorded .* holds {wrong}', told)
+    assert re.search(rf'info\["episode_extra_stats"\] is not recorded .* has {wrong}', told)

@@ -1,4 +1,4 @@
-"""The accounts of episodes keep their precision, and a reset clears what the last step wrote."""
+"""Episode statistics are precise, and a reset clears the fields of the last step."""
 
 import numpy as np
 import pytest

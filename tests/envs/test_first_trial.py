@@ -1,4 +1,4 @@
-"""Environments that end their process when they are made are tried in a copy of it, and named."""
+"""Environments that end their process are tried in a fork and reported."""
 
 import gc
 import os
@@ -221,7 +221,7 @@ def test_the_copy_collects_no_garbage_of_this_process():
     class Handle:
         def __del__(self):
             if os.getpid() != ours:
-                os._exit(7)  # as a destructor that needs a thread of this process
+                os._exit(7)  # a destructor that needs a thread of this process
 
     ours = os.getpid()
     handle = Handle()
@@ -237,5 +237,5 @@ def test_the_copy_collects_no_garbage_of_this_process():
 def test_a_whole_number_of_the_shaping_that_arrives_as_a_float_is_explained():
     with pytest.raises(TypeError) as error:
         range(0, 20, 10.0)
-    assert "Values of the reward shaping are floats" in environment_traceback(error.value)
+    assert "Reward shaping values are floats" in environment_traceback(error.value)
     assert "floats" not in environment_traceback(TypeError("no"))

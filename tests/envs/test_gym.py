@@ -1,4 +1,4 @@
-"""Vector envs of Gymnasium environments: spaces, the protocol, seeds, shaping, contract breaches."""
+"""Vector envs of Gymnasium environments: spaces, protocol, seeds, shaping, invalid return values."""
 
 import gymnasium
 import numpy as np
@@ -15,7 +15,7 @@ VECTOR = spaces.Box(-1, 1, (2,))
 
 
 class Scripted(gymnasium.Env):
-    """Answers what the test wrote: one entry a step; reset answers `start`. Remembers what it was given."""
+    """Environment that returns prepared values: `start` in reset, then one entry per step. Records its inputs."""
 
     def __init__(self, script=(), start=None, observation_space=VECTOR, action_space=None):
         self.observation_space = observation_space
@@ -149,7 +149,7 @@ def test_shaping_is_found_below_wrappers_and_given_nested_for_agent_0():
     assert env.given == ({"weapon": {"hit": 4.0}, "death": -1.0}, 0, 0)  # set before the first reset
 
 
-# Contract breaches: each names the environment, what was expected and what came.
+# Invalid return values: the error has the environment, the expected and the actual value.
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_a_reset_of_the_old_interface_is_refused_before_it_is_called(reset, wrap
     if not refused:
         assert describe("old:make", env).env_id == "old:make"
         return
-    with pytest.raises(EnvSetupError, match=f"old:make: its reset does not take {refused}: write"):
+    with pytest.raises(EnvSetupError, match=f"old:make: its reset has no parameter {refused}"):
         describe("old:make", env)
 
 
@@ -210,7 +210,7 @@ def test_what_cannot_be_read_is_refused():
     with pytest.raises(EnvSetupError, match=r"uint8.*float64"):
         read(spaces.Box(0, 255, (4, 4), np.uint8), np.zeros((4, 4)))
     one = Scripted()
-    with pytest.raises(EnvSetupError, match="the same environment twice"):
+    with pytest.raises(EnvSetupError, match="environment twice"):
         GymVectorEnv("m:f", lambda: one, 2, 0, lambda _: (0, {}))
 
 

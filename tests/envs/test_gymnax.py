@@ -1,4 +1,4 @@
-"""gymnax/ shares its arrays with torch: what JAX and torch do to each other's memory changes no step."""
+"""gymnax/ shares its arrays with torch. Writes by JAX or torch to shared memory do not change any step."""
 
 import subprocess
 import sys
@@ -28,7 +28,7 @@ def actions(steps=20, rows=ROWS, seed=0):
 
 
 def played(change=lambda action: action, after=lambda action, step: None):
-    """Return observations and rewards of 20 steps. change: the action before; after: called behind each step."""
+    """Return observations and rewards of 20 steps. change, after: called before and after each step."""
     env, _ = made()
     seen = []
     for action in actions():
@@ -126,7 +126,7 @@ def test_the_list_of_environments_imports_neither_torch_nor_jax():
 
 @pytest.mark.timeout(300)
 def test_a_population_learns_cart_pole(tmp_path):
-    """A whole run: the description in a copy of the command, JAX's compilation in the learner, and learning."""
+    """A whole run, with the probe in a fork, JAX's compilation in the learner, and learning."""
     options = ("--num-policies=4", "--rows=64", "--train-for-frames=50000", "--pbt.start-frames=60000")
     run = train(tmp_path, "gymnax/CartPole-v1", *options)
     assert run.wait(250) == 0, run.err
@@ -139,7 +139,7 @@ def test_a_population_learns_cart_pole(tmp_path):
 
 @pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1", "Breakout-MinAtar"])
 def test_a_step_uploads_nothing(name):
-    """JAX's own guard watches. On a CPU it knows only this direction."""
+    """JAX's transfer guard detects uploads. On a CPU it detects only this direction."""
     import jax
 
     env, _ = made(name, 4)

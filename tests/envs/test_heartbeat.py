@@ -1,4 +1,4 @@
-"""Every vector env shows that it gets on: after each row where it loops over rows, else by an announcement."""
+"""Heartbeats of vector envs: after each row in a loop, or an extended timeout for a call for all rows."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ ROWS = 3
 
 
 class Watched:
-    """A source of shaping with a pulse; `seen` has what the cells held at each call of an environment."""
+    """Shaping source with a heartbeat. `seen`: values of its cells at each call of an environment."""
 
     def __init__(self, shaping=()):
         self.heartbeat = memoryview(bytearray(16)).cast("q")
@@ -38,7 +38,7 @@ class Watched:
 
 
 class Row(Identity):
-    """Looks at the pulse whenever it is made, reset or stepped."""
+    """Environment that records the heartbeat when it is made, reset or stepped."""
 
     def __init__(self, source):
         super().__init__()
@@ -89,7 +89,7 @@ def test_environments_of_several_agents_give_a_sign_after_each():
             return super().advance(action)
 
     vector_env = MultiAgentVectorEnv(Table, 9, 0, source)
-    assert source.taken() == [(99, 0), (99, 0), (0, 0)]  # the first one is made to see how many fill the rows
+    assert source.taken() == [(99, 0), (99, 0), (0, 0)]  # first: to count the agents
     out = private_step_arrays(vector_env.spec, 9)
     for advance in (lambda: vector_env.reset(out), lambda: vector_env.step(np.zeros((9, 1), np.int32), out)):
         source.beats(99)

@@ -1,4 +1,4 @@
-"""isaaclab/ with a stand-in of Isaac Lab's shape: it starts, maps terms, and is refused in one line without it."""
+"""isaaclab/ with a fake of Isaac Lab: start, reward terms, and the error if it is not installed."""
 
 import json
 import os
@@ -13,7 +13,7 @@ ROOT = STANDIN.parent.parent
 
 
 def told(program):
-    """Run a program that prints JSON, in a process with the stand-in: an engine of one simulator a process."""
+    """Run a program that prints JSON in a process with the fake, which allows one simulator per process."""
     path = os.pathsep.join((str(ROOT), str(STANDIN)))
     command = [sys.executable, "-c", program]
     done = subprocess.run(

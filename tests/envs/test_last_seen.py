@@ -1,4 +1,4 @@
-"""The last action and reward as an observation: what was answered and paid, zeros where an episode begins."""
+"""Last action and reward as an observation, zeros at the start of an episode."""
 
 from contextlib import closing
 
@@ -12,7 +12,7 @@ SEEING = EnvOptions(last_action_reward=True)
 
 
 def played(env, steps=60, rows=3):
-    """Actions, rewards, first and LAST of every step after the reset."""
+    """Return actions, rewards, `first` and LAST of every step after the reset."""
     spec = probe(env, SEEING)
     out, rng, history = private_step_arrays(spec, rows), np.random.default_rng(0), []
     with closing(make_vector_env(env, rows, 0, SEEING, default_shaping_source(spec))) as vector_env:

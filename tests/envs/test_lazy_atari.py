@@ -1,4 +1,4 @@
-"""Vector envs that begin with a part of their emulators, here with emulators that count."""
+"""Lazy construction of Atari vector envs, with counting fakes instead of emulators."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ ROWS = 70
 
 
 class Source:
-    """Hands out shaping as an actor's source does, which lets vector envs grow."""
+    """Shaping source that allows lazy construction, like an actor's source."""
 
     may_be_lazy = True
 
@@ -28,7 +28,7 @@ class Source:
 
 
 class Counting:
-    """An engine whose rows show their seed, score the action that they are given, and end after `ends` steps."""
+    """Engine whose rows observe their seed, score their action, and end after `ends` steps."""
 
     ends = 5
 
@@ -60,7 +60,7 @@ class Counting:
 
 @pytest.fixture
 def made(monkeypatch):
-    """Make a vector env of counting engines; keeps the number of emulators."""
+    """Make a vector env of counting engines, and record the numbers of their emulators."""
     pytest.importorskip("ale_py")
 
     def make(source, *, rows=ROWS, sticky=0.25):
@@ -167,7 +167,7 @@ def test_without_sticky_actions_the_engines_are_not_seeded_unless_the_vector_env
 
 
 class _Whole(Source):
-    """Of a run whose vector envs have all rows at once."""
+    """Shaping source of a run without lazy construction."""
 
     may_be_lazy = False
 

@@ -1,4 +1,4 @@
-"""An actor's vector envs become whole while it steps them."""
+"""An actor completes its vector envs while it steps them."""
 
 import time
 
@@ -8,7 +8,7 @@ from pbt_rl.envs.lazy_construction import LazyConstruction
 
 
 class Growing:
-    """A vector env with three rows missing, each of which takes a while to make."""
+    """Vector env with three missing rows, whose construction takes some time."""
 
     def __init__(self):
         self.missing = 3

@@ -88,7 +88,7 @@ def test_families_list_their_environments():
     assert {"atari", "dmlab", "gym", "pettingzoo", "toy", "vizdoom"} <= set(lookup.FAMILIES)
     assert all(family.install_hint for family in lookup.FAMILIES.values())
     dmlab = lookup.FAMILIES["dmlab"]
-    if dmlab.missing:  # it is on no registry
+    if dmlab.missing:  # the package is on no registry
         assert (dmlab.missing, dmlab.names()) == (("deepmind_lab",), ())
     for family in lookup.FAMILIES.values():
         if family.missing:
@@ -159,7 +159,7 @@ BACKEND = Backend(
 
 @pytest.fixture
 def mine(tmp_path, monkeypatch):
-    """A family that is one module and one line of the registry."""
+    """Register a family that consists of one module and one line of the registry."""
     (tmp_path / "mine_for_a_test.py").write_text(FAMILY)
     monkeypatch.syspath_prepend(tmp_path)
     line = Family("mine", "mine", "mine/4", (), "nothing to install", "mine_for_a_test")

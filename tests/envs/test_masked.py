@@ -1,4 +1,4 @@
-"""Action masks, as environments give them: in the observation or the info dict, alone or as a vector."""
+"""Action masks in the observation or the info dict, of single and vector environments."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from pbt_rl.errors import EnvSetupError
 
 
 class InInfo(Masked):
-    """The toy with its mask in the info dict; none at an episode's end, when it is not needed."""
+    """The toy with its mask in the info dict. The mask is missing at an episode's end, where it is optional."""
 
     metadata = {"action_mask": True}  # noqa: RUF012 - as Gymnasium has it
 
@@ -49,7 +49,7 @@ def native_vector_env(make, mode, rows=3, seed=0):
 
 
 def play(vector_env, steps=200):
-    """Act by the mask; [T, ...] of what was seen and earned."""
+    """Return observations and rewards [T, ...] of a policy that obeys the mask."""
     out, rng, history = private_step_arrays(vector_env.spec, vector_env.rows), np.random.default_rng(0), []
     vector_env.reset(out)
     for _ in range(steps):
@@ -99,7 +99,7 @@ SEEN, MASK = spaces.Box(0, 1, (4,)), spaces.Box(0, 1, (4,), np.uint8)
 
 
 class Given(InInfo):
-    """The toy with other spaces, and with another mask."""
+    """The toy with other spaces and another mask."""
 
     metadata = {}  # noqa: RUF012
 
@@ -124,14 +124,14 @@ def both(mask):
 WRONG_SPACES = {
     "continuous": ({"observation": both(MASK), "action": spaces.Box(-1, 1, (4,))}, "actions are continuous"),
     "continuous, info": ({"action": spaces.Box(-1, 1, (4,)), "action_mask": True}, "actions are continuous"),
-    "size": ({"observation": both(spaces.Box(0, 1, (3,), np.uint8))}, r"shape \(3,\): give .* \(4,\)"),
+    "size": ({"observation": both(spaces.Box(0, 1, (3,), np.uint8))}, r"shape \(3,\)\. .* \(4,\)"),
     "multi-discrete size": (
         {"observation": both(MASK), "action": spaces.MultiDiscrete([4, 2])},
         r"each of the 6 choices",
     ),
     "discrete": (
         {"observation": both(spaces.Discrete(4))},
-        r"make it Box\(0, 1, \(number of choices,\), np.uint8",
+        r"Box\(0, 1, \(number of choices,\), np.uint8",
     ),
     "twice": ({"observation": both(MASK), "action_mask": True}, "twice"),
     "alone": ({"observation": spaces.Dict({"action_mask": MASK})}, "action mask"),

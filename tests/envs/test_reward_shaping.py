@@ -1,4 +1,4 @@
-"""Flat and nested reward shaping, and the search for the object that takes it."""
+"""Flat and nested reward shaping, and the search for the object that receives it."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""An RSL-RL `VecEnv` as rows of tensors, with fakes of what its simulators give: ends, time-outs, groups, terms."""
+"""An RSL-RL `VecEnv` as rows of tensors, with fake simulators: ends, time-outs, observation groups, reward terms."""
 
 import re
 
@@ -20,7 +20,7 @@ class Config:
 
 
 class Manager:
-    """Computes as those of mjlab and Isaac Lab do: a term of weight 0 is left out."""
+    """Reward manager that omits terms of weight 0, like mjlab's and Isaac Lab's."""
 
     def __init__(self, **terms):
         self.active_terms, self._term_cfgs = list(terms), [Config(*term) for term in terms.values()]
@@ -34,7 +34,7 @@ class Manager:
 
 
 class Fake:
-    """Row r counts its steps; rows end at step 3, odd ones by a limit."""
+    """Fake `VecEnv` whose rows count their steps. Rows end at step 3; odd rows are truncated."""
 
     num_envs, num_actions, device, step_dt = ROWS, 2, "cpu", 0.5
     dones, time_outs = torch.long, torch.bool
@@ -135,9 +135,7 @@ def test_weights_act_at_the_next_step():
 def test_the_objective_can_be_one_term():
     _, step = stepped(Fake(speed=(speed, 2.0), effort=(effort, -1.0)), 1, objective="effort")
     assert step.objective.tolist() == [1.5] * ROWS
-    with pytest.raises(
-        EnvSetupError, match=r"'tail' \(--env-option objective\).*terms: speed; metrics: none"
-    ):
+    with pytest.raises(EnvSetupError, match=r"'tail' \(--env-option objective\).*terms speed; metrics none"):
         VecEnvRows("a:b", Fake(speed=(speed, 2.0)), "tail")
 
 
@@ -187,7 +185,7 @@ def test_the_list_of_tasks_needs_no_torch():
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("task", ["Mjlab-Cartpole-Balance", "Mjlab-Velocity-Flat-Unitree-Go1"])
 def test_weights_in_mjlab_against_an_untouched_twin(task):
-    """A slot at the task's weights has its rewards, one at 0 none, one at double double."""
+    """Slots have the task's weights, weights of 0, and doubled weights."""
     pytest.importorskip("mjlab")
     from mjlab.envs import ManagerBasedRlEnv
     from mjlab.tasks import registry

@@ -1,4 +1,4 @@
-"""Limits on the time of code that may hang, on machines that are idle, starved or stopped."""
+"""Timeouts of code that may hang, on idle machines, busy machines and in stopped processes."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ BUSY = "import os, sys; os.sched_setaffinity(0, {int(sys.argv[1])})\nwhile True:
 
 
 def lasts(monkeypatch, waited_share, stopped_at=()):
-    """Return for how many seconds a limit of 100 s lasts. stopped_at: looks that come 1000 s late."""
+    """Return the seconds after which a timeout of 100 s ends. stopped_at: indices of checks that are 1000 s late."""
     now, patience, looks = 0.0, None, 0
     monkeypatch.setattr(limits.time, "monotonic", lambda: now)
     monkeypatch.setattr(limits, "waited_seconds", lambda _pid: now * waited_share)

@@ -1,4 +1,4 @@
-"""Toys: the best and the random score are those of their docstrings, and the broken ones break."""
+"""Toys: scores of the optimal and the random policy as documented, and toys that fail."""
 
 import json
 
@@ -11,7 +11,7 @@ from pbt_rl.errors import EnvSetupError
 
 
 def play(name, policy, *, rows=4, steps=400, seed=0, shaping=None):
-    """[T, R, ...] of what was delivered, and the actions that answered it; policy: obs [R, ...] -> [R]."""
+    """Return the fields [T, R, ...] and the actions. policy: observations [R, ...] -> actions [R]."""
     spec = toy.probe(name)
     vector_env = toy.make_vector_env(name, rows, seed, shaping or default_shaping_source(spec))
     out = private_step_arrays(spec, rows)
@@ -148,7 +148,7 @@ def test_counting_allows_a_restarted_actor_and_only_at_a_first(counted):
     assert toy.counting_errors(obs[broken], action[broken], first[broken])
 
 
-# The broken ones
+# Toys that fail
 
 
 def test_nan_and_wrong_shape_are_refused_by_name():
@@ -164,7 +164,7 @@ def test_a_toy_goes_on_from_its_saved_state_as_if_nothing_had_happened(name):
     one.reset(seed=3)
     other.reset(seed=4)
     one.action_space.seed(0)
-    actions = [one.action_space.sample() for _ in range(6)]  # numbers of numpy, as a vector env gives them
+    actions = [one.action_space.sample() for _ in range(6)]  # numpy numbers, as a vector env passes them
     for action in actions[:3]:
         one.step(action)
     other.restore_state(json.loads(json.dumps(one.save_state())))

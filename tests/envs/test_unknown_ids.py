@@ -1,4 +1,4 @@
-"""Ids that name no environment as they are: understood as a package's, or answered with what is meant."""
+"""Unknown ids: ids of packages, and suggestions in errors."""
 
 import pytest
 

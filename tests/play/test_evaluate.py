@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -326,3 +327,8 @@ def test_the_film_ends_with_the_first_episode():
     player = player_of(Config(env="a/b", model=MLP))
     play(UnevenVectorEnv(2), player, [3, 3], Clip(io.BytesIO(), camera))
     assert next(pictures, None) is None, "its reset and its only step are shown"
+
+
+def test_mean_and_std_have_the_same_number_of_digits(capsys):
+    module._print_result([replace(PLAYED, objective=score) for score in (0.1234567, 0.4444444)])
+    assert "mean 0.283951, std 0.160494," in capsys.readouterr().out

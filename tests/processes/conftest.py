@@ -10,7 +10,7 @@ from pbt_rl.processes.child import Child
 
 @pytest.fixture
 def child(tmp_path, monkeypatch, request):
-    """Return a function that starts a child, which runs CODE of the test's module; all are ended afterwards."""
+    """Return a function that starts a child with CODE of the test's module. Children end with the test."""
     (tmp_path / "child_of_the_test.py").write_text(request.module.CODE)
     paths = [str(tmp_path), os.environ.get("PYTHONPATH", ""), str(Path.cwd())]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))

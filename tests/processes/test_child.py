@@ -1,4 +1,4 @@
-"""A child process from its parent's side: messages, errors, its end, and what it inherits."""
+"""A child process as seen by its parent: messages, errors, end, inherited descriptors."""
 
 import os
 import re
@@ -38,7 +38,7 @@ match setup:
 
 
 def received(child, count, seconds=30):
-    """Collect messages until `count` are there or the child has ended."""
+    """Collect `count` messages, or all messages until the child has ended."""
     found, deadline = [], time.monotonic() + seconds
     while len(found) < count and time.monotonic() < deadline:
         ended = child.exit_code() is not None

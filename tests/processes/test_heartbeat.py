@@ -1,4 +1,4 @@
-"""A learner's signs of life."""
+"""Heartbeat of a learner."""
 
 import time
 
@@ -10,7 +10,7 @@ from pbt_rl.processes.polling import MAIN_NS, Heartbeat
 
 @pytest.fixture
 def heart(monkeypatch):
-    """Both sides of one memory, and a clock in seconds: (supervisor's, learner's, clock)."""
+    """Return (the supervisor's heartbeat, the learner's heartbeat in the same memory, a clock in seconds)."""
     clock = {"now": 50.0}
     monkeypatch.setattr(time, "monotonic_ns", lambda: int(clock["now"] * 1e9))
     fd = anonymous_memory(Heartbeat.SIZE, "test")

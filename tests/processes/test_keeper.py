@@ -1,4 +1,4 @@
-"""What a child prints and what it starts: bounded logs, and nothing that outlives it, however it ends."""
+"""Keepers: bounded logs, and the end of all descendants of a child, however it ends."""
 
 import contextlib
 import os
@@ -93,7 +93,7 @@ time.sleep(600)
 
 
 class Clock:
-    """Time as a test wants it."""
+    """Clock that a test sets."""
 
     def __init__(self, monkeypatch):
         self.now = 1000.0
@@ -161,7 +161,7 @@ def test_a_child_that_prints_without_end_is_not_held_up(child, tmp_path, writabl
 
 
 def family(pid, size=7):
-    """The keeper of a child and all its descendants."""
+    """Return the process ids of a child's keeper and all its descendants."""
     head = psutil.Process(psutil.Process(pid).ppid())
     assert head.name() == "pbt_rl-keeper"
     everyone = [head, *head.children(recursive=True)]
@@ -170,7 +170,7 @@ def family(pid, size=7):
 
 
 def has_ended(process):
-    """Whether a process has ended, whether or not init has collected it yet (it may do so within this call)."""
+    """Check whether a process has ended. It may still be a zombie."""
     try:
         return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -178,7 +178,7 @@ def has_ended(process):
 
 
 def gone(processes, seconds=5.0):
-    """Whether all end in time."""
+    """Check whether all processes end in time."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if all(map(has_ended, processes)):
@@ -271,7 +271,7 @@ def test_a_scratch_folder_goes_with_its_program(tmp_path, how):
 
 
 def test_a_keeper_beneath_a_child_that_is_killed_has_the_time_to_remove_its_folder(child, tmp_path):
-    """What the inner program has started takes a second to end, so that the inner keeper is later than the outer."""
+    """The inner program's child ends after a second, so the inner keeper ends after the outer keeper."""
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     one = child("keep", str(scratch))

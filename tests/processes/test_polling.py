@@ -56,7 +56,7 @@ def test_waits_stay_awake_ever_more_seldom_while_that_is_in_vain(bells, monkeypa
         return len(looks) > 1
 
     stayed = [i for i in range(130) if stays_awake()]
-    assert stayed == [0, 2, 5, 10, 19, 36, 69]  # 1, 2, 4, ... waits asleep between them
+    assert stayed == [0, 2, 5, 10, 19, 36, 69]  # 1, 2, 4, ... waits without spinning between them
     os.eventfd_write(bells[0], 1)
     assert [i for i in range(130, 150) if stays_awake()] == [], "not yet its turn to try"
     for _ in range(200):

@@ -19,7 +19,7 @@ presses = Presses(0.2)
 signal.signal(signal.SIGINT, lambda *_: presses.note())
 print("ready", flush=True)
 file = open(sys.argv[1])
-fcntl.flock(file, fcntl.LOCK_EX)  # for ever: as a write to a slow disk, a signal does not end it
+fcntl.flock(file, fcntl.LOCK_EX)  # blocks forever, like a write to a slow disk that no signal interrupts
 """
 
 
@@ -59,7 +59,7 @@ def test_a_signal_that_a_wrapper_forwards_is_the_same_press(monkeypatch):
 
 
 def test_nothing_happens_to_a_process_that_goes_on():
-    Presses(0.1).close()  # never pressed
+    Presses(0.1).close()  # the second press never comes
     presses = Presses(0.2)
     presses.note()
     time.sleep(0.11)

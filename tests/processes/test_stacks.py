@@ -1,4 +1,4 @@
-"""Where every process stands: children in Python, within C, and ended."""
+"""Stack dumps of children in Python code, in C code, and after their end."""
 
 import os
 import re
@@ -17,10 +17,10 @@ connection, (setup,) = begin_child()
 
 def within_c():
     connection.send("ready")
-    sum(itertools.repeat(1))  # does not come back to the interpreter
+    sum(itertools.repeat(1))  # does not return to the interpreter
 
 def churn(depth):
-    return depth and churn(depth - 1) + 1  # of frames in memory that is given back
+    return depth and churn(depth - 1) + 1  # frames in memory that is freed
 
 def churns():
     while True:

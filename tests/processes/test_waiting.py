@@ -1,4 +1,4 @@
-"""A child that starts before its setup is known."""
+"""A child that starts before its setup is available."""
 
 import importlib
 import os
@@ -34,7 +34,7 @@ if __name__ == "__main__":
 
 
 def test_a_child_that_waits_is_told_late_what_it_is(tmp_path, monkeypatch):
-    """Its log has what it printed before; descriptors arrive under other numbers, more of them than fit a message."""
+    """Its log has its earlier output. It gets more descriptors than fit a message, with other numbers."""
     (tmp_path / "late_child_of_the_test.py").write_text(LATE)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(Path.cwd())]))

@@ -81,7 +81,7 @@ def test_what_does_not_matter_is_taken(tmp_path, now, trains):
 def test_other_bounds_of_actions_are_noted(tmp_path):
     error, noted = told(tmp_path, BOX, replace(BOX, action=ActionSpec((), (-2.0,), (2.0,))), trains=False)
     assert not error
-    assert "other bounds of its actions" in noted[0]
+    assert "action bounds" in noted[0]
 
 
 def test_a_run_without_a_journal_is_passed_over(tmp_path):

@@ -242,7 +242,7 @@ def test_closing_finishes_what_is_complete_and_gives_up_the_rest(tmp_path):
     writer.begin_checkpoint(200, {}, 2, kept=False)
     writer.add(snapshot(0, 1, 100), nothing)
     assert writer.close(PATIENCE_SECONDS)
-    assert "before every member" in ended(writer).reason
+    assert "before all members" in ended(writer).reason
     assert names(tmp_path) == ["at_100"]
 
 

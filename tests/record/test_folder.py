@@ -43,10 +43,10 @@ def test_an_option_of_another_version_at_its_default_is_left_out(tmp_path):
     folder.config.write_text(json.dumps(data))
     assert read_config(tmp_path) == config
     (tmp_path / ".changed").write_text('["num_policies", "other.x"]')
-    with pytest.raises(ConfigError, match=": other; "):
+    with pytest.raises(ConfigError, match="unknown fields: other"):
         read_config(tmp_path)
     (tmp_path / ".changed").unlink()  # a run of before
-    with pytest.raises(ConfigError, match=r": atari.colour_averaging, other; "):
+    with pytest.raises(ConfigError, match=r": atari.colour_averaging, other\. "):
         read_config(tmp_path)
 
 
@@ -104,4 +104,4 @@ def test_a_folder_that_holds_runs_names_one_and_a_run_without_its_journal_says_w
     with pytest.raises(ConfigError, match=r"no config\.json; .*one$"):
         read_config(run.path.parent)
     assert run.lacks("journal.jsonl") == f"{run.path} has no journal.jsonl: restore the file"
-    assert "there is none" in RunFolder(Path("x" * 5000)).lacks("config.json")
+    assert "does not exist" in RunFolder(Path("x" * 5000)).lacks("config.json")

@@ -31,6 +31,24 @@ def test_a_journal_is_read_in_less_memory_than_it_has_bytes(tmp_path):
     assert peak < size
 
 
+def test_training_time_excludes_the_start_of_the_processes():
+    start, initial, *_ = run_of(2, pbt=PBT, limit=20_000)
+    progress = [
+        {
+            "event": "progress",
+            "members": [],
+            "time": start["time"] + at,
+            "frames": 0,
+            "training_seconds": trained,
+        }
+        for at, trained in ((5.0, 0.0), (15.0, 10.0), (40.0, 20.0))
+    ]
+    history = history_of("x", read_events([start, initial, *progress]))
+    times = {2.0: 0.0, 5.0: 0.0, 9.0: 4.0, 15.0: 10.0, 27.5: 15.0, 43.0: 23.0}
+    assert {at: history.trained_until(at) for at in times} == times
+    assert history_of("x", read_events([start, initial])).trained_until(3.0) == 3.0, "not recorded"
+
+
 def test_what_is_left_out_changes_no_report(tmp_path):
     run = write(tmp_path, recorded(4, 6))
     lines = (run / "journal.jsonl").read_bytes().splitlines()

@@ -300,6 +300,19 @@ def test_final_games_are_shown_unless_the_run_went_on(small):
     assert "<th class=number>final</th>" not in report_page(again, [])
 
 
+def test_decisions_have_the_training_time(small):
+    start, initial, *rest = small
+    begun = {"event": "progress", "members": [], "frames": 0, "training_seconds": 0.0}
+    later_by = 600.0
+    began = begun | {"time": start["time"] + later_by}
+    runs = read_history("x", [start, initial, began, *later(rest, later_by)]), read_history("x", small)
+    tables = [
+        report_page(run, []).partition("<h2>Decisions</h2>")[2].partition("</table>")[0] for run in runs
+    ]
+    assert "<td" in tables[0]
+    assert tables[0] == tables[1]
+
+
 def test_values_that_were_typed_at_a_resume_are_no_merit_of_pbt():
     start, initial, *_ = run_of(2, pbt=PBT, limit=20_000)
     values = [{**own, "crash": 3.0} for own in initial["values"]]

@@ -107,7 +107,7 @@ class Unsaved(Identity):
 def test_a_serial_run_is_saved_although_its_environment_gives_no_state(tmp_path, capsys, numbered):
     options = {"env": f"{__name__}:Unsaved", "env-option": f"numbered={numbered}".lower(), "num-policies": 2}
     folder = run(tmp_path, "x", None, **options, **{"actors": 1, "train-for-frames": 300})
-    assert capsys.readouterr().out.count("cannot be saved, so a resumed run starts new episodes") == 1
+    assert capsys.readouterr().out.count("cannot be saved, and a resumed run") == 1
     (saved,) = Checkpoints(folder / "checkpoints").all()
     assert saved.state()["units"] == []
 

@@ -29,27 +29,42 @@ CARTPOLE = 4 * 8 * 500
 def test_what_a_comparison_needs_is_in_the_plan():
     text = notes("--num-policies=4")
     assert "at 25,000 frames each and then every 20,000, at most 24 times" in text
-    assert "32 environments of each (2 actors x 2 vector envs of 8)" in text
+    assert "32 environments per member (2 actors x 2 vector envs of 8)" in text
     assert f"one episode in each of a member's 32 environments: up to {CARTPOLE:,} frames" in text
     assert "warning" not in text
     assert "--num-policies 4 or more" in notes("--num-policies=1")
     assert "--num-policies 4" not in notes("--num-policies=1", "--pbt.no-enabled")
 
 
+@pytest.mark.parametrize(
+    ("options", "most", "least"),
+    [
+        ("--train-for-frames=20k", 19, 1),
+        ("--train-for-frames=1M", 24, 24),
+        ("--pbt.ready=timed --pbt.period-seconds=9 --train-for-seconds=300", 33, 9),
+        ("--pbt.ready=timed --pbt.period-seconds=90 --train-for-seconds=900", 9, 9),
+    ],
+)
+def test_the_number_of_comparisons_depends_on_batches_and_episodes(options, most, least):
+    (line,) = (one for one in notes("--num-policies=4", *options.split()).splitlines() if "at most" in one)
+    assert f", at most {most} times" in line
+    assert f"(about {least} if all episodes reach their time limit)" in line or most == least
+
+
 def test_the_rollout_age_is_a_line_of_show_alone():
     run = resolved("gym/CartPole-v1", "--num-policies=4")
     (first, *_) = page(run, run.controller().initial(run.config.members)[0])
-    assert "age of rollouts: " in first
-    assert "age of rollouts" not in "\n".join(describe_plan(run))
+    assert "rollout age: " in first
+    assert "rollout age" not in "\n".join(describe_plan(run))
 
 
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (("--actors=1", "--envs-per-vector-env=2"), " (the recipe's 1024 needs 32 environments of each)"),
+        (("--actors=1", "--envs-per-vector-env=2"), " (the recipe's 1024 needs 32 environments per member)"),
         (
             ("--actors=1", "--envs-per-vector-env=2", "--learner.batch=2048"),
-            " (--learner.batch 2048 needs 64 environments of each)",
+            " (--learner.batch 2048 needs 64 environments per member)",
         ),
         (("--learner.batch=1030",), " (--learner.batch 1030, rounded to whole vector envs)"),
         ((), ""),
@@ -63,7 +78,7 @@ def test_another_batch_than_the_option_is_explained(options, reason):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--pbt.period-frames=15999",), "is less than 16,000, the frames that one episode"),
+        (("--pbt.period-frames=15999",), "is less than 16,000, the maximum frames of one"),
         (("--pbt.period-frames=16000",), ""),
         (
             ("--env=tensors/pendulum", "--env-option=limit=90", "--pbt.period-frames=8k"),

@@ -89,6 +89,7 @@ def test_a_comparison_that_waits_for_three_periods_or_one_without_any_episode_is
     assert waits(view(member(0, frames=900), **due)) == []
     (text,) = waits(view(member(0, frames=1000), replace(member(1, frames=600), control=True), **due))
     assert "episodes are long" in text
+    assert waits(view(member(0, frames=2000), **due)) == [], "each warning is printed once"
     waits, silent = WaitingComparison(100), replace(member(0), episodes=0)
     (_, (text,)) = (waits(view(replace(silent, frames=n), comparison_in_seconds=0.0)) for n in (100, 300))
     assert "no episode has ended" in text

@@ -16,6 +16,7 @@ from pbt_rl.config import Config
 from pbt_rl.controllers.hypers import SHAPING
 from pbt_rl.controllers.lineage import Lineage, Node
 from pbt_rl.controllers.objectives import mean, spread
+from pbt_rl.display.ranking import two_values
 from pbt_rl.envs.ale import fire_of
 from pbt_rl.envs.atari import AtariOptions, game_facts
 from pbt_rl.envs.base import ActionSpec
@@ -191,7 +192,7 @@ def _step(before: Node | None, node: Node) -> str:
     if before is None:
         return f"1. member {node.member}: initialised weights"
     moved = [
-        f"{name} {before.values[name]:.3g} -> {value:.3g}"
+        f"{name} {' -> '.join(two_values(before.values[name], value))}"
         for name, value in node.values.items()
         if before.values.get(name, value) != value
     ]

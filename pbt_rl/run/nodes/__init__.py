@@ -1,6 +1,9 @@
-"""Population on the nodes of a cluster: the supervisor stays on its machine, packs run on the nodes.
+"""Population on the nodes of a cluster. Packs run on the nodes, and the supervisor on its own machine.
 
-`plan` (pure) assigns packs to places. `backend` declares the backend interface; `ray_backend` implements it and is the
-only module that imports Ray. `fleet` manages all packs for the supervisor, and `remote_pack` one of them. `node_worker`
-is the node worker, the process beside a pack on its node.
+- `plan`: places of packs (pure functions)
+- `backend`: interface of a cluster
+- `ray_backend`: implementation with Ray; the only module that imports Ray
+- `fleet`: all packs, as the supervisor uses them
+- `remote_pack`: one pack, on the supervisor's machine
+- `node_worker`: process that runs a pack on a node
 """

@@ -1,6 +1,6 @@
-"""Interface of a cluster backend, and its messages: a request to a node worker, and one answer.
+"""Interface of a cluster backend, and its messages: requests to node workers, with one answer each.
 
-`nodes.ray_backend` implements it with Ray.
+`nodes.ray_backend` implements the interface with Ray.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Arrays: TypeAlias = Mapping[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class State:
-    """Content of a pool entry, sent between nodes."""
+    """Content of a pool entry, for a transfer between nodes."""
 
     arrays: Arrays
     counts: Counts
@@ -37,9 +37,8 @@ class WorkerSetup:
     resolved: ResolvedRun
     start: Start
     layout: ArrayLayout
-    """Layout of a state's arrays."""
     states: Mapping[int, State]
-    """Pool entry -> its content. Other members get initialised weights."""
+    """Pool entry -> content. Members without an entry get initialised weights."""
     matchups: tuple[NDArray[np.int64], ...]
     """Rows [U, E, S]. Empty if environments have one agent."""
     folder: Path
@@ -48,7 +47,7 @@ class WorkerSetup:
 
 @dataclass(frozen=True)
 class Send:
-    """Order to send a message to the learner. state: written first, into the message's pool entry."""
+    """Order to send a message to the learner. state: first written to the pool entry that the message names."""
 
     message: ToLearner
     state: State | None = None
@@ -73,9 +72,10 @@ Order = Send | RestartActor | SetMatchup
 
 @dataclass(frozen=True)
 class Request:
-    """Request to a node worker: execute orders, then wait at most `patience_seconds` for events.
+    """Request to a node worker: execute orders, and wait at most `patience_seconds` for events.
 
-    number: rises by one per request. A repeated number means a lost answer: the worker resends it and executes nothing.
+    number: counts the requests. If a number is repeated, the answer was lost. The worker then repeats the answer, and
+    executes nothing.
     """
 
     number: int
@@ -87,10 +87,9 @@ class Request:
 
 @dataclass(frozen=True)
 class Heard:
-    """Event on a node worker.
+    """Event on a node worker, which numbers its pack 0 and its actors from 0.
 
-    Its pack is 0, and its actor is the index on this worker. state: the saved one. actions_given: actions that the
-    vector envs of a failed actor received.
+    state: state that the learner has saved. actions_given: actions that the vector envs of a failed actor received.
     """
 
     event: Received | LearnerLost | ActorFailed
@@ -109,11 +108,11 @@ class Answer:
 
 
 class WorkerUnavailable(Exception):  # noqa: N818 - a state, not an error
-    """A node worker is unreachable but may answer later. It may or may not have executed the call."""
+    """A node worker is unreachable, but may answer later. The call may have been executed."""
 
 
 class WorkerDied(Exception):  # noqa: N818 - as above
-    """A node worker has died, alone or with its node. node_gone: the node has died too."""
+    """A node worker has died. node_gone: its node has died too."""
 
     def __init__(self, text: str, *, node_gone: bool = False) -> None:
         super().__init__(text)
@@ -121,7 +120,7 @@ class WorkerDied(Exception):  # noqa: N818 - as above
 
 
 class WorkerFailed(Exception):  # noqa: N818 - as above
-    """A node worker raised an error. user_error: one that only the user can fix."""
+    """A node worker has raised an error. user_error: the user must fix the cause."""
 
     def __init__(self, text: str, *, user_error: bool) -> None:
         super().__init__(text)
@@ -130,12 +129,10 @@ class WorkerFailed(Exception):  # noqa: N818 - as above
 
 @dataclass(frozen=True)
 class Place:
-    """Resources for one pack: a GPU or none, and a share of the node's cores."""
+    """Resources for one pack: a share of a node's cores, and possibly a GPU."""
 
     node: str
-    """Id of the node in the cluster."""
     index: int
-    """Index among the places of the node."""
     cpus: float
     gpu: bool = False
 
@@ -151,19 +148,19 @@ class Node:
 
 
 class Backend(Protocol):
-    """Cluster backend. Node workers and calls are opaque; calls of one worker are executed in sequence."""
+    """Cluster backend. Objects for node workers and calls are opaque. A worker executes its calls in sequence."""
 
     def nodes(self) -> Mapping[str, Node]:
         """Return the live nodes by id."""
 
     def start(self, place: Place) -> Any:
-        """Begin to start a node worker in a place and return it. If it never starts, its calls fail."""
+        """Start a node worker in a place, without waiting for it. If the worker never starts, its calls fail."""
 
     def call(self, worker: Any, request: Request) -> Any:
-        """Begin to execute a request and return the call."""
+        """Send a request to a node worker. Return the call."""
 
     def wait(self, calls: Collection[Any], patience_seconds: float) -> list[Any]:
-        """Wait for the end of a call, at most `patience_seconds`. Return all ended calls."""
+        """Wait at most `patience_seconds` for the end of a call. Return all ended calls."""
 
     def result(self, call: Any) -> Any:
         """Return the `Answer` of an ended call. Raises WorkerUnavailable, WorkerDied or WorkerFailed."""

@@ -1,13 +1,14 @@
-"""Fleet over a cluster: each pack is a `RemotePack` with a node worker, which receives requests.
+"""Fleet in a cluster. Each pack is a `RemotePack` with a node worker, which receives requests.
 
     process        consumes                   produces               waits for
     supervisor     answers, states of nodes   requests with orders   any answer
     node worker    requests                   answers with events    its learner, at most the timeout of the request
 
-One request per node worker is in flight. It provides ordering, back pressure and the heartbeat. A lost request or
-answer is repeated under its number. A node worker that is unreachable for UNREACHABLE_SECONDS counts as dead.
+Each node worker has one request in flight. Requests provide ordering, back pressure and the heartbeat. A lost request
+or answer is repeated with an equal number. A node worker that is unreachable for UNREACHABLE_SECONDS counts as dead.
 
-In serial mode one request in total is in flight, in the order of `run.serial`. So both give the same bits per seed.
+In serial mode only one request of all node workers is in flight. The order of requests is the order of `run.serial`.
+Runs with and without --nodes therefore give equal bits for equal seeds.
 """
 
 from __future__ import annotations
@@ -57,19 +58,18 @@ from pbt_rl.run.resolved import ResolvedRun
 
 UNREACHABLE_SECONDS = 30.0
 DEATH_SECONDS = 30.0
-"""Timeout for the cluster to report the death of a dead node worker's node."""
+"""Time for the cluster to report the death of a node, after the death of its node worker."""
 NODES_SECONDS = 1.0
-"""Polling interval of the nodes."""
 PATIENCE_SECONDS = 0.1
 """Minimum timeout of a request. Decisions wait for the end of the request in flight."""
 REQUESTS_PER_SECOND = 500
-"""Maximum rate of idle requests to all node workers together."""
+"""Maximum rate of requests without orders, summed over all node workers."""
 
 
 class NodeFleet:
-    """Packs on the nodes of a cluster. Use it from one thread.
+    """Fleet of packs on the nodes of a cluster. Use it from one thread.
 
-    pool: the run's states, in the memory of this process. States are copied between it and the nodes.
+    pool: states of the run, in the memory of this process. They are copied to and from the nodes.
     """
 
     def __init__(
@@ -80,9 +80,9 @@ class NodeFleet:
         self._next_look = 0.0
         self._nodes: Mapping[str, Node] = {}
         self._shunned = ""
-        """Node that failed last; places elsewhere are preferred."""
+        """Node that failed last. Places on other nodes are preferred."""
         self._gone: set[str] = set()
-        """Dead nodes, which the cluster may list for some seconds more."""
+        """Dead nodes. The cluster may list them for some more seconds."""
         packs = resolved.plan.packs
         self._first_actor = [sum(pack.actors for pack in packs[:number]) for number in range(len(packs))]
         self._patience = max(PATIENCE_SECONDS, len(packs) / REQUESTS_PER_SECOND)
@@ -101,19 +101,19 @@ class NodeFleet:
         self._notices: list[Notice] = []
         self._serial = resolved.config.mode == "serial"
         self._going = 0
-        """In serial mode, the pack that runs next."""
+        """Serial mode: the pack that trains next."""
         self._share = packs_per_node(backend.nodes(), resolved.config.devices)
         self._place_all()
 
     # -- places ---------------------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        """Refresh the nodes of the cluster."""
+        """Update the nodes of the cluster."""
         self._next_look = time.monotonic() + NODES_SECONDS
         self._nodes = {key: node for key, node in self._backend.nodes().items() if key not in self._gone}
 
     def _place_all(self) -> None:
-        """Start node workers for waiting packs, as far as there are free places."""
+        """Start node workers for waiting packs while there are free places."""
         self._look()
         for remote in self._remote_packs:
             if remote.worker is None:
@@ -156,19 +156,19 @@ class NodeFleet:
         while self._notices:
             yield self._notices.pop(0)
         for remote in self._served():
-            # In serial mode a request with orders only delivers them, and the pack does not train.
+            # In serial mode a pack does not train during a request with orders.
             patience = 0.0 if self._serial and remote.orders else self._patience
             remote.issue(self._backend, patience)
         calls = {remote.call: remote for remote in self._remote_packs if remote.call is not None}
         for call in self._backend.wait(calls, patience_seconds):
             remote = calls[call]
-            if remote.call is call:  # otherwise its worker was killed meanwhile
+            if remote.call is call:  # otherwise the worker was killed in the meantime
                 yield from self._take(remote)
         self._awake.tick()
         yield from self._overdue()
 
     def _served(self) -> Iterable[RemotePack]:
-        """Return the remote packs that may get a request now."""
+        """Select the packs that may get a request now."""
         if not self._serial:
             return self._remote_packs
         there = [remote for remote in self._remote_packs if remote.worker is not None]
@@ -192,14 +192,12 @@ class NodeFleet:
                 yield MachineLeaving(self._lost(remote, "is being taken away"))
 
     def _lost(self, remote: RemotePack, how: str) -> LearnerLost:
-        """Create the event of a pack that lost its node."""
         assert remote.place is not None
         self._shunned = remote.place.node
         text = f"the node of learner {remote.number} ({self._shunned[:8]}) {how}"
         return LearnerLost(remote.number, text, machine=True)
 
     def _take(self, remote: RemotePack) -> Iterator[Event]:
-        """Process the answer to a request."""
         incarnation = remote.incarnation
         try:
             answer = self._backend.result(remote.call)
@@ -221,7 +219,7 @@ class NodeFleet:
             return
         remote.answered(answer)
         if remote.held is not None:
-            yield remote.held  # the node worker is alive, so only the learner died
+            yield remote.held  # the node worker has answered: only the learner has died
             return
         for heard in () if answer is None else answer.heard:
             lost = heard.event
@@ -250,7 +248,7 @@ class NodeFleet:
         return Received(number, event.message)
 
     def _overdue(self) -> Iterator[Event]:
-        """Yield the loss of node workers after a timeout: unreachable, or without an answer."""
+        """Yield the loss of node workers that are unreachable, or that have not answered in time."""
         now = time.monotonic()
         for remote in self._remote_packs:
             if remote.worker is None:
@@ -280,7 +278,7 @@ class NodeFleet:
         remote.orders.append(RestartActor(local))
 
     def actions_given(self, actor: int) -> int:
-        """Return the actions that its vector envs had received at its last failure."""
+        """Return the actions that the actor's vector envs had received at its last failure."""
         remote, local = self._remote_pack_of(actor)
         return remote.given.get(local, 0)
 
@@ -294,7 +292,7 @@ class NodeFleet:
         return remote.heartbeat_age + self._awake.of_last(waited)
 
     def learns(self) -> bool:
-        return False  # nodes do not report it
+        return False  # nodes do not report this
 
     def environment_seconds(self) -> float:
         return sum(remote.environment_seconds for remote in self._remote_packs)
@@ -312,7 +310,7 @@ class NodeFleet:
         return not self._serial or self._going <= min(there, default=self._going)
 
     def save_vector_envs(self) -> list[Any]:
-        """Return no state: environments continue while members are saved."""
+        """Return an empty list, because environments are stepped during a checkpoint."""
         return []
 
     # -- loss -----------------------------------------------------------------------------------------------
@@ -339,7 +337,7 @@ class NodeFleet:
 
 @dataclass(frozen=True)
 class OverNodes:
-    """Cluster as used by `run.train`."""
+    """Cluster backend as used by `run.train`."""
 
     backend: Backend
 
@@ -354,7 +352,7 @@ class OverNodes:
 
 @contextlib.contextmanager
 def connected(config: Config) -> Iterator[OverNodes]:
-    """Connect to the cluster of --nodes, or start one. Raises ConfigError."""
+    """Connect to the cluster of --nodes, or start a cluster. Raises ConfigError."""
     nodes = config.nodes
     try:
         from pbt_rl.run.nodes.ray_backend import RayBackend  # noqa: PLC0415 - an optional extra of 300 MB

@@ -1,4 +1,4 @@
-"""Node worker: the process that runs one pack on a node, driven by requests of the supervisor."""
+"""Node worker: process that runs one pack on a node, and answers requests of the supervisor."""
 
 from __future__ import annotations
 
@@ -30,21 +30,22 @@ OwnFleet = ProcessFleet | SerialFleet
 class NodeWorker:
     """Learner and actors of one pack. Use it from the main thread of its process.
 
-    The kernel kills children when the *thread* that started them ends. Hence one thread starts and runs the fleet.
+    The kernel kills child processes when the thread that started them ends. One thread must therefore start and run
+    the fleet.
     """
 
     def __init__(self) -> None:
         self._fleet: OwnFleet | None = None
         self._pool: StatePool | None = None
-        """Local part of the run's pool: states in transit to and from the learner."""
+        """Pool of this node: states on their way to or from the learner."""
         self._started_from: list[int] = []
         self._loading: dict[int, deque[int | None]] = {}
-        """Member -> pool entries of unacknowledged messages, oldest first. None: a message without an entry."""
+        """Member -> pool entry of each unacknowledged message, oldest first. None: a message without an entry."""
         self._answered: tuple[int, Answer | None] = (-1, None)
         """Number of the last request, and its answer."""
 
     def execute(self, request: Request) -> Answer | None:
-        """Execute a request. The first one starts the pack and has no answer."""
+        """Execute a request. The first request starts the pack, and has no answer."""
         if request.number != self._answered[0]:
             assert request.number == self._answered[0] + 1, (
                 f"request {request.number} after {self._answered[0]}"
@@ -77,9 +78,9 @@ class NodeWorker:
                 fleet.set_matchup(0, rows)
 
     def _make_room(self, message: ToLearner, state: State | None) -> None:
-        """Write the state that a message loads; allocate the entry for a save.
+        """Write the state that a message loads, or allocate the pool entry that a message saves to.
 
-        Entries have the supervisor's numbers.
+        Entries have the numbers of the supervisor's pool.
         """
         pool = self._pool
         assert pool is not None
@@ -135,13 +136,13 @@ def _filled_pool(setup: WorkerSetup) -> StatePool:
 
 
 def start_fleet(setup: WorkerSetup, pool: StatePool) -> OwnFleet:
-    """Start a pack on this machine; in serial mode, in this process. Raises ConfigError if the machine is too small."""
-    with contextlib.suppress(OSError):  # it may be missing on this node's file system
+    """Start a pack on this machine. Raises ConfigError if the machine is too small."""
+    with contextlib.suppress(OSError):  # the folder may be missing on this node
         os.chdir(setup.folder)
     if os.getpriority(os.PRIO_PROCESS, 0) > 0:
-        with contextlib.suppress(OSError):  # Ray starts workers at niceness 15; only root may lower it
+        with contextlib.suppress(OSError):  # Ray starts workers at niceness 15, which only root may lower
             os.setpriority(os.PRIO_PROCESS, 0, 0)
-    # The run's folder is on the supervisor's machine, so children log to memory; the log's end goes into the event.
+    # Without a name, children log to memory, because the run's folder is on the supervisor's machine.
     resolved = replace(setup.resolved, config=replace(setup.resolved.config, name=None))
     check_start(resolved)
     own = SerialFleet if resolved.config.mode == "serial" else ProcessFleet

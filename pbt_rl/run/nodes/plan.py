@@ -1,6 +1,6 @@
-"""Places for packs on cluster nodes, and the plan of a run. Pure.
+"""Places for packs on cluster nodes, and the plan of a run. All functions are pure.
 
-A pack is planned with the cores of the smallest place, because it may have to continue in any place.
+Each pack is planned with the cores of the smallest place, because it may have to continue in any place.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pbt_rl.run.resolved import ResolvedRun
 
 
 def packs_per_node(nodes: Mapping[str, Node], devices: str) -> int:
-    """Return the packs per node without GPUs: more than 1 if `devices` lists more `cpu` than nodes."""
+    """Return the packs per node without GPUs. More than 1 if `devices` lists `cpu` more often than there are nodes."""
     cores = [int(node.cpus) for node in nodes.values() if not node.leaving]
     wanted, most = devices.count(",") + 1, 1
     while sum(min(most, count) for count in cores) < wanted and most < max(cores, default=0):
@@ -25,10 +25,10 @@ def packs_per_node(nodes: Mapping[str, Node], devices: str) -> int:
 
 
 def places_of(nodes: Mapping[str, Node], devices: str, share: int = 1) -> list[Place]:
-    """Return the places for packs: on GPUs if there are any, otherwise on nodes with a core.
+    """List the places for packs: GPUs if there are any, otherwise nodes with a core.
 
-    Nodes that are leaving are excluded. devices: `auto`, or `cpu` or `cuda` once per pack. share: `packs_per_node` at
-    the start of the run, with at least one core each. Raises ConfigError.
+    Nodes that will leave are excluded. Raises ConfigError.
+    devices: `auto`, or a list with `cpu` or `cuda` once per pack. share: `packs_per_node` at the start of the run.
     """
     kinds = {kind.strip() for kind in devices.split(",")}
     if not kinds <= {"auto"} and not kinds <= {"cpu"} and not kinds <= {"cuda"}:
@@ -45,7 +45,7 @@ def places_of(nodes: Mapping[str, Node], devices: str, share: int = 1) -> list[P
 
 
 def cluster_run(config: Config, nodes: Mapping[str, Node]) -> ResolvedRun:
-    """Plan a run over a cluster. Raises ConfigError if places are missing, and as `ResolvedRun.resolve`."""
+    """Plan a run in a cluster. Raises ConfigError if there are too few places, and the errors of `resolve`."""
     places = places_of(nodes, config.devices, packs_per_node(nodes, config.devices))
     slots = min(config.slots or config.members, config.members)
     wanted = min(len(places), slots) if config.devices == "auto" else len(config.devices.split(","))
@@ -56,20 +56,20 @@ def cluster_run(config: Config, nodes: Mapping[str, Node]) -> ResolvedRun:
         )
         raise ConfigError(
             f"--nodes {address}: the cluster has {len(places)} places for packs (one per {kind}), and "
-            f"--devices {config.devices} asks for {max(1, wanted)}: add nodes, or ask for fewer"
+            f"--devices {config.devices} needs {max(1, wanted)}: add nodes, or list fewer devices"
         )
     gpu = places[0].gpu
     machine = Machine(int(min(place.cpus for place in places)) * wanted, wanted if gpu else 0)
     names = [f"cuda:{i}" if gpu else "cpu" for i in range(wanted)]
     resolved = ResolvedRun.resolve(replace(config, devices=",".join(names)), machine)
-    device = "cuda:0" if gpu else "cpu"  # a node worker sees only its GPU
+    device = "cuda:0" if gpu else "cpu"  # only one GPU is visible in a node worker
     packs = tuple(replace(pack, device=device) for pack in resolved.plan.packs)
     plan = replace(resolved.plan, packs=packs)
     return replace(resolved, config=config, plan=plan, spread=True)
 
 
 def free_places(places: Sequence[Place], taken: Sequence[Place], shunned: str) -> list[Place]:
-    """Return the free places, on nodes with the fewest packs first. shunned: a node to use last."""
+    """List the free places. Nodes with the fewest packs are first. shunned: node to use last."""
     used = {(place.node, place.index) for place in taken}
     load = {place.node: 0 for place in places}
     for place in taken:

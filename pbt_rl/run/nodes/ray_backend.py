@@ -1,6 +1,6 @@
-"""Ray backend: node workers are Ray actors, calls are Ray tasks, and states use its object store.
+"""Ray backend. Node workers are Ray actors, calls are Ray tasks, and states are in Ray's object store.
 
-The caller owns a call and its result, and copies the result before it can be lost with the node.
+The caller copies each result, because the result may be lost with its node.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ from pbt_rl.run.nodes.backend import Node, Place, Request, WorkerDied, WorkerFai
 from pbt_rl.run.nodes.node_worker import NodeWorker
 
 NODE_DIED = "its node has died"
-"""Part of Ray's message about an actor that died with its node."""
+"""Part of Ray's message if an actor dies with its node."""
 CAUSE = "The actor died because"
-"""Start of the cause in Ray's message, after the description of the actor."""
+"""First words of the cause in Ray's message, after the description of the actor."""
 
 
 class RayBackend:
-    """Ray cluster. address: of a running cluster. None: start one on this machine, which `close` stops.
+    """Ray cluster.
 
-    If this process is already connected to a cluster, that one is used and stays connected. Raises ConfigError if the
-    address does not answer.
+    address: of a running cluster. None: start a cluster on this machine, which `close` stops.
+    If this process is already connected to a cluster, this cluster is used, and stays connected.
+    Raises ConfigError if there is no cluster at the address.
     """
 
     def __init__(self, address: str | None) -> None:

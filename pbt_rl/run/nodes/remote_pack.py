@@ -1,10 +1,10 @@
-"""Pack on the supervisor's side: its place, the request in flight, and orders for the next request.
+"""Remote pack on the supervisor's machine: its place, the request in flight, and orders for the next request.
 
-    waiting    there is no free place                 -> start_host() ->
+    waiting    there is no free place                 -> start_worker() ->
     starting   its node worker starts the processes   -> LearnerReady ->
     running    one request is always in flight        -> kill() -> waiting
 
-Answers of a node worker that was killed by `kill` are ignored, because its calls are dropped with it.
+After `kill`, answers of the killed node worker are ignored.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from pbt_rl.run.memory import Start
 from pbt_rl.run.nodes.backend import Answer, Backend, Order, Place, Request, WorkerSetup
 
 RETRY_SECONDS = 0.5
-"""Delay before a request to an unreachable node worker is repeated."""
+"""Delay before the repetition of a request to an unreachable node worker."""
 HOLD_SECONDS = 3.0
-"""Time within which the processes of a removed node die, in any order."""
+"""Time in which all processes of a removed node die, in any order."""
 
 
 @dataclass(eq=False)
@@ -32,34 +32,33 @@ class RemotePack:
 
     number: int
     start: Start
-    """Initial state of its processes at their next start."""
+    """Initial state for the next start of its processes."""
     rows: NDArray[np.int64] | None
-    """Matchups [U, E, S]."""
+    """Matchups [U, E, S]. None if environments have one agent."""
     matchup_version: int = 1
     incarnation: int = 0
-    """Number of its node workers that were killed."""
+    """Number of killed node workers of this pack."""
     place: Place | None = None
     worker: Any = None
     call: Any = None
     """Call in flight."""
     ready: bool = False
-    """True after its learner has started."""
     leaving: bool = False
-    """True after the loss of its node was announced to the supervisor."""
+    """True after the supervisor was notified that the node will leave."""
     orders: list[Order] = field(default_factory=list)
     given: dict[int, int] = field(default_factory=dict)
     """Failed actor -> actions that its vector envs received."""
     heard_at: float = 0.0
-    """`time.monotonic()` of the last answer, or of the request that followed it."""
+    """`time.monotonic()` of the last answer, or of a later request."""
     heartbeat_age: float = 0.0
     """Heartbeat age of the learner in seconds, at the last answer."""
     unavailable_at: float | None = None
-    """`time.monotonic()` of the first failed request since the last answer."""
+    """`time.monotonic()` of the first failed request since the last answer. None if the last request succeeded."""
     retry_at: float = 0.0
     died: str = ""
-    """Cause of the node worker's death, while the state of its node is unknown."""
+    """Cause of the node worker's death. The state of its node is not known yet."""
     held: LearnerLost | None = None
-    """Death of its learner, held back until the next answer proves that the node has not died too."""
+    """Death of its learner. It is reported after the next answer, which shows that the node has not died too."""
     _held_until: float = 0.0
     _request: Request | None = None
     _number: int = 0
@@ -68,7 +67,7 @@ class RemotePack:
 
     @property
     def environment_seconds(self) -> float:
-        """Total CPU-seconds of its environments, over all incarnations."""
+        """CPU-seconds of its environments, summed over all incarnations."""
         return self._seconds_before + self._seconds
 
     def start_worker(self, backend: Backend, place: Place, setup: WorkerSetup) -> None:
@@ -80,7 +79,7 @@ class RemotePack:
         self.call = backend.call(self.worker, self._request)
 
     def kill(self, backend: Backend) -> None:
-        """Kill the node worker and drop its request and orders."""
+        """Kill the node worker, and drop its request and orders."""
         if self.worker is not None:
             backend.end([self.worker], 0.0)
             self.incarnation += 1
@@ -92,7 +91,7 @@ class RemotePack:
         self.given.clear()
 
     def issue(self, backend: Backend, patience_seconds: float) -> None:
-        """Send the next request or repeat the last one. Does nothing while a call is in flight."""
+        """Send the next request, or repeat a lost request. Do nothing while a call is in flight."""
         if self.worker is None or self.call is not None or self.died:
             return
         if self.held is not None and time.monotonic() < self._held_until:

@@ -1,4 +1,4 @@
-"""Lab2D's own engine: every level, every player's own reward, limits of time, seeds, and wrong settings."""
+"""DeepMind Lab2D: levels, rewards of players, time limits, seeds and wrong settings."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ def vector_env_of(level, rows, seed=0, **settings):
 
 
 def play(vector_env, out, steps, seed=0):
-    """(observation sums, rewards) of random play."""
+    """Return (observation sums, rewards) of a random policy."""
     rng, seen, rewards = np.random.default_rng(seed), [], []
     for _ in range(steps):
         nvec = vector_env.spec.action.nvec
@@ -84,7 +84,7 @@ def test_the_time_limit_truncates_and_the_levels_end_terminates():
 
 
 def test_actions_are_counted_from_the_least():
-    """Turning goes from -1 to 1: the middle choice does nothing, the first one turns the picture."""
+    """The engine's bounds of turning are -1 and 1: choice 1 does nothing, and choice 0 turns the picture."""
     vector_env, out = vector_env_of("commons_harvest", 1, numPlayers=1)
     before = out.obs["obs"].copy()
     vector_env.step(np.array([[0, 1, 0]], np.int32), out)

@@ -1,4 +1,4 @@
-"""Agents as rows: no step is lost or delivered to the wrong row under any matchup, whenever it changes."""
+"""Agents as rows: no step is lost or delivered to a wrong row, whatever the matchups and their changes."""
 
 import numpy as np
 import pytest
@@ -82,7 +82,7 @@ def test_it_follows_matchups(ledger):
 
 
 def test_every_action_and_reward_is_its_own_rows(ledger):
-    """Random matchups that change at random moments; each row's action encodes the row and the step."""
+    """Matchups are random and change at random steps. Each action encodes its row and step."""
     vector_env, log = ledger
     rng = np.random.default_rng(0)
     matchup = [0, np.arange(ROWS).reshape(-1, AGENTS)]

@@ -1,4 +1,4 @@
-"""PettingZoo: both of its APIs, its own games, and what is not to be had."""
+"""PettingZoo: both APIs, its own environments, and unusable environments."""
 
 import numpy as np
 import pytest
@@ -205,7 +205,7 @@ def test_agents_that_leave_wait_for_the_others():
 
 
 class PaysLate(Alone):
-    """Agent b has left when the game pays both."""
+    """Both agents get a reward after agent b has left."""
 
     def step(self, actions):
         seen, rewards, *ends, infos = super().step(actions)
@@ -224,7 +224,7 @@ def test_a_reward_for_an_agent_that_has_left_counts_for_its_return_and_is_learne
     seen, out, _ = steps_of(PaysLate(), 3)
     assert seen[-1] == [[5, 0], [Y, N], [N, N], [N, Y], [Y, Y]]
     assert (out.objective.tolist(), out.raw_return.tolist(), out.length.tolist()) == ([7, 9], [7, 8], [3, 1])
-    seen, out, _ = steps_of(PaysLate(), 7)  # the fourth one begins the next game
+    seen, out, _ = steps_of(PaysLate(), 7)  # the fourth step begins the next episode
     assert seen[4:] == [
         [[1, 3], [N, N], [N, N], [N, N], [N, N]],
         [[1, 0], [N, N], [N, N], [N, N], [N, N]],

@@ -1,4 +1,4 @@
-"""DeepMind Lab as vector envs: on the real engine if it is installed, else on the stand-in."""
+"""DeepMind Lab as a vector env, on the engine if it is installed, else on a fake engine."""
 
 import signal
 import subprocess
@@ -29,7 +29,7 @@ FORWARD, FIRE = 0, 8
 
 
 class Played(played.Played):
-    """A vector env of a level, whose actions have one component."""
+    """Vector env of a level, with its step arrays."""
 
     def __init__(self, name, rows=1, seed=0, settings=None, first_row=0, **options):
         self.shaping = (0, {"gain_scale": 5.0, "loss_scale": 0.3})
@@ -117,7 +117,7 @@ def test_the_end_of_a_level_by_its_own_rules_is_terminal():
     with Played("skymaze_irreversible_path_hard") as game:
         last = game.step(FIRE)
         assert (last["terminated"][0], last["truncated"][0], last["episode_done"][0]) == (True, False, True)
-    with Played("tests/event_test") as game:  # tells neither time nor words
+    with Played("tests/event_test") as game:  # has neither a frame counter nor an instruction
         seen = game.random(15)
         assert (seen["terminated"][-1, 0], seen["truncated"][-1, 0]) == (True, False)
     endless = {"episodeLengthSeconds": False}  # its clock shows 0 all the time
@@ -129,9 +129,9 @@ def test_the_end_of_a_level_by_its_own_rules_is_terminal():
 @standin_only
 def test_a_slow_reset_delays_no_other_row(monkeypatch):
     monkeypatch.setenv("DMLAB_STANDIN_RESET", "0.8")
-    long = {"episodeLengthSeconds": 3600}  # while one waits for the other
+    long = {"episodeLengthSeconds": 3600}  # one row is resetting
     with Played("skymaze_irreversible_path_hard", rows=2, settings=long, background_resets=True) as game:
-        while game.step(FORWARD)["first"].any():  # both play
+        while game.step(FORWARD)["first"].any():  # both rows are within an episode
             pass
         game.step(FIRE, FORWARD)
         began = time.monotonic()

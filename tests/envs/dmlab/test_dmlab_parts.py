@@ -1,4 +1,4 @@
-"""Parts of DeepMind Lab that need no engine: scores, actions, words, turns of levels, the cache of maps."""
+"""Parts of DeepMind Lab without the engine: scores, actions, words, order of levels, map cache."""
 
 import os
 import shutil
@@ -122,7 +122,7 @@ def test_settings_are_strings_and_those_of_tables_have_dotted_names():
     own = {"width": "96", "height": "72", "logLevel": "WARN"}
     of_level = {"episodeLengthSeconds": "60", "color": "true", "x": "y"}
     assert config == {**own, **of_level, "maze.width": "9", "maze.rooms.most": "2.5"}
-    said = r"--env-option maze\.width=.* cannot be used: a setting of a level is"
+    said = r"--env-option maze\.width=.* cannot be used"
     for value in (None, [1]):
         with pytest.raises(EnvSetupError, match=said):
             row_setup(DmlabOptions(), {"maze": {"width": value}}, 0)
@@ -198,7 +198,7 @@ def test_words_stand_at_the_end_whatever_their_case_and_signs():
 
 
 class Maps:
-    """A cache, and a place from and to which maps are copied."""
+    """Map cache with a folder for copies of maps."""
 
     def __init__(self, folder, limit=10**9):
         self.folder = folder
@@ -252,7 +252,7 @@ def test_maps_used_longest_ago_are_removed(tmp_path):
         os.utime(max(maps.files, key=lambda p: p.stat().st_mtime), (age, age))
     assert len(maps.files) == 4
     maps.fetch("a")
-    maps.write("e", b"e" * 1000)  # too much: down to nine tenths of the limit
+    maps.write("e", b"e" * 1000)  # above the limit: reduced to 0.9 of the limit
     assert [key for key in "abcde" if maps.fetch(key)] == ["a", "d", "e"]
 
 
@@ -271,7 +271,7 @@ def test_drafts_of_the_killed_go_in_time(tmp_path):
     for path in (old, fresh):
         path.write_bytes(b"half")
     os.utime(old, (time.time() - STALE_SECONDS - 60,) * 2)
-    Maps(tmp_path).write("b")  # a new one looks around
+    Maps(tmp_path).write("b")  # a new process checks the folder's size
     assert (old.exists(), fresh.exists()) == (False, True)
 
 

@@ -1,4 +1,4 @@
-"""DeepMind Lab from the command line: training, evaluation, the cache, trouble."""
+"""DeepMind Lab from the command line: training, evaluation, map cache, errors."""
 
 import re
 
@@ -36,8 +36,8 @@ def test_a_policy_learns_a_level(here):
     run = train(here, SHORT, *SMALL.split(), *words.split())
     assert run.wait() == 0, run.err
     learned = run.summary["members"][0]["objective"]
-    assert learned > 6  # random actions have 2.5, and 15 is the most
-    assert "INFO" not in run.out + run.err  # the engine's own words
+    assert learned > 6  # random actions score 2.5, the maximum is 15
+    assert "INFO" not in run.out + run.err  # the engine's message
 
 
 @standin_only
@@ -119,6 +119,6 @@ def test_the_recipe_of_the_published_command_line(lab):  # noqa: F811
     assert config.learner.max_policy_lag == 35
     assert (config.pbt.period_frames, config.pbt.start_frames) == (10_000_000, 100_000_000)
     assert (config.pbt.replace_gap, config.pbt.replace_gap_absolute) == (0.05, 5.0)
-    assert (config.hypers.gamma, config.train_for_frames) == (0.9, 5)  # what the user writes wins
+    assert (config.hypers.gamma, config.train_for_frames) == (0.9, 5)  # options of the user take precedence
     other = parse_train(["--recipe=dmlab30-pbt", "--env", SHORT])
     assert (other.env, other.pbt.replace_gap) == (SHORT, 0.05)

@@ -1,4 +1,4 @@
-"""DeepMind Lab, one whole run: on the real engine if it is installed, else on the stand-in."""
+"""A run on DeepMind Lab, on the engine if it is installed, else on a fake engine."""
 
 import imageio.v3
 import pytest

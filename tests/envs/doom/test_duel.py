@@ -1,4 +1,4 @@
-"""Duels of Doom on the real engines: both sides' steps, seeds, shaping, and that no engine outlives the other or us."""
+"""Doom duels on the real engine: steps, seeds, shaping, and the end of all engine processes."""
 
 import os
 import signal
@@ -27,7 +27,7 @@ VARIABLE = vizdoom.GameVariable
 
 
 class Played(played.Played):
-    """A vector env of duels. shaping: row -> coefficients; the others are 0."""
+    """Vector env of duels. shaping: row -> coefficients. Missing coefficients are 0."""
 
     def __init__(self, name, rows=2, seed=0, limit=2100, shaping=None):
         spec, scenario = probe(name), replace(SCENARIOS[name], limit=limit)
@@ -42,7 +42,7 @@ class Played(played.Played):
         return self.history()
 
     def variable(self, row, name):
-        """As reported by the row's own engine (the first game's)."""
+        """Return a game variable of the row's engine, in the first game."""
         return self.vector_env._pairs[0].games[row].get_game_variable(getattr(VARIABLE, name))
 
 
@@ -117,7 +117,7 @@ def test_a_port_that_is_taken_is_left_alone_and_none_at_all_is_an_error(monkeypa
         taken.bind(("", 0))
         port = taken.getsockname()[1]
         monkeypatch.setattr(duel, "_PORTS", range(port, port + 1))
-        with pytest.raises(EnvSetupError, match=f"UDP port from {port} to {port}"):
+        with pytest.raises(EnvSetupError, match=f"UDP port.* from {port} to {port}"):
             Played("duel")
     claim, claimed = duel._claim_port()
     assert claimed == port

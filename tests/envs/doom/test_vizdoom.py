@@ -1,4 +1,4 @@
-"""Doom scenarios on the real engine: steps, seeds, shaping, the clock, and that no game is left behind."""
+"""Doom scenarios on the real engine: steps, seeds, shaping, time limit, and the end of all engine processes."""
 
 import os
 import subprocess
@@ -24,7 +24,7 @@ STILL = {"basic": (0, 0), "deadly_corridor": (0, 0, 0, 0)}
 
 
 class Played(played.Played):
-    """A vector env of a scenario; coefficients that are not given are 0."""
+    """Vector env of a scenario. Missing coefficients are 0."""
 
     def __init__(self, name, rows=1, seed=0, **shaping):
         self.values = dict.fromkeys(SCENARIOS[name].shaping, 0.0) | shaping
@@ -41,7 +41,7 @@ def test_every_scenario_starts_and_steps_as_probed(name):
         assert game.vector_env.spec == probe(name)
         start = game.steps[0]
         assert start["first"].all()
-        assert start["measurements"][0, 0] > 0.9  # acid takes its first bite at once
+        assert start["measurements"][0, 0] > 0.9  # the acid hurts in the first step
         assert start["obs"].std() > 5
         seen = game.random(4)
         assert (seen["obs"][1:] != seen["obs"][:-1]).any()
@@ -191,6 +191,6 @@ def test_nothing_is_left_of_a_killed_process_and_ctrl_c_does_not_reach_its_games
         child.wait()
         child.stdout.close()
     _, alive = psutil.wait_procs(games, timeout=2)
-    assert not alive  # /dev/shm is looked at after every test
+    assert not alive  # every test checks /dev/shm
     assert sorted(path.name for path in tmp_path.iterdir()) == ["held", "tmp"]
     assert not list(scratch.iterdir())
