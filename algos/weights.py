@@ -24,6 +24,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -319,7 +320,7 @@ class _Branches:
         results = []
         for p, net in enumerate(self._nets):
             with self._streams.branch(p):
-                results.append(function(net, *_mapped(lambda x, p=p: x[p], inputs)))
+                results.append(function(net, *_mapped(itemgetter(p), inputs)))
         self._streams.join(len(self._nets))
         return _stacked_results(results)
 

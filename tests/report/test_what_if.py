@@ -80,7 +80,7 @@ def test_under_another_it_equals_a_fresh_run_up_to_the_first_difference(runs, na
 @pytest.mark.parametrize(
     ("words", "remedy"),
     [
-        ("hypers.gamma=0.9", "options of decisions"),
+        ("hypers.gamma=0.9", "pbt.exploit=t-test"),
         ("pbt.Objective-Episodes=3", "train again with --pbt.objective-episodes"),
         ("pbt.exploit", "NAME=VALUE"),
         ("pbt.exploit=tea", "top-middle-bottom"),
@@ -99,5 +99,5 @@ def test_controls_are_refused_where_members_play_each_other(monkeypatch):
     config = Config(env="toy/identity", control=1)
     spec = dataclasses.replace(probe(config.env, config.env_options), agents=2)
     monkeypatch.setattr(resolved, "probe", lambda *_: spec)
-    with pytest.raises(ConfigError, match="play each other"):
+    with pytest.raises(ConfigError, match="--control 1"):
         ResolvedRun.resolve(config, Machine.here())

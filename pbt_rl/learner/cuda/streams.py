@@ -37,7 +37,7 @@ class CudaStreams(Streams):
         return StagedServing(weights, state, self)
 
     @contextmanager
-    def branch(self, number: int) -> Iterator[object]:
+    def branch(self, number: int) -> Iterator[None]:
         current = torch.cuda.current_stream(self._device)
         branch = self._branch(current, number)
         branch.wait_stream(current)
