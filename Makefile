@@ -1,4 +1,4 @@
-# make demo | test | test-long | test-nodes | test-resident | test-torch | test-pythons | test-all | check | docs | package | gpu-bundle | bench | figures | storm | clean
+# make demo | test | test-long | test-nodes | test-simulators | test-torch | test-pythons | test-all | check | docs | package | gpu-bundle | bench | figures | storm | clean
 #
 # Everything runs in .venv, made on first use and made again when pyproject.toml or constraints.txt change.
 # Another interpreter:        make test PYTHON=python3.12
@@ -15,10 +15,10 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
 NODES := .venv-nodes
-RESIDENT := .venv-resident
+SIMULATORS := .venv-simulators
 DOCS := .venv-docs
 
-.PHONY: demo test test-long test-nodes test-resident test-torch test-pythons test-all check docs package gpu-bundle bench figures storm clean
+.PHONY: demo test test-long test-nodes test-simulators test-torch test-pythons test-all check docs package gpu-bundle bench figures storm clean
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -31,18 +31,18 @@ demo: $(INSTALLED)
 	@$(BIN)/python scripts/demo.py $(ARGS)
 
 test: $(READY)
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not long and not nodes and not resident" $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not long and not nodes and not simulators" $(ARGS)
 
 test-long: $(READY)
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "long and not slow and not nodes and not resident" $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "long and not slow and not nodes and not simulators" $(ARGS)
 
 # Over a cluster of Ray on this machine. Ray (about 300 MB) is installed beside .venv, whose packages it sees.
 test-nodes: $(NODES)/.ready
 	$(NODES)/bin/python -m pytest -m nodes -rs tests/run/nodes $(ARGS)
 
 # Simulators whose rows are tensors. JAX and gymnax (about 250 MB) are installed beside .venv, whose packages it sees.
-test-resident: $(RESIDENT)/.ready
-	$(RESIDENT)/bin/python -m pytest -m "resident and not slow" -rs tests/envs $(ARGS)
+test-simulators: $(SIMULATORS)/.ready
+	$(SIMULATORS)/bin/python -m pytest -m "simulators and not slow" -rs tests/envs $(ARGS)
 
 # With several releases of torch, each in an environment of its own; ARGS="--short" takes those that are on the disk.
 test-torch: $(READY)
@@ -93,7 +93,7 @@ storm: $(READY)
 
 # Leaves runs/ alone.
 clean:
-	rm -rf $(VENV) $(NODES) $(RESIDENT) $(DOCS) .venv-torch build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(NODES) $(SIMULATORS) $(DOCS) .venv-torch build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find algos envs pbt_rl scripts tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # What a user needs. pip shows its progress where a person looks on.
@@ -125,11 +125,11 @@ $(NODES)/.ready: $(READY)
 	$(NODES)/bin/python -m pip install --quiet -c constraints.txt 'ray>=2.50'
 	@touch $@
 
-$(RESIDENT)/.ready: $(READY)
-	$(BIN)/python -m venv --clear $(RESIDENT)
+$(SIMULATORS)/.ready: $(READY)
+	$(BIN)/python -m venv --clear $(SIMULATORS)
 	$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" \
-		> "$$($(RESIDENT)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/main.pth"
-	$(RESIDENT)/bin/python -m pip install --quiet 'gymnax>=1.0.1' six
+		> "$$($(SIMULATORS)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/main.pth"
+	$(SIMULATORS)/bin/python -m pip install --quiet 'gymnax>=1.0.1' six
 	@touch $@
 
 $(DOCS)/.ready: $(READY)

@@ -131,7 +131,7 @@ class EnvSpec:
     notes: warnings about settings that may be unintended. The checker and every start of a run print them.
     time_limit: steps after which an episode is truncated; 0 if unknown.
     mistakes: warnings about bugs that raise no error. Runs and evaluations print them.
-    resident: True if the rows are tensors on the learner's device and the learner steps them (envs/resident/).
+    simulator: True if the rows are tensors on the learner's device and the learner steps them (envs/simulators/).
 
     An observation array is an image (uint8, 3-D), a text (int32, 1-D), or numbers. A text array has hashed words at
     its end and 0 before them.
@@ -150,7 +150,7 @@ class EnvSpec:
     """Excluded from comparison because the spec of a vector env lacks the names that the user adds by an option."""
     notes: tuple[str, ...] = field(default=(), compare=False)
     mistakes: tuple[str, ...] = field(default=(), compare=False)
-    resident: bool = False
+    simulator: bool = False
     time_limit: int = field(default=0, compare=False)
 
 

@@ -67,7 +67,7 @@ def make(env_id: str, rows: int, keywords: Mapping[str, Any], index: int = 0) ->
 def probe(env_id: str, keywords: Mapping[str, Any]) -> EnvSpec:
     """Make an environment, close it and return its spec."""
     with time_limit(time_limits.PROBE_SECONDS, making(env_id)):
-        other = resident_backend(env_id)
+        other = simulator_backend(env_id)
         if other is None:
             env = make(env_id, 1, keywords)
     if other is not None:
@@ -81,7 +81,7 @@ def make_vector_env(
     env_id: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource
 ) -> VectorEnv:
     """Make a vector env of R rows. The number of environments depends on their kind."""
-    other = resident_backend(env_id)
+    other = simulator_backend(env_id)
     if other is not None:
         return other.make_vector_env(env_id, rows, seed, EnvOptions(keywords=options.keywords), shaping)
     with all_at_once(heartbeat_of(shaping), rows):
@@ -89,18 +89,18 @@ def make_vector_env(
     return vector_env_of(env, env_id, rows, seed, shaping, options)
 
 
-def resident_backend(env_id: str) -> Backend | None:
+def simulator_backend(env_id: str) -> Backend | None:
     """Return the backend for rows of tensors if the factory has the parameters rows and device, else None."""
     factory = find_factory(env_id)
-    return load_backend(".resident.custom") if takes(factory, "rows") and takes(factory, "device") else None
+    return load_backend(".simulators.custom") if takes(factory, "rows") and takes(factory, "device") else None
 
 
-def make_resident(env_id: str, rows: int, seed: int, device: str, options: EnvOptions) -> Any:
+def make_simulator(env_id: str, rows: int, seed: int, device: str, options: EnvOptions) -> Any:
     """Make rows of tensors."""
-    other = resident_backend(env_id)
+    other = simulator_backend(env_id)
     assert other is not None
-    assert other.make_resident is not None
-    return other.make_resident(env_id, rows, seed, device, options)
+    assert other.make_simulator is not None
+    return other.make_simulator(env_id, rows, seed, device, options)
 
 
 def vector_env_of(
@@ -230,11 +230,11 @@ BACKEND = replace(
         lambda name, rows, seed, shaping, words: make_vector_env(
             name, rows, seed, EnvOptions(keywords=words), shaping
         ),
-        lambda spec: recipe(spec) | ({"mode": "sync"} if spec.resident else {}),
+        lambda spec: recipe(spec) | ({"mode": "sync"} if spec.simulator else {}),
         make=lambda name, options: (
-            None if resident_backend(name) else make(name, 1, options.keywords, options.first_row)
+            None if simulator_backend(name) else make(name, 1, options.keywords, options.first_row)
         ),
-        make_resident=make_resident,
+        make_simulator=make_simulator,
     ),
     make_vector_env=make_vector_env,
 )

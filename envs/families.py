@@ -21,9 +21,9 @@ from .atari import AtariOptions
 from .dmlab.options import DmlabOptions
 from .family import Family
 
-RESIDENT: dict[str, object] = {"mode": "sync"}
-"""Default options of every run on a resident environment. The learner's thread steps such an environment."""
-RSL_RL: dict[str, object] = RESIDENT | {
+SIMULATOR: dict[str, object] = {"mode": "sync"}
+"""Default options of every run on a device simulator. The learner's thread steps such an environment."""
+RSL_RL: dict[str, object] = SIMULATOR | {
     "model.encoder": "mlp",
     "model.critic": "separate",
     "model.hidden": (256,),
@@ -190,7 +190,7 @@ GYMNAX = Family(
     "gymnax/CartPole-v1",
     ("gymnax", "six"),  # gymnax imports six without requiring it
     "pip install gymnax six",
-    ".resident.gymnax",
+    ".simulators.gymnax",
     takes_keywords=True,
     on_device=True,
 )
@@ -200,7 +200,7 @@ MJLAB = Family(
     "mjlab/Mjlab-Velocity-Flat-Unitree-Go1",
     ("mjlab",),
     "pip install mjlab",
-    ".resident.rsl:MJLAB",
+    ".simulators.rsl:MJLAB",
     recipes=ROBOT_RECIPES,
     takes_keywords=True,
     on_device=True,
@@ -212,7 +212,7 @@ ISAACLAB = Family(
     ("isaaclab", "isaaclab_tasks", "isaaclab_rl"),
     "install Isaac Lab as described at https://isaac-sim.github.io/IsaacLab, and pbt_rl into its "
     "Python environment",
-    ".resident.rsl:ISAACLAB",
+    ".simulators.rsl:ISAACLAB",
     takes_keywords=True,
     on_device=True,
 )
@@ -222,7 +222,7 @@ TENSORS = Family(
     "tensors/pendulum",
     ("torch",),
     "pip install torch",
-    ".resident.tensors",
+    ".simulators.tensors",
     takes_keywords=True,
     on_device=True,
 )

@@ -81,8 +81,8 @@ class Backend:
     """
     shown: Callable[[str, EnvOptions], str] = lambda name, _options: name
     """(name, options) -> displayed name. It may depend on the options."""
-    make_resident: Callable[[str, int, int, str, EnvOptions], Any] | None = None
-    """(name, rows, seed, device, options) -> `ResidentEnv`, for specs that are `resident`."""
+    make_simulator: Callable[[str, int, int, str, EnvOptions], Any] | None = None
+    """(name, rows, seed, device, options) -> `SimulatorEnv`, for device simulators."""
     unreproducible: Callable[[str], str] = lambda _name: ""
     """name -> reason why equal seeds give different steps in this environment. "" if they give equal steps."""
     step_seconds: float = 30.0
@@ -149,7 +149,7 @@ def keywords_backend(
     make_vector_env: Callable[[str, int, int, ShapingSource, Mapping[str, Any]], VectorEnv],
     recipe: Callable[[EnvSpec], dict[str, object]],
     make: Callable[[str, EnvOptions], RawEnv | None] | None = None,
-    make_resident: Callable[[str, int, int, str, EnvOptions], Any] | None = None,
+    make_simulator: Callable[[str, int, int, str, EnvOptions], Any] | None = None,
 ) -> Backend:
     """Return the backend of a family of third-party environments, whose only options are --env-option.
 
@@ -165,7 +165,7 @@ def keywords_backend(
         recipe=lambda name, options: recipe(first.for_recipe(name, options.keywords)),
         recipe_of=recipe,
         make=make,
-        make_resident=make_resident,
+        make_simulator=make_simulator,
     )
 
 

@@ -14,7 +14,7 @@ from pbt_rl.errors import EnvSetupError
 from .ale import AtariVectorEnv, engine
 from .atari import AtariOptions
 from .base import ShapingSource, StepArrays, VectorEnv
-from .custom import find_factory, kind_of, make, resident_backend, takes, vector_env_of
+from .custom import find_factory, kind_of, make, simulator_backend, takes, vector_env_of
 from .episodes import all_at_once, heartbeat_of
 from .family import Backend, EnvOptions
 from .gym import GymVectorEnv, maker
@@ -160,7 +160,7 @@ def _film_own(
 
     Returns None for rows of tensors without pictures. The first picture raises EnvSetupError if `render()` fails.
     """
-    other = resident_backend(env_id)
+    other = simulator_backend(env_id)
     if other is not None:
         return film_by(other, env_id, rows, seed, options, shaping)
     keywords = dict(options.keywords)

@@ -62,7 +62,7 @@ def recipe(spec: EnvSpec) -> dict[str, object]:
             {"hypers.entropy_coef": _CONTINUOUS["hypers.entropy_coef"]} if spec.action.low else {}
         )
     found = dict(_CONTINUOUS if spec.action.low else _DISCRETE)
-    if spec.resident or any(array.unscaled for array in spec.obs.values()):  # tensor rows have no bounds
+    if spec.simulator or any(array.unscaled for array in spec.obs.values()):  # tensor rows have no bounds
         found["learner.normalize_observations"] = True  # otherwise numbers near 1000 prevent learning
     if grids:
         found |= _GRIDS

@@ -140,11 +140,11 @@ def make_vector_env(
     return seeing(backend.make_vector_env(name, rows, seed, options, shaping), options)
 
 
-def make_resident(env_id: str, rows: int, seed: int, device: str, options: EnvOptions) -> Any:
-    """Make the `ResidentEnv` of a `resident` spec: R rows on a device."""
+def make_simulator(env_id: str, rows: int, seed: int, device: str, options: EnvOptions) -> Any:
+    """Make the `SimulatorEnv` of a device simulator: R rows on a device."""
     backend, name = backend_of(env_id, options)
-    assert backend.make_resident is not None, f"{env_id} is not resident"
-    return backend.make_resident(name, rows, seed, device, options)
+    assert backend.make_simulator is not None, f"{env_id} is not a device simulator"
+    return backend.make_simulator(name, rows, seed, device, options)
 
 
 def recipe(env_id: str, options: EnvOptions = DEFAULTS) -> dict[str, object]:

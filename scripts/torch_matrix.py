@@ -37,7 +37,7 @@ SHORT = (
     "tests/learner/cuda/test_streams.py",
     "tests/learner/cuda/test_recorded_steps.py",
 )
-MARKS = "not slow and not long and not nodes and not resident"
+MARKS = "not slow and not long and not nodes and not simulators"
 STUBBED = r"lib(cu|nv|nccl)"
 """Pattern of the CUDA libraries."""
 

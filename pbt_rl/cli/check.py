@@ -71,7 +71,7 @@ def check(
     report = Report(_describe(spec), [*spec.notes], [*spec.mistakes])
     if config is not None:
         _report_network(report, config, spec)
-    if spec.resident:
+    if spec.simulator:
         from pbt_rl.learner.simulators.check import check_rows
 
         mistakes, notes = check_rows(env_id, options, spec, steps, seed, device)

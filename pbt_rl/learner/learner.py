@@ -68,7 +68,7 @@ from pbt_rl.learner.cuda.streams import streams_of
 from pbt_rl.learner.gpu import out_of_memory, prepare, ran_out
 from pbt_rl.learner.members import PackMembers
 from pbt_rl.learner.shared import SharedState
-from pbt_rl.learner.simulators.sampler import AnySampler, DeviceShaping, ResidentSampler, SlotShaping
+from pbt_rl.learner.simulators.sampler import AnySampler, DeviceShaping, SimulatorSampler, SlotShaping
 from pbt_rl.learner.trainer import Trainer
 from pbt_rl.processes.child import ChildFailed, begin_child, send_failure
 from pbt_rl.processes.polling import AdaptivePoller, Heartbeat, mail_check
@@ -242,10 +242,10 @@ class Learner:
             (Mailbox(spec, plan.rows, fd), wake) for fd, wake in zip(setup.mailbox_fds, wakes, strict=True)
         ]
         self.acceleration.prepare(self.pack.device, [box.memory for box, _ in boxes])
-        if spec.resident:
+        if spec.simulator:
             on_device = DeviceShaping(table, plan.slots, self.pack.device)
             parts = (self.pack, self.shared, setup, on_device, distribution)
-            return ResidentSampler(*parts, self._heartbeat.beat_main, self._give_up), on_device
+            return SimulatorSampler(*parts, self._heartbeat.beat_main, self._give_up), on_device
         sampler = self.acceleration.sampler(on_policy=self._on_policy)(
             self.pack,
             self.shared,

@@ -329,7 +329,7 @@ def play_episodes(
         share_R = shares_of_tasks(episodes, len(spec.tasks), rows)
     else:
         # Rows of a device simulator cost little, so each episode has a separate row.
-        at_once = min(episodes, episodes if spec.resident and most > 1 else most)
+        at_once = min(episodes, episodes if spec.simulator and most > 1 else most)
         rows = -(-at_once // spec.agents) * spec.agents
         share_R = shares(episodes, rows)
     with ExitStack() as end:

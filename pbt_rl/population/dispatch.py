@@ -198,14 +198,14 @@ class Dispatch:
         self.started(pack)
         unwritten = [saving for saving in self._saving.values() if saving.pack == pack]
         states = {saving.state for saving in unwritten}
-        resident = [members[number] for number in self.slots.members_of(pack) if number is not None]
+        on_slot = [members[number] for number in self.slots.members_of(pack) if number is not None]
         hit = [member for member in members if self._records[member.id].state in states]
-        accounts = [self._account(member) for member in sorted([*hit, *resident], key=lambda m: m.id)]
+        accounts = [self._account(member) for member in sorted([*hit, *on_slot], key=lambda m: m.id)]
         for saving in unwritten:
             del self._saving[saving.state.key]
             if saving.state.users > 1:
                 saving.state.restore(saving.restore)
-        for member in resident:
+        for member in on_slot:
             self._restore(member)
         for member in hit:
             record = self._records[member.id]

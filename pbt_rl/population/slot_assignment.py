@@ -99,8 +99,8 @@ class SlotAssigner:
     def assign(self, candidates: Sequence[Candidate]) -> list[Swap]:
         """Apply the swaps that are due, and return them in order of slot."""
         by_member = {c.member: c for c in candidates}
-        resident = set(self._holders)
-        waiting = deque(_by_need(c for c in candidates if c.member not in resident))
+        on_slot = set(self._holders)
+        waiting = deque(_by_need(c for c in candidates if c.member not in on_slot))
         swaps = []
         kept: list[tuple[int, Candidate]] = []
         for slot, member in enumerate(self._holders):

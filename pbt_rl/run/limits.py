@@ -145,7 +145,7 @@ def describe_rows(resolved: ResolvedRun) -> list[str]:
 
     Empty for other environments.
     """
-    if not resolved.spec.resident:
+    if not resolved.spec.simulator:
         return []
     plan = resolved.plan.packs[0]
     # Compare large numbers of rows, because small updates of several policies are computed together.
@@ -289,11 +289,11 @@ def pack_bytes(config: Config, spec: EnvSpec, plan: PackPlan) -> PackBytes:
     )
     steps = [(np.dtype(array.dtype), array.shape) for array in step_array_specs(spec).values()]
     # Inference batches that are captured as CUDA graphs use one more rollout.
-    rollouts = rollouts_of(config, plan) + (on_device and not spec.resident)
+    rollouts = rollouts_of(config, plan) + (on_device and not spec.simulator)
     family = config.env.partition("/")[0]
     return PackBytes(
         rollouts=rollouts * _rollout_bytes(spec, config.learner.rollout, plan.rows, net.state_size)
-        + spec.resident * plan.rows * _episode_bytes(spec, config.learner.rollout, net.state_size, on_device)
+        + spec.simulator * plan.rows * _episode_bytes(spec, config.learner.rollout, net.state_size, on_device)
         + plan.vector_envs
         * plan.rows
         * _size(layout.stored for layout in layouts.values() if layout.stack > 1),
@@ -324,7 +324,7 @@ def _rollout_bytes(spec: EnvSpec, steps: int, rows: int, state_size: int) -> int
     for field in FIELDS.values():
         width = 1 if field.dtype == "bool" else 4
         total += width * math.prod(field.shape(steps, rows, sizes))
-    last_state = 0 if spec.resident else 4 * rows * state_size
+    last_state = 0 if spec.simulator else 4 * rows * state_size
     return total + last_state
 
 

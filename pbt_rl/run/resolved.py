@@ -114,7 +114,7 @@ class ResolvedRun:
         options = config.env_options
         with environment_code(config.env):
             spec = probe(config.env, options)
-        lay_out = rows_of_simulators.lay_out if spec.resident else None
+        lay_out = rows_of_simulators.lay_out if spec.simulator else None
         plan = make_plan(config, machine, spec.agents, lay_out, pictures=sees_pictures(config, spec))
         for check in (control.check, games.check, matchups.check, rows_of_simulators.check):
             check(config, spec, plan)

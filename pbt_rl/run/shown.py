@@ -102,7 +102,7 @@ def describe_comparisons(resolved: ResolvedRun) -> list[str]:
     if pbt.period_growth != 1:
         times = ""
     elif by_time:
-        steps = 0 if spec.resident else rounds * spec.time_limit * plan.environments
+        steps = 0 if spec.simulator else rounds * spec.time_limit * plan.environments
         longest = steps * spec.frame_skip / (SLOW_CORE * plan.cpus)
         times = _at_most(seconds, first, pbt.period_seconds, longest * (spec.agents == 1))
     else:
@@ -111,7 +111,7 @@ def describe_comparisons(resolved: ResolvedRun) -> list[str]:
     if spec.agents == 1:
         limit = f": up to {episodes:,} frames" if episodes else ""
         lines.append(f"a comparison needs one episode in each of a member's {each} environments{limit}")
-    if by_time and spec.agents == 1 and not spec.resident:
+    if by_time and spec.agents == 1 and not spec.simulator:
         noted += _slow_episodes(resolved, rounds)
     late, needed = "", first * config.num_policies
     if by_time:
@@ -222,8 +222,8 @@ def read_groups(env: str, agents: int) -> frozenset[str]:
 def describe_plan(resolved: ResolvedRun) -> list[str]:
     """Describe the members, actors and threads of each device. Add notes and warnings."""
     spec, plan, config = resolved.spec, resolved.plan, resolved.config
-    resident = sum(pack.slots for pack in plan.packs)
-    at_a_time = f" ({resident} on the devices at a time)" if resident < config.members else ""
+    slots = sum(pack.slots for pack in plan.packs)
+    at_a_time = f" ({slots} on the devices at a time)" if slots < config.members else ""
     controls = f" and {counted(config.controls, 'control')}" if config.controls else ""
     first_line = (
         f"{config.env}: {counted(config.num_policies, 'policy', 'policies')}{controls}{at_a_time}, "

@@ -142,7 +142,7 @@ def seconds_to_comparison(
 
 
 def _waits_for(resolved: ResolvedRun, *, begun: bool, stepping: int) -> str:
-    if resolved.spec.resident:
+    if resolved.spec.simulator:
         return rows_of_simulators.waits_for(resolved.plan.packs, begun=begun)
     if begun:
         begins = backend_of(resolved.config.env, resolved.options)[0].begins

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
-from pbt_rl.envs.resident import ResidentStep
+from pbt_rl.envs.simulators import SimulatorStep
 
 STEP_SECONDS, PUSH, MOST_SPEED = 0.1, 2.0, 1.5
 REACH, REST = 0.1, 0.3
@@ -29,7 +29,7 @@ REACH, REST = 0.1, 0.3
 
 
 class Courier:
-    """R couriers (see `ResidentEnv`)."""
+    """R couriers (see `SimulatorEnv`)."""
 
     def __init__(self, rows: int, device: str, seed: int, limit: int) -> None:
         self.spec = EnvSpec(
@@ -43,7 +43,7 @@ class Courier:
         self._steps = torch.zeros(rows, dtype=torch.int32, device=device)
 
     def attach(self, weights_PK: Tensor) -> None:
-        """See `ResidentEnv`."""
+        """See `SimulatorEnv`."""
         self._weights = weights_PK
 
     def reset(self) -> Mapping[str, Tensor]:
@@ -51,7 +51,7 @@ class Courier:
         self._at, self._speed, self._goal = self._place(), torch.zeros_like(self._place()), self._place()
         return {"obs": self._see()}
 
-    def step(self, action: Tensor) -> ResidentStep:
+    def step(self, action: Tensor) -> SimulatorStep:
         """Push for STEP_SECONDS."""
         push = action.clamp(-1, 1)
         self._speed = (self._speed + PUSH * STEP_SECONDS * push).clamp(-MOST_SPEED, MOST_SPEED)
@@ -70,7 +70,7 @@ class Courier:
         self._speed = torch.where(ended[:, None], 0.0, self._speed)
         self._steps.masked_fill_(ended, 0)
         never = torch.zeros_like(ended)
-        return ResidentStep({"obs": self._see()}, reward, never, ended, final, terms[0])
+        return SimulatorStep({"obs": self._see()}, reward, never, ended, final, terms[0])
 
     def _place(self) -> Tensor:
         return torch.rand((self.rows, 2), generator=self._random, device=self.device) * 2 - 1
@@ -79,7 +79,7 @@ class Courier:
         return torch.cat((self._at, self._speed, self._goal - self._at), 1)
 
     def close(self) -> None:
-        """See `ResidentEnv`."""
+        """See `SimulatorEnv`."""
 
 
 def make_env(rows: int, device: str, seed: int = 0, limit: int = 200) -> Courier:

@@ -77,12 +77,12 @@ class Env(gymnasium.Env):
 SIMULATOR = """
 import time
 
-from pbt_rl.envs.lookup import DEFAULTS, make_resident
+from pbt_rl.envs.lookup import DEFAULTS, make_simulator
 
 
 def make(rows, device, seconds):
     time.sleep(seconds)
-    return make_resident("tensors/pendulum", rows, 0, device, DEFAULTS)
+    return make_simulator("tensors/pendulum", rows, 0, device, DEFAULTS)
 """
 
 
@@ -146,7 +146,7 @@ def test_a_simulator_on_a_device_has_a_longer_limit(folder, monkeypatch, seconds
         with pytest.raises(EnvSetupError, match="hangs: making it took more than 2 s"):
             probe("trial_of_a_simulator:make", options)
     else:
-        assert probe("trial_of_a_simulator:make", options).resident
+        assert probe("trial_of_a_simulator:make", options).simulator
     assert not psutil.Process().children()
 
 

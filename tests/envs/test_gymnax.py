@@ -12,12 +12,12 @@ from pbt_rl.errors import EnvSetupError
 from tests.helpers.runs import train
 
 pytest.importorskip("gymnax")
-pytestmark = pytest.mark.resident
+pytestmark = pytest.mark.simulators
 ROWS = 512
 
 
 def made(name="Pendulum-v1", rows=ROWS, seed=3, **keywords):
-    env = lookup.make_resident(f"gymnax/{name}", rows, seed, "cpu", EnvOptions(keywords=keywords))
+    env = lookup.make_simulator(f"gymnax/{name}", rows, seed, "cpu", EnvOptions(keywords=keywords))
     env.attach(torch.ones(1, 0))
     return env, env.reset()
 

@@ -29,7 +29,7 @@ import json, torch
 from pbt_rl.envs import lookup
 from pbt_rl.envs.lookup import DEFAULTS, EnvOptions
 options = EnvOptions(keywords={"objective": "near"})
-env = lookup.make_resident("isaaclab/Isaac-Point-v0", 4, 3, "cpu", options)
+env = lookup.make_simulator("isaaclab/Isaac-Point-v0", 4, 3, "cpu", options)
 env.attach(torch.tensor([[2.0, -0.1], [4.0, 0.0]]))
 at = env.reset()["obs"][:, 0].clone()
 step = env.step(torch.ones(4, 1))
@@ -56,7 +56,7 @@ import json
 from pbt_rl.envs import lookup
 from pbt_rl.errors import EnvSetupError
 try:
-    lookup.make_resident("isaaclab/Isaac-Nothing-v0", 4, 3, "cpu", lookup.DEFAULTS)
+    lookup.make_simulator("isaaclab/Isaac-Nothing-v0", 4, 3, "cpu", lookup.DEFAULTS)
 except EnvSetupError as error:
     print(json.dumps(str(error)))
 """)

@@ -5,9 +5,9 @@ import re
 import pytest
 import torch
 
-from pbt_rl.envs.lookup import DEFAULTS, EnvOptions, make_resident
-from pbt_rl.envs.resident import custom
-from pbt_rl.envs.resident.rsl_rows import VecEnvRows
+from pbt_rl.envs.lookup import DEFAULTS, EnvOptions, make_simulator
+from pbt_rl.envs.simulators import custom
+from pbt_rl.envs.simulators.rsl_rows import VecEnvRows
 from pbt_rl.errors import EnvSetupError
 from tests.helpers.runs import ROOT, start
 
@@ -168,20 +168,20 @@ def make_fake(rows, device):
 
 
 def test_a_factory_may_return_one():
-    env = custom.make_resident(f"{__name__}:make_fake", ROWS, 0, "cpu", DEFAULTS)
+    env = custom.make_simulator(f"{__name__}:make_fake", ROWS, 0, "cpu", DEFAULTS)
     assert env.spec.shaping == {"speed": 2.0, "effort": -1.0}
     assert env.spec.env_id == f"{__name__}:make_fake"
 
 
 def test_the_list_of_tasks_needs_no_torch():
-    from pbt_rl.envs.resident.rsl import MJLAB
+    from pbt_rl.envs.simulators.rsl import MJLAB
 
     pytest.importorskip("mjlab")
     assert "Mjlab-Cartpole-Balance" in MJLAB.names()
 
 
 @pytest.mark.slow
-@pytest.mark.resident
+@pytest.mark.simulators
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("task", ["Mjlab-Cartpole-Balance", "Mjlab-Velocity-Flat-Unitree-Go1"])
 def test_weights_in_mjlab_against_an_untouched_twin(task):
@@ -190,7 +190,7 @@ def test_weights_in_mjlab_against_an_untouched_twin(task):
     from mjlab.envs import ManagerBasedRlEnv
     from mjlab.tasks import registry
 
-    env = make_resident(f"mjlab/{task}", 6, 7, "cpu", EnvOptions())
+    env = make_simulator(f"mjlab/{task}", 6, 7, "cpu", EnvOptions())
     usual = torch.tensor([list(env.spec.shaping.values())])
     env.attach(torch.cat((usual, 0 * usual, 2 * usual)))
     env.reset()
@@ -210,7 +210,7 @@ def test_weights_in_mjlab_against_an_untouched_twin(task):
 
 
 @pytest.mark.slow
-@pytest.mark.resident
+@pytest.mark.simulators
 @pytest.mark.timeout(1500)
 def test_a_population_learns_to_balance_in_mjlab(tmp_path):
     """The file and the command of docs/lab/simulators.md, with a smaller budget."""

@@ -502,8 +502,8 @@ def test_whatever_happens_every_member_has_what_a_simple_book_says_and_nothing_i
     past: dict[tuple[int, int], tuple[float, float]] = {}
     """What is remembered, and what a copy of it goes on from."""
     for _ in range(25):
-        resident = [m for m, _ in desk.holds.values()]
-        for member in resident:
+        on_slot = [m for m, _ in desk.holds.values()]
+        for member in on_slot:
             if rng.random() < 0.5:
                 desk.train(member)
                 book[member] = desk.weights(member)

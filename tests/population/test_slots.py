@@ -19,8 +19,8 @@ from tests.helpers.work import lines_run
 class Table:
     """Six members on two packs."""
 
-    def __init__(self, resident=4, slot_frames=100, budget_frames=1000) -> None:
-        plan = make_plan(Config("toy/x", num_policies=6, devices="cpu,cpu", slots=resident), Machine(4, 0))
+    def __init__(self, slots=4, slot_frames=100, budget_frames=1000) -> None:
+        plan = make_plan(Config("toy/x", num_policies=6, devices="cpu,cpu", slots=slots), Machine(4, 0))
         self.population = Population([{}] * 6, 10, 1)
         self.slots = Slots(plan.packs, self.population, slot_frames, budget_frames)
 
@@ -87,17 +87,17 @@ def test_the_slot_of_a_stopped_member_or_of_one_without_budget_goes_to_a_parked_
     assert table.slots.slot_of(0) is None
     assert table.assign(m1=10**9) == [(1, 0, 1, 5)]
     assert Table(slot_frames=None).assign(m0=1000) == [(0, 0, 0, 4)]
-    assert Table(resident=6).assign(m0=1000) == []
+    assert Table(slots=6).assign(m0=1000) == []
     assert Table(budget_frames=None, slot_frames=None).assign(m0=1000) == []
 
 
-@pytest.mark.parametrize("resident", [4, 6])
-def test_a_member_that_waits_for_a_decision_makes_way(resident):
-    table = Table(resident)
+@pytest.mark.parametrize("slots", [4, 6])
+def test_a_member_that_waits_for_a_decision_makes_way(slots):
+    table = Table(slots)
     table.population.members[0].until_frames = 50
-    assert table.assign(m0=60) == [(0, 0, 0, 4 if resident == 4 else None)]
+    assert table.assign(m0=60) == [(0, 0, 0, 4 if slots == 4 else None)]
     table.population.members[0].until_frames = 500
-    assert table.assign() == ([] if resident == 4 else [(0, 0, None, 0)])
+    assert table.assign() == ([] if slots == 4 else [(0, 0, None, 0)])
 
 
 def test_it_is_over_when_no_member_may_train_in_two_reports_of_every_learner():
@@ -260,10 +260,10 @@ def test_laws(members, slots, turn, moves):
                 del alive[who]
         swaps = assigner.assign(list(alive.values()))
         after = assigner.members
-        resident = [m for m in after if m is not None]
-        assert len(resident) == len(set(resident)), "no member has two slots"
-        assert all(m in alive and alive[m].may_train for m in resident)
-        parked = [c for c in alive.values() if c.member not in resident and c.may_train]
+        on_slot = [m for m in after if m is not None]
+        assert len(on_slot) == len(set(on_slot)), "no member has two slots"
+        assert all(m in alive and alive[m].may_train for m in on_slot)
+        parked = [c for c in alive.values() if c.member not in on_slot and c.may_train]
         assert not parked or None not in after, "no member waits while a slot is empty"
         for swap in swaps:
             assert (before[swap.slot], after[swap.slot]) == (swap.leaves, swap.enters)

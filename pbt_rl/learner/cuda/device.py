@@ -21,7 +21,7 @@ from pbt_rl.learner.cuda.recording import RECORDERS, Replays, recorder_of
 from pbt_rl.learner.cuda.steps import RecordedStepping, record_steps
 from pbt_rl.learner.cuda.trial import BrokenTrialError, begin_again, fastest_packing
 from pbt_rl.learner.sampler import Sampler
-from pbt_rl.learner.simulators.sampler import AnySampler, ResidentSampler
+from pbt_rl.learner.simulators.sampler import AnySampler, SimulatorSampler
 from pbt_rl.learner.trainer import Trainer
 
 
@@ -75,7 +75,7 @@ class Acceleration:
         trainer.pack.streams.wait_for_work()
         if isinstance(sampler, RecordedSampler):
             sampler.record_inference_batches()
-        batches = sampler.replays if isinstance(sampler, RecordedSampler | ResidentSampler) else None
+        batches = sampler.replays if isinstance(sampler, RecordedSampler | SimulatorSampler) else None
         self._replays = {"turns": batches, **self._replays} if batches else self._replays
         if "steps" in self._replays:
             rollouts = sampler.rollouts()[: trainer.vector_envs_per_batch]

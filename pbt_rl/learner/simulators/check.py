@@ -1,4 +1,4 @@
-"""Checks of device simulators (`ResidentEnv`): return values, use of shaping weights, synchronisations.
+"""Checks of device simulators (`SimulatorEnv`): return values, use of shaping weights, synchronisations.
 
 Two policies act in one simulator. Runs with equal seeds and actions are compared: one with default weights for both
 policies, one with different weights for the second policy.
@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from pbt_rl.envs import lookup
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.envs.first_trial import environment_traceback
-from pbt_rl.envs.resident import Checks, ResidentEnv, ResidentStep
+from pbt_rl.envs.simulators import Checks, SimulatorEnv, SimulatorStep
 from pbt_rl.errors import EnvSetupError
 from pbt_rl.learner.cuda.recording import INDEXING, WAITING
 
@@ -121,7 +121,7 @@ def _played(
 ) -> Played:
     played = Played()
     try:
-        env: ResidentEnv = lookup.make_resident(env_id, POLICIES * ENVS, seed, device, options)
+        env: SimulatorEnv = lookup.make_simulator(env_id, POLICIES * ENVS, seed, device, options)
         with closing(env):
             _play(env, torch.tensor(weights, device=env.device), steps, played)
     except EnvSetupError as error:
@@ -134,7 +134,7 @@ def _played(
 
 
 @torch.no_grad()
-def _play(env: ResidentEnv, weights_PK: Tensor, steps: int, played: Played) -> None:
+def _play(env: SimulatorEnv, weights_PK: Tensor, steps: int, played: Played) -> None:
     played.adapted = type(env).__module__.startswith("pbt_rl.")
     checks, random = Checks(env, POLICIES), torch.Generator().manual_seed(0)
     length = torch.zeros(env.rows, dtype=torch.int64)
@@ -154,7 +154,7 @@ def _play(env: ResidentEnv, weights_PK: Tensor, steps: int, played: Played) -> N
         _note(played, step, length)
 
 
-def _note(played: Played, step: ResidentStep, length: Tensor) -> None:
+def _note(played: Played, step: SimulatorStep, length: Tensor) -> None:
     played.rewards.append(step.reward.cpu().clone())
     if step.objective is not None:
         played.objectives.append(step.objective.cpu().clone())
@@ -197,7 +197,7 @@ def _of_ends(played: Played) -> tuple[list[str], list[str]]:
 
 
 NO_OBJECTIVE = (
-    "it returns no objective, but the reward depends on tuned weights. Set ResidentStep.objective, by which members "
+    "it returns no objective, but the reward depends on tuned weights. Set SimulatorStep.objective, by which members "
     "are compared"
 )
 BY_CHANCE = "not deterministic under a seed: the effect of the weights cannot be separated from chance"

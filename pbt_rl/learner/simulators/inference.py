@@ -17,7 +17,7 @@ from torch import Tensor
 
 from pbt_rl.algos.distributions import Distribution
 from pbt_rl.algos.pack import Pack
-from pbt_rl.envs.resident import ResidentStep
+from pbt_rl.envs.simulators import SimulatorStep
 from pbt_rl.learner.cuda.recording import NotRecordedError, Recorder, Recording, Replays
 from pbt_rl.learner.simulators.final_observations import FinalObservations
 from pbt_rl.learner.simulators.in_place import InPlaceRollout
@@ -67,7 +67,7 @@ class Inference:
         assert self._action is not None
         return self._action
 
-    def take(self, step: ResidentStep) -> None:
+    def take(self, step: SimulatorStep) -> None:
         """Store the results of a step."""
         given = {"reward": step.reward, "terminated": step.terminated, "truncated": step.truncated}
         if step.objective is not None:

@@ -43,7 +43,7 @@ def lay_out(
 
 def check(config: Config, spec: EnvSpec, _plan: Plan) -> None:
     """Check that the options suit the kind of environment. Raises ConfigError."""
-    if not spec.resident:
+    if not spec.simulator:
         rows = config.rows
         require(not rows, "rows", rows, "it is for device simulators. Use --envs-per-vector-env")
         return

@@ -28,8 +28,8 @@ from pbt_rl.algos.pack import Pack
 from pbt_rl.controllers.hypers import SHAPING
 from pbt_rl.envs.base import MOST_STATS
 from pbt_rl.envs.first_trial import environment_traceback
-from pbt_rl.envs.lookup import make_resident
-from pbt_rl.envs.resident import Checks, ResidentEnv, ResidentStep
+from pbt_rl.envs.lookup import make_simulator
+from pbt_rl.envs.simulators import Checks, SimulatorEnv, SimulatorStep
 from pbt_rl.errors import ConfigError, EnvSetupError, RunFailed, environment_code
 from pbt_rl.learner.build import LearnerSetup, rollout_shape
 from pbt_rl.learner.cuda.recording import Replays, recorder_of
@@ -79,7 +79,7 @@ class DeviceShaping:
         return int(self.shaping_version[slot]), dict(zip(self.names, values, strict=True))
 
 
-class ResidentSampler:
+class SimulatorSampler:
     """Sampler of one simulator of R rows.
 
     Each call of `run_inference` fills a whole rollout. Commands wait for its end.
@@ -113,7 +113,7 @@ class ResidentSampler:
         parts = (self.rollout, self._final_obs, recorder_of(pack.device))
         self._inference = Inference(pack, distribution, self.generator, *parts)
         with environment_code(config.env), self._may_take_long("making"):
-            self._env: ResidentEnv = make_resident(
+            self._env: SimulatorEnv = make_simulator(
                 config.env, plan.rows, seed % 2**31, plan.device, config.env_options
             )
             self._checks = Checks(self._env, pack.num_policies)
@@ -201,7 +201,7 @@ class ResidentSampler:
         following = self._final_obs.values(fields["value"][:, : self._steps], self._pack)
         self.rollout.final_value.copy_(following)
 
-    def _make_rounds(self, step: ResidentStep) -> Rounds:
+    def _make_rounds(self, step: SimulatorStep) -> Rounds:
         """Create the episode statistics. Their names are known after the first step."""
         if len(step.stats) > MOST_STATS:
             raise ConfigError(
@@ -235,7 +235,7 @@ class ResidentSampler:
             done.set()
             thread.join()
 
-    def _step(self, action: Tensor) -> ResidentStep:
+    def _step(self, action: Tensor) -> SimulatorStep:
         began = time.thread_time()
         try:
             return self._env.step(action)
@@ -255,7 +255,7 @@ class ResidentSampler:
         if shaped and tuned and pbt.enabled and self._config.num_policies > 1:
             raise ConfigError(
                 f"{self._spec.env_id} returns no objective besides the reward, whose weights are tuned. Members could "
-                "raise their own score by their weights alone. Set ResidentStep.objective, or name other "
+                "raise their own score by their weights alone. Set SimulatorStep.objective, or name other "
                 "hyperparameters in --pbt.tune"
             )
 
@@ -304,6 +304,6 @@ class ResidentSampler:
         self._env.close()
 
 
-AnySampler: TypeAlias = Sampler | ResidentSampler
+AnySampler: TypeAlias = Sampler | SimulatorSampler
 SlotShaping: TypeAlias = ShapingTable | DeviceShaping
 """Shaping of the slots, with one interface for actors and simulators."""

@@ -79,7 +79,7 @@ def final_rounds(setup: FinalSetup) -> Iterator[FinalRound]:
         pack = play.load_pack(config, spec, SavedPolicy(Path(), setup.checkpoint, number), seed)
         player = play.Player(play.Policy(pack, spec, config.model, seed, greedy=False))
     # Rows of a device simulator cost little.
-    rows = setup.episodes if spec.resident else rows_of(setup.episodes)
+    rows = setup.episodes if spec.simulator else rows_of(setup.episodes)
     options = replace(options, first_row=OUTSIDE * (1 + number))
     vector_env = make_vector_env(spec.env_id, rows, seed, options, default_shaping_source(spec))
     with closing(vector_env):

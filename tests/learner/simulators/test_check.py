@@ -12,7 +12,7 @@ from pbt_rl.cli import EXIT_USER_ERROR, main
 from pbt_rl.envs import lookup
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec, default_shaping_source, private_step_arrays
 from pbt_rl.envs.lookup import DEFAULTS
-from pbt_rl.envs.resident import ResidentStep
+from pbt_rl.envs.simulators import SimulatorStep
 from pbt_rl.learner.simulators.check import check_rows
 
 HERE = __name__
@@ -55,7 +55,9 @@ class Right:
             self.steps.masked_fill(ended, 0),
         )
         reward = (terms_RK * self.weights_RK()).sum(1)
-        return self.change(ResidentStep({"obs": self.at}, reward, over, cut, final, objective=terms_RK[:, 0]))
+        return self.change(
+            SimulatorStep({"obs": self.at}, reward, over, cut, final, objective=terms_RK[:, 0])
+        )
 
     def change(self, step):
         return step

@@ -97,7 +97,7 @@ def test_a_step_is_two_replays_and_what_they_are_given(device, recorder):
 
 
 def test_steps_that_give_other_things_are_not_recorded(device, recorder, monkeypatch):
-    make = sampling.make_resident
+    make = sampling.make_simulator
 
     def changing(*given):
         env = make(*given)
@@ -111,7 +111,7 @@ def test_steps_that_give_other_things_are_not_recorded(device, recorder, monkeyp
         env.step = step
         return env
 
-    monkeypatch.setattr(sampling, "make_resident", changing)
+    monkeypatch.setattr(sampling, "make_simulator", changing)
     wanted, _, _ = played("cpu", "--learner.packing=vmap")
     with pytest.warns(UserWarning, match="other fields"):
         found, _, _ = played("pretend:0", "--learner.packing=vmap")

@@ -15,8 +15,8 @@ from pbt_rl.actors.messages import Load, SetValues
 from pbt_rl.config.command import parse_train
 from pbt_rl.envs import lookup
 from pbt_rl.envs.base import ActionSpec, default_shaping_source, private_step_arrays
-from pbt_rl.envs.resident import ResidentVectorEnv
-from pbt_rl.envs.resident.tensor_toys import Pendulum
+from pbt_rl.envs.simulators import SimulatorVectorEnv
+from pbt_rl.envs.simulators.tensor_toys import Pendulum
 from pbt_rl.errors import ConfigError, RunFailed
 from pbt_rl.learner.learner import Learner
 from pbt_rl.learner.simulators import final_observations, rounds
@@ -41,13 +41,13 @@ OPTIONS = [
     "--learner.threads=1",
     "--no-random-phases",
 ]
-RESIDENT = [*OPTIONS, f"--rows={ROWS}"]
+SIMULATOR = [*OPTIONS, f"--rows={ROWS}"]
 
 
 class Stand:
     """A learner without processes, as serial mode has it."""
 
-    def __init__(self, options=RESIDENT, spec=None):
+    def __init__(self, options=SIMULATOR, spec=None):
         config = parse_train(options)
         resolved = ResolvedRun.resolve(config, Machine(2, 0))
         self.resolved = resolved if spec is None else replace(resolved, spec=spec(resolved.spec))
@@ -82,7 +82,7 @@ def simulate(monkeypatch, kind, *more):
     """Let the learner of the next stand step this pendulum."""
     spec = lookup.probe("tensors/pendulum", lookup.DEFAULTS)
     env = kind(spec, POLICIES * ROWS, "cpu", 0, *more)
-    monkeypatch.setattr(sampling, "make_resident", lambda *_: env)
+    monkeypatch.setattr(sampling, "make_simulator", lambda *_: env)
     return env
 
 
@@ -99,7 +99,7 @@ def test_both_routes_take_the_same_actions_and_learn_the_same_weights():
 
         # The mailbox route, of the same simulator as a vector env.
         config = parse_train([*OPTIONS, *options])
-        by_mail = replace(spec, resident=False)
+        by_mail = replace(spec, simulator=False)
         machine = Machine(2, 0)
         plan = make_plan(config, machine)
         (pack,) = plan.packs
@@ -110,8 +110,8 @@ def test_both_routes_take_the_same_actions_and_learn_the_same_weights():
         there, back = deque(), deque()
         setup = replace(memory.learners[0], seed=ours.memory.learners[0].seed)
         theirs = Learner(setup, Line(back, there))
-        env = lookup.make_resident("tensors/pendulum", pack.rows, seed % 2**31, "cpu", lookup.DEFAULTS)
-        vector_env, box = ResidentVectorEnv(env, default_shaping_source(spec)), memory.actors[0].boxes[0]
+        env = lookup.make_simulator("tensors/pendulum", pack.rows, seed % 2**31, "cpu", lookup.DEFAULTS)
+        vector_env, box = SimulatorVectorEnv(env, default_shaping_source(spec)), memory.actors[0].boxes[0]
         actions, rewards = [], []
         vector_env.reset(box.step)
         box.header[0] += 1
@@ -229,7 +229,7 @@ def test_episodes_come_as_rounds_with_their_count():
     ],
 )
 def test_what_cannot_work_is_refused_by_name(options, words):
-    config = parse_train([*RESIDENT, *options])
+    config = parse_train([*SIMULATOR, *options])
     with pytest.raises(ConfigError, match=words):
         ResolvedRun.resolve(config, Machine(4, 0))
 
@@ -300,7 +300,7 @@ def test_actions_without_bounds_reach_the_simulator_as_they_were_drawn(monkeypat
 
 def test_a_vector_env_of_it_plays_whole_first_episodes():
     spec = lookup.probe("tensors/pendulum", lookup.DEFAULTS)
-    vector_env = ResidentVectorEnv(Pendulum(spec, 3, "cpu", 0, limit=5), default_shaping_source(spec))
+    vector_env = SimulatorVectorEnv(Pendulum(spec, 3, "cpu", 0, limit=5), default_shaping_source(spec))
     out, total = private_step_arrays(spec, 3), np.zeros(3)
     vector_env.reset(out)
     assert out.first.all()
@@ -331,7 +331,7 @@ def test_a_limit_is_followed_by_the_value_of_its_final_observation(monkeypatch, 
 
     env = simulate(monkeypatch, Noted, limit)
     env._steps[::3] += 1  # not all rows at once
-    with Stand([*RESIDENT, f"--model.core={core}"]) as stand:
+    with Stand([*SIMULATOR, f"--model.core={core}"]) as stand:
         sampler = stand.learner.sampler
         for _ in range(2):
             steps.clear()
@@ -381,7 +381,7 @@ def test_a_simulator_that_hangs_at_its_start_is_not_waited_for_for_ever(monkeypa
 
     said = []
     simulate(monkeypatch, Hangs)
-    with Stand([*RESIDENT, "--learner-timeout-seconds=0.01"]) as stand:
+    with Stand([*SIMULATOR, "--learner-timeout-seconds=0.01"]) as stand:
         monkeypatch.setattr(stand.learner.sampler, "_give_up", said.append)
         stand.batch()
         stand.batch()

@@ -8,15 +8,15 @@ import pytest
 import torch
 from gymnasium.vector import AutoresetMode
 
-from pbt_rl.envs.lookup import EnvOptions, make_resident
-from pbt_rl.envs.resident.tensors import SPECS
+from pbt_rl.envs.lookup import EnvOptions, make_simulator
+from pbt_rl.envs.simulators.tensors import SPECS
 from tests.helpers.pretend import DEVICE, pretend_device
 
 ROWS, STEPS = 4, 3
 
 
 def toy(name):
-    return make_resident(f"tensors/{name}", ROWS, 0, str(DEVICE), EnvOptions(keywords={"limit": 2}))
+    return make_simulator(f"tensors/{name}", ROWS, 0, str(DEVICE), EnvOptions(keywords={"limit": 2}))
 
 
 class Robots:
@@ -65,13 +65,13 @@ class Batch:
 
 
 def robots(objective=""):
-    from pbt_rl.envs.resident.rsl_rows import VecEnvRows
+    from pbt_rl.envs.simulators.rsl_rows import VecEnvRows
 
     return VecEnvRows("a:b", Robots(), objective)
 
 
 def batch():
-    from pbt_rl.envs.resident.batched import BatchedRows
+    from pbt_rl.envs.simulators.batched import BatchedRows
 
     return BatchedRows("a:b", Batch())
 

@@ -9,7 +9,7 @@ from typing import Any
 from pbt_rl.errors import EnvSetupError
 
 from ..base import ActionSpec, ArraySpec, EnvSpec
-from ..families import RESIDENT
+from ..families import SIMULATOR
 from ..family import Backend, EnvOptions
 from .custom import vector_envs_of
 
@@ -19,7 +19,7 @@ SPECS = {
         {"obs": ArraySpec((3,), "float32")},
         ActionSpec(low=(-2.0,), high=(2.0,)),
         shaping={"angle": 1.0, "speed": 0.1, "effort": 0.001},
-        resident=True,
+        simulator=True,
         time_limit=200,
     ),
     "cartpole": EnvSpec(
@@ -27,11 +27,11 @@ SPECS = {
         {"obs": ArraySpec((4,), "float32")},
         ActionSpec(nvec=(2,)),
         shaping={"alive": 1.0, "centre": 0.0},
-        resident=True,
+        simulator=True,
         time_limit=500,
     ),
 }
-RECIPE: dict[str, object] = RESIDENT | {
+RECIPE: dict[str, object] = SIMULATOR | {
     "model.encoder": "mlp",
     "model.hidden": (64,),
     "model.layers": 2,
@@ -67,7 +67,7 @@ def probe(name: str, options: EnvOptions) -> EnvSpec:
     return replace(SPECS[name], time_limit=limit) if isinstance(limit, int) else SPECS[name]
 
 
-def make_resident(name: str, rows: int, seed: int, device: str, options: EnvOptions) -> Any:
+def make_simulator(name: str, rows: int, seed: int, device: str, options: EnvOptions) -> Any:
     """Make R rows on a device."""
     from .tensor_toys import CartPole, Pendulum  # noqa: PLC0415 - it imports torch
 
@@ -81,7 +81,7 @@ def make_resident(name: str, rows: int, seed: int, device: str, options: EnvOpti
 BACKEND = Backend(
     names=lambda: tuple(SPECS),
     probe=probe,
-    make_vector_env=vector_envs_of(make_resident),
+    make_vector_env=vector_envs_of(make_simulator),
     recipe=lambda name, _options: RECIPE | OWN.get(name, {}),
-    make_resident=make_resident,
+    make_simulator=make_simulator,
 )

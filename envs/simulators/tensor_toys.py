@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..base import EnvSpec
-from .rows import ResidentStep
+from .rows import SimulatorStep
 
 
 class _Rows(ABC):
@@ -55,13 +55,13 @@ class _Rows(ABC):
     def _see(self) -> Tensor:
         """Return the observations of the current states, one per row."""
 
-    def _end(self, terminated: Tensor, reward: Tensor, objective: Tensor) -> ResidentStep:
+    def _end(self, terminated: Tensor, reward: Tensor, objective: Tensor) -> SimulatorStep:
         self._steps += 1
         truncated = (self._steps >= self.limit) & ~terminated
         ended, final = terminated | truncated, {"obs": self._see()}
         self._state = torch.where(ended[:, None], self._first_states(), self._state)
         self._steps.masked_fill_(ended, 0)
-        return ResidentStep({"obs": self._see()}, reward, terminated, truncated, final, objective)
+        return SimulatorStep({"obs": self._see()}, reward, terminated, truncated, final, objective)
 
     def close(self) -> None:  # noqa: B027 - nothing is held
         pass
@@ -78,7 +78,7 @@ class Pendulum(_Rows):
         angle, speed = self._state.unbind(1)
         return torch.stack((angle.cos(), angle.sin(), speed), 1)
 
-    def step(self, action: Tensor) -> ResidentStep:
+    def step(self, action: Tensor) -> SimulatorStep:
         """Apply a torque, [R, 1]."""
         angle, speed = self._state.unbind(1)
         torque = action[:, 0]
@@ -102,7 +102,7 @@ class CartPole(_Rows):
     def _see(self) -> Tensor:
         return self._state
 
-    def step(self, action: Tensor) -> ResidentStep:
+    def step(self, action: Tensor) -> SimulatorStep:
         """Push the cart. action: [R, 1], 0 for left, 1 for right."""
         x, speed, angle, turn = self._state.unbind(1)
         force = action[:, 0].float() * 20 - 10

@@ -1,4 +1,4 @@
-"""An RSL-RL `VecEnv` as a resident environment, with the weights of its reward manager as shaping.
+"""An RSL-RL `VecEnv` as a device simulator, with the weights of its reward manager as shaping.
 
 `VecEnv` is RSL-RL's interface to Isaac Lab, mjlab, MuJoCo Playground and Legged Gym. It has `get_observations()` and
 `step(action) -> observations, reward, dones, extras`. Rows reset in the step that ends their episode. Types differ
@@ -30,7 +30,7 @@ from pbt_rl.errors import EnvSetupError
 
 from ..actions import action_spec
 from ..base import MOST_STATS, STAT_NAME_BYTES, ArraySpec, EnvSpec
-from ..resident import ResidentStep
+from ..simulators import SimulatorStep
 
 ACTOR_GROUPS = ("actor", "policy", "obs")
 """Names of observation groups for the actor. The first existing group is used."""
@@ -87,7 +87,7 @@ class _Weighted:
 
 
 class VecEnvRows:
-    """Implementation of `ResidentEnv` for an RSL-RL `VecEnv`. objective: name of a reward term or metric, or ""."""
+    """Implementation of `SimulatorEnv` for an RSL-RL `VecEnv`. objective: name of a reward term or metric, or ""."""
 
     def __init__(self, env_id: str, env: Any, objective: str = "") -> None:
         self._env, self.rows, self.device = env, int(env.num_envs), torch.device(env.device)
@@ -117,7 +117,7 @@ class VecEnvRows:
             action=action_spec(gymnasium.spaces.Box(-bound, bound), env_id),
             shaping={} if self._terms is None else self._terms.defaults,
             critic=critic,
-            resident=True,
+            simulator=True,
             time_limit=int(getattr(env, "max_episode_length", 0)),
         )
         self._stats: dict[str, Tensor] = {}
@@ -142,14 +142,14 @@ class VecEnvRows:
         return True
 
     @torch.no_grad()
-    def step(self, action: Tensor) -> ResidentStep:
+    def step(self, action: Tensor) -> SimulatorStep:
         if self._terms is not None:
             self._terms.read_weights()
         obs, reward, dones, extras = self._env.step(action)
         ended, cut = dones.bool(), extras.get("time_outs")
         cut = torch.zeros_like(ended) if cut is None else cut.bool() & ended
         self._note(extras.get("log") or extras.get("episode") or {})
-        return ResidentStep(
+        return SimulatorStep(
             self._seen(self._groups(obs)),
             reward.float(),
             ended & ~cut,

@@ -1,4 +1,4 @@
-"""A Gymnasium `VectorEnv` of tensors as a resident environment. Its autoreset mode must be SAME_STEP.
+"""A Gymnasium `VectorEnv` of tensors as a device simulator. Its autoreset mode must be SAME_STEP.
 
 Axes: R rows, A action components.
 """
@@ -17,14 +17,14 @@ from pbt_rl.errors import EnvSetupError
 
 from ..actions import action_spec
 from ..base import ArraySpec, EnvSpec
-from .rows import ResidentStep
+from .rows import SimulatorStep
 
 FINAL = ("final_observation", "final_obs")
 """Keys in the info dict for the final observations of all rows. The first existing key is used."""
 
 
 class BatchedRows:
-    """Implementation of `ResidentEnv` for a Gymnasium `VectorEnv`."""
+    """Implementation of `SimulatorEnv` for a Gymnasium `VectorEnv`."""
 
     def __init__(self, env_id: str, env: Any) -> None:
         mode = env.metadata.get("autoreset_mode", AutoresetMode.SAME_STEP)
@@ -51,7 +51,7 @@ class BatchedRows:
                 for name, array in self._first.items()
             },
             action=action_spec(env.single_action_space, env_id),
-            resident=True,
+            simulator=True,
         )
         self._discrete = isinstance(env.single_action_space, gymnasium.spaces.Discrete)
 
@@ -63,12 +63,12 @@ class BatchedRows:
         return self._first
 
     @torch.no_grad()
-    def step(self, action: Tensor) -> ResidentStep:
+    def step(self, action: Tensor) -> SimulatorStep:
         given = action[:, 0] if self._discrete else action.reshape(self.rows, *self._shape)
         obs, reward, over, cut, info = self._env.step(given)
         final = next((info[key] for key in FINAL if key in info), None)
         over = over.bool()
-        return ResidentStep(
+        return SimulatorStep(
             _as_numbers(_named(obs)),
             reward.float(),
             over,

@@ -49,7 +49,7 @@ def robots(family: str, engine: str, names: Callable[[], tuple[str, ...]], make:
     engine: module of the simulator. If it is imported, `probe` uses no fork.
     """
 
-    def make_resident(
+    def make_simulator(
         name: str, rows: int, seed: int, device: str, options: EnvOptions, render_mode: str | None = None
     ) -> Any:
         from .rsl_rows import VecEnvRows  # noqa: PLC0415 - it imports torch
@@ -63,20 +63,20 @@ def robots(family: str, engine: str, names: Callable[[], tuple[str, ...]], make:
         return VecEnvRows(env_id, make(name, rows, seed % 2**31, device, render_mode), objective)
 
     def describe(name: str, keywords: Mapping[str, Any]) -> EnvSpec:
-        one = partial(make_resident, name, 1, 0, "cpu", EnvOptions(keywords=keywords))
+        one = partial(make_simulator, name, 1, 0, "cpu", EnvOptions(keywords=keywords))
         return described(f"{family}/{name}", one)
 
     first = FirstProbe(f"{family}/", describe)
     return Backend(
         names=names,
         probe=lambda name, options: (describe if engine in sys.modules else first)(name, options.keywords),
-        make_vector_env=vector_envs_of(make_resident),
+        make_vector_env=vector_envs_of(make_simulator),
         film=lambda name, rows, seed, options, shaping: filmed(
-            make_resident(name, rows, seed, "cpu", options, "rgb_array"), shaping
+            make_simulator(name, rows, seed, "cpu", options, "rgb_array"), shaping
         ),
         recipe=lambda _name, _options: ROBOTS,
         step_seconds=LONG_SECONDS,
-        make_resident=make_resident,
+        make_simulator=make_simulator,
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..base import EnvSpec
-from ..families import RESIDENT
+from ..families import SIMULATOR
 from ..family import Backend, EnvOptions
 from ..first_trial import FirstProbe
 from ..gym import PLANES, recipe
@@ -53,7 +53,7 @@ def probe(name: str, keywords: Mapping[str, Any]) -> EnvSpec:
     return describe(name, keywords)
 
 
-def make_resident(name: str, rows: int, seed: int, device: str, options: EnvOptions) -> Any:
+def make_simulator(name: str, rows: int, seed: int, device: str, options: EnvOptions) -> Any:
     """Make R rows. Raises EnvSetupError."""
     from .gymnax_rows import GymnaxRows  # noqa: PLC0415 - it imports JAX and torch
 
@@ -70,14 +70,14 @@ def _probe(name: str, options: EnvOptions) -> EnvSpec:
 
 def _recipe(name: str, options: EnvOptions) -> dict[str, object]:
     spec = (probe if "jax" in sys.modules else FIRST.for_recipe)(name, options.keywords)
-    return recipe(spec) | RESIDENT | (PLANES if name.endswith("-MinAtar") else {})
+    return recipe(spec) | SIMULATOR | (PLANES if name.endswith("-MinAtar") else {})
 
 
 BACKEND = Backend(
     names=lambda: NAMES,
     probe=_probe,
-    make_vector_env=vector_envs_of(make_resident),
+    make_vector_env=vector_envs_of(make_simulator),
     recipe=_recipe,
-    make_resident=make_resident,
+    make_simulator=make_simulator,
     step_seconds=LONG_SECONDS,
 )

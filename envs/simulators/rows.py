@@ -23,7 +23,7 @@ from ..conventions import Remarks
 
 
 @dataclass(frozen=True)
-class ResidentStep:
+class SimulatorStep:
     """Result of a step. The tensors belong to the environment and are valid until its next step.
 
     A row is reset in the step that ends its episode.
@@ -47,7 +47,7 @@ class ResidentStep:
     """name -> [R] float32, extra statistics. Read only in rows whose episode ended."""
 
 
-class ResidentEnv(Protocol):
+class SimulatorEnv(Protocol):
     """Protocol of R rows on one device. Its code must not synchronise with the device (`.item()`, `nonzero` ...).
 
     An optional method `spread_phases(seed) -> bool` brings the rows out of phase. It is called once, after `reset`. It
@@ -69,14 +69,14 @@ class ResidentEnv(Protocol):
     def reset(self) -> Mapping[str, Tensor]:
         """Reset every row and return the observations, name -> [R, ...]. Called once."""
 
-    def step(self, action: Tensor) -> ResidentStep:
+    def step(self, action: Tensor) -> SimulatorStep:
         """Step every row. action: [R, A] of `spec.action.dtype`, within the bounds."""
 
     def close(self) -> None:
         """Release the engine. Safe to call twice."""
 
 
-MakeResident = Callable[[str, int, int, "torch.device", Any], ResidentEnv]
+MakeSimulator = Callable[[str, int, int, "torch.device", Any], SimulatorEnv]
 """(id, rows, seed, device, options) -> environment."""
 
 
@@ -93,7 +93,7 @@ class Checks:
         "terminated and truncated are both set",
     )
 
-    def __init__(self, env: ResidentEnv, policies: int) -> None:
+    def __init__(self, env: SimulatorEnv, policies: int) -> None:
         self._id, self._spec, self._policies = env.spec.env_id, env.spec, policies
         self._rows, self._device = env.rows, env.device
         self.wrong = torch.zeros(policies, len(self.KINDS), dtype=torch.bool, device=env.device)
@@ -109,8 +109,8 @@ class Checks:
 
     def step(self, step: object) -> None:
         """Check types, shapes and devices of all tensors of a step."""
-        if not isinstance(step, ResidentStep):
-            self._fail(f"step returned {type(step).__name__}. Return a pbt_rl.envs.resident.ResidentStep")
+        if not isinstance(step, SimulatorStep):
+            self._fail(f"step returned {type(step).__name__}. Return a pbt_rl.envs.simulators.SimulatorStep")
         self.obs(step.obs)
         self._tensor(step.reward, "reward", "float32", ())
         self._tensor(step.terminated, "terminated", "bool", ())
@@ -162,27 +162,27 @@ class Checks:
 
 
 def check_made(env: object, env_id: str, rows: int) -> None:
-    """Raise EnvSetupError if a factory's return value is not a `ResidentEnv` of this number of rows."""
+    """Raise EnvSetupError if a factory's return value is not a `SimulatorEnv` of this number of rows."""
     needed = ("spec", "rows", "device", "attach", "reset", "step", "close")
     if missing := [name for name in needed if not hasattr(env, name)]:
         raise EnvSetupError(
             f"{env_id} returned {type(env).__name__} without {', '.join(missing)}. A factory with the parameters rows "
-            "and device must return a pbt_rl.envs.resident.ResidentEnv"
+            "and device must return a pbt_rl.envs.simulators.SimulatorEnv"
         )
     theirs = int(getattr(env, "rows"))  # noqa: B009 - the attributes of an unknown object
     if theirs != rows:
         raise EnvSetupError(f"{env_id} returned an environment of {theirs} rows. Return {rows} rows")
 
 
-class ResidentVectorEnv:
-    """Resident rows as a `VectorEnv`, for evaluations and comparisons.
+class SimulatorVectorEnv:
+    """Rows of a device simulator as a `VectorEnv`, for evaluations and comparisons.
 
     The simulator resets a row in the step that ends its episode, but a `VectorEnv` resets it in the next step. The
     simulator uses the action of that next step as the first action of the new episode. Therefore the new episode of
     the `VectorEnv` lacks its first step. The first episode of each row is complete.
     """
 
-    def __init__(self, env: ResidentEnv, shaping: ShapingSource) -> None:
+    def __init__(self, env: SimulatorEnv, shaping: ShapingSource) -> None:
         self.spec, self.rows, self._env, self._shaping = env.spec, env.rows, env, shaping
         self._weights = torch.zeros(env.rows, max(1, len(env.spec.shaping)), device=env.device)
         self._weights = self._weights[:, : len(env.spec.shaping)]

@@ -35,7 +35,7 @@ from pbt_rl.errors import EnvSetupError
 
 from ..actions import action_spec
 from ..base import ArraySpec, EnvSpec
-from .rows import ResidentStep
+from .rows import SimulatorStep
 
 
 def describe(name: str, keywords: Mapping[str, Any]) -> EnvSpec:
@@ -70,7 +70,7 @@ def _made(name: str, keywords: Mapping[str, Any]) -> tuple[Any, Any, EnvSpec]:
         action=action_spec(
             gymnax.environments.spaces.gymnax_space_to_gym_space(env.action_space(params)), env_id
         ),
-        resident=True,
+        simulator=True,
         time_limit=int(getattr(params, "max_steps_in_episode", 0)),
     )
     return env, params, spec
@@ -104,7 +104,7 @@ def _functions(name: str, rows: int, keywords: tuple[tuple[str, Any], ...]) -> t
 
 
 class GymnaxRows:
-    """R rows of one environment: an implementation of `ResidentEnv`."""
+    """R rows of one environment: an implementation of `SimulatorEnv`."""
 
     def __init__(self, name: str, rows: int, seed: int, device: str, keywords: Mapping[str, Any]) -> None:
         self.spec, self._reset, self._step = _functions(name, rows, tuple(sorted(keywords.items())))
@@ -129,12 +129,12 @@ class GymnaxRows:
         self._state = self._state.replace(time=jax.device_put(drawn.astype(time.dtype), time.device))
         return True
 
-    def step(self, action: Tensor) -> ResidentStep:
+    def step(self, action: Tensor) -> SimulatorStep:
         """Step all rows. The action's memory may be reused afterwards."""
         given = jax.dlpack.from_dlpack(action.detach().contiguous())
         self._key, self._state, out = self._step(self._key, self._state, given)
         obs, reward, over, cut, final = map(_tensor, out)
-        return ResidentStep({"obs": obs}, reward, over, cut, {"obs": final})
+        return SimulatorStep({"obs": obs}, reward, over, cut, {"obs": final})
 
     def close(self) -> None:
         self._state = None

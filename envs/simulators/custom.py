@@ -1,7 +1,7 @@
 """The user's own simulators on a device: `module:factory` with the parameters `rows`, `device` and optionally `seed`.
 
-This module also has the adapters for other interfaces of tensor rows, and common functions of the families of resident
-environments. It imports torch when it makes an environment.
+This module also has the adapters for other interfaces of tensor rows, and common functions of the families of device
+simulators. It imports torch when it makes an environment.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ ADAPTED = ("objective",)
 """Keywords of --env-option that an adapter receives if the factory has no such parameter."""
 
 
-def adapted_resident(env_id: str, env: object, keywords: Mapping[str, Any]) -> Any:
-    """Wrap an environment as a `ResidentEnv` if there is an adapter for it. Otherwise return it unchanged.
+def adapted_simulator(env_id: str, env: object, keywords: Mapping[str, Any]) -> Any:
+    """Wrap an environment as a `SimulatorEnv` if there is an adapter for it. Otherwise return it unchanged.
 
     keywords: see ADAPTED. Raises EnvSetupError if the adapter does not support a keyword.
     """
@@ -39,7 +39,7 @@ def adapted_resident(env_id: str, env: object, keywords: Mapping[str, Any]) -> A
 
 
 def _adapter(env: object) -> Callable[..., Any] | None:
-    """Return the adapter (id, object, keywords) -> `ResidentEnv` for an object. None if there is no adapter."""
+    """Return the adapter (id, object, keywords) -> `SimulatorEnv` for an object. None if there is no adapter."""
     from gymnasium import vector  # noqa: PLC0415 - listing the families must not import it
 
     if hasattr(env, "attach"):
@@ -58,34 +58,34 @@ def _adapter(env: object) -> Callable[..., Any] | None:
 def vector_envs_of(
     make: Callable[[str, int, int, str, EnvOptions], Any],
 ) -> Callable[[str, int, int, EnvOptions, ShapingSource], VectorEnv]:
-    """Return `Backend.make_vector_env` of a resident family: rows on the CPU as a vector env, for evaluations.
+    """Return `Backend.make_vector_env` of a simulator family: rows on the CPU as a vector env, for evaluations.
 
-    make: `Backend.make_resident` of the family.
+    make: `Backend.make_simulator` of the family.
     """
 
     def make_vector_env(
         name: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource
     ) -> VectorEnv:
-        from .rows import ResidentVectorEnv  # noqa: PLC0415 - it imports torch
+        from .rows import SimulatorVectorEnv  # noqa: PLC0415 - it imports torch
 
-        return ResidentVectorEnv(make(name, rows, seed, "cpu", options), shaping)
+        return SimulatorVectorEnv(make(name, rows, seed, "cpu", options), shaping)
 
     return make_vector_env
 
 
 def filmed(env: Any, shaping: ShapingSource) -> tuple[VectorEnv, Any] | None:
     """Return `Backend.film` of rows on the CPU: (vector env, object with `render`). None without `render`."""
-    from .rows import ResidentVectorEnv  # noqa: PLC0415 - it imports torch
+    from .rows import SimulatorVectorEnv  # noqa: PLC0415 - it imports torch
 
     if not hasattr(env, "render"):
         env.close()
         return None
-    return ResidentVectorEnv(env, shaping), env
+    return SimulatorVectorEnv(env, shaping), env
 
 
 def probe(env_id: str, options: EnvOptions) -> EnvSpec:
     """Make one row on the CPU, close it and return its spec."""
-    return described(env_id, lambda: make_resident(env_id, 1, 0, "cpu", options))
+    return described(env_id, lambda: make_simulator(env_id, 1, 0, "cpu", options))
 
 
 def described(env_id: str, make: Callable[[], Any]) -> EnvSpec:
@@ -99,7 +99,7 @@ def described(env_id: str, make: Callable[[], Any]) -> EnvSpec:
     return spec
 
 
-def make_resident(env_id: str, rows: int, seed: int, device: str, options: EnvOptions) -> Any:
+def make_simulator(env_id: str, rows: int, seed: int, device: str, options: EnvOptions) -> Any:
     """Make R rows by the user's factory. Raises EnvSetupError."""
     from .rows import check_made  # noqa: PLC0415 - it imports torch
 
@@ -110,9 +110,9 @@ def make_resident(env_id: str, rows: int, seed: int, device: str, options: EnvOp
     later = {name: value for name, value in given.items() if name in ADAPTED and not takes(factory, name)}
     arguments = {name: value for name, value in given.items() if name not in later}
     check_keywords(env_id, factory, arguments)
-    env: Any = adapted_resident(env_id, factory(**arguments), later)
+    env: Any = adapted_simulator(env_id, factory(**arguments), later)
     check_made(env, env_id, rows)
-    env.spec = replace(env.spec, env_id=env_id, resident=True)
+    env.spec = replace(env.spec, env_id=env_id, simulator=True)
     return env
 
 
@@ -122,13 +122,13 @@ def _film(
     """See `Backend.film`. The factory gets `render_mode` if it has this parameter."""
     drawing = {"render_mode": "rgb_array"} if takes(find_factory(name), "render_mode") else {}
     keywords = {**drawing, **options.keywords}
-    return filmed(make_resident(name, rows, seed, "cpu", replace(options, keywords=keywords)), shaping)
+    return filmed(make_simulator(name, rows, seed, "cpu", replace(options, keywords=keywords)), shaping)
 
 
 BACKEND = Backend(
     names=tuple,
     probe=probe,
-    make_vector_env=vector_envs_of(make_resident),
+    make_vector_env=vector_envs_of(make_simulator),
     film=_film,
-    make_resident=make_resident,
+    make_simulator=make_simulator,
 )

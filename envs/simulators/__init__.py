@@ -6,9 +6,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .rows import Checks, MakeResident, ResidentEnv, ResidentStep, ResidentVectorEnv, check_made
+    from .rows import Checks, MakeSimulator, SimulatorEnv, SimulatorStep, SimulatorVectorEnv, check_made
 
-__all__ = ["Checks", "MakeResident", "ResidentEnv", "ResidentStep", "ResidentVectorEnv", "check_made"]
+__all__ = ["Checks", "MakeSimulator", "SimulatorEnv", "SimulatorStep", "SimulatorVectorEnv", "check_made"]
 
 
 def __getattr__(name: str) -> Any:
