@@ -191,7 +191,7 @@ class StepArrays:
     shaping_version: NDArray[np.int64]
     """[R] version of the shaping, read at the start of the episode."""
     stat_names: NDArray[np.bytes_]
-    """[R, MOST_STATS] names of the extra statistics, see `Remarks.of_stats`."""
+    """[R, MOST_STATS] names of the extra statistics, see `ConventionWarnings.of_stats`."""
     stat_values: NDArray[np.float64]
     """[R, MOST_STATS] values, NaN in unused entries. Without extra statistics both arrays may stay unwritten."""
     agent: NDArray[np.int64] | None = None

@@ -252,15 +252,15 @@ FEWEST_SHADES = 8
 """Minimum range of a picture's pixel values (0 to 255). A smaller range means wrong bounds of the space."""
 
 
-class Remarks:
+class ConventionWarnings:
     """Detector of environment bugs that impair learning and raise no error. Each warning is sent once."""
 
     def __init__(self, source: ShapingSource, spec: EnvSpec, rows: int = 1) -> None:
-        """source: shaping source of a vector env. Its optional attribute `remark` is called with each warning.
+        """source: shaping source of a vector env. Its optional attribute `warn` is called with each warning.
 
         rows: number of rows that an info dict covers.
         """
-        tell: Callable[[str], None] | None = getattr(source, "remark", None)
+        tell: Callable[[str], None] | None = getattr(source, "warn", None)
         self._say = once(tell or (lambda _text: None))
         self.reads = tell is not None
         """True until the end of the first episode. Until then the info dicts of all steps are checked."""

@@ -34,7 +34,7 @@ from .base import (
     seeds_of,
     training_info,
 )
-from .conventions import Remarks, mistakes_of, notes_of
+from .conventions import ConventionWarnings, mistakes_of, notes_of
 from .episodes import ROW, EpisodeBook, heartbeat_of, objective_of, with_heartbeat
 from .family import keywords_backend
 from .packages import EXTRAS, registered
@@ -221,9 +221,9 @@ class GymVectorEnv:
         self._all_allowed = np.ones(sum(self.spec.action.nvec), np.uint8)
         self._seeds: list[int] | None = seeds_of(seed, rows)
         self._book = EpisodeBook(rows, shaping)
-        self._remark = Remarks(shaping, self.spec)
+        self._warnings = ConventionWarnings(shaping, self.spec)
         self._breach = partial(breach, env_id)
-        self._remark.follow(self._envs[0])
+        self._warnings.follow(self._envs[0])
         # State of each row in this step. Lists are used because writing a number into an array takes as long as a step
         # of a small environment.
         self._first = [True] * rows
@@ -301,9 +301,9 @@ class GymVectorEnv:
         answer = self._envs[row].reset(seed=seed)
         if not isinstance(answer, tuple) or len(answer) != 2:
             raise self._breach("reset() must return (observation, info)", answer)
-        self._remark.of_info(answer[1])
+        self._warnings.of_info(answer[1])
         if row == 0:
-            self._remark.of_begin()
+            self._warnings.of_begin()
         self._write_obs(row, answer[0], answer[1], out)
         self._first[row] = True
         self._terminated[row] = self._truncated[row] = self._ended[row] = False
@@ -318,8 +318,8 @@ class GymVectorEnv:
         obs, reward, terminated, truncated, info = answer
         if type(info) is not dict and not isinstance(info, Mapping):
             raise self._breach("info must be a dict", info)
-        if info and self._remark.reads:
-            self._remark.of_info(info)
+        if info and self._warnings.reads:
+            self._warnings.of_info(info)
         number = self._number("reward", reward)
         if not -LARGEST_REWARD < number < LARGEST_REWARD:
             raise self._breach("the reward must be finite", reward)
@@ -329,7 +329,7 @@ class GymVectorEnv:
         self._reward[row] = number
         if truncated:
             if row == 0:
-                self._remark.of_cut(obs)
+                self._warnings.of_cut(obs)
         elif self._cut_at and self._book.length_R[row] + 1 == self._cut_at.get(row):
             truncated = True
         if terminated or truncated:
@@ -347,9 +347,9 @@ class GymVectorEnv:
         objective = objective_of(self.spec.env_id, info, summed)
         if objective is not None:
             self._objective[row] = objective
-        self._remark.of_objective(given="true_objective" in info)
-        self._remark.of_end(info, terminated=self._terminated[row])
-        self._remark.of_stats(out, row, info.get("episode_extra_stats"))
+        self._warnings.of_objective(given="true_objective" in info)
+        self._warnings.of_end(info, terminated=self._terminated[row])
+        self._warnings.of_stats(out, row, info.get("episode_extra_stats"))
 
     def _write_obs(self, row: int, obs: Any, info: Any, out: StepArrays) -> None:
         for leaf in self._leaves:

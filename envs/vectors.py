@@ -39,7 +39,7 @@ from .base import (
     seeds_of,
     training_info,
 )
-from .conventions import Remarks, mistakes_of, normalised, notes_of, tells_limit
+from .conventions import ConventionWarnings, mistakes_of, normalised, notes_of, tells_limit
 from .episodes import EpisodeBook, all_at_once, heartbeat_of, objective_of, write_reset
 from .family import Kind
 from .shaping import (
@@ -97,7 +97,7 @@ class NativeVectorEnv:
         self._seed: int | None = seeds_of(seed, 1)[0]
         self._ended_R = np.zeros(rows, np.bool_)
         self._book = EpisodeBook(rows, shaping)
-        self._remark = Remarks(shaping, self.spec, rows)
+        self._warnings = ConventionWarnings(shaping, self.spec, rows)
         self._breach = partial(breach, env_id)
 
     def reset(self, out: StepArrays) -> None:
@@ -108,7 +108,7 @@ class NativeVectorEnv:
         if not isinstance(answer, tuple) or len(answer) != 2:
             raise self._breach("reset() must return (observations, infos)", answer)
         self._seed = None
-        self._remark.of_info(answer[1])
+        self._warnings.of_info(answer[1])
         self._ended_R[:] = False
         self._write_obs(answer[0], answer[1], out)
         write_reset(out)
@@ -142,7 +142,7 @@ class NativeVectorEnv:
         out.terminated[:] = terminated_R & done_R
         out.truncated[:] = truncated_R & done_R & ~terminated_R
         out.episode_done[:] = done_R
-        self._remark.of_info(info)
+        self._warnings.of_info(info)
         self._book.write(out, self._objectives(np.flatnonzero(done_R).tolist(), info, out))
         self._ended_R = done_R
         if not in_step and over_R.any():
@@ -224,9 +224,9 @@ class NativeVectorEnv:
             objective = objective_of(self.spec.env_id, of_row, objective_R[row])
             if objective is not None:
                 objective_R[row] = objective
-            self._remark.of_objective(given="true_objective" in of_row)
-            self._remark.of_end(of_row, terminated=bool(out.terminated[row]))
-            self._remark.of_stats(out, row, of_row.get("episode_extra_stats"))
+            self._warnings.of_objective(given="true_objective" in of_row)
+            self._warnings.of_end(of_row, terminated=bool(out.terminated[row]))
+            self._warnings.of_stats(out, row, of_row.get("episode_extra_stats"))
         return objective_R
 
     def _rewards(self, reward: Any) -> NDArray[np.float64]:

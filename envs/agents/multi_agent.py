@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from pbt_rl.errors import EnvSetupError
 
 from ..base import LARGEST_REWARD, EnvSpec, MatchupSource, ShapingSource, StepArrays, seeds_of
-from ..conventions import Remarks
+from ..conventions import ConventionWarnings
 from ..episodes import ROW, EpisodeBook, heartbeat_of, with_heartbeat
 from ..shaping import unflatten
 
@@ -110,7 +110,7 @@ class MultiAgentVectorEnv:
         self._active_ES = np.zeros(shape, np.bool_)
         self._objective_R = np.full(rows, np.nan)
         self._stats_R: dict[int, Any] = {}
-        self._remark = Remarks(shaping, self.spec)
+        self._warnings = ConventionWarnings(shaping, self.spec)
 
     def _make(self, make: MakeTable, rows: int) -> EnvSpec:
         """Make the environments and return their common spec."""
@@ -178,7 +178,7 @@ class MultiAgentVectorEnv:
             if self.spec.shaping:
                 self._tables[e].shape(agent, unflatten(values))
         scene = self._tables[e].reset(seed)
-        self._remark.of_info(scene.info)
+        self._warnings.of_info(scene.info)
         if not scene.active.any():
             raise EnvSetupError(f"{self.spec.env_id} breaks its contract: no agent is active after reset()")
         self._over_E[e] = False
@@ -199,8 +199,8 @@ class MultiAgentVectorEnv:
                 f"{self.spec.env_id} breaks its contract: rewards must be finite, got {scene.reward.tolist()!r:.200}. "
                 "Correct the environment"
             )
-        self._remark.of_info(scene.info)
-        self._remark.of_end(scene.info or {}, terminated=bool(scene.terminated[was].all()))
+        self._warnings.of_info(scene.info)
+        self._warnings.of_end(scene.info or {}, terminated=bool(scene.terminated[was].all()))
         for agent, arrays in scene.obs.items():
             for name, array in arrays.items():
                 out.obs[name][rows[agent]] = array
@@ -217,8 +217,8 @@ class MultiAgentVectorEnv:
         out.episode_done[rows] = self._over_E[e] & (self._book.length_R[rows] > 0)
         if self._over_E[e]:
             for row in rows.tolist():
-                self._remark.of_stats(out, row, self._stats_R.pop(row, None))
-                self._remark.of_objective(given=not np.isnan(self._objective_R[row]))
+                self._warnings.of_stats(out, row, self._stats_R.pop(row, None))
+                self._warnings.of_objective(given=not np.isnan(self._objective_R[row]))
 
     def _write_episodes(self, out: StepArrays) -> None:
         given_R = self._objective_R

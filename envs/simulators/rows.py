@@ -19,7 +19,7 @@ from torch import Tensor
 from pbt_rl.errors import EnvSetupError
 
 from ..base import EnvSpec, ShapingSource, StepArrays
-from ..conventions import Remarks
+from ..conventions import ConventionWarnings
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ class SimulatorVectorEnv:
         self._weights = torch.zeros(env.rows, max(1, len(env.spec.shaping)), device=env.device)
         self._weights = self._weights[:, : len(env.spec.shaping)]
         self._checks = Checks(env, env.rows)
-        self._remark = Remarks(shaping, env.spec)
+        self._warnings = ConventionWarnings(shaping, env.spec)
         self._versions = np.zeros(env.rows, np.int64)
         self._sums = np.zeros((env.rows, 3))
         """[R, 3] objective, reward, steps of the current episode."""
@@ -231,7 +231,7 @@ class SimulatorVectorEnv:
         stats = {name: x.cpu().numpy() for name, x in step.stats.items()} if len(rows) else {}
         for row in rows.tolist():
             of_row = {name: float(values[row]) for name, values in stats.items()}
-            self._remark.of_stats(out, row, of_row or None)
+            self._warnings.of_stats(out, row, of_row or None)
         for row in np.flatnonzero(terminated | truncated).tolist():
             self._sums[row] = 0
             self._begin_episode(row)

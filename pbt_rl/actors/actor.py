@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from pbt_rl.actors.mailbox import BUSY_NS, HEARTBEAT_NS, STEPS, Mailbox
-from pbt_rl.actors.messages import Remarked
+from pbt_rl.actors.messages import EnvironmentWarning
 from pbt_rl.actors.tables import MatchupTable, ShapingTable
 from pbt_rl.envs.base import EnvSpec, FollowsMatchups, SavesState, SpreadsPhases, cpu_clock
 from pbt_rl.envs.conventions import Watch, converted_pictures, once
@@ -97,8 +97,9 @@ class EpisodeSource:
     """True allows lazy construction."""
     begins_empty: bool = False
     """True allows lazy construction to start without any row."""
-    remark: Callable[[str], None] | None = None
-    """Callback for warnings, see `Remarks`. Set in only one vector env of a run, because all of them are alike."""
+    warn: Callable[[str], None] | None = None
+    """Callback for warnings, see `ConventionWarnings`. Set in only one vector env of a run, because all of them are
+    alike."""
     uncounted: bool = False
     """True if `spread_phases` truncates the episodes that begin."""
 
@@ -137,7 +138,7 @@ class VectorEnvRunner:
             self._box.heartbeat,
             may_be_lazy=setup.lazy,
             begins_empty=number > 0,
-            remark=speaks,
+            warn=speaks,
         )
         self._ready_fd, self._seed, self._spreads = setup.ready_fd, setup.seeds[number], setup.spread_phases
         options = replace(setup.options, first_row=setup.first_row + number * setup.rows)
@@ -249,7 +250,7 @@ def main() -> None:
     """Run as a child process. If the parent closes the connection, close the environments."""
     connection, setup = begin_child()
     try:
-        actor = Actor(setup, lambda text: connection.send(Remarked(text)))
+        actor = Actor(setup, lambda text: connection.send(EnvironmentWarning(text)))
         actor.run(connection)
         actor.close()
         sys.exit(0)

@@ -4,7 +4,7 @@
                              TrainUntil, PauseTraining and StopLearner take effect immediately. So do Load, SetValues
                              and EvaluateMember if a learner computes its policies one by one on a CPU.
     learner -> supervisor    `FromLearner`
-    actor -> supervisor      Remarked
+    actor -> supervisor      EnvironmentWarning
     any child -> its parent  `processes.child.ChildFailed`, before the child ends with an error
 
 Steps and actions are exchanged through mailboxes.
@@ -268,7 +268,7 @@ FromLearner = LearnerReady | LearnerReport | Acknowledgement | Saved | LearnerSa
 
 
 @dataclass(frozen=True)
-class Remarked:
-    """Warning about an environment bug that raises no error (`Remarks` in envs/conventions.py)."""
+class EnvironmentWarning:
+    """Warning about an environment bug that raises no error (`ConventionWarnings` in envs/conventions.py)."""
 
     text: str

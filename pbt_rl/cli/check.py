@@ -83,7 +83,7 @@ def check(
     _report_episodes(report, main, dry_run)
     _report_objective(report, main)
     _report_mask(report, main)
-    _report_remarks(report, main)
+    _report_warnings(report, main)
     if main.broke:
         report.mistakes.append(f"at step {len(main.digests) + 1}: {main.broke}")
     elif _report_seeds(report, dry_run, main, seed) and spec.shaping:
@@ -149,10 +149,10 @@ def _report_speed(report: Report, played: Played, dry_run: DryRun) -> None:
         )
 
 
-def _report_remarks(report: Report, played: Played) -> None:
+def _report_warnings(report: Report, played: Played) -> None:
     # An objective that is missing at some ends of episodes has a separate message.
-    some = any(text.startswith('info["true_objective"] is missing at some') for text in played.remarks)
-    for text in played.remarks:
+    some = any(text.startswith('info["true_objective"] is missing at some') for text in played.warnings)
+    for text in played.warnings:
         if not (some and text.startswith("there is reward shaping")):
             (report.notes if text.startswith((INFORMS, "picture ")) else report.mistakes).append(text)
     if played.ledger is not None:
@@ -245,7 +245,7 @@ def _report_shaping(report: Report, dry_run: DryRun, main: Played, seed: int) ->
     unmoved: list[str] = []
     for name in list(defaults)[:MANY_SHAPING_VALUES]:
         changed = dry_run.play(steps, seed, {**defaults, name: 2 * defaults[name] or 1.0})
-        mistakes = [text for text in changed.remarks if text.startswith("shaping: ")]
+        mistakes = [text for text in changed.warnings if text.startswith("shaping: ")]
         if changed.broke:
             mistakes.append(f"with shaping {name} doubled: {changed.broke}")
         if mistakes:

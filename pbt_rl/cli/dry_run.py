@@ -44,14 +44,14 @@ class _Source:
     """Source of constant shaping values. It also collects the warnings of a vector env."""
 
     values: Mapping[str, float]
-    remarks: list[str] = field(default_factory=list)
-    remark: Callable[[str], None] = field(init=False)
+    warnings: list[str] = field(default_factory=list)
+    warn: Callable[[str], None] = field(init=False)
 
     def __call__(self, _row: int) -> tuple[int, Mapping[str, float]]:
         return 0, self.values
 
     def __post_init__(self) -> None:
-        self.remark = once(self.remarks.append)
+        self.warn = once(self.warnings.append)
 
 
 @dataclass
@@ -75,7 +75,7 @@ class Ledger:
     """Per watched truncation: True if `step` called `reset`, and returned the observation of the reset."""
 
 
-class _Witness(gymnasium.Wrapper[Any, Any, Any, Any]):
+class _RecordingWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Wrapper that records the results of an environment without changing them."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], ledger: Ledger) -> None:
@@ -170,7 +170,7 @@ class _Witness(gymnasium.Wrapper[Any, Any, Any, Any]):
 class Played:
     """Results of a random policy in a vector env. Each step includes all rows."""
 
-    remarks: list[str]
+    warnings: list[str]
     """Warnings of the vector env and of the wrappers."""
     ledger: Ledger | None
     """None if the environments are not Gymnasium environments."""
@@ -257,8 +257,8 @@ class DryRun:
         source = _Source(self.spec.shaping if shaping is None else shaping)
         with self._begin_limit():
             vector_env, ledger = self._vector_env(seed, source)
-        played, out = Played(source.remarks, ledger), base.private_step_arrays(self.spec, self.rows)
-        watch = Watch(source.remark, self._pictures, steps + 1)
+        played, out = Played(source.warnings, ledger), base.private_step_arrays(self.spec, self.rows)
+        watch = Watch(source.warn, self._pictures, steps + 1)
         rng = np.random.default_rng(0)
         try:
             with self._begin_limit():
@@ -281,7 +281,7 @@ class DryRun:
             if isinstance(error, EnvSetupError):
                 played.broke = str(error).removeprefix(f"{self.env_id}: ")
         if text := close_in_time(vector_env):
-            played.remarks.append(text)
+            played.warnings.append(text)
         return played
 
     def _vector_env(self, seed: int, source: _Source) -> tuple[base.VectorEnv, Ledger | None]:
@@ -293,11 +293,11 @@ class DryRun:
             if raw is not None:
                 close_in_time(raw)
             return lookup.make_vector_env(self.env_id, self.rows, seed, self.options, source), None
-        given, ledger = chain([raw], made), Ledger(source.remark, self.spec.shaping)
+        given, ledger = chain([raw], made), Ledger(source.warn, self.spec.shaping)
 
         def make() -> gymnasium.Env[Any, Any]:
             env = next(given)
             assert isinstance(env, gymnasium.Env)
-            return _Witness(env, ledger)
+            return _RecordingWrapper(env, ledger)
 
         return GymVectorEnv(self.env_id, make, self.rows, seed, source), ledger

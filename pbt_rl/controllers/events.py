@@ -213,7 +213,7 @@ class Evaluation(_Known, frozen=True, tag="evaluation"):
     seconds: float
 
 
-class Remark(_Known, frozen=True, tag="remark"):
+class RunWarning(_Known, frozen=True, tag="remark"):
     """Warning in the terminal about a problem that raises no error."""
 
     text: str

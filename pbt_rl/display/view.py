@@ -205,7 +205,7 @@ def replayed(view: RunView) -> dict[str, Replayed]:
     return found
 
 
-class Remarks:
+class GraphWarnings:
     """Collector of reasons why work does not run from CUDA graphs. It returns each reason once."""
 
     def __init__(self) -> None:

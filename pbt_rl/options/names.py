@@ -24,8 +24,8 @@ def unknown(name: str, known: Collection[str], *, sign: str = "--") -> str:
     if last in ANSWERS and "num-policies" in known:
         return f"Unknown option {name}. {ANSWERS[last]}"
     if option in known:
-        remark = ", and double the value unless it is from CleanRL, because our value loss has the factor 1/2"
-        return f"Unknown option {name}. Write {sign}{option}{remark if last in TWICE else ''}"
+        note = ", and double the value unless it is from CleanRL, because our value loss has the factor 1/2"
+        return f"Unknown option {name}. Write {sign}{option}{note if last in TWICE else ''}"
     same = [k for k in sorted(known) if k.rpartition(".")[2] == last or k.replace(".", "-") == typed]
     close = same or difflib.get_close_matches(typed, known, n=3, cutoff=0.75)
     if not close:

@@ -26,9 +26,9 @@ from pbt_rl.controllers.events import (
     MemberProgress,
     Other,
     Progress,
-    Remark,
     Resume,
     Round,
+    RunWarning,
     SlotChange,
     Start,
 )
@@ -222,9 +222,9 @@ class History:
         return [e for e in self.of(Evaluation) if math.isfinite(e.mean)]
 
     @property
-    def remarks(self) -> list[str]:
+    def warnings(self) -> list[str]:
         """Warnings that were printed in the terminal, without repetitions."""
-        return list(dict.fromkeys(e.text for e in self.of(Remark)))
+        return list(dict.fromkeys(e.text for e in self.of(RunWarning)))
 
     @property
     def actor_restarts(self) -> int:

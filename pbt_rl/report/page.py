@@ -164,7 +164,7 @@ def page(
         f"""<section id="lead"><p class="lead">{escape(sentence(history))}</p></section>
 <section id="status">{status(history, running, age)}</section>
 {section("Population and control group", CONTROLS_CAPTION, box, "controls")}
-{section("", "", items([*notes(history), *_typed(history), *history.remarks]), "notes")}
+{section("", "", items([*notes(history), *_typed(history), *history.warnings]), "notes")}
 {first}
 {section("Members", MEMBERS_CAPTION.replace("episodes", counted_in), _members(history))}
 {others}

@@ -305,7 +305,7 @@ class Checkpointing:
             if current is not None:
                 self._give_up(current)
             if not self.failure:  # warn once of repeated failures
-                self._recorder.remark(f"the run could not be saved: {result.reason}; training continues")
+                self._recorder.warn(f"the run could not be saved: {result.reason}; training continues")
             self.failure = result.reason
             return
         self._recorder.checkpoint(result)

@@ -17,7 +17,7 @@ from typing import Any, Never, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pbt_rl.actors.messages import FromLearner, LearnerReady, Remarked, StopLearner, ToLearner
+from pbt_rl.actors.messages import EnvironmentWarning, FromLearner, LearnerReady, StopLearner, ToLearner
 from pbt_rl.actors.store import StatePool
 from pbt_rl.processes.child import LEARNER, Child, StackDumps, Waiting
 from pbt_rl.record.folder import RunFolder
@@ -34,7 +34,7 @@ STARTS = 5
 """Factor on a learner's timeout during its start, because imports and compilation take long."""
 
 LearnerChild = Child[ToLearner, FromLearner]
-ActorChild = Child[Never, Remarked]
+ActorChild = Child[Never, EnvironmentWarning]
 """Process that receives its setup, and sends warnings and errors. Steps and actions go through mailboxes instead."""
 
 

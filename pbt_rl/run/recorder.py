@@ -20,7 +20,7 @@ from pbt_rl.display.scalars import summary
 from pbt_rl.display.tensorboard import TensorBoard
 from pbt_rl.display.terminal import Terminal, evaluation_text, next_commands, print_leaderboard
 from pbt_rl.display.trackers import outlets
-from pbt_rl.display.view import Evaluation, Remarks, RunView
+from pbt_rl.display.view import Evaluation, GraphWarnings, RunView
 from pbt_rl.errors import ConfigError
 from pbt_rl.options.declare import table
 from pbt_rl.options.values import displayed
@@ -39,7 +39,7 @@ from pbt_rl.run.shown import compares, describe_plan
 from pbt_rl.run.views import WaitingComparison, verdict
 from pbt_rl.run.warm_start import WarmStart
 
-MOST_REMARKS = 100
+MOST_WARNINGS = 100
 PROGRESS_FIELDS = (
     "member", "generation", "frames", "objective", "episodes", "complete", "early", "ended", "environments"
 )  # fmt: skip
@@ -58,7 +58,7 @@ class Recorder:
     ) -> None:
         self._resolved, self._folder, self._population = resolved, folder, population
         self._callbacks = callbacks
-        self._remarks: list[str] = []
+        self._warnings: list[str] = []
         """Different warnings so far."""
         self._terminal = Terminal([*describe_plan(resolved), f"run folder: {folder.path}"])
         self._trackers: outlets.Trackers
@@ -70,9 +70,9 @@ class Recorder:
         self._decided: dict[int, tuple[Change, Values, dict[int, float | None]]] = {}
         """Per member: its last decision, its values before, and the scores of all members in this comparison."""
         self._evaluation: Evaluation | None = None
-        self._remarks_on: list[Callable[[RunView], list[str]]] = [
+        self._view_checks: list[Callable[[RunView], list[str]]] = [
             WaitingComparison(resolved.config.pbt.period_frames),
-            Remarks(),
+            GraphWarnings(),
         ]
         """Functions that return warnings about a view."""
         self._unwritten: set[int] = set()
@@ -99,14 +99,14 @@ class Recorder:
             folder.summary.unlink(missing_ok=True)
             known = continued.record["evaluation"]
             self._evaluation = converted(known, Evaluation | None, "the evaluation that was saved")
-        self._trackers = outlets.start(config, folder, seconds, self.remark)
+        self._trackers = outlets.start(config, folder, seconds, self.warn)
         self._journal = Journal(folder.journal, warn=self._terminal.event)
         population = self._population
         self._tensorboard = TensorBoard(
             folder,
             config.members,
             config_json=json.dumps(to_json(config), indent=2),
-            warn=self.remark,
+            warn=self.warn,
             figures=config.figures,
             resumed=None
             if continued is None
@@ -164,15 +164,15 @@ class Recorder:
         """Print a line in the terminal."""
         self._terminal.event(text)
 
-    def remark(self, text: str) -> None:
+    def warn(self, text: str) -> None:
         """Print a warning, and add it to the journal and the summary."""
         self.note(text)
         self._keep(text)
 
     def _keep(self, text: str) -> None:
-        if text in self._remarks or len(self._remarks) == MOST_REMARKS or not self._open:
+        if text in self._warnings or len(self._warnings) == MOST_WARNINGS or not self._open:
             return
-        self._remarks.append(text)
+        self._warnings.append(text)
         self.write("remark", text=text)
 
     def write(self, event: str, **content: object) -> None:
@@ -281,16 +281,16 @@ class Recorder:
         self._terminal.update(view)
         self._tensorboard.update(view)
         self._trackers.update(view)
-        self._warn(view)
+        self._warn_about(view)
 
     def _as_shown(self, view: RunView) -> RunView:
         view = replace(view, evaluation=self._evaluation)
         return self._callbacks.report(view)
 
-    def _warn(self, view: RunView) -> None:
-        for found in self._remarks_on:
+    def _warn_about(self, view: RunView) -> None:
+        for found in self._view_checks:
             for text in found(view):
-                self.remark(text)
+                self.warn(text)
 
     def _write_small_files(self, *, last: bool = False) -> None:
         """Write the values of changed members. last: also write during the pause after a failure."""
@@ -325,7 +325,7 @@ class Recorder:
         """
         self._terminal.stop()
         view = self._as_shown(view)
-        self._warn(view)
+        self._warn_about(view)
         self._unwritten.update(member.id for member in self._population.members)
         self._write_small_files(last=True)
         result = summary(
@@ -333,7 +333,7 @@ class Recorder:
             frames_per_second_steady=frames_per_second_steady,
             replacement_milliseconds=replacement_milliseconds,
             ended=ended,
-            warnings=self._remarks,
+            warnings=self._warnings,
             saved_at_frames=saved_at_frames,
         )
         try:

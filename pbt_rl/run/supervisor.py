@@ -296,7 +296,7 @@ class Supervisor:
             case ActorFailed():
                 self._restarts.replace(fleet, event)
             case Notice(text):
-                self._recorder.remark(text)
+                self._recorder.warn(text)
             case Received(pack, message):
                 self._receive(fleet, pack, message)
             case _:
@@ -339,7 +339,7 @@ class Supervisor:
         self._ready.add(pack)
         self._comparisons.dispatch.started(pack)
         if note:
-            self._recorder.remark(f"learner {pack}: {note}")
+            self._recorder.warn(f"learner {pack}: {note}")
         if self._begun:
             self._lost.found(fleet)
         elif self._all_serve:
@@ -395,7 +395,7 @@ class Supervisor:
             self._saved_at_end = True
             return ""
         unsaved = f"was not saved at its end: {reason}. {self._lost.saved_text()}"
-        self._recorder.remark(f"the run {unsaved}")
+        self._recorder.warn(f"the run {unsaved}")
         return unsaved
 
     def _save_last(self, fleet: Fleet) -> str:

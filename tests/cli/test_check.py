@@ -410,7 +410,7 @@ def test_a_copy_of_a_watched_environment_resets_itself(copied):
 
 class Telling:
     def __init__(self, tell):
-        self.remark = tell
+        self.warn = tell
 
     def __call__(self, _row):
         return 0, {"cost": 0.5}

@@ -41,7 +41,7 @@ class Source:
     def __call__(self, _row):
         return 0, {}
 
-    def remark(self, text):
+    def warn(self, text):
         self.told.append(text)
 
 

@@ -53,7 +53,7 @@ class Source:
 
     def __init__(self, values=None):
         self.told, self.values = [], values or {}
-        self.remark = self.told.append
+        self.warn = self.told.append
 
     def __call__(self, _row):
         return 0, self.values
@@ -145,7 +145,7 @@ SHAPED = {"get_default_reward_shaping": getter, "set_reward_shaping": setter}
         ({"info": {"action_mask": np.ones(2, np.int8)}}, {}, "action_mask"),
     ],
 )
-def test_what_a_user_may_not_have_meant_is_remarked_once(attributes, values, said):
+def test_what_a_user_may_not_have_meant_is_warned_of_once(attributes, values, said):
     source = Source(values)
     played(env_of(**attributes), source=source)
     assert len(source.told) == (said is not None)
@@ -318,7 +318,7 @@ class Game:
 
 
 @pytest.mark.parametrize("declared", [True, False])
-def test_masks_in_infos_of_agents_are_obeyed_if_declared_and_remarked_if_not(declared):
+def test_masks_in_infos_of_agents_are_obeyed_if_declared_and_warned_of_if_not(declared):
     from pbt_rl.envs.agents.multi_agent import MultiAgentVectorEnv
     from pbt_rl.envs.agents.tables import table_of
 

@@ -22,8 +22,8 @@ class Office:
 
     def __init__(self, folder) -> None:
         self.desk = Desk(6, 1, slots=2)
-        self.folder, self.remarks = RunFolder(folder), []
-        record = SimpleNamespace(evaluated_frames=0, evaluated=None, note=print, remark=self.remarks.append)
+        self.folder, self.warnings = RunFolder(folder), []
+        record = SimpleNamespace(evaluated_frames=0, evaluated=None, note=print, warn=self.warnings.append)
         config = Config(env="toy/identity", num_policies=6, slots=2, name="x", out=folder.parent)
         run = SimpleNamespace(config=config, spread=False)
         self.checkpointing = Checkpointing(run, self.folder, self.desk.dispatch, record)
@@ -54,7 +54,7 @@ def test_a_checkpoint_that_comes_to_nothing_leaves_members_without_a_slot_as_the
     office.folder.checkpoints.write_text("where the folder should be")
     office.begin()
     office.go_on()
-    assert len(office.remarks) == 1
+    assert len(office.warnings) == 1
     assert office.desk.weights(3) == weights
 
 

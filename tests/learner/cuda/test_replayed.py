@@ -4,7 +4,7 @@ import pytest
 
 from pbt_rl.actors.messages import Replayed
 from pbt_rl.display.scalars import population_scalars, summary
-from pbt_rl.display.view import Remarks
+from pbt_rl.display.view import GraphWarnings
 from tests.helpers.views import member, view
 
 WHY = "operation not permitted when stream is capturing"
@@ -21,8 +21,8 @@ def test_what_is_replayed_and_why_the_rest_is_not_is_said_everywhere():
     assert scalars["throughput/replayed_steps"] == 1
     kept = summary(shown, frames_per_second_steady=1.0, replacement_milliseconds=(), ended="")["replayed"]
     assert kept["turns"] == {"replayed": 98, "of": 200, "why_not": WHY}
-    remarks = Remarks()
-    (said,) = remarks(shown)
+    warnings = GraphWarnings()
+    (said,) = warnings(shown)
     assert WHY in said
-    assert not remarks(shown), "once"
+    assert not warnings(shown), "once"
     assert not any("replayed" in tag for tag in population_scalars(view(member(0)))), "without a GPU"
