@@ -19,7 +19,7 @@ from pbt_rl.config.command import parse_train
 from pbt_rl.errors import ConfigError, require
 from pbt_rl.experiments.jobs import Ended, Point, Share, Sweep, last_line
 from pbt_rl.experiments.prove.arms import BASELINE, Arm, Task, check_names, lucky, read_arms, too_short
-from pbt_rl.experiments.prove.games import judge, read_judged
+from pbt_rl.experiments.prove.judged import judge, read_judged
 from pbt_rl.experiments.prove.outcome import Scores, outcome
 from pbt_rl.options.declare import option
 from pbt_rl.options.words import parse_part
@@ -176,7 +176,7 @@ def _train_and_judge(
         run = ["--name", point.name, "--out", str(folder), *(["--devices", devices] if devices else [])]
         return [*commands[point.name], *run]
 
-    def games(point: Point, _devices: str) -> list[str]:
+    def evaluation(point: Point, _devices: str) -> list[str]:
         return ["prove", JUDGE, str(folder / point.name), str(words.command.games)]
 
     done = {row.name for row in list_runs(folder) if row.state == "ended"}
@@ -207,7 +207,7 @@ def _train_and_judge(
     unplayed = [p for p in trained if read_judged(folder / p.name, words.command.games) is None]
     if unplayed:
         print(f"evaluation episodes of {len(unplayed)} runs", flush=True)
-    return max(code, _jobs(folder, games, dealt, unplayed))
+    return max(code, _jobs(folder, evaluation, dealt, unplayed))
 
 
 def _jobs(

@@ -169,7 +169,7 @@ class Resume(_Known, frozen=True, tag="resume"):
         check_depth(self.config)
 
 
-class FinalGames(Struct, frozen=True):
+class FinalScores(Struct, frozen=True):
     """Final evaluation of a member. mean: mean objective. halves: mean of even episodes, mean of odd episodes."""
 
     member: Whole
@@ -178,22 +178,22 @@ class FinalGames(Struct, frozen=True):
     halves: tuple[float, float] | None = None
 
 
-class Final(_Known, frozen=True, tag="final"):
+class Final(_Known, frozen=True, tag="final", rename={"random_policy": "random_play"}):
     """Final evaluation."""
 
-    members: tuple[FinalGames, ...]
-    random_play: float | None = None
+    members: tuple[FinalScores, ...]
+    random_policy: float | None = None
     """Mean objective of a random policy."""
 
     @property
     def means(self) -> dict[int, float]:
         """Member -> mean objective."""
-        return {games.member: games.mean for games in self.members}
+        return {one.member: one.mean for one in self.members}
 
     @property
     def episodes(self) -> dict[int, int]:
         """Member -> number of its episodes."""
-        return {games.member: games.episodes for games in self.members}
+        return {one.member: one.episodes for one in self.members}
 
 
 class Evaluation(_Known, frozen=True, tag="evaluation"):

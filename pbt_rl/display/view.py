@@ -33,7 +33,7 @@ class TaskView:
 
 
 @dataclass(frozen=True)
-class FinalGames:
+class FinalEvaluation:
     """Final evaluation of a member: mean and std of the true objective."""
 
     mean: float
@@ -93,7 +93,7 @@ class MemberView:
     """Mean objective over all ended episodes since the last change, counted or not. None before any episode."""
     tasks: dict[str, TaskView | None] = field(default_factory=dict)
     """Task name -> view, or None for a task without an episode. Empty without tasks."""
-    final: FinalGames | None = None
+    final: FinalEvaluation | None = None
     """Result of the final evaluation. None before it, and for members that it excludes."""
     control: bool = False
     """The member is in the control group: it is never compared, changed or copied."""
@@ -178,7 +178,7 @@ class RunView:
     """CUDA graph statistics of each learner that reports them."""
     evaluation: Evaluation | None = None
     """Latest evaluation during training (`--evaluate-every-frames`)."""
-    random_play: float | None = shown(None, key="random_play")
+    random_policy: float | None = shown(None, key="random_play")
     """Mean objective of the random policy in the final evaluation. None before it."""
     own: dict[str, float] = field(default_factory=dict)
     """`stats/NAME` -> user-defined metric of the run. Metrics of members are in `MemberView.stats`."""

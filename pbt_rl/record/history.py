@@ -380,9 +380,9 @@ class History:
         """Members of the control group."""
         return self.options.controls
 
-    def standard_error(self, games: Evaluation) -> float:
+    def standard_error(self, evaluation: Evaluation) -> float:
         """Return the standard error of an evaluation's mean. With tasks, the number of tasks replaces the episodes."""
-        return games.spread / math.sqrt(max(1, self.start.tasks or games.episodes))
+        return evaluation.spread / math.sqrt(max(1, self.start.tasks or evaluation.episodes))
 
     @cached_property
     def last(self) -> dict[int, Node]:

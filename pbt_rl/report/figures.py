@@ -171,16 +171,16 @@ def _write(axes: Axes, text: str, at: tuple[float, float], by: tuple[int, int], 
 
 def evaluations(history: History) -> style.Drawn:
     """Draw the scores of evaluations during training: mean and two standard errors."""
-    games = history.evaluations
-    if not games:
+    results = history.evaluations
+    if not results:
         return NO_EVALUATIONS
     figure = style.new_figure(2.6)
     axes = figure.subplots()
-    frames, means = [e.at_frames for e in games], np.array([e.mean for e in games])
-    errors = np.array([2 * history.standard_error(e) for e in games])
+    frames, means = [e.at_frames for e in results], np.array([e.mean for e in results])
+    errors = np.array([2 * history.standard_error(e) for e in results])
     axes.fill_between(frames, means - errors, means + errors, color=style.TOP, alpha=0.15, linewidth=0)
     axes.plot(frames, means, color=style.TOP, linewidth=2, marker="o", markersize=3)
-    for event, before in zip(games, [None, *games], strict=False):
+    for event, before in zip(results, [None, *results], strict=False):
         if before is None or event.member != before.member:
             at = (event.at_frames, event.mean)
             _write(axes, f"{event.member}", at, (0, 5), ha="center", fontsize=7)

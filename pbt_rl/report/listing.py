@@ -63,14 +63,14 @@ class _Tuned(Struct):
     num_members: Whole
 
 
-class _Games(Struct):
+class _Final(Struct):
     mean: float | None = None
 
 
 class _Member(Struct, rename={"member": "id"}):
     member: Whole = 0
     objective: float | None = None
-    final: _Games | None = None
+    final: _Final | None = None
 
 
 class _Summary(Struct):

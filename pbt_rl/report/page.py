@@ -232,7 +232,7 @@ def _best(history: History) -> str:
     if best is not None:
         final, where = history.final, "in training"
         if final is not None and best in final.episodes:
-            chance = "" if final.random_play is None else f" (random policy: {final.random_play:.4g})"
+            chance = "" if final.random_policy is None else f" (random policy: {final.random_policy:.4g})"
             where = f"over {final.episodes[best]} evaluation episodes{chance}"
         return f"best member {best}: {history.score(best):.4g} {where}"
     early = {m: one for m, one in history.now.items() if finite(one.early) is not None}

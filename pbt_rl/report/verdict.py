@@ -79,8 +79,8 @@ def _picked(halves: Sequence[Mapping[int, float]], k: int) -> float:
 
 def _halves(history: History, members: AbstractSet[int]) -> tuple[dict[int, float], dict[int, float]] | None:
     """Return member -> mean for each half of the final evaluation. None if a member lacks them."""
-    games = () if history.final is None else history.final.members
-    known = {g.member: g.halves for g in games if g.halves is not None and all(map(math.isfinite, g.halves))}
+    scores = () if history.final is None else history.final.members
+    known = {g.member: g.halves for g in scores if g.halves is not None and all(map(math.isfinite, g.halves))}
     if not members <= known.keys():
         return None
     return {m: h[0] for m, h in known.items()}, {m: h[1] for m, h in known.items()}

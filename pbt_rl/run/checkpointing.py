@@ -24,7 +24,7 @@ from typing import Any
 from pbt_rl.actors.messages import LearnerSaved, SaveLearner
 from pbt_rl.actors.store import MemberSnapshot, SnapshotHeader
 from pbt_rl.errors import CheckpointBroken
-from pbt_rl.play.games.run import Evaluations
+from pbt_rl.play.evaluation.evaluations import Evaluations
 from pbt_rl.population.dispatch import Dispatch
 from pbt_rl.population.store import State
 from pbt_rl.record.append import reason
@@ -139,7 +139,7 @@ class Checkpointing:
         self._at_once = config.mode == "serial"
         """True if training waits until all members are saved. All members are then saved at equal frames."""
         self._dispatch, self._recorder = dispatch, recorder
-        self.games = Evaluations(
+        self.evaluations = Evaluations(
             config, log_folder(resolved), lambda: recorder.evaluated_frames, recorder.evaluated, recorder.note
         )
         self.names: NetNames
@@ -173,7 +173,7 @@ class Checkpointing:
     def due(self) -> bool:
         """True if a checkpoint should begin as soon as possible."""
         frames = self._frames
-        return not self._in_progress and (self.games.due(frames) or self.when.saving(frames))
+        return not self._in_progress and (self.evaluations.due(frames) or self.when.saving(frames))
 
     @property
     def _in_progress(self) -> bool:
@@ -221,7 +221,7 @@ class Checkpointing:
         current.kept = self.when.reached(frames)
         if current.kept:
             current.frames = self.when.kept(frames)
-        current.evaluates = self.games.due(frames) and self.games.take(frames)
+        current.evaluates = self.evaluations.due(frames) and self.evaluations.take(frames)
         current.all_frames = self._dispatch.population.frames
         self.when.begun()
         try:
@@ -277,7 +277,7 @@ class Checkpointing:
         self._let_go()
         if self._writer is not None:
             self._take_results(self._writer)
-        self.games.step()
+        self.evaluations.step()
 
     def _let_go(self) -> None:
         """Release the states that the writer has finished, and request the next states."""
@@ -316,7 +316,7 @@ class Checkpointing:
         self._dispatch.end_checkpoint(self.newest.states(self.names), self.newest.path.name)
         self.failure = ""
         if current.evaluates:
-            self.games.begin_games(self.newest, current.state["best_member"], current.all_frames)
+            self.evaluations.begin(self.newest, current.state["best_member"], current.all_frames)
 
     def _give_up(self, current: Round) -> None:
         """Drop an abandoned checkpoint, and release the states that the writer does not have."""

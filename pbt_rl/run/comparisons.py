@@ -267,5 +267,5 @@ class Comparisons:
 
     def _record_matchup(self, pack: int, matchup_version: int, row_UES: NDArray[np.int64]) -> None:
         assert self.matchups is not None
-        games = self.matchups.games(pack, row_UES)
-        self._recorder.matchup(pack, matchup_version, games, self.slots.members_of(pack))
+        pair_counts = self.matchups.pair_counts(pack, row_UES)
+        self._recorder.matchup(pack, matchup_version, pair_counts, self.slots.members_of(pack))

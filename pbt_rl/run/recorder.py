@@ -24,7 +24,7 @@ from pbt_rl.display.view import Evaluation, GraphWarnings, RunView
 from pbt_rl.errors import ConfigError
 from pbt_rl.options.declare import table
 from pbt_rl.options.values import displayed
-from pbt_rl.play.games.run import recorded_late
+from pbt_rl.play.evaluation.evaluations import recorded_late
 from pbt_rl.population.population import Population
 from pbt_rl.population.slot_assignment import Swap
 from pbt_rl.record.append import Outage, reason
@@ -212,10 +212,10 @@ class Recorder:
         self.write("slot", pack=pack, slot=swap.slot, leaves=swap.leaves, enters=swap.enters)
 
     def matchup(
-        self, pack: int, matchup_version: int, games: list[list[int]], holders: Sequence[int | None]
+        self, pack: int, matchup_version: int, pair_counts: list[list[int]], holders: Sequence[int | None]
     ) -> None:
-        """Record new matchups. games: see `Matchups`. holders: member of each slot."""
-        self.write("matchup", pack=pack, matchup_version=matchup_version, slots=holders, games=games)
+        """Record new matchups. pair_counts: see `Matchups`. holders: member of each slot."""
+        self.write("matchup", pack=pack, matchup_version=matchup_version, slots=holders, games=pair_counts)
 
     def actor_restarted(self, failed: ActorFailed, cause: str) -> None:
         """Record the restart of an actor. cause: short text for the terminal."""
@@ -344,7 +344,7 @@ class Recorder:
         self.progress()
         judged = [asdict(m.final) | {"member": m.member} for m in view.members if m.final is not None]
         if judged:
-            self.write("final", members=judged, random_play=view.random_play)
+            self.write("final", members=judged, random_play=view.random_policy)
         self.write("end", ended=ended)
         self._journal.close()
         self._open = False

@@ -22,7 +22,7 @@ from pbt_rl.learner.build import sees_pictures
 from pbt_rl.learner.own_loss import check_network
 from pbt_rl.learner.simulators import plan as rows_of_simulators
 from pbt_rl.plan import Machine, Plan, make_plan
-from pbt_rl.play.games import run as games
+from pbt_rl.play.evaluation import evaluations
 from pbt_rl.population.matchups import run_matchups as matchups
 from pbt_rl.population.matchups.run_matchups import ratings_of
 from pbt_rl.population.population import Population
@@ -116,7 +116,7 @@ class ResolvedRun:
             spec = probe(config.env, options)
         lay_out = rows_of_simulators.lay_out if spec.simulator else None
         plan = make_plan(config, machine, spec.agents, lay_out, pictures=sees_pictures(config, spec))
-        for check in (control.check, games.check, matchups.check, rows_of_simulators.check):
+        for check in (control.check, evaluations.check, matchups.check, rows_of_simulators.check):
             check(config, spec, plan)
         # Detect an unusable network before processes start.
         check_network(config, spec, [pack.device for pack in plan.packs])

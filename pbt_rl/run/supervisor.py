@@ -435,12 +435,12 @@ class Supervisor:
         def patient() -> bool:
             return self.end.signal is None and ended != "failed"
 
-        self._checkpoints.games.finish(patient)
+        self._checkpoints.evaluations.finish(patient)
         view = self._view(None)
         saved = self._checkpoints.newest if self._saved_at_end else None
         if saved is not None and patient():
             trained = self._throughput.training_seconds
-            view = self._checkpoints.games.judged(
+            view = self._checkpoints.evaluations.judged(
                 view, self._resolved.spec, saved, trained, lambda: self.end.signal is not None
             )
         self._recorder.finish(

@@ -217,7 +217,7 @@ def _best(view: RunView) -> str:
     final = next((m.final for m in view.members if m.member == named), None)
     if final is None:
         return best(view)
-    chance = "" if view.random_play is None else f", random policy {number(view.random_play)}"
+    chance = "" if view.random_policy is None else f", random policy {number(view.random_policy)}"
     return f"best: member {named}, {number(final.mean)} in {counted(final.episodes, 'evaluation episode')}{chance}"
 
 

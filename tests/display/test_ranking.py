@@ -16,7 +16,7 @@ from pbt_rl.display.ranking import (
     shown_values,
     standing,
 )
-from pbt_rl.display.view import FinalGames
+from pbt_rl.display.view import FinalEvaluation
 from tests.helpers.views import member, view
 
 
@@ -33,7 +33,7 @@ def test_the_best_stand_first_then_the_unknown_then_the_stopped():
 def test_a_control_is_never_the_best_member():
     members = [member(0, 1.0), replace(member(1, 9.0), control=True)]
     assert best_member(members) == 0
-    final_scores = [replace(one, final=FinalGames(one.objective, 0.0, 4)) for one in members]
+    final_scores = [replace(one, final=FinalEvaluation(one.objective, 0.0, 4)) for one in members]
     assert best_member(final_scores) == 0
     assert best_member(members[1:]) is None
 

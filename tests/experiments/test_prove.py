@@ -21,7 +21,7 @@ from pbt_rl.controllers.hypers import HyperSpec
 from pbt_rl.errors import ConfigError
 from pbt_rl.experiments.prove import arms as weakness
 from pbt_rl.experiments.prove.arms import Arm, Task, read_arms
-from pbt_rl.experiments.prove.games import FILE, Judged, frames_of, read_judged
+from pbt_rl.experiments.prove.judged import FILE, Judged, frames_of, read_judged
 from pbt_rl.experiments.prove.members import prove_members
 from pbt_rl.experiments.prove.outcome import (
     compare,
@@ -176,7 +176,7 @@ def judged(score, frames=100):
     return Judged(5, frames, (0, 1), (1.0, 2.0), (score + 50, score))
 
 
-def test_validation_picks_and_test_games_score():
+def test_validation_picks_and_test_episodes_score():
     assert (judged(3).picked, judged(3).score) == (1, 3)
     assert Judged(5, 1, (4, 9), (2.0, 2.0), (7.0, 8.0)).score == 7  # of equals the first, not the better one
     scores = {"random": {0: judged(1.0), 1: judged(2.0)}, "pbt": {0: judged(1.0), 1: judged(math.inf)}}

@@ -1,4 +1,4 @@
-"""Whatever shows a run names the same best member: of fresh games where they were played, and never a control."""
+"""Whatever shows a run names the same best member: of the final evaluation where there was one, and never a control."""
 
 from dataclasses import replace
 
@@ -6,7 +6,7 @@ import pytest
 
 from pbt_rl.controllers.objectives import by_score
 from pbt_rl.display.ranking import best_member
-from pbt_rl.display.view import FinalGames
+from pbt_rl.display.view import FinalEvaluation
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.record.history import read_run
 from pbt_rl.report.compare import comparison_page, groups
@@ -29,9 +29,9 @@ NAN = float("nan")
         ({0: float("-inf"), 1: float("inf")}, {}, []),
     ],
 )
-def test_final_games_come_first_and_then_objectives(objectives, final_scores, order):
+def test_final_evaluations_come_first_and_then_objectives(objectives, final_scores, order):
     assert by_score(objectives, final_scores) == order
-    games = {m: FinalGames(mean, 0.0, 20) for m, mean in final_scores.items()}
+    games = {m: FinalEvaluation(mean, 0.0, 20) for m, mean in final_scores.items()}
     views = [replace(member(m, objective), final=games.get(m)) for m, objective in objectives.items()]
     assert best_member(views) == next(iter(order), None)
 
@@ -53,7 +53,7 @@ def test_all_that_show_a_run_agree(tmp_path, final_scores):
     progress = {"event": "progress", "time": end["time"], "frames": last["frames"], "members": told}
     run = write(tmp_path / "run", [*events, progress, *final, end])
     history, best = read_run(run), 1 if final_scores else 2
-    judged = {m: FinalGames(mean, 0.0, 20) for m, mean in final_scores.items()}
+    judged = {m: FinalEvaluation(mean, 0.0, 20) for m, mean in final_scores.items()}
     views = [replace(member(m, objectives[m]), control=m > 3, final=judged.get(m)) for m in range(6)]
     assert history.best == best_member(views) == best
     assert f"best member {best}: {final_scores.get(best, objectives[best]):g} " in page(history, [])

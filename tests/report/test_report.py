@@ -284,7 +284,7 @@ def test_links_in_a_report_are_replaced_and_never_followed(small, tmp_path):
     assert sorted((run / "report").iterdir()) == sorted(written), "no drafts are left"
 
 
-def test_final_games_are_shown_unless_the_run_went_on(small):
+def test_final_evaluations_are_shown_unless_the_run_went_on(small):
     when = small[-1]["time"]
     judged = [{"member": m, "mean": mean, "episodes": 20} for m, mean in ((1, 7.5), (2, 6))]
     final = {"event": "final", "time": when, "frames": 1, "members": judged}

@@ -16,7 +16,7 @@ from typing import Any
 from pbt_rl.controllers import Controller, HyperSpec, StaticController, Values, sample_prior
 from pbt_rl.controllers.starts import Started
 from pbt_rl.errors import require
-from pbt_rl.experiments.prove.games import Judged
+from pbt_rl.experiments.prove.judged import Judged
 from pbt_rl.experiments.prove.outcome import Outcome, Scores, outcome
 from pbt_rl.tune import Member, run
 from pbt_rl.tune.result import Outcome as Ended

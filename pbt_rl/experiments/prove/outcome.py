@@ -16,7 +16,7 @@ import numpy as np
 
 from pbt_rl.display.terminal import counted
 from pbt_rl.errors import ConfigError
-from pbt_rl.experiments.prove.games import Judged
+from pbt_rl.experiments.prove.judged import Judged
 
 Scores = dict[str, dict[int, Judged]]
 """Arm -> seed -> scores."""

@@ -120,7 +120,7 @@ def evaluate_against(
         spec.env_id, tables * spec.agents, seed, config.env_options, default_shaping_source(spec)
     )
     with closing(vector_env), one_thread():
-        print("\n".join(play_games(vector_env, player, opponent, shares(total, tables)).lines()))
+        print("\n".join(play_against(vector_env, player, opponent, shares(total, tables)).lines()))
 
 
 def rows_of_agents(games: int, agents: int) -> tuple[list[int], list[int]]:
@@ -129,7 +129,7 @@ def rows_of_agents(games: int, agents: int) -> tuple[list[int], list[int]]:
     return rows, [row for row in range(games * agents) if row not in set(rows)]
 
 
-def play_games(vector_env: VectorEnv, player: Acts, opponent: Acts, share_G: list[int]) -> Result:
+def play_against(vector_env: VectorEnv, player: Acts, opponent: Acts, share_G: list[int]) -> Result:
     """Play `share_G[g]` games in environment g, with the player as agent g % S."""
     agents = vector_env.spec.agents
     sides = tuple(zip((player, opponent), rows_of_agents(len(share_G), agents), strict=True))

@@ -166,7 +166,7 @@ def games_to_rows(games: Sequence[Sequence[int]], slots: int, envs: int) -> NDAr
     return rows
 
 
-def games_between(row_UES: NDArray[np.int64], slots: int, envs: int) -> list[list[int]]:
+def pair_counts(row_UES: NDArray[np.int64], slots: int, envs: int) -> list[list[int]]:
     """Return the number of agent pairs for each pair of slots, [P, P], for the journal."""
     count = np.zeros((slots, slots), np.int64)
     slot_GS = row_UES.reshape(-1, row_UES.shape[-1]) // envs

@@ -17,7 +17,7 @@ from pbt_rl.controllers.state import SHARED
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.errors import ConfigError
 from pbt_rl.plan import PackPlan, Plan
-from pbt_rl.population.matchups.matchmaking import Matchmaker, games_between
+from pbt_rl.population.matchups.matchmaking import Matchmaker, pair_counts
 from pbt_rl.population.matchups.ratings import Ratings
 from pbt_rl.population.slots import Slots
 
@@ -127,9 +127,9 @@ class RunMatchups:
         self.due = False
         return self._make() if self._changing else []
 
-    def games(self, pack: int, row_UES: NDArray[np.int64]) -> list[list[int]]:
+    def pair_counts(self, pack: int, row_UES: NDArray[np.int64]) -> list[list[int]]:
         """Return the number of agent pairs for each pair of slots of a pack, [P, P]."""
-        return games_between(row_UES, self._makers[pack].slots, self._makers[pack].envs)
+        return pair_counts(row_UES, self._makers[pack].slots, self._makers[pack].envs)
 
     def _make(self) -> list[NDArray[np.int64]]:
         made = [maker.next(self._win_rate(pack)) for pack, maker in enumerate(self._makers)]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from pbt_rl.config import MatchupConfig
 from pbt_rl.errors import ConfigError
-from pbt_rl.population.matchups.matchmaking import Matchmaker, games_between
+from pbt_rl.population.matchups.matchmaking import Matchmaker, pair_counts
 
 SCHEMES = ("self", "round-robin", "random", "prioritised")
 
@@ -53,7 +53,7 @@ def test_self_play_has_one_member(slots, games, agents):
 @pytest.mark.parametrize("slots", [3, 4, 5, 8])
 def test_round_robin_is_even_over_time(slots):
     maker = Matchmaker(MatchupConfig(), slots, 8, 4, 2, 0)
-    played = sum(np.array(games_between(maker.next(even), slots, 8)) for _ in range(5))
+    played = sum(np.array(pair_counts(maker.next(even), slots, 8)) for _ in range(5))
     others = played[~np.eye(slots, dtype=bool)]
     assert played.trace() == 0
     assert others.max() - others.min() <= 1
@@ -67,7 +67,7 @@ def test_prioritised_prefers_opponents_that_are_hard_to_beat():
         return {(0, 3): 0.1, (3, 0): 0.9}.get((slot, other), 0.9 if slot == 0 else 0.5)
 
     maker = Matchmaker(MatchupConfig(scheme="prioritised"), 4, 32, 4, 2, 0)
-    played = sum(np.array(games_between(maker.next(rates), 4, 32)) for _ in range(10))
+    played = sum(np.array(pair_counts(maker.next(rates), 4, 32)) for _ in range(10))
     assert played[0, 3] > 1.3 * max(played[0, 1], played[0, 2])
     assert min(played[0, 1], played[0, 2]) > 0
 

@@ -12,7 +12,7 @@ from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec, private_step_arrays
 from pbt_rl.errors import ConfigError
 from pbt_rl.plan import Machine, make_plan
 from pbt_rl.play.member import RandomPlayer
-from pbt_rl.population.matchups.against import play_games, rows_of_agents, wilson
+from pbt_rl.population.matchups.against import play_against, rows_of_agents, wilson
 from pbt_rl.population.matchups.run_matchups import check_agents
 from pbt_rl.run.resolved import ResolvedRun
 from tests.helpers.runs import PROGRESS, start, train
@@ -193,7 +193,7 @@ class Always:
     ("own", "others", "result"), [(5, (3, 4), (9, 0, 0)), (4, (3, 4), (0, 9, 0)), (3, (3, 4), (0, 0, 9))]
 )
 def test_who_wins(own, others, result):
-    games = play_games(Higher(3), Always(own), Always(*others), [3, 3, 3])
+    games = play_against(Higher(3), Always(own), Always(*others), [3, 3, 3])
     assert (games.wins, games.draws, games.losses) == result
     assert games.objectives == (own,) * 9
     assert games.others == (3.5,) * 9

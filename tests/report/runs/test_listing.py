@@ -118,7 +118,7 @@ def test_runs_of_tune_are_listed_though_they_have_no_config(tmp_path):
     assert rows == {name: ("pbt_rl.tune.run", 2, *seen) for name, seen in expected.items()}
 
 
-def test_final_games_have_a_column_of_their_own(tmp_path, capsys):
+def test_final_evaluations_have_a_column_of_their_own(tmp_path, capsys):
     folder = write(tmp_path, "judged", ended="frames")
     games = ends(7.0, 5.0, 9.0)
     for member, mean in zip(games, (3.0, 4.5, 8.5), strict=True):

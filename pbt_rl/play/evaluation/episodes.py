@@ -29,7 +29,7 @@ from pbt_rl.play.film import first_clip
 from pbt_rl.record.checkpoints import Checkpoint
 from pbt_rl.record.saved import SavedPolicy
 
-JUDGE = "pbt_rl.play.games.process"
+JUDGE = "pbt_rl.play.evaluation.process"
 """Module of the process that plays the episodes."""
 
 

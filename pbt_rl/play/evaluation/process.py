@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 
 from pbt_rl.errors import ConfigError, EnvSetupError
-from pbt_rl.play.games.episodes import EvaluationSetup, FinalSetup, evaluated, final_rounds
+from pbt_rl.play.evaluation.episodes import EvaluationSetup, FinalSetup, evaluated, final_rounds
 from pbt_rl.processes.child import begin_child, send_failure
 
 

@@ -1,4 +1,4 @@
-"""Final games: who plays, for how long, what counts, and who is named the best."""
+"""Final evaluation: who plays, for how long, what counts, and who is named the best."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pbt_rl.config import Config, ModelConfig
 from pbt_rl.controllers.options import PbtConfig
 from pbt_rl.display.ranking import best_member, ranked, table_lines
 from pbt_rl.display.scalars import summary
-from pbt_rl.display.view import FinalGames
+from pbt_rl.display.view import FinalEvaluation
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
-from pbt_rl.play.games import run as games
-from pbt_rl.play.games.episodes import FinalRound, FinalSetup, final_rounds, rounds, rows_of
-from pbt_rl.play.games.run import ASKED_SECONDS, candidates, final_seconds, play_final_games
+from pbt_rl.play.evaluation import evaluations
+from pbt_rl.play.evaluation.episodes import FinalRound, FinalSetup, final_rounds, rounds, rows_of
+from pbt_rl.play.evaluation.evaluations import ASKED_SECONDS, candidates, final_seconds, run_final_evaluation
 from pbt_rl.record.checkpoints import Checkpoints
 from pbt_rl.record.saved import Source, find_saved
 from tests.helpers.saved import saved_run
@@ -74,8 +74,8 @@ def test_rounds_hold_one_episode_of_every_row_so_short_ones_are_not_preferred():
     assert [rows_of(episodes) for episodes in (1, 7, 20, 24, 11)] == [1, 7, 5, 8, 1]
 
 
-def test_the_best_is_the_best_of_the_final_games():
-    games = {0: None, 1: FinalGames(3.0, 1.0, 20), 2: FinalGames(4.0, 1.0, 20)}
+def test_the_best_is_the_best_of_the_final_evaluation():
+    games = {0: None, 1: FinalEvaluation(3.0, 1.0, 20), 2: FinalEvaluation(4.0, 1.0, 20)}
     members = [replace(member(i, objective), final=games[i]) for i, objective in enumerate((2.0, 9.0, 8.0))]
     assert best_member(members) == 2
     assert [m.member for m in ranked(members)] == [2, 1, 0]
@@ -135,7 +135,7 @@ def test_without_time_nobody_is_judged_and_nothing_is_left(run):
     views = [member(0, 1.0), member(1, 2.0), member(2, 3.0), member(3, None)]
     config = Config(env="toy/identity", final_episodes=4)
     assert candidates(views, checkpoint, config) == [1, 0], "those that are saved, best first"
-    games = play_final_games(config, checkpoint, [1, 0], 0.0, None, lambda: True, notes.append)
+    games = run_final_evaluation(config, checkpoint, [1, 0], 0.0, None, lambda: True, notes.append)
     assert games == {}
     assert notes[-1].startswith("final evaluation: ")
 
@@ -164,11 +164,13 @@ class Plays:
 def test_the_final_evaluation_keeps_to_the_limit_that_it_names(monkeypatch, first, played):
     """It was waited for a minute for the first episodes: `limit 12 s` took 70 s, and had no result."""
     seconds, notes = [0.0], []
-    monkeypatch.setattr(games, "Child", Plays)
+    monkeypatch.setattr(evaluations, "Child", Plays)
     monkeypatch.setattr(Plays, "first", first)
-    monkeypatch.setattr(games, "wait", lambda *_: seconds.append(seconds[-1] + 10.0))
-    monkeypatch.setattr(games.time, "monotonic", lambda: seconds[-1])
-    finals = play_final_games(Config(env="toy/identity"), None, [0], 30.0, None, lambda: False, notes.append)
+    monkeypatch.setattr(evaluations, "wait", lambda *_: seconds.append(seconds[-1] + 10.0))
+    monkeypatch.setattr(evaluations.time, "monotonic", lambda: seconds[-1])
+    finals = run_final_evaluation(
+        Config(env="toy/identity"), None, [0], 30.0, None, lambda: False, notes.append
+    )
     assert seconds[-1] == 30.0
     assert "(limit 30 s)" in notes[0]
     assert (finals[0].episodes if finals else None) == played

@@ -49,21 +49,21 @@ class Judged:
         return self.test[self.picked]
 
 
-def judge(run: Path, games: int) -> Judged:
+def judge(run: Path, episodes: int) -> Judged:
     """Evaluate all saved members of a completed run, and write the scores to FILE. Raises ConfigError."""
     frames, seed = frames_of(run), read_config(run).seed
-    validation = fresh_games(run, games, VALIDATION + 1000 * seed)
-    test = fresh_games(run, games, TEST + 1000 * seed)
+    validation = evaluate_members(run, episodes, VALIDATION + 1000 * seed)
+    test = evaluate_members(run, episodes, TEST + 1000 * seed)
     members = sorted(test)
     scores = (tuple(one[member] for member in members) for one in (validation, test))
-    judged = Judged(games, frames, tuple(members), *scores)
+    judged = Judged(episodes, frames, tuple(members), *scores)
     partial = run / f"{FILE}.partial"
     partial.write_text(json.dumps(judged.__dict__) + "\n")
     partial.replace(run / FILE)
     return judged
 
 
-def read_judged(run: Path, games: int) -> Judged | None:
+def read_judged(run: Path, episodes: int) -> Judged | None:
     """Read the scores of a run. Return None if its members must be evaluated again.
 
     Reasons: the file is missing or damaged, the number of episodes differs, or the run was resumed after the file was
@@ -75,7 +75,7 @@ def read_judged(run: Path, games: int) -> Judged | None:
     except (OSError, ValueError):
         return None
     whole = len(found.members) == len(found.validation) == len(found.test) > 0
-    return found if whole and (found.games, found.frames) == (games, frames) else None
+    return found if whole and (found.games, found.frames) == (episodes, frames) else None
 
 
 def frames_of(run: Path) -> int:
@@ -88,7 +88,7 @@ def frames_of(run: Path) -> int:
     return frames
 
 
-def fresh_games(run: Path, games: int, seed: int) -> dict[int, float]:
+def evaluate_members(run: Path, episodes: int, seed: int) -> dict[int, float]:
     """Return member -> mean objective. All members have equal seeds. games: episodes per member (and task)."""
     config = read_config(run)
     spec, options = evaluation_spec(config)
@@ -97,6 +97,6 @@ def fresh_games(run: Path, games: int, seed: int) -> dict[int, float]:
         pack = load_pack(config, spec, find_saved(Source(run, None, str(saved.member)), print), seed)
         policy = Policy(pack, spec, config.model, seed, greedy=False)
         with one_thread():
-            played = play_episodes(policy, options, games, seed, most=ROWS)
+            played = play_episodes(policy, options, episodes, seed, most=ROWS)
         scores[saved.member] = fmean(counted_objectives(spec, played))
     return scores

@@ -29,12 +29,12 @@ from pbt_rl.controllers.events import Evaluation as Recorded
 from pbt_rl.controllers.events import decode_event
 from pbt_rl.controllers.objectives import mean, spread
 from pbt_rl.display.ranking import known_objective
-from pbt_rl.display.view import Evaluation, FinalGames, MemberView, RunView
+from pbt_rl.display.view import Evaluation, FinalEvaluation, MemberView, RunView
 from pbt_rl.envs.base import EnvSpec
 from pbt_rl.errors import require
 from pbt_rl.plan import Plan
+from pbt_rl.play.evaluation.episodes import JUDGE, Evaluated, EvaluationSetup, FinalRound, FinalSetup
 from pbt_rl.play.film import check_clips
-from pbt_rl.play.games.episodes import JUDGE, Evaluated, EvaluationSetup, FinalRound, FinalSetup
 from pbt_rl.processes.child import Child
 from pbt_rl.record.append import reason
 from pbt_rl.record.checkpoints import Checkpoint
@@ -129,7 +129,7 @@ class Evaluations:
             self._taken_frames = frames
         return is_due
 
-    def begin_games(self, checkpoint: Checkpoint, member: int | None, all_frames: int) -> None:
+    def begin(self, checkpoint: Checkpoint, member: int | None, all_frames: int) -> None:
         """Start the evaluation of a member of a checkpoint. all_frames: frames of the whole population at it."""
         generations = {saved.member: saved.generation for saved in checkpoint.members()}
         if member is None or member not in generations:
@@ -207,14 +207,14 @@ class Evaluations:
         chance = _final_child("random policy", FinalSetup(config, checkpoint, None, number), logs)
         deadline = time.monotonic() + seconds
         try:
-            played = play_final_games(config, checkpoint, members, seconds, logs, stop, self._note)
+            played = run_final_evaluation(config, checkpoint, members, seconds, logs, stop, self._note)
             left = min(RANDOM_SECONDS, deadline - time.monotonic())
             wait([chance.sentinel], max(0.0, left) if played and not stop() else 0.0)
             drawn = [score for message in chance.messages() for score in message.objectives]
         finally:
             chance.end(0.0)
         views = [replace(m, final=played.get(m.member)) for m in view.members]
-        return replace(view, members=views, random_play=mean(drawn) if played and drawn else None)
+        return replace(view, members=views, random_policy=mean(drawn) if played and drawn else None)
 
     def _release(self) -> None:
         playing, self._playing = self._playing, None
@@ -289,7 +289,7 @@ def candidates(members: Sequence[MemberView], checkpoint: Checkpoint, config: Co
     return [*ranking[:CANDIDATES], *unknown[: CANDIDATES if asked and ranking else 0]]
 
 
-def play_final_games(
+def run_final_evaluation(
     config: Config,
     checkpoint: Checkpoint,
     members: Sequence[int],
@@ -297,7 +297,7 @@ def play_final_games(
     logs: Path | None,
     stop: Callable[[], bool],
     note: Callable[[str], None],
-) -> dict[int, FinalGames]:
+) -> dict[int, FinalEvaluation]:
     """Return member -> result of the final evaluation. Empty if a member has not finished a round.
 
     seconds: time limit. stop: returns True to abort. note: receives the start message and errors.
@@ -339,12 +339,12 @@ def play_final_games(
     return _results(scores, controls=bool(config.controls))
 
 
-def _results(scores: Mapping[int, list[float]], *, controls: bool) -> dict[int, FinalGames]:
+def _results(scores: Mapping[int, list[float]], *, controls: bool) -> dict[int, FinalEvaluation]:
     if controls:  # equal numbers of episodes, because the maximum of means over fewer episodes is higher
         least = min(map(len, scores.values()))
         scores = {member: own[:least] for member, own in scores.items()}
     return {
-        member: FinalGames(mean(own), spread(own), len(own), _halves(own) if controls else None)
+        member: FinalEvaluation(mean(own), spread(own), len(own), _halves(own) if controls else None)
         for member, own in scores.items()
     }
 

@@ -1,4 +1,5 @@
-"""Games beside training: when they are played, that they are fresh, that a resume goes on, that they harm nobody."""
+"""Evaluations during training: when they are played, that they are fresh, that a resume goes on, that they harm
+nobody."""
 
 from __future__ import annotations
 
@@ -20,9 +21,9 @@ from pbt_rl.config import Config
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
 from pbt_rl.errors import ConfigError
 from pbt_rl.plan import Machine
+from pbt_rl.play.evaluation.episodes import EPISODES, evaluation_seed
+from pbt_rl.play.evaluation.evaluations import Evaluations, check, recorded_late
 from pbt_rl.play.film import CLIP_SIZE, Clip
-from pbt_rl.play.games.episodes import EPISODES, evaluation_seed
-from pbt_rl.play.games.run import Evaluations, check, recorded_late
 from pbt_rl.record.checkpoints import Checkpoints
 from pbt_rl.record.history import read_run
 from pbt_rl.report.page import page
@@ -77,7 +78,7 @@ def test_they_are_a_curve_in_tensorboard_and_report(run):
     assert picture.title in page(history, [(picture, drawn)])
 
 
-def test_their_seeds_are_those_of_no_actor_and_of_no_final_game():
+def test_their_seeds_are_those_of_no_actor_and_of_no_final_episode():
     config = Config(env="toy/identity", seed=7)
     actors = np.random.SeedSequence(7).spawn(64)
     assert evaluation_seed(config) not in {7, *(int(s.generate_state(1)[0]) for s in actors)}
@@ -115,7 +116,7 @@ def test_a_process_that_dies_costs_a_point_of_the_curve_and_no_more(run):
     one, seen = made()
     checkpoint = Checkpoints(run.paths.checkpoints).newest(print)
     for _ in range(2):
-        one.begin_games(checkpoint, 1, 1000)
+        one.begin(checkpoint, 1, 1000)
         assert not one.due(10**6), "one at a time"
         os.kill(one._playing.child.pid, signal.SIGKILL)
         wait(one)
@@ -130,7 +131,7 @@ def test_nobody_plays_without_an_objective_or_weights(run):
     one, _ = made()
     checkpoint = Checkpoints(run.paths.checkpoints).newest(print)
     for nobody in (None, 5):
-        one.begin_games(checkpoint, nobody, 1000)
+        one.begin(checkpoint, nobody, 1000)
         assert one._playing is None
 
 
@@ -138,7 +139,7 @@ def test_nobody_plays_without_an_objective_or_weights(run):
 def test_the_end_of_a_run_waits_only_while_it_may(run):
     one, seen = made()
     checkpoint = Checkpoints(run.paths.checkpoints).newest(print)
-    one.begin_games(checkpoint, 0, 1000)
+    one.begin(checkpoint, 0, 1000)
     process = one._playing.child.pid
     one.finish(lambda: False)
     assert f"at {checkpoint.frames:,} frames was aborted" in seen.notes[0]
@@ -180,7 +181,7 @@ def test_a_film_that_cannot_be_is_one_clear_error(monkeypatch):
         resolve("gym/CartPole-v1", **film)
 
 
-def test_games_need_opponents():
+def test_evaluations_need_opponents():
     with pytest.raises(ConfigError, match=r"evaluate-every-frames 9 .*opponents"):
         check(Config(env="x/y", evaluate_every_frames=9), replace(SPEC, agents=2), None)
 
