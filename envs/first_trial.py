@@ -302,10 +302,10 @@ def _pauses(pid: int, limit_seconds: float | None, outcome: int) -> Iterator[flo
         yield None
         return
     for seconds in (limit_seconds, time_limits.LONG_SECONDS + time_limits.GRACE_SECONDS):
-        patience = time_limits.Patience(seconds, pid)
-        pause = patience.pause
+        timeout = time_limits.ProcessTimeout(seconds, pid)
+        pause = timeout.pause
         while pause:
             yield pause
-            pause = patience.next_look()
+            pause = timeout.next_look()
         if os.pread(outcome, len(LONG), 0) != LONG:
             return

@@ -41,7 +41,7 @@ LEAST_COUNTED = 0.25
 """Minimum share of wall time that counts. It ensures that a hanging process is detected on a busy machine."""
 
 
-class Patience:
+class ProcessTimeout:
     """Timeout of a process. Time in which the process is stopped or waits for a CPU does not count.
 
     The first of LOOKS parts is wall time, because short calls then need no measurement.
@@ -58,8 +58,8 @@ class Patience:
         now, waited = time.monotonic(), waited_seconds(self._pid)
         # Longer than `pause` means that the process was stopped.
         passed = min(now - self._then, self.pause)
-        starved = 0.0 if self._waited is None else waited - self._waited
-        self.left -= min(passed, max(passed - starved, passed * LEAST_COUNTED))
+        delayed = 0.0 if self._waited is None else waited - self._waited
+        self.left -= min(passed, max(passed - delayed, passed * LEAST_COUNTED))
         self._then, self._waited = now, waited
         return min(self.left, self.pause) if self.left > self.pause / 100 else 0.0
 
@@ -79,11 +79,11 @@ class _Ring:
     """Handler of the alarm signal. It raises `_Hangs` after the timeout."""
 
     def __init__(self, seconds: float) -> None:
-        self.patience = Patience(seconds, os.getpid())
+        self.timeout = ProcessTimeout(seconds, os.getpid())
         self.rang = 0
 
     def __call__(self, _number: int, _frame: FrameType | None) -> None:
-        pause = self.patience.next_look()
+        pause = self.timeout.next_look()
         if not pause:
             self.rang += 1
             if self.rang > LAST_RESORT:  # the environment has caught all interruptions
@@ -106,13 +106,13 @@ def time_limit(seconds: float, message: str) -> Iterator[None]:
     """
     outer, (left, _) = signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)
     if left and isinstance(outer, _Ring):  # without a timer, the handler belongs to the parent of this fork
-        left = outer.patience.left
+        left = outer.timeout.left
     if threading.current_thread() is not threading.main_thread() or 0 < left <= seconds:
         yield
         return
     ring = _Ring(seconds)
     before = signal.signal(signal.SIGALRM, ring)
-    others = signal.setitimer(signal.ITIMER_REAL, ring.patience.pause)
+    others = signal.setitimer(signal.ITIMER_REAL, ring.timeout.pause)
     try:
         with suppress(_Hangs):
             yield

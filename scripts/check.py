@@ -18,7 +18,7 @@ from pathlib import Path
 import storm_checks
 
 ROOT = Path(__file__).resolve().parent.parent
-PATIENCE_SECONDS = 600.0
+TIMEOUT_SECONDS = 600.0
 MAX_LINES, MAX_TOP_MODULES = 600, 5
 """Maximum lines per file, and maximum number of modules directly in `pbt_rl`."""
 PROSE = {
@@ -87,7 +87,7 @@ def run(command: list[str], **environment: str) -> subprocess.CompletedProcess[s
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
-        timeout=PATIENCE_SECONDS,
+        timeout=TIMEOUT_SECONDS,
     )
 
 

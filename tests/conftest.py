@@ -14,7 +14,7 @@ from tests.helpers.disks import FaultyDisk
 
 ROOT = Path(__file__).parent.parent
 SHARED_MEMORY = Path("/dev/shm")
-PATIENCE_SECONDS = 3.0
+TIMEOUT_SECONDS = 3.0
 MARK = f"PBT_RL_TESTS={secrets.token_hex(8)}"
 """In the environment of every process that a test starts, and of theirs: others run beside us."""
 
@@ -35,7 +35,7 @@ def pytest_configure():
 def nothing_left():
     before = shared_memory()
     yield
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while (processes := our_processes()) or unused(before):
         if time.monotonic() > deadline:
             break

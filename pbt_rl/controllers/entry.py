@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 T = TypeVar("T")
-PATIENCE_PERIODS = 10
+TIMEOUT_PERIODS = 10
 
 
 class OptionGroups(Protocol):
@@ -51,7 +51,7 @@ class ControllerContext:
 
 def ten_periods(options: OptionGroups, _budget_frames: int) -> int:
     """Return the episode timeout of a PBT controller, in frames."""
-    return PATIENCE_PERIODS * options.group(PbtConfig).period_frames
+    return TIMEOUT_PERIODS * options.group(PbtConfig).period_frames
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class ControllerEntry:
     """(options, members, budget in frames) -> warning about unsuitable settings, or ""."""
     follows: str = ""
     """Option with the recorded run whose journal the controller reads, or ""."""
-    patience_frames: Callable[[OptionGroups, int], int] = ten_periods
+    timeout_frames: Callable[[OptionGroups, int], int] = ten_periods
     """(options, budget in frames) -> episode timeout in frames. After this time, a changed member is ranked without its
     unfinished episodes, because an episode that never ends would otherwise exclude the member forever."""
     full_frames: Callable[[OptionGroups, int], int] = lambda _options, budget_frames: budget_frames

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from pbt_rl.controllers.decisions import Continue, Decision, Evaluate, MemberReport, PopulationReport
-from pbt_rl.controllers.entry import PATIENCE_PERIODS, ControllerContext
+from pbt_rl.controllers.entry import TIMEOUT_PERIODS, ControllerContext
 from pbt_rl.controllers.ready import FOREVER
 from pbt_rl.errors import require
 
@@ -16,7 +16,7 @@ class Evaluation:
     """Separate evaluation phase: `eval` in algorithm 1 of Jaderberg et al. (2017).
 
     When a comparison is due, all members are evaluated simultaneously. The comparison is held when each member has
-    finished its episodes, or has run for `patience_frames`.
+    finished its episodes, or has run for `timeout_frames`.
     If no comparison is possible after the evaluation, members continue to learn. The next possible comparison is held
     without an evaluation, because an environment whose episodes never end would otherwise stop all learning.
 
@@ -24,7 +24,7 @@ class Evaluation:
     """
 
     episodes: int
-    patience_frames: int = FOREVER
+    timeout_frames: int = FOREVER
     _began: dict[int, int] = field(default_factory=dict, init=False)
     """Member under evaluation -> its frames at the start of the evaluation."""
     _given_up: bool = field(default=False, init=False)
@@ -61,7 +61,7 @@ class Evaluation:
         began = self._began.get(member.member)
         if began is None or member.broken or member.episodes >= self.episodes:
             return False
-        return member.frames - began < self.patience_frames
+        return member.frames - began < self.timeout_frames
 
     def forget(self, members: Iterable[int]) -> None:
         """End the evaluation of members with another decision."""
@@ -87,4 +87,4 @@ def build_evaluation(given: ControllerContext) -> Evaluation | None:
         ),
     ):
         require(holds, "pbt.evaluate-episodes", episodes, remedy)
-    return Evaluation(episodes, PATIENCE_PERIODS * pbt.period_frames)
+    return Evaluation(episodes, TIMEOUT_PERIODS * pbt.period_frames)

@@ -323,8 +323,8 @@ def own_controller(path: str) -> ControllerEntry:
         made = load_rule(path, "controller", (given.table, given.seed), methods, given.settings)
         return OwnController(f"--controller {path}", made, given.table)
 
-    patience = _fifth_of_budget if searches else ten_periods
-    return ControllerEntry(build, (), searches=searches, patience_frames=patience)
+    timeout = _fifth_of_budget if searches else ten_periods
+    return ControllerEntry(build, (), searches=searches, timeout_frames=timeout)
 
 
 def _fifth_of_budget(_options: OptionGroups, budget_frames: int) -> int:

@@ -20,7 +20,7 @@ GAP_FACTOR = 10.0
 MAX_GAP_SECONDS = 3600.0
 """The pause doubles with each failure, up to this limit."""
 LIMIT_SECONDS = 300.0
-PATIENCE_SECONDS = 20.0
+TIMEOUT_SECONDS = 20.0
 """Timeout for the last drawing at the end of a run."""
 LOWEST = 19
 """Default niceness of a drawing."""
@@ -73,8 +73,8 @@ class Drawing:
             self._start_process(self._priority)
         return ready
 
-    def finish(self, patient: Callable[[], bool] = lambda: True) -> dict[str, bytes | str]:
-        """Wait for the last drawing while `patient` returns True, end its process, and return the images.
+    def finish(self, may_wait: Callable[[], bool] = lambda: True) -> dict[str, bytes | str]:
+        """Wait for the last drawing while `may_wait` returns True, end its process, and return the images.
 
         A drawing in progress is restarted, because a process at the lowest priority may get no CPU time.
         """
@@ -83,17 +83,17 @@ class Drawing:
             self.child.end(0.0)
             self._release()
             self._requested = True
-        if self._requested and patient():
+        if self._requested and may_wait():
             self._start_process(priority=0)
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while self.child is not None and patient() and time.monotonic() < deadline:
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        while self.child is not None and may_wait() and time.monotonic() < deadline:
             ready |= self._collect()
             time.sleep(0.02)
         if self.child is not None:
             self.child.end(0.0)
             self._release()
-            if patient():
-                self._warn(f"the last figures for TensorBoard were not drawn within {PATIENCE_SECONDS:.0f} s")
+            if may_wait():
+                self._warn(f"the last figures for TensorBoard were not drawn within {TIMEOUT_SECONDS:.0f} s")
         return ready
 
     def _start_process(self, priority: int) -> None:

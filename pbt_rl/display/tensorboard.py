@@ -190,10 +190,10 @@ class TensorBoard:
         if self._images or due or self._changed(view):
             self._try(self._write_waiting)
 
-    def close(self, patient: Callable[[], bool] = lambda: True) -> None:
-        """Write the last view, wait for the last figures while `patient` returns True, and close all files."""
+    def close(self, may_wait: Callable[[], bool] = lambda: True) -> None:
+        """Write the last view, wait for the last figures while `may_wait` returns True, and close all files."""
         self._try(self._write_waiting, last=True)  # before the figures, which take seconds
-        self._images |= _drawn(self.drawing.finish(patient))
+        self._images |= _drawn(self.drawing.finish(may_wait))
         self._try(self._write_waiting, last=True)
         for file in (self._population, *self._members):
             file.close()

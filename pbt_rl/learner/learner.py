@@ -320,10 +320,10 @@ class Learner:
             if self.iterate():
                 continue
             began = time.monotonic()
-            patience = self._next_report - began
-            if patience <= 0:  # in the sync modes, reports are sent after batches only
-                patience = REPORT_SECONDS
-            for fd in listener.wait(patience * 1000, awake=not self.trainer.learning):
+            timeout = self._next_report - began
+            if timeout <= 0:  # in the sync modes, reports are sent after batches only
+                timeout = REPORT_SECONDS
+            for fd in listener.wait(timeout * 1000, spin=not self.trainer.learning):
                 if fd == self._setup.ready_fd:
                     os.eventfd_read(fd)
             self._waiting_seconds += time.monotonic() - began

@@ -30,13 +30,13 @@ class EqualShares:
 
     environments: number of the member's environments. rounds: number of rounds of one episode per environment. Later
     episodes count as they end.
-    patience_frames: timeout in frames of the member since the change. After the timeout, all finished episodes count,
+    timeout_frames: timeout in frames of the member since the change. After the timeout, all finished episodes count,
     even if an environment is still in its first episode.
     """
 
     environments: int
     rounds: int
-    patience_frames: int
+    timeout_frames: int
     _begun_frames: int = field(default=0, init=False)
     _counted: int = field(default=0, init=False)
     """Number of rounds that have counted."""
@@ -85,7 +85,7 @@ class EqualShares:
 
     def note_frames(self, frames: int) -> list[Judged]:
         """Update the member's frames, and return the episodes that count now because of the timeout."""
-        if self._over or frames - self._begun_frames < self.patience_frames:
+        if self._over or frames - self._begun_frames < self.timeout_frames:
             return []
         self._over = True
         counting: list[Judged] = []
@@ -228,7 +228,7 @@ class Population:
     of rounds.
     min_rounds: with tasks, members with fewer rounds are ignored for the common number of rounds (see `report`).
     ratings: ratings of all members, if members play games together. environments: member -> number of its environments.
-    None: one environment per member. patience_frames: see `EqualShares`.
+    None: one environment per member. timeout_frames: see `EqualShares`.
     """
 
     values: InitVar[list[Values]]
@@ -239,7 +239,7 @@ class Population:
     task_cap: float | None = field(default=None, kw_only=True)
     min_rounds: int = field(default=1, kw_only=True)
     environments: Mapping[int, int] | None = field(default=None, kw_only=True)
-    patience_frames: int = field(default=10**18, kw_only=True)
+    timeout_frames: int = field(default=10**18, kw_only=True)
     members: tuple[Member, ...] = field(init=False)
     lag_max: int = field(default=0, init=False)
     discarded: int = field(default=0, init=False)
@@ -272,7 +272,7 @@ class Population:
 
     def shares(self, environments: int) -> EqualShares:
         """Return empty shares for a member with this number of environments."""
-        return EqualShares(environments, -(-self._episodes // environments), self.patience_frames)
+        return EqualShares(environments, -(-self._episodes // environments), self.timeout_frames)
 
     def play_elsewhere(self, number: int, environments: int) -> None:
         """Move a member to other environments. Finished episodes that do not count yet are dropped."""

@@ -188,11 +188,11 @@ class Program:
         with contextlib.suppress(OSError):
             self._line.shutdown(socket.SHUT_WR)
 
-    def end(self, patience_seconds: float) -> None:
+    def end(self, timeout_seconds: float) -> None:
         """Wait for the program, kill it after the timeout, and release its resources. Safe to call twice."""
         if self._line.fileno() < 0:
             return
-        if not self.wait(time.monotonic() + patience_seconds):
+        if not self.wait(time.monotonic() + timeout_seconds):
             self.kill()
             if not self.wait((self._killed_at or 0.0) + KEEPER_SECONDS):
                 self._keeper.kill()  # the kernel then kills the program
@@ -284,9 +284,9 @@ class Child(Program, Generic[SendT, ReceiveT]):
         with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self.connection.fileno())) as ours:
             ours.shutdown(socket.SHUT_WR)
 
-    def end(self, patience_seconds: float) -> None:
+    def end(self, timeout_seconds: float) -> None:
         """Wait for the child, kill it after the timeout, and release its resources. Safe to call twice."""
-        super().end(patience_seconds)
+        super().end(timeout_seconds)
         self.connection.close()
 
 

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-AWAKE_NS = 100_000
+SPIN_NS = 100_000
 """Maximum time to spin: about the time of a wake-up."""
 MOST_SKIPPED = 256
 """Maximum number of consecutive waits without spinning."""
@@ -42,15 +42,15 @@ class AdaptivePoller:
             self._poll.register(fd, select.POLLIN)
         self._skip = self._skipped = 0
 
-    def wait(self, milliseconds: float | None = None, *, awake: bool = True) -> list[int]:
+    def wait(self, milliseconds: float | None = None, *, spin: bool = True) -> list[int]:
         """Return the ready descriptors, or an empty list after the timeout.
 
         milliseconds: timeout. None: wait forever.
-        awake: False blocks without spinning, for example because another thread of this process has work.
+        spin: False blocks without spinning, for example because another thread of this process has work.
         """
-        if awake and self._skipped >= self._skip:
+        if spin and self._skipped >= self._skip:
             self._skipped = 0
-            end = time.perf_counter_ns() + AWAKE_NS
+            end = time.perf_counter_ns() + SPIN_NS
             while time.perf_counter_ns() < end:
                 if ready := self._poll.poll(0):  # a system call, because it releases the GIL
                     self._skip = 0

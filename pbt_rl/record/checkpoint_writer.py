@@ -279,14 +279,14 @@ class CheckpointWriter:
             raise RunFailed(f"the thread that writes checkpoints failed:\n{self._error}")
         return ended
 
-    def close(self, patience_seconds: float) -> bool:
+    def close(self, timeout_seconds: float) -> bool:
         """Write complete checkpoints, abandon an incomplete one, and end the thread. Return True if it ends in time.
 
         Otherwise the thread ends with the process, and the run's next checkpoint removes the unfinished files. `poll`
         returns the last results.
         """
         self._jobs.put(None)
-        self._thread.join(patience_seconds)
+        self._thread.join(timeout_seconds)
         return not self._thread.is_alive()
 
     # -- in the thread --------------------------------------------------------------------------------------

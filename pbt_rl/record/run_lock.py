@@ -31,7 +31,7 @@ from pbt_rl.record.append import reason
 from pbt_rl.record.folder import RunFolder, made_name
 
 FILE = ".lock"
-PATIENCE_SECONDS = 0.1
+TIMEOUT_SECONDS = 0.1
 """Time to retry, because a process that only checks whether a lock is held acquires it for a moment."""
 _MAX_BYTES = 400
 
@@ -51,7 +51,7 @@ class FolderLock:
         """Raises Held or OSError."""
         self._path = folder / FILE
         self.supported = True
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + TIMEOUT_SECONDS
         while not self._take():
             if time.monotonic() >= deadline:
                 raise Held(_holder(folder))

@@ -21,7 +21,7 @@ from pbt_rl.actors.messages import EnvironmentWarning, FromLearner, LearnerReady
 from pbt_rl.actors.store import StatePool
 from pbt_rl.processes.child import LEARNER, Child, StackDumps, Waiting
 from pbt_rl.record.folder import RunFolder
-from pbt_rl.run.awake import GAP_SECONDS, AwakeClock, Starved
+from pbt_rl.run.clocks import GAP_SECONDS, ScheduledClock, SchedulingDelay
 from pbt_rl.run.memory import Matchups, Memory, Start
 from pbt_rl.run.resolved import ResolvedRun
 
@@ -99,8 +99,8 @@ Event = Received | LearnerLost | MachineLeaving | ActorFailed | Notice
 class Fleet(Protocol):
     """Interface of the supervisor to the processes of a run: on this machine, in this process, or in a cluster."""
 
-    def events(self, patience_seconds: float) -> Iterator[Event]:
-        """Wait for events, and yield them. patience_seconds: maximum wait."""
+    def events(self, timeout_seconds: float) -> Iterator[Event]:
+        """Wait for events, and yield them. timeout_seconds: maximum wait."""
 
     def send(self, pack: int, message: ToLearner) -> None:
         """Send a message to a learner."""
@@ -186,8 +186,8 @@ class ProcessFleet(LocalFleet):
         self._stacks = StackDumps(lambda: [*self.learners, *self.actors])
         self._timeout = resolved.config.actor_timeout_seconds
         self._learner_timeout = resolved.config.learner_timeout_seconds
-        self._awake = AwakeClock()
-        self._starved = defaultdict[str, Starved](Starved)
+        self._clock = ScheduledClock()
+        self._delays = defaultdict[str, SchedulingDelay](SchedulingDelay)
         """Label of a child process -> its waits for a CPU core."""
         self.learners: list[LearnerChild] = []
         self.actors: list[ActorChild] = []
@@ -226,15 +226,15 @@ class ProcessFleet(LocalFleet):
     def _log(self, name: str) -> Path | None:
         return None if self._logs is None else self._logs / f"{name}.log"
 
-    def events(self, patience_seconds: float) -> Iterator[Event]:
+    def events(self, timeout_seconds: float) -> Iterator[Event]:
         """Wait for events, and yield them. The end of a process comes after all of its messages."""
-        self._awake.tick()
+        self._clock.tick()
         learners, actors = [*self.learners], [*self.actors]
         children: list[LearnerChild | ActorChild] = [*learners, *actors]
         children = [child for child in children if not child.connection.closed]  # closed: a restart failed
         sources = {source: child for child in children for source in (child.connection, child.sentinel)}
         full = [learner.flush() for learner in learners]
-        ready = set(wait(sources, min(patience_seconds, ROOM_SECONDS) if any(full) else patience_seconds))
+        ready = set(wait(sources, min(timeout_seconds, ROOM_SECONDS) if any(full) else timeout_seconds))
         # Compare children, not descriptors, because a new child may get the descriptors of an ended child.
         heard = {child for child in children if ready & {child.connection, child.sentinel}}
         ended = {child for child in heard if child.sentinel in ready}
@@ -253,7 +253,7 @@ class ProcessFleet(LocalFleet):
                 if actor in ended:
                     ending = actor.ending()
                     yield ActorFailed(index, ending.text, user_error=ending.user_error, killed=ending.killed)
-        self._awake.tick()
+        self._clock.tick()
         if time.monotonic() - self._hang_check > HANG_CHECK_SECONDS:
             self._hang_check = time.monotonic()
             yield from self._hung_learners()
@@ -272,11 +272,11 @@ class ProcessFleet(LocalFleet):
 
     def _heartbeat_age(self, child: LearnerChild | ActorChild, seconds: float) -> float:
         """Subtract the waits for a CPU core from a heartbeat age. seconds: since the last heartbeat of the child."""
-        counted = self._awake.of_last(seconds)
+        counted = self._clock.of_last(seconds)
         if counted < GAP_SECONDS:
             return counted
         try:
-            return self._starved[child.label].of_heartbeat_age(seconds, counted, child.pid)
+            return self._delays[child.label].deduct(seconds, counted, child.pid)
         except OSError:  # the process has ended, which the next events report
             return counted
 

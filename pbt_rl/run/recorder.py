@@ -315,12 +315,12 @@ class Recorder:
         ended: str,
         frames_per_second_steady: float,
         replacement_milliseconds: Sequence[float],
-        patient: Callable[[], bool],
+        may_wait: Callable[[], bool],
         saved_at_frames: int | None,
     ) -> None:
         """Write the result, and close all records and displays.
 
-        patient: returns True if this method may wait some seconds for figures and trackers.
+        may_wait: returns True if this method may wait some seconds for figures and trackers.
         saved_at_frames: frames of the checkpoint at the end. None if there is none.
         """
         self._terminal.stop()
@@ -351,9 +351,9 @@ class Recorder:
         self._print_result(replace(view, seconds_left=None, comparison_in_seconds=None), ended)
         self._trackers.update(view)
         self._tensorboard.update(view)
-        self._tensorboard.close(patient=patient)
+        self._tensorboard.close(may_wait=may_wait)
         # Close trackers last, because a tracker may read the files of TensorBoard.
-        self._trackers.finish(ended, patient=patient())
+        self._trackers.finish(ended, may_wait=may_wait())
 
     def _print_result(self, view: RunView, ended: str) -> None:
         """Print the leaderboard, a summary of the result, and the next commands."""

@@ -143,7 +143,7 @@ class ResolvedRun:
             task_cap=spec.task_cap,
             min_rounds=config.pbt.min_episodes,
             environments=self.plan.environments_of,
-            patience_frames=controller_entry(config.controller).patience_frames(
+            timeout_frames=controller_entry(config.controller).timeout_frames(
                 config, config.train_for_frames
             ),
         )

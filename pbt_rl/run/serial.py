@@ -31,7 +31,7 @@ from pbt_rl.learner.build import network_errors, own_torch
 from pbt_rl.learner.learner import Learner
 from pbt_rl.processes.child import ChildFailed, StackDumps
 from pbt_rl.record.journal import as_json_types
-from pbt_rl.run.awake import Every
+from pbt_rl.run.clocks import Every
 from pbt_rl.run.fleet import Event, LocalFleet, Notice, Received
 from pbt_rl.run.memory import Matchups, Start
 from pbt_rl.run.resolved import ResolvedRun
@@ -223,24 +223,24 @@ class SerialFleet(LocalFleet):
             ]
         return SerialPack(number, Line(there, back), learner, actors, self._folder, self._env_id)
 
-    def events(self, patience_seconds: float) -> Iterator[Event]:
-        """Deliver messages. Without messages, train until the loop yields, unless `patience_seconds` is 0."""
+    def events(self, timeout_seconds: float) -> Iterator[Event]:
+        """Deliver messages. Without messages, train until the loop yields, unless `timeout_seconds` is 0."""
         while self._notices:
             yield self._notices.pop(0)
         if not any(pack.line.poll() for pack in self.packs):
-            self._go_on(patience_seconds)
+            self._go_on(timeout_seconds)
         for number, pack in enumerate(self.packs):
             while pack.line.poll():
                 yield Received(number, pack.line.recv())
 
-    def _go_on(self, patience_seconds: float) -> None:
+    def _go_on(self, timeout_seconds: float) -> None:
         asked = next((pack for pack in self.packs if pack.line.unheard), None)
         if asked is not None:
             with asked.torch():
                 asked.learner.iterate()
         elif self._paused:
-            time.sleep(patience_seconds)
-        elif patience_seconds > 0:
+            time.sleep(timeout_seconds)
+        elif timeout_seconds > 0:
             self.settled = next(self._training)
 
     def send(self, pack: int, message: ToLearner) -> None:

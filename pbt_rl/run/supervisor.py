@@ -48,9 +48,9 @@ from pbt_rl.errors import ConfigError, EnvSetupError, RunFailed
 from pbt_rl.processes.signals import Presses, handling
 from pbt_rl.record.append import reason
 from pbt_rl.record.run_lock import LockedRun
-from pbt_rl.run.awake import Every, Patience, RunningClock
 from pbt_rl.run.callbacks import Callbacks
 from pbt_rl.run.checkpointing import Checkpointing
+from pbt_rl.run.clocks import Every, RunningClock, Timeout
 from pbt_rl.run.comparisons import Comparisons, make_slots
 from pbt_rl.run.continued import Continued
 from pbt_rl.run.ending import RunEnd
@@ -76,7 +76,7 @@ from pbt_rl.run.views import LEAST_PROGRESS_SECONDS, VIEW_SECONDS, progress_gap,
 from pbt_rl.run.warm_start import WarmStart
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-PATIENCE_SECONDS = 0.1
+TIMEOUT_SECONDS = 0.1
 SAVE_SECONDS = 30.0
 """Timeout of the last checkpoint without progress. (40 members on a slow disk take minutes.)"""
 ROLLOUT_SECONDS = 300.0
@@ -198,7 +198,7 @@ class Supervisor:
 
     def _loop(self, fleet: Fleet) -> str:
         while True:
-            for event in fleet.events(PATIENCE_SECONDS):
+            for event in fleet.events(TIMEOUT_SECONDS):
                 self._handle(fleet, event)
             self._comparisons.look()
             ended = self.end.why
@@ -404,21 +404,21 @@ class Supervisor:
         for pack in range(len(self._resolved.plan.packs)):
             fleet.send(pack, PauseTraining())
         checkpoints.when.ask_last()
-        moved, patience = checkpoints.moved, Patience(SAVE_SECONDS)
-        rollout, slow = Patience(ROLLOUT_SECONDS), Every(SAY_SECONDS)
+        moved, timeout = checkpoints.moved, Timeout(SAVE_SECONDS)
+        rollout, slow = Timeout(ROLLOUT_SECONDS), Every(SAY_SECONDS)
         while checkpoints.busy or dispatch.busy:
             if self._hurried:
                 return "it was interrupted again"
             waits = (dispatch.busy or checkpoints.waits_for_learners) and not rollout.over()
             if waits or moved != checkpoints.moved:
                 moved = checkpoints.moved
-                patience.renew()
+                timeout.renew()
             if waits and slow.due():
                 again = "; another Ctrl-C ends the run without saving it" if self._presses.count else ""
                 self._recorder.note(f"the run will be saved after the current rollout{again}")
-            if patience.over():
+            if timeout.over():
                 return f"nothing could be written for {SAVE_SECONDS:.0f} s"
-            for event in fleet.events(PATIENCE_SECONDS):
+            for event in fleet.events(TIMEOUT_SECONDS):
                 if isinstance(event, LearnerLost):
                     return event.text
                 if not isinstance(event, ActorFailed):  # actors are not needed any more
@@ -432,13 +432,13 @@ class Supervisor:
         return checkpoints.failure
 
     def _finish(self, ended: str) -> None:
-        def patient() -> bool:
+        def may_wait() -> bool:
             return self.end.signal is None and ended != "failed"
 
-        self._checkpoints.evaluations.finish(patient)
+        self._checkpoints.evaluations.finish(may_wait)
         view = self._view(None)
         saved = self._checkpoints.newest if self._saved_at_end else None
-        if saved is not None and patient():
+        if saved is not None and may_wait():
             trained = self._throughput.training_seconds
             view = self._checkpoints.evaluations.judged(
                 view, self._resolved.spec, saved, trained, lambda: self.end.signal is not None
@@ -448,6 +448,6 @@ class Supervisor:
             ended=ended,
             frames_per_second_steady=self._throughput.steady_rate(),
             replacement_milliseconds=self._comparisons.replacement_times,
-            patient=patient,
+            may_wait=may_wait,
             saved_at_frames=None if saved is None else saved.frames,
         )

@@ -143,8 +143,8 @@ def _wait(job: subprocess.Popen[bytes], report: Path, limit_seconds: float) -> i
 
 def _end_group(job: subprocess.Popen[bytes]) -> None:
     """End the job's process group. SIGTERM comes first, so that torch and multiprocessing unlink shared memory."""
-    for number, patience_seconds in ((signal.SIGTERM, 5.0), (signal.SIGKILL, 5.0)):
-        deadline = time.monotonic() + patience_seconds
+    for number, timeout_seconds in ((signal.SIGTERM, 5.0), (signal.SIGKILL, 5.0)):
+        deadline = time.monotonic() + timeout_seconds
         try:
             os.killpg(job.pid, number)
             while time.monotonic() < deadline:

@@ -32,7 +32,7 @@ def images(run_dir):
 
 
 def test_figures_of_the_population_are_drawn_beside_the_run_and_at_its_end(tmp_path, monkeypatch):
-    monkeypatch.setattr("pbt_rl.display.drawing.PATIENCE_SECONDS", 300.0)
+    monkeypatch.setattr("pbt_rl.display.drawing.TIMEOUT_SECONDS", 300.0)
     controller = build_controller(SMALL, TABLE, 0)
     journals.write(
         tmp_path,
@@ -64,7 +64,7 @@ def test_a_drawing_that_fails_is_reported_once_and_the_numbers_go_on(tmp_path):
         display.request_figures()
         display.update(view(member(0, float(frames)), seconds=float(frames), frames=frames))
         assert display.drawing.child is None, "not again at once"
-    display.close(patient=lambda: False)
+    display.close(may_wait=lambda: False)
     assert len(warnings) == 1
     assert "journal.jsonl, line" in warnings[0]
     assert images(tmp_path) == {}
@@ -90,7 +90,7 @@ class FakeChild:
     def how_it_ended(self):
         return "no memory"
 
-    def end(self, _patience):
+    def end(self, _timeout):
         pass
 
 
@@ -141,7 +141,7 @@ def test_the_last_drawing_begins_anew_if_it_had_no_core(tmp_path, monkeypatch):
     """One of the lowest priority, begun beside training, may never be done where others work."""
     begun = []
 
-    class Starved(FakeChild):
+    class Delayed(FakeChild):
         def __init__(self, module, name, setup, fds):
             super().__init__(module, name, setup, fds)
             self._priority = setup[3]
@@ -150,7 +150,7 @@ def test_the_last_drawing_begins_anew_if_it_had_no_core(tmp_path, monkeypatch):
         def exit_code(self):
             return None if self._priority else super().exit_code()
 
-    monkeypatch.setattr("pbt_rl.display.drawing.Child", Starved)
+    monkeypatch.setattr("pbt_rl.display.drawing.Child", Delayed)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
     FakeChild.broken, warnings = False, []
     drawing = Drawing(tmp_path, ("objective",), warnings.append)

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from pbt_rl.envs import time_limits as limits
-from pbt_rl.envs.time_limits import Patience, time_limit
+from pbt_rl.envs.time_limits import ProcessTimeout, time_limit
 from pbt_rl.errors import EnvSetupError
 
 BUSY = "import os, sys; os.sched_setaffinity(0, {int(sys.argv[1])})\nwhile True: pass"
@@ -16,15 +16,15 @@ BUSY = "import os, sys; os.sched_setaffinity(0, {int(sys.argv[1])})\nwhile True:
 
 def lasts(monkeypatch, waited_share, stopped_at=()):
     """Return the seconds after which a timeout of 100 s ends. stopped_at: indices of checks that are 1000 s late."""
-    now, patience, looks = 0.0, None, 0
+    now, timeout, looks = 0.0, None, 0
     monkeypatch.setattr(limits.time, "monotonic", lambda: now)
     monkeypatch.setattr(limits, "waited_seconds", lambda _pid: now * waited_share)
-    patience = Patience(100, 0)
-    pause = patience.pause
+    timeout = ProcessTimeout(100, 0)
+    pause = timeout.pause
     while pause:
         now += pause + 1000 * (looks in stopped_at)
         looks += 1
-        pause = patience.next_look()
+        pause = timeout.next_look()
     return now
 
 

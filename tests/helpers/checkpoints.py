@@ -5,13 +5,13 @@ import time
 from pbt_rl.record.checkpoint_writer import CheckpointWriter
 from tests.helpers.snapshots import NAMES, snapshot
 
-PATIENCE_SECONDS = 20.0
+TIMEOUT_SECONDS = 20.0
 STATE = {"controller": {"seed": 3, "best": float("nan")}, "text": "é"}
 
 
 def ended(writer):
     """Wait for the end of the checkpoint in progress."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while time.monotonic() < deadline:
         if found := writer.poll():
             (only,) = found
@@ -33,5 +33,5 @@ def write_one(writer, frames, members=2, remembered=(), kept=False, state=STATE)
 def write_all(folder, *frames, keep=9, **more):
     writer = CheckpointWriter(folder, NAMES, keep, warn=lambda text: None)
     found = [write_one(writer, at, **more) for at in frames]
-    assert writer.close(PATIENCE_SECONDS)
+    assert writer.close(TIMEOUT_SECONDS)
     return found

@@ -229,7 +229,7 @@ class Run:
             task_cap=50.0 if tasks else None,
             min_rounds=config.pbt.min_episodes,
             environments=dict.fromkeys(range(config.num_policies), ENVIRONMENTS),
-            patience_frames=500,
+            timeout_frames=500,
         )
         pool = FakePool()
         learners = [Learner(len(tasks) or 1, agents, ENVIRONMENTS, broken) for _ in plan.packs]

@@ -11,7 +11,7 @@ from pbt_rl.learner.build import build_pack, net_names
 from pbt_rl.plan import PackPlan
 from pbt_rl.record.checkpoint_writer import CheckpointWriter
 from pbt_rl.record.folder import RunFolder, to_json
-from tests.helpers.checkpoints import PATIENCE_SECONDS, ended
+from tests.helpers.checkpoints import TIMEOUT_SECONDS, ended
 
 KEEP = 9
 
@@ -31,7 +31,7 @@ def save(run, pack, members, best=None, frames=1000, **state):
         header = SnapshotHeader(member, 0, {"gamma": 0.5}, frames, 200, 10, 0)
         writer.add(MemberSnapshot(header, arrays), lambda: None)
     written = ended(writer)
-    assert writer.close(PATIENCE_SECONDS)
+    assert writer.close(TIMEOUT_SECONDS)
     return written.path
 
 

@@ -16,7 +16,7 @@ ROWS = 16
 
 
 def population():
-    return Population([{"a": 1.0}] * 2, 20, 1, environments={0: ROWS, 1: 1}, patience_frames=100)
+    return Population([{"a": 1.0}] * 2, 20, 1, environments={0: ROWS, 1: 1}, timeout_frames=100)
 
 
 def report(*episodes):
@@ -76,7 +76,7 @@ def test_it_is_saved_with_the_run():
 
 
 def test_what_is_incomplete_is_marked_and_left_out():
-    """After `patience_frames` a member is judged by what has ended; its curve waits all the same."""
+    """After `timeout_frames` a member is judged by what has ended; its curve waits all the same."""
     p = population()
     p.take("a", report(episode(0, 7), episode(0, 9, member=1)))
     p.take("a", LearnerReport("cpu", [MemberStats(0, 200, 200, 1)], [], {}, 0, 0))

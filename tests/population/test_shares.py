@@ -109,7 +109,7 @@ def test_short_episodes_count_no_more_than_long_ones():
 
 
 def test_a_member_of_several_environments_waits_and_is_not_starved():
-    p = Population([{}, {}], 4, 1, environments={0: 2, 1: 1}, patience_frames=100)
+    p = Population([{}, {}], 4, 1, environments={0: 2, 1: 1}, timeout_frames=100)
 
     def told(frames, *episodes):
         stats = [MemberStats(m, 0, frames, 0) for m in (0, 1)]

@@ -19,14 +19,14 @@ def bells():
         os.close(fd)
 
 
-@pytest.mark.parametrize("awake", [True, False])
-def test_it_returns_what_is_ready(bells, awake):
+@pytest.mark.parametrize("spin", [True, False])
+def test_it_returns_what_is_ready(bells, spin):
     listener = AdaptivePoller(*bells)
-    assert listener.wait(0.0, awake=awake) == []
+    assert listener.wait(0.0, spin=spin) == []
     os.eventfd_write(bells[1], 1)
-    assert listener.wait(awake=awake) == [bells[1]]
+    assert listener.wait(spin=spin) == [bells[1]]
     os.eventfd_write(bells[0], 1)
-    assert sorted(listener.wait(awake=awake)) == sorted(bells)
+    assert sorted(listener.wait(spin=spin)) == sorted(bells)
     assert os.eventfd_read(bells[1]) == 1, "what was waited for is left to be read"
 
 
@@ -37,7 +37,7 @@ def test_a_sleeper_is_woken(bells):
     assert time.monotonic() - began >= 0.09
 
 
-def test_waits_stay_awake_ever_more_seldom_while_that_is_in_vain(bells, monkeypatch):
+def test_waits_spin_ever_more_seldom_while_that_is_in_vain(bells, monkeypatch):
     looks = []
     listener = AdaptivePoller(bells[0])
     asked = listener._poll
@@ -48,21 +48,21 @@ def test_waits_stay_awake_ever_more_seldom_while_that_is_in_vain(bells, monkeypa
             return asked.poll(milliseconds)
 
     listener._poll = Poll()
-    monkeypatch.setattr(listen, "AWAKE_NS", 1_000_000)
+    monkeypatch.setattr(listen, "SPIN_NS", 1_000_000)
 
-    def stays_awake():
+    def spins():
         looks.clear()
         listener.wait(1.0)
         return len(looks) > 1
 
-    stayed = [i for i in range(130) if stays_awake()]
+    stayed = [i for i in range(130) if spins()]
     assert stayed == [0, 2, 5, 10, 19, 36, 69]  # 1, 2, 4, ... waits without spinning between them
     os.eventfd_write(bells[0], 1)
-    assert [i for i in range(130, 150) if stays_awake()] == [], "not yet its turn to try"
+    assert [i for i in range(130, 150) if spins()] == [], "not yet its turn to try"
     for _ in range(200):
         listener.wait(1.0)
     os.eventfd_read(bells[0])
-    assert stays_awake(), "the answer came soon: the next wait is one awake"
+    assert spins(), "the answer came soon: the next wait spins"
 
 
 def test_mail_is_seen_without_waiting_between_processes_and_within_one():

@@ -14,7 +14,7 @@ import pytest
 from pbt_rl.errors import RunFailed
 from pbt_rl.record.checkpoint_writer import CheckpointWriter, WriteFailed, Written
 from pbt_rl.record.checkpoints import Checkpoints
-from tests.helpers.checkpoints import PATIENCE_SECONDS, ended, write_all, write_one
+from tests.helpers.checkpoints import TIMEOUT_SECONDS, ended, write_all, write_one
 from tests.helpers.snapshots import NAMES, assert_same, snapshot
 
 ROOT = Path(__file__).parents[2]
@@ -25,7 +25,7 @@ FULL = "No space left on device"
 def writer(tmp_path):
     made = CheckpointWriter(tmp_path / "checkpoints", NAMES, 2, warn=lambda text: None)
     yield made
-    assert made.close(PATIENCE_SECONDS)
+    assert made.close(TIMEOUT_SECONDS)
 
 
 def names(folder):
@@ -195,7 +195,7 @@ def test_a_disk_that_fails_at_any_call_costs_that_checkpoint_only(tmp_path, monk
     assert all("could not be removed" in warning for warning in warnings)
     disk.calls = 0
     assert isinstance(write_one(writer, 10**6), Written)
-    assert writer.close(PATIENCE_SECONDS)
+    assert writer.close(TIMEOUT_SECONDS)
 
 
 def test_an_old_one_that_cannot_be_removed_is_a_warning_and_no_checkpoint_any_more(tmp_path, monkeypatch):
@@ -210,7 +210,7 @@ def test_an_old_one_that_cannot_be_removed_is_a_warning_and_no_checkpoint_any_mo
     assert names(tmp_path) == ["at_100.partial", "at_200"]
     write_one(writer, 300)
     assert names(tmp_path) == ["at_300"]
-    assert writer.close(PATIENCE_SECONDS)
+    assert writer.close(TIMEOUT_SECONDS)
 
 
 def refuse(path):
@@ -223,7 +223,7 @@ def test_an_abandoned_one_leaves_nothing_and_the_next_is_whole(writer, tmp_path)
     writer.abandon("learner 0 died")
     late = threading.Event()
     writer.add(snapshot(1), late.set)
-    assert late.wait(PATIENCE_SECONDS)
+    assert late.wait(TIMEOUT_SECONDS)
     assert ended(writer) == WriteFailed(100, "learner 0 died")
     assert names(tmp_path / "checkpoints") == []
     assert isinstance(write_one(writer, 200), Written)
@@ -235,13 +235,13 @@ def test_closing_finishes_what_is_complete_and_gives_up_the_rest(tmp_path):
     writer = CheckpointWriter(tmp_path, NAMES, 2, warn=lambda text: None)
     writer.begin_checkpoint(100, {}, 1, kept=False)
     writer.add(snapshot(0, 1, 100), nothing)
-    assert writer.close(PATIENCE_SECONDS)
+    assert writer.close(TIMEOUT_SECONDS)
     assert isinstance(ended(writer), Written)
 
     writer = CheckpointWriter(tmp_path, NAMES, 2, warn=lambda text: None)
     writer.begin_checkpoint(200, {}, 2, kept=False)
     writer.add(snapshot(0, 1, 100), nothing)
-    assert writer.close(PATIENCE_SECONDS)
+    assert writer.close(TIMEOUT_SECONDS)
     assert "before all members" in ended(writer).reason
     assert names(tmp_path) == ["at_100"]
 
@@ -253,7 +253,7 @@ def test_closing_does_not_wait_longer_than_it_may(tmp_path, monkeypatch):
     writer.add(snapshot(), hang.wait)
     assert not writer.close(0.01)
     hang.set()
-    assert writer.close(PATIENCE_SECONDS)
+    assert writer.close(TIMEOUT_SECONDS)
 
 
 def test_an_error_of_ours_reaches_the_owner(tmp_path):
@@ -261,7 +261,7 @@ def test_an_error_of_ours_reaches_the_owner(tmp_path):
     writer.begin_checkpoint(100, {}, 1, kept=False)
     arrays = {**snapshot().arrays, "param": np.zeros(3, np.float32)}
     writer.add(type(snapshot())(snapshot().header, arrays), nothing)
-    assert writer.close(PATIENCE_SECONDS)
+    assert writer.close(TIMEOUT_SECONDS)
     with pytest.raises(RunFailed, match=r"shape \(3,\), wanted \(64,\)"):
         writer.poll()
 

@@ -12,7 +12,7 @@ from pbt_rl.actors.messages import LearnerReady, Save, Saved
 from pbt_rl.envs.episodes import AT_ONCE, ROW
 from pbt_rl.processes.child import Child
 from pbt_rl.processes.polling import MAIN_NS, TRAINER_NS
-from pbt_rl.run import awake
+from pbt_rl.run import clocks
 from pbt_rl.run import fleet as module
 from pbt_rl.run.fleet import ActorFailed, LearnerLost, ProcessFleet, Received
 from tests.helpers.plans import fresh, resolved
@@ -153,7 +153,7 @@ def test_an_error_of_the_user_is_marked(start):
 def silent(start, monkeypatch):
     """Return a fleet and the mailboxes of its actor 0, which has given no sign for a minute, 50 s being allowed."""
     monkeypatch.setattr(module, "HANG_CHECK_SECONDS", 0.0)
-    monkeypatch.setattr(awake, "waited_seconds", lambda _pid: 0.0)
+    monkeypatch.setattr(clocks, "waited_seconds", lambda _pid: 0.0)
     fleet = start("toy/identity", "--actor-timeout-seconds=50")
     until(fleet, Received)
     boxes = fleet.memory.actors[0].boxes
@@ -239,7 +239,7 @@ def test_nobody_hung_while_the_supervisor_itself_was_stopped(start, monkeypatch)
     for record in fleet.memory.actors:
         for box in record.boxes:
             box.header[HEARTBEAT_NS] -= int(60e9)
-    fleet._awake._last -= 60.0
+    fleet._clock._last -= 60.0
     assert list(fleet.events(0.0)) == []
 
 

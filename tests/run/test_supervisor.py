@@ -66,7 +66,7 @@ class FakeFleet:
         self.killed, self.began = [], []
         self.pool = StatePool(LAYOUT)
 
-    def events(self, _patience_seconds):
+    def events(self, _timeout_seconds):
         answers, self.answers = self.answers, []
         if answers:
             yield from answers

@@ -41,7 +41,7 @@ class _Kind:
             "searches that draw configurations and stop bad configurations early (--search).",
             searches=True,
             note=self.note,
-            patience_frames=self.patience_frames,
+            timeout_frames=self.timeout_frames,
             full_frames=self.full_frames,
         )
 
@@ -60,7 +60,7 @@ class _Kind:
             **self.own(search, given),
         )
 
-    def patience_frames(self, options: OptionGroups, budget: int) -> int:
+    def timeout_frames(self, options: OptionGroups, budget: int) -> int:
         """Return the episode timeout in frames: two phases, because a member may need one extra phase."""
         return max(1, self._phase(options.group(SearchConfig), budget)) * (1 if self.once else 2)
 

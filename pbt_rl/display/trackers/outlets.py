@@ -31,7 +31,7 @@ from pbt_rl.registry import load_object
 
 MOST_WAITING = 64
 """Maximum number of queued views per tracker."""
-PATIENCE_SECONDS, SHORT_SECONDS = 30.0, 2.0
+TIMEOUT_SECONDS, SHORT_SECONDS = 30.0, 2.0
 """Timeouts for the trackers: at the end of a run, and after Ctrl-C."""
 
 
@@ -162,9 +162,9 @@ class Trackers:
         for outlet in self._outlets:
             outlet.send(view)
 
-    def finish(self, ended: str, *, patient: bool) -> None:
-        """Pass on the last view and the reason for the end. Wait for the trackers. patient: False after Ctrl-C."""
-        deadline = time.monotonic() + (PATIENCE_SECONDS if patient else SHORT_SECONDS)
+    def finish(self, ended: str, *, may_wait: bool) -> None:
+        """Pass on the last view and the reason for the end. Wait for the trackers. may_wait: False after Ctrl-C."""
+        deadline = time.monotonic() + (TIMEOUT_SECONDS if may_wait else SHORT_SECONDS)
         for outlet in self._outlets:
             if self._unsent is not None:
                 outlet.send(self._unsent)

@@ -178,10 +178,10 @@ class Evaluations:
             self._films = False
             self._note("the following evaluations are not filmed")
 
-    def finish(self, patient: Callable[[], bool]) -> None:
-        """Wait for the evaluation in progress while `patient` returns True, at most LAST_SECONDS. Then end it."""
+    def finish(self, may_wait: Callable[[], bool]) -> None:
+        """Wait for the evaluation in progress while `may_wait` returns True, at most LAST_SECONDS. Then end it."""
         deadline = time.monotonic() + LAST_SECONDS
-        while self._playing is not None and patient() and time.monotonic() < deadline:
+        while self._playing is not None and may_wait() and time.monotonic() < deadline:
             self.step()
             time.sleep(POLL_SECONDS)
         if self._playing is not None:

@@ -72,7 +72,7 @@ Order = Send | RestartActor | SetMatchup
 
 @dataclass(frozen=True)
 class Request:
-    """Request to a node worker: execute orders, and wait at most `patience_seconds` for events.
+    """Request to a node worker: execute orders, and wait at most `timeout_seconds` for events.
 
     number: counts the requests. If a number is repeated, the answer was lost. The worker then repeats the answer, and
     executes nothing.
@@ -80,7 +80,7 @@ class Request:
 
     number: int
     orders: tuple[Order, ...] = ()
-    patience_seconds: float = 0.0
+    timeout_seconds: float = 0.0
     setup: WorkerSetup | None = None
     """Only in the first request."""
 
@@ -159,14 +159,14 @@ class Backend(Protocol):
     def call(self, worker: Any, request: Request) -> Any:
         """Send a request to a node worker. Return the call."""
 
-    def wait(self, calls: Collection[Any], patience_seconds: float) -> list[Any]:
-        """Wait at most `patience_seconds` for the end of a call. Return all ended calls."""
+    def wait(self, calls: Collection[Any], timeout_seconds: float) -> list[Any]:
+        """Wait at most `timeout_seconds` for the end of a call. Return all ended calls."""
 
     def result(self, call: Any) -> Any:
         """Return the `Answer` of an ended call. Raises WorkerUnavailable, WorkerDied or WorkerFailed."""
 
-    def end(self, workers: Collection[Any], patience_seconds: float) -> None:
-        """Shut node workers down, and kill them after `patience_seconds`."""
+    def end(self, workers: Collection[Any], timeout_seconds: float) -> None:
+        """Shut node workers down, and kill them after `timeout_seconds`."""
 
     def close(self) -> None:
         """Disconnect from the cluster."""

@@ -27,7 +27,7 @@ from pbt_rl.actors.messages import LearnerReady, LearnerReport, Load, Saved, ToL
 from pbt_rl.actors.store import StatePool
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
-from pbt_rl.run.awake import AwakeClock
+from pbt_rl.run.clocks import ScheduledClock
 from pbt_rl.run.fleet import (
     GRACE_SECONDS,
     STARTS,
@@ -60,7 +60,7 @@ UNREACHABLE_SECONDS = 30.0
 DEATH_SECONDS = 30.0
 """Time for the cluster to report the death of a node, after the death of its node worker."""
 NODES_SECONDS = 1.0
-PATIENCE_SECONDS = 0.1
+TIMEOUT_SECONDS = 0.1
 """Minimum timeout of a request. Decisions wait for the end of the request in flight."""
 REQUESTS_PER_SECOND = 500
 """Maximum rate of requests without orders, summed over all node workers."""
@@ -76,7 +76,7 @@ class NodeFleet:
         self, backend: Backend, resolved: ResolvedRun, start: Start, matchups: Matchups, pool: StatePool
     ) -> None:
         self._backend, self._resolved, self._pool = backend, resolved, pool
-        self._awake = AwakeClock()
+        self._clock = ScheduledClock()
         self._next_look = 0.0
         self._nodes: Mapping[str, Node] = {}
         self._shunned = ""
@@ -85,7 +85,7 @@ class NodeFleet:
         """Dead nodes. The cluster may list them for some more seconds."""
         packs = resolved.plan.packs
         self._first_actor = [sum(pack.actors for pack in packs[:number]) for number in range(len(packs))]
-        self._patience = max(PATIENCE_SECONDS, len(packs) / REQUESTS_PER_SECOND)
+        self._timeout = max(TIMEOUT_SECONDS, len(packs) / REQUESTS_PER_SECOND)
         self._remote_packs = [
             RemotePack(
                 number,
@@ -149,22 +149,22 @@ class NodeFleet:
 
     # -- events ---------------------------------------------------------------------------------------------
 
-    def events(self, patience_seconds: float) -> Iterator[Event]:
-        self._awake.tick()
+    def events(self, timeout_seconds: float) -> Iterator[Event]:
+        self._clock.tick()
         if time.monotonic() >= self._next_look:
             yield from self._see_nodes()
         while self._notices:
             yield self._notices.pop(0)
         for remote in self._served():
             # In serial mode a pack does not train during a request with orders.
-            patience = 0.0 if self._serial and remote.orders else self._patience
-            remote.issue(self._backend, patience)
+            timeout = 0.0 if self._serial and remote.orders else self._timeout
+            remote.issue(self._backend, timeout)
         calls = {remote.call: remote for remote in self._remote_packs if remote.call is not None}
-        for call in self._backend.wait(calls, patience_seconds):
+        for call in self._backend.wait(calls, timeout_seconds):
             remote = calls[call]
             if remote.call is call:  # otherwise the worker was killed in the meantime
                 yield from self._take(remote)
-        self._awake.tick()
+        self._clock.tick()
         yield from self._overdue()
 
     def _served(self) -> Iterable[RemotePack]:
@@ -255,7 +255,7 @@ class NodeFleet:
                 continue
             limit = self._resolved.config.learner_timeout_seconds * (1 if remote.ready else STARTS)
             if remote.unavailable_at is not None:
-                seconds = self._awake.of_last(now - remote.unavailable_at)
+                seconds = self._clock.of_last(now - remote.unavailable_at)
                 if remote.died and remote.place is not None and remote.place.node not in self._nodes:
                     yield self._lost(remote, f"is gone: {remote.died}")
                 elif remote.died and seconds > DEATH_SECONDS:
@@ -263,7 +263,7 @@ class NodeFleet:
                     yield LearnerLost(remote.number, text)
                 elif not remote.died and seconds > UNREACHABLE_SECONDS:
                     yield self._lost(remote, f"could not be reached for {seconds:.0f} s")
-            elif remote.owes and (seconds := self._awake.of_last(now - remote.heard_at)) > limit:
+            elif remote.owes and (seconds := self._clock.of_last(now - remote.heard_at)) > limit:
                 yield self._lost(remote, f"gave no answer for {seconds:.0f} s")
 
     # -- requests of the supervisor -------------------------------------------------------------------------
@@ -289,7 +289,7 @@ class NodeFleet:
     def heartbeat_age_seconds(self, pack: int) -> float:
         remote = self._remote_packs[pack]
         waited = time.monotonic() - remote.heard_at if remote.owes else 0.0
-        return remote.heartbeat_age + self._awake.of_last(waited)
+        return remote.heartbeat_age + self._clock.of_last(waited)
 
     def learns(self) -> bool:
         return False  # nodes do not report this

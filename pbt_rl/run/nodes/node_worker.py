@@ -63,7 +63,7 @@ class NodeWorker:
         for order in request.orders:
             self._obey(self._fleet, order)
         heard = tuple(
-            self._heard(self._fleet, event) for event in self._fleet.events(request.patience_seconds)
+            self._heard(self._fleet, event) for event in self._fleet.events(request.timeout_seconds)
         )
         return Answer(heard, self._fleet.environment_seconds(), self._fleet.heartbeat_age_seconds(0))
 

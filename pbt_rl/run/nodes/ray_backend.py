@@ -64,12 +64,12 @@ class RayBackend:
     def call(self, worker: Any, request: Request) -> Any:
         return worker.execute.remote(request)
 
-    def wait(self, calls: Collection[Any], patience_seconds: float) -> list[Any]:
+    def wait(self, calls: Collection[Any], timeout_seconds: float) -> list[Any]:
         if not calls:
-            time.sleep(patience_seconds)
+            time.sleep(timeout_seconds)
             return []
         asked = [*calls]
-        ready: list[Any] = ray.wait(asked, num_returns=1, timeout=patience_seconds)[0]
+        ready: list[Any] = ray.wait(asked, num_returns=1, timeout=timeout_seconds)[0]
         if ready:
             ready = ray.wait(asked, num_returns=len(asked), timeout=0)[0]
         return ready
@@ -88,12 +88,12 @@ class RayBackend:
             gone = getattr(error, "preempted", False) or NODE_DIED in text
             raise WorkerDied(text[max(0, text.find(CAUSE)) :], node_gone=gone) from error
 
-    def end(self, workers: Collection[Any], patience_seconds: float) -> None:
-        if patience_seconds > 0 and workers:
+    def end(self, workers: Collection[Any], timeout_seconds: float) -> None:
+        if timeout_seconds > 0 and workers:
             ray.wait(
                 [worker.close.remote() for worker in workers],
                 num_returns=len(workers),
-                timeout=patience_seconds,
+                timeout=timeout_seconds,
             )
         for worker in workers:
             with contextlib.suppress(exceptions.RayError):

@@ -90,7 +90,7 @@ class RemotePack:
         self.orders.clear()
         self.given.clear()
 
-    def issue(self, backend: Backend, patience_seconds: float) -> None:
+    def issue(self, backend: Backend, timeout_seconds: float) -> None:
         """Send the next request, or repeat a lost request. Do nothing while a call is in flight."""
         if self.worker is None or self.call is not None or self.died:
             return
@@ -98,7 +98,7 @@ class RemotePack:
             return
         if self._request is None:
             self._number += 1
-            self._request = Request(self._number, tuple(self.orders), patience_seconds)
+            self._request = Request(self._number, tuple(self.orders), timeout_seconds)
             self.orders.clear()
             self.heard_at = time.monotonic()
         elif time.monotonic() < self.retry_at:

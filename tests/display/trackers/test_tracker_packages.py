@@ -26,7 +26,7 @@ def track(folder):
         tracking.update(shown)
         board.update(shown)
     board.close()
-    tracking.finish("frames", patient=True)
+    tracking.finish("frames", may_wait=True)
     assert said == []
 
 

@@ -102,7 +102,7 @@ def test_an_own_tracker_gets_the_views_and_the_end(own):
         tracking.update(moment(seconds))
     tracking.update(moment(102.1, replacements=4))
     tracking.update(moment(102.2, replacements=4))
-    tracking.finish("frames", patient=True)
+    tracking.finish("frames", may_wait=True)
     assert (own / "kept.txt").read_text().split() == ["100.0", "102.0", "102.1", "102.2", "frames"]
     assert said == []
 
@@ -111,7 +111,7 @@ def test_a_class_without_a_constructor_is_a_tracker(own, monkeypatch):
     monkeypatch.chdir(own)
     tracking, said = trackers(own, "own:Bare")
     tracking.update(moment(1.0))
-    tracking.finish("frames", patient=True)
+    tracking.finish("frames", may_wait=True)
     assert (own / "bare.txt").read_text() == "1.0 frames"
     assert said == ["tracker own:Bare: curves are in the sky"] * 2, "at the start and at the end"
 
@@ -122,7 +122,7 @@ def test_a_class_without_a_constructor_is_a_tracker(own, monkeypatch):
 def test_one_that_cannot_be_made_does_not_end_the_run(own, name, why):
     tracking, said = trackers(own, f"own:{name}", "own:Kept")
     tracking.update(moment(1.0))
-    tracking.finish("frames", patient=True)
+    tracking.finish("frames", may_wait=True)
     (line,) = said
     assert line.startswith(f"tracker own:{name} has ended ({why}; see ")
     assert why in (own / "logs" / "tracker_0.log").read_text()
@@ -137,7 +137,7 @@ def test_one_that_dies_is_said_once_and_the_others_go_on(own):
         tracking.update(moment(1.001))
         time.sleep(0.02)
     tracking.update(moment(9.0))
-    tracking.finish("frames", patient=True)
+    tracking.finish("frames", may_wait=True)
     (line,) = said
     assert line.startswith("tracker own:Dying has ended (RuntimeError: no quota; see ")
     assert "Traceback" in (own / "logs" / "tracker_0.log").read_text()
@@ -152,7 +152,7 @@ def test_one_that_blocks_is_never_waited_for(own):
     assert time.monotonic() - began < 5.0
     assert len(said) == 1
     assert "own:Blocking is too slow" in said[0]
-    tracking.finish("frames", patient=False)
+    tracking.finish("frames", may_wait=False)
     assert time.monotonic() - began < 15.0
     assert len(said) == 2
     assert "own:Blocking did not end" in said[1]

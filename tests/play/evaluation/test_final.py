@@ -156,7 +156,7 @@ class Plays:
         self.polls += 1
         return [FinalRound((1.0,))] if self.polls >= self.first else []
 
-    def end(self, _patience_seconds):
+    def end(self, _timeout_seconds):
         pass
 
 

@@ -50,7 +50,7 @@ class FakeBackend:
         worker.requests.append(request)
         return (worker, request.number, len(worker.requests))
 
-    def wait(self, calls, _patience_seconds):
+    def wait(self, calls, _timeout_seconds):
         return [call for call in calls if call[0] not in self.silent]
 
     def result(self, call):
@@ -62,7 +62,7 @@ class FakeBackend:
             raise given
         return Answer(tuple(given), 1.0, 0.0)
 
-    def end(self, workers, _patience_seconds):
+    def end(self, workers, _timeout_seconds):
         for worker in workers:
             worker.ended = True
 
@@ -92,14 +92,14 @@ class InProcessBackend:
         self.calls[call] = (worker, pickle.dumps(request, protocol=5))
         return call
 
-    def wait(self, calls, _patience_seconds):
+    def wait(self, calls, _timeout_seconds):
         return [*calls]
 
     def result(self, call):
         worker, request = self.calls.pop(call)
         return pickle.loads(pickle.dumps(worker.execute(pickle.loads(request))))
 
-    def end(self, workers, _patience_seconds):
+    def end(self, workers, _timeout_seconds):
         for worker in workers:
             worker.close()
 

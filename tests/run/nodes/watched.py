@@ -46,9 +46,9 @@ class WatchedFleet(NodeFleet):
             self.replacements.append(Replacement(message, self._pool.read(message.entry)))
         super().send(pack, message)
 
-    def events(self, patience_seconds):
+    def events(self, timeout_seconds):
         """See Fleet. What was saved here concerns nobody else."""
-        for event in super().events(patience_seconds):
+        for event in super().events(timeout_seconds):
             message = event.message if isinstance(event, Received) else None
             if isinstance(message, Saved) and message.key < 0:
                 replacement, member = self._looks[-message.key - 1]

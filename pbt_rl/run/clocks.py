@@ -42,7 +42,7 @@ class Every:
         self._next = now + gap(now - self._began)
 
 
-class AwakeClock:
+class ScheduledClock:
     """Clock that excludes the gaps between ticks that are more than GAP_SECONDS apart.
 
     clock: a monotonic clock in seconds.
@@ -99,13 +99,13 @@ def _look_often(clock: weakref.ref[RunningClock]) -> None:
         time.sleep(LOOK_SECONDS)
 
 
-class Starved:
+class SchedulingDelay:
     """Heartbeat age of a process, without its waits for a CPU core. clock: a monotonic clock in seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._began, self._waited = clock, float("-inf"), 0.0
 
-    def of_heartbeat_age(self, seconds: float, counted: float, pid: int) -> float:
+    def deduct(self, seconds: float, counted: float, pid: int) -> float:
         """Return `counted` seconds minus the waits for a core since the last heartbeat.
 
         The result is at least the share LEAST_COUNTED of `counted`. Call this method once a second.
@@ -114,11 +114,11 @@ class Starved:
         began, waited = self._clock() - seconds, waited_seconds(pid)
         if began > self._began + GAP_SECONDS:  # there was a newer heartbeat
             self._began, self._waited = began, waited
-        starved = max(0.0, waited - self._waited)  # may be negative, because ended threads leave the sum
-        return max(counted - starved, counted * LEAST_COUNTED)
+        delayed = max(0.0, waited - self._waited)  # may be negative, because ended threads leave the sum
+        return max(counted - delayed, counted * LEAST_COUNTED)
 
 
-class Patience:
+class Timeout:
     """Timeout without progress.
 
     Time in which this process is stopped does not count, because other processes are often stopped too.
