@@ -255,7 +255,7 @@ def build_pack(
     plan: PackPlan,
     values: Sequence[Values],
     seed: int,
-    holders: Sequence[int | None] | None = None,
+    slot_members: Sequence[int | None] | None = None,
     packing: Packing | None = None,
     net: PolicyNet | None = None,
     streams: Streams | None = None,
@@ -263,13 +263,13 @@ def build_pack(
     """Build the pack of a plan. Weights are initialised from `seed` and the member ids.
 
     values: values of each slot. An empty slot needs values, but does not use them.
-    holders: member of each slot. None: the first members of the plan.
+    slot_members: member of each slot. None: the first members of the plan.
     packing: default: the first of `packings_of`.
     net: network whose weights all policies start with, which is faster than separate initialisation.
     streams: see `Pack`.
     """
     device = torch.device(plan.device)
-    held = plan.members[: plan.slots] if holders is None else holders
+    held = plan.members[: plan.slots] if slot_members is None else slot_members
     holding = iter(held)
 
     def next_net() -> PolicyNet:  # called once per policy, in order

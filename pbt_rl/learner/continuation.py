@@ -21,7 +21,7 @@ from torch import Tensor
 from pbt_rl.actors.mailbox import OBSERVATIONS
 from pbt_rl.algos.pack import Pack
 from pbt_rl.learner.sampler import SampledVectorEnv, Sampler
-from pbt_rl.learner.shared import SharedState, SlotHolder
+from pbt_rl.learner.shared import SharedState, SlotMember
 from pbt_rl.learner.simulators.sampler import AnySampler, SlotShaping
 from pbt_rl.learner.trainer import Trainer
 
@@ -56,7 +56,7 @@ class Continuation:
 
     def restore(self, saved: Mapping[str, Any]) -> bool:
         """Restore a saved state, unless the pack has other members. True if vector envs were restored."""
-        if not _is_for(saved, [self._shared.holder(p) for p in range(self._pack.num_policies)]):
+        if not _is_for(saved, [self._shared.member_of(p) for p in range(self._pack.num_policies)]):
             return False
         for name, generator in self._generators():
             state = _decoded(saved["generators"][name])
@@ -83,15 +83,15 @@ class Continuation:
 
     def _slot(self, slot: int) -> dict[str, Any]:
         state = self._shared.pack
-        holder = state.holders[slot]
+        slot_member = state.slot_members[slot]
         return {
-            "holder": self._shared.holder(slot),
+            "holder": self._shared.member_of(slot),
             "weights_version": int(state.weights_version[slot]),
             "lineage_version": int(state.lineage_version[slot]),
             "shaping_version": int(self._shaping.shaping_version[slot]),
-            "generation_of": [] if holder is None else sorted(holder.generation_of.items()),
+            "generation_of": [] if slot_member is None else sorted(slot_member.generation_of.items()),
             "evaluated": bool(state.evaluated[slot]),
-            "evaluations": [] if holder is None else sorted(holder.evaluations),
+            "evaluations": [] if slot_member is None else sorted(slot_member.evaluations),
         }
 
     def _restore_slot(self, slot: int, saved: Mapping[str, Any]) -> None:
@@ -99,10 +99,10 @@ class Continuation:
         state.weights_version[slot] = saved["weights_version"]
         # Versions up to 0.2 saved it as "weights_epoch".
         state.lineage_version[slot] = saved.get("lineage_version", saved.get("weights_epoch"))
-        holder = state.holders[slot]
-        if holder is not None:
-            state.holders[slot] = SlotHolder(
-                holder.member,
+        slot_member = state.slot_members[slot]
+        if slot_member is not None:
+            state.slot_members[slot] = SlotMember(
+                slot_member.member,
                 {int(v): int(g) for v, g in saved["generation_of"]},
                 {int(v) for v in saved["evaluations"]},
             )
@@ -110,18 +110,18 @@ class Continuation:
             self._shaping.write(slot, saved["shaping_version"], self._shaping.read(slot)[1])
 
 
-def shaping_versions(saved: Mapping[str, Any], holders: Sequence[int | None]) -> list[int]:
+def shaping_versions(saved: Mapping[str, Any], slot_members: Sequence[int | None]) -> list[int]:
     """Return the saved shaping version of each slot. 0 if `saved` is empty or has other members.
 
-    holders: member of each slot.
+    slot_members: member of each slot.
     """
-    if not saved or not _is_for(saved, holders):
-        return [0] * len(holders)
+    if not saved or not _is_for(saved, slot_members):
+        return [0] * len(slot_members)
     return [slot["shaping_version"] for slot in saved["slots"]]
 
 
-def _is_for(saved: Mapping[str, Any], holders: Sequence[int | None]) -> bool:
-    return [slot["holder"] for slot in saved["slots"]] == list(holders)
+def _is_for(saved: Mapping[str, Any], slot_members: Sequence[int | None]) -> bool:
+    return [slot["holder"] for slot in saved["slots"]] == list(slot_members)
 
 
 def vector_env_rows(saved: Mapping[str, Any]) -> int:

@@ -174,9 +174,9 @@ class Learner:
         self.acceleration = Acceleration()
         self.pack, about_packing = self._make_pack()
         loads = [load for load in setup.slots if load is not None]
-        holders = [None if load is None else load.member for load in setup.slots]
+        slot_members = [None if load is None else load.member for load in setup.slots]
         generations = {load.member: load.generation for load in loads if load.member is not None}
-        self.shared = SharedState.new(tuple(range(config.members)), holders, generations)
+        self.shared = SharedState.new(tuple(range(config.members)), slot_members, generations)
         self._table = ShapingTable.map(tuple(spec.shaping), plan.slots, setup.shaping_fd)
         settings = update_settings(config, spec)
         self.sampler, shaping = self._make_sampler(settings.distribution)
@@ -198,10 +198,10 @@ class Learner:
         """Build the pack with the weights of the initial members. Also return a log line about the packing."""
         setup, config, device = self._setup, self._setup.config, torch.device(self._setup.plan.device)
         values = [setup.unheld_values if load is None else load.values for load in setup.slots]
-        holders = [None if load is None else load.member for load in setup.slots]
+        slot_members = [None if load is None else load.member for load in setup.slots]
         packing, about = self.acceleration.packing(setup, values, self._connection)
         streams = streams_of(device, threads=config.mode == "async")
-        parts = (config, setup.spec, setup.plan, values, config.seed, holders, packing)
+        parts = (config, setup.spec, setup.plan, values, config.seed, slot_members, packing)
         pack = build_pack(*parts, streams=streams)
         gc.collect()  # free the pack's template networks, which are large reference cycles
         pack.idle[:] = [load is None for load in setup.slots]
@@ -378,7 +378,7 @@ class Learner:
     @property
     def holds_members(self) -> bool:
         """True if any slot has a member."""
-        return any(self.shared.pack.holders)
+        return any(self.shared.pack.slot_members)
 
     def resume(self) -> None:
         """Send actions to the vector envs that waited for the end of a batch (sync modes)."""

@@ -62,8 +62,8 @@ class PackMembers:
     def slot_of(self, member: int) -> int | None:
         """Return the slot of a member. None: the member is in no slot of this pack."""
         index = self._shared.members.index(member)
-        holders = self._shared.pack.holders
-        return next((p for p, h in enumerate(holders) if h is not None and h.member == index), None)
+        slot_members = self._shared.pack.slot_members
+        return next((p for p, h in enumerate(slot_members) if h is not None and h.member == index), None)
 
     # -- states ---------------------------------------------------------------------------------------------
 
@@ -93,7 +93,7 @@ class PackMembers:
         The slot's former state is discarded. For an empty slot the result is None.
         """
         began, slot = time.perf_counter(), load.slot
-        enters = self._shared.holder(slot) != load.member
+        enters = self._shared.member_of(slot) != load.member
         donor = None if load.of_slot is None else self._pack.bit_sums(load.of_slot)
         if enters:
             # Until the new member holds the slot, its episodes and steps count for no member.
@@ -143,7 +143,7 @@ class PackMembers:
         if load.entry is not None:
             self.fresh_steps[index] = self._states.counts(load.entry).fresh_frames // self._frame_skip
         elif load.of_slot is not None:
-            donor = self._shared.holder(load.of_slot)
+            donor = self._shared.member_of(load.of_slot)
             assert donor is not None
             self.fresh_steps[index] = self.fresh_steps[self._shared.members.index(donor)]
         else:
@@ -168,13 +168,13 @@ class PackMembers:
         """Write a slot's shaping under a new version. The version's generation is stored before actors see the
         version.
         """
-        holder = self._shared.pack.holders[slot]
-        assert holder is not None
-        holder.forget_before(self._shared.oldest_version(slot))
+        slot_member = self._shared.pack.slot_members[slot]
+        assert slot_member is not None
+        slot_member.forget_before(self._shared.oldest_version(slot))
         version = int(self._shaping.shaping_version[slot]) + 1
-        holder.generation_of[version] = generation
+        slot_member.generation_of[version] = generation
         if self._shared.pack.evaluated[slot]:
-            holder.evaluations.add(version)
+            slot_member.evaluations.add(version)
         shaping = {k.removeprefix(SHAPING): v for k, v in values.items() if k.startswith(SHAPING)}
         self._shaping.write(slot, version, shaping)
 

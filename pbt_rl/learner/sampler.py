@@ -125,7 +125,7 @@ class Sampler:
         began = time.thread_time()
         with self._pack.streams.acting():
             self.take_resets()
-            if not any(self._shared.pack.holders):
+            if not any(self._shared.pack.slot_members):
                 return False
             ready: list[SampledVectorEnv] = []
             for vector_env in sorted(self.vector_envs, key=lambda u: u.rollouts):
@@ -225,13 +225,13 @@ class Sampler:
         shared.ended_versions[vector_env.number][rows] = step.shaping_version[rows]
         episodes: dict[int, Episode] = {}
         for row in rows:
-            holder = shared.pack.holders[row // self._envs]
+            slot_member = shared.pack.slot_members[row // self._envs]
             version = int(step.shaping_version[row])
-            if holder is None or version not in holder.generation_of:
+            if slot_member is None or version not in slot_member.generation_of:
                 continue
             episodes[row] = Episode(
-                member=shared.members[holder.member],
-                generation=holder.generation_of[version],
+                member=shared.members[slot_member.member],
+                generation=slot_member.generation_of[version],
                 objective=float(step.objective[row]),
                 raw_return=float(step.raw_return[row]),
                 shaped_return=float(step.shaped_return[row]),
@@ -239,7 +239,7 @@ class Sampler:
                 extra=read_stats(step, row),
                 task=0 if step.task is None else int(step.task[row]),
                 environment=vector_env.number * self._envs + row % self._envs,
-                evaluation=version in holder.evaluations,
+                evaluation=version in slot_member.evaluations,
             )
         games = [] if step.agent is None else self._games(rows, step.agent, episodes)
         shared.sampling.note(episodes.values(), games)

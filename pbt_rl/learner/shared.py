@@ -36,7 +36,7 @@ AnyRollout: TypeAlias = Rollout | InPlaceRollout
 
 
 @dataclass(frozen=True)
-class SlotHolder:
+class SlotMember:
     """Member in a slot."""
 
     member: int
@@ -61,7 +61,7 @@ class PackState:
     """Number of optimiser steps of the published weights."""
     lineage_version: NDArray[np.int64]
     """Incremented when the weights in a slot are replaced. Rollouts with a lower version are outdated."""
-    holders: list[SlotHolder | None]
+    slot_members: list[SlotMember | None]
     """Member of each slot. None: empty slot."""
     member: NDArray[np.int64]
     """Index of each slot's member. For an empty slot: number of members."""
@@ -69,14 +69,14 @@ class PackState:
     """The member acts without learning."""
 
     @classmethod
-    def new(cls, holders: Sequence[SlotHolder | None], members: int) -> PackState:
-        """Create a state with versions 0. holders: initial member of each slot."""
-        slots = len(holders)
+    def new(cls, slot_members: Sequence[SlotMember | None], members: int) -> PackState:
+        """Create a state with versions 0. slot_members: initial member of each slot."""
+        slots = len(slot_members)
         return cls(
             np.zeros(slots, np.int64),
             np.zeros(slots, np.int64),
-            list(holders),
-            np.array([members if h is None else h.member for h in holders], np.int64),
+            list(slot_members),
+            np.array([members if h is None else h.member for h in slot_members], np.int64),
             np.zeros(slots, np.bool_),
         )
 
@@ -89,7 +89,7 @@ class PackState:
         """
         member = self.member.copy()
         member[slot] = members if index is None else index
-        self.holders[slot] = None if index is None else SlotHolder(index, {})
+        self.slot_members[slot] = None if index is None else SlotMember(index, {})
         self.evaluated[slot] = False
         self.member = member
 
@@ -212,31 +212,31 @@ class SharedState:
     def new(
         cls,
         members: tuple[int, ...],
-        holders: Sequence[int | None],
+        slot_members: Sequence[int | None],
         generations: Mapping[int, int] = MappingProxyType({}),
     ) -> SharedState:
         """Create the state of a new pack.
 
-        holders: member of each slot, with shaping version 0. generations: member -> generation, if not 0.
+        slot_members: member of each slot, with shaping version 0. generations: member -> generation, if not 0.
         """
         held = [
-            None if member is None else SlotHolder(members.index(member), {0: generations.get(member, 0)})
-            for member in holders
+            None if member is None else SlotMember(members.index(member), {0: generations.get(member, 0)})
+            for member in slot_members
         ]
         counts = SamplingCounts(np.zeros(len(members) + 1, np.int64))
         return cls(members, PackState.new(held, len(members)), counts, LearningCounts.new(len(members)))
 
-    def holder(self, slot: int) -> int | None:
+    def member_of(self, slot: int) -> int | None:
         """Return the member in a slot. None: empty slot."""
-        holder = self.pack.holders[slot]
-        return None if holder is None else self.members[holder.member]
+        slot_member = self.pack.slot_members[slot]
+        return None if slot_member is None else self.members[slot_member.member]
 
     def oldest_version(self, slot: int) -> int:
         """Return a lower bound of the shaping versions of a slot's running episodes.
 
         Versions never decrease: an episode has at least the version of the previous episode on its row.
         """
-        slots = len(self.pack.holders)
+        slots = len(self.pack.slot_members)
         return min((int(one.reshape(slots, -1)[slot].min()) for one in self.ended_versions), default=-1)
 
     def note_exchanged_weights(self, slot: int) -> None:

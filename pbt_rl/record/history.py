@@ -311,20 +311,20 @@ class History:
     def time_slices(self) -> list[TimeSlice]:
         """Time slices of all slots. A member that has not left its slot has it until the end of the run."""
         slots: dict[tuple[int, int], int] = {}
-        holders: dict[int, tuple[int, float]] = {}
+        held: dict[int, tuple[int, float]] = {}
         time_slices = list[TimeSlice]()
         for event in self.of(SlotChange):
             if event.enters is not None and (event.enters, 0) not in self.lineage:
                 continue
             slot = slots.setdefault((event.pack, event.slot), len(slots))
             seconds = self.since(event)
-            if slot in holders:
-                member, since = holders.pop(slot)
+            if slot in held:
+                member, since = held.pop(slot)
                 time_slices.append(TimeSlice(slot, member, since, seconds))
             if event.enters is not None:
-                holders[slot] = event.enters, seconds
+                held[slot] = event.enters, seconds
         return time_slices + [
-            TimeSlice(slot, *holder, self.seconds) for slot, holder in sorted(holders.items())
+            TimeSlice(slot, *entered, self.seconds) for slot, entered in sorted(held.items())
         ]
 
     @cached_property

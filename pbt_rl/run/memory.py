@@ -155,8 +155,8 @@ class Memory:
         shaping = ShapingTable.map(
             names, self._resolved.plan.packs[number].slots, self._packs[number].shaping_fd
         )
-        holders = [None if load is None else load.member for load in loads]
-        versions = shaping_versions(start.learners[number] if start.learners else {}, holders)
+        slot_members = [None if load is None else load.member for load in loads]
+        versions = shaping_versions(start.learners[number] if start.learners else {}, slot_members)
         shaping.guard[:] = 0  # the guard is odd if a learner was killed during a write
         shaping.budget_frames[:] = self._resolved.config.train_for_frames
         for slot, load in enumerate(loads):

@@ -212,10 +212,16 @@ class Recorder:
         self.write("slot", pack=pack, slot=swap.slot, leaves=swap.leaves, enters=swap.enters)
 
     def matchup(
-        self, pack: int, matchup_version: int, pair_counts: list[list[int]], holders: Sequence[int | None]
+        self,
+        pack: int,
+        matchup_version: int,
+        pair_counts: list[list[int]],
+        slot_members: Sequence[int | None],
     ) -> None:
-        """Record new matchups. pair_counts: see `Matchups`. holders: member of each slot."""
-        self.write("matchup", pack=pack, matchup_version=matchup_version, slots=holders, games=pair_counts)
+        """Record new matchups. pair_counts: see `Matchups`. slot_members: member of each slot."""
+        self.write(
+            "matchup", pack=pack, matchup_version=matchup_version, slots=slot_members, games=pair_counts
+        )
 
     def actor_restarted(self, failed: ActorFailed, cause: str) -> None:
         """Record the restart of an actor. cause: short text for the terminal."""

@@ -235,9 +235,9 @@ class Stand:
 
     def hand_over(self, slot: int, enters: int | None, generation=0, **values):
         """Let a slot change hands: who leaves it is saved, and who enters goes on from where it was."""
-        holder = self.bench.shared.pack.holders[slot]
-        if holder is not None:
-            leaves = self.bench.members[holder.member]
+        slot_member = self.bench.shared.pack.slot_members[slot]
+        if slot_member is not None:
+            leaves = self.bench.members[slot_member.member]
             self.parked[leaves] = self.save(leaves)
         if enters is None:
             return self.trainer.load(Load(slot, None, 0, {}))

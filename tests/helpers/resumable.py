@@ -62,7 +62,7 @@ class Learner:
     """Of each member."""
     broken: float
     """Probability that a member breaks or has an objective that is not finite."""
-    holders: dict[int, Load] = field(default_factory=dict)
+    assigned: dict[int, Load] = field(default_factory=dict)
     frames: dict[int, int] = field(default_factory=dict)
     limits: dict[int, int] = field(default_factory=dict)
     discarded: int = 0
@@ -72,7 +72,7 @@ class Learner:
         """Train everyone who may train, and tell."""
         stats, episodes, players = [], [], []
         self.discarded += 1
-        for _, held in sorted(self.holders.items()):
+        for _, held in sorted(self.assigned.items()):
             m, before = held.member, self.frames.get(held.member, 0)
             rng = drawn(m, before, held.values)
             now = min(before + rng.randrange(60, 140), self.limits.get(m, 10**12))
@@ -154,9 +154,9 @@ class Fleet:
         learner = self.learners[pack]
         match message:
             case Load(slot, None):
-                learner.holders.pop(slot, None)
+                learner.assigned.pop(slot, None)
             case Load(slot, member, generation):
-                learner.holders[slot] = message
+                learner.assigned[slot] = message
                 self._acknowledge(member, message.donor, generation)
             case Save(member, key, entry):
                 self._pool.write(entry, {"param": np.zeros(2)}, Counts(learner.frames.get(member, 0)))
@@ -166,9 +166,9 @@ class Fleet:
             case EvaluateMember(member, begins):
                 (learner.evaluated.add if begins else learner.evaluated.discard)(member)
             case SetValues(member, generation, values, donor):
-                for slot, held in learner.holders.items():
+                for slot, held in learner.assigned.items():
                     if held.member == member:
-                        learner.holders[slot] = replace(held, generation=generation, values=values)
+                        learner.assigned[slot] = replace(held, generation=generation, values=values)
                 self._acknowledge(member, donor, generation)
 
     def _acknowledge(self, member, donor, generation):
@@ -247,7 +247,7 @@ class Run:
         dispatch.open_store(Store(pool, FakeDraws()), self._saved())
         for pack, learner in enumerate(self.fleet.learners):
             loads = [load for load in dispatch.first_loads(pack) if load is not None]
-            learner.holders = {load.slot: load for load in loads}
+            learner.assigned = {load.slot: load for load in loads}
             dispatch.started(pack)
         self.matchups = [rows.tolist() for rows in self.comparisons.first_matchups()]
         self.comparisons.send_to(self.fleet)

@@ -54,7 +54,7 @@ EACH = [pytest.param(k, id=name, marks=[pytest.mark.long] * (name in LONG)) for 
 
 
 def run(where, kind, recorder=None):
-    """Learn, change values, weights and a slot's holder, and learn on: actions, states, counts, statistics."""
+    """Learn, change values, weights and a slot's member, and learn on: actions, states, counts, statistics."""
     with DrivenLearner(device=where, **kind) as driven:
         driven.batches(2)
         recorded = [] if recorder is None else list(recorder.recorded)

@@ -72,7 +72,7 @@ def test_a_learner_begins_with_the_fresh_weights_of_a_later_generation(stand):
         assert torch.equal(state(other, 4)["param"], state(stand, 4)["param"])
 
 
-def test_the_former_holders_rollouts_teach_no_member(stand):
+def test_the_former_slot_members_rollouts_teach_no_member(stand):
     stand.bench.fill(2)
     discarded = stand.bench.shared.learning.discarded
     change_slot(stand, 0, 9)
@@ -139,7 +139,7 @@ def test_an_episode_is_credited_to_the_member_that_played_all_of_it_or_to_none(s
         stand, rng = Stand(bench), np.random.default_rng(seed)
         sampler, shared = bench.sampler, bench.shared
         holdings = [[("holding", 0, 4), ("holding", 0, 7)]]
-        # The holders of the slots when step n was taken; a new tuple for every change.
+        # The members of the slots when step n was taken; a new tuple for every change.
         now, credited, ended = [*holdings[0]], 0, 0
         for n in range(1, 400):
             if rng.random() < 0.15:
@@ -148,7 +148,7 @@ def test_an_episode_is_credited_to_the_member_that_played_all_of_it_or_to_none(s
                 enters = int(rng.choice(parked)) if rng.random() < 0.8 else None
                 change_slot(stand, slot, enters)
                 now[slot] = ("holding", n, enters)
-            if not any(shared.pack.holders):
+            if not any(shared.pack.slot_members):
                 continue
             for actor in bench.actors:
                 actor.advance()

@@ -129,7 +129,8 @@ def test_the_last_value_of_a_batch_is_of_the_present_weights_as_are_the_values_b
 
 def test_episodes_name_the_environment_of_their_member():
     with Bench(vector_envs=2, spare=4) as bench:
-        bench.shared.pack.holders[0].generation_of[0] = bench.shared.pack.holders[1].generation_of[0] = 0
+        bench.shared.pack.slot_members[0].generation_of[0] = 0
+        bench.shared.pack.slot_members[1].generation_of[0] = 0
         bench.take(2)
         bench.sampler.resume_finished()
         bench.take(2)
@@ -290,9 +291,9 @@ def test_each_step_records_the_updates_of_the_weights_that_acted():
 def test_steps_and_episodes_are_counted_for_their_members():
     with Bench(policies=2, members=(4, 7)) as bench:
         bench.actors[0].shaping_version = 6
-        for holder in bench.shared.pack.holders:
-            holder.generation_of[6] = 4
-        bench.shared.pack.holders[1].evaluations.add(6)
+        for slot_member in bench.shared.pack.slot_members:
+            slot_member.generation_of[6] = 4
+        bench.shared.pack.slot_members[1].evaluations.add(6)
         rollouts = bench.take(2)
         counted = np.zeros(2, np.int64)
         ends = 0

@@ -26,8 +26,8 @@ def test_a_slot_is_held_by_a_member_or_by_none():
     shared.pack.hold(0, None, members=3)
     assert shared.pack.member.tolist() == [3, 2]
     assert before.tolist() == [0, 1], "whoever reads at the same time keeps a whole state"
-    assert shared.pack.holders[0] is None
-    assert (shared.pack.holders[1].member, shared.pack.holders[1].generation_of) == (2, {})
+    assert shared.pack.slot_members[0] is None
+    assert (shared.pack.slot_members[1].member, shared.pack.slot_members[1].generation_of) == (2, {})
 
 
 def test_what_is_noted_is_taken_once_and_in_order():

@@ -69,7 +69,7 @@ def test_an_evaluation_goes_on_with_the_run(stand):
         continuation(Stand(bench)).restore(saved)
         for found in (bench.shared.pack, stand.bench.shared.pack):
             assert found.evaluated.tolist() == [False, True]
-        assert bench.shared.pack.holders[1].evaluations == {1}
+        assert bench.shared.pack.slot_members[1].evaluations == {1}
 
 
 def test_vector_envs_are_saved_as_they_will_act_on_if_weights_were_exchanged_since_the_batch():

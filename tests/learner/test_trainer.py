@@ -116,7 +116,7 @@ def test_the_lag_of_a_rollout_is_that_of_its_first_step(stand, step, learns):
 
 
 def test_a_member_that_is_evaluated_acts_and_does_not_learn(stand):
-    members, holder = stand.trainer.members, stand.bench.shared.pack.holders[1]
+    members, slot_member = stand.trainer.members, stand.bench.shared.pack.slot_members[1]
     steps = stand.bench.shared.sampling.steps.tolist()
     members.evaluate(7, begins=True)
     frozen, other, updates = stand.state(1), stand.state(0), list(stand.bench.shared.learning.updates)
@@ -133,12 +133,12 @@ def test_a_member_that_is_evaluated_acts_and_does_not_learn(stand):
     assert stand.bench.shared.sampling.steps.tolist()[1] > steps[1], "its steps count in the budget"
     assert stand.bench.shared.learning.discarded == 0
     version = int(stand.shaping.shaping_version[1])
-    assert holder.evaluations == {version}, "episodes that begin now are told apart"
+    assert slot_member.evaluations == {version}, "episodes that begin now are told apart"
     members.evaluate(7, begins=True)
     assert int(stand.shaping.shaping_version[1]) == version, "told twice is told once"
     members.evaluate(7, begins=False)
     assert int(stand.shaping.shaping_version[1]) == version + 1
-    assert holder.evaluations == {version}
+    assert slot_member.evaluations == {version}
     stand.bench.sampler.resume_finished()
     stand.learn()
     assert stand.changed(1, frozen), "it learns again"
@@ -146,7 +146,7 @@ def test_a_member_that_is_evaluated_acts_and_does_not_learn(stand):
 
 def test_versions_under_which_no_episode_runs_are_forgotten_and_no_answer_differs(stand, monkeypatch):
     bench, members = stand.bench, stand.trainer.members
-    holder, sampler = bench.shared.pack.holders[1], bench.sampler
+    slot_member, sampler = bench.shared.pack.slot_members[1], bench.sampler
     generation_of, evaluations, expected, most = {}, set(), [], 0
     note = sampler._note_episodes
 
@@ -163,8 +163,8 @@ def test_versions_under_which_no_episode_runs_are_forgotten_and_no_answer_differ
     for generation in range(1, 101):
         edit(stand, generation=generation, weights="keep", donor=None)
         for begins in (True, False):
-            generation_of |= holder.generation_of
-            evaluations |= holder.evaluations
+            generation_of |= slot_member.generation_of
+            evaluations |= slot_member.evaluations
             for actor in bench.actors:
                 actor.advance()
             sampler.run_inference()
@@ -172,27 +172,27 @@ def test_versions_under_which_no_episode_runs_are_forgotten_and_no_answer_differ
             while bench.shared.full:
                 bench.shared.free.append(bench.shared.full.popleft())
             members.evaluate(7, begins=begins)
-        most = max(most, len(holder.generation_of))
+        most = max(most, len(slot_member.generation_of))
     told = [(e.generation, e.evaluation) for e in bench.shared.sampling.episodes if e.member == 7]
     assert told == expected
     assert len(told) > 100
     assert {flag for _, flag in told} == {True, False}
     assert len(generation_of) > 290
     assert most < 30
-    assert holder.evaluations <= holder.generation_of.keys()
+    assert slot_member.evaluations <= slot_member.generation_of.keys()
 
 
 def test_the_version_of_an_episode_that_never_ended_is_kept(stand):
-    holder, versions = stand.bench.shared.pack.holders[1], stand.bench.shared.ended_versions
+    slot_member, versions = stand.bench.shared.pack.slot_members[1], stand.bench.shared.ended_versions
     for ended_R in versions:
         ended_R[:] = 5
     versions[1][ENVS] = -1
     for generation in range(1, 9):
         edit(stand, generation=generation, weights="keep", donor=None)
-    assert sorted(holder.generation_of) == list(range(9))
+    assert sorted(slot_member.generation_of) == list(range(9))
     versions[1][ENVS] = 4
     edit(stand, generation=9, weights="keep", donor=None)
-    assert sorted(holder.generation_of) == list(range(4, 10)), "5 on the other rows"
+    assert sorted(slot_member.generation_of) == list(range(4, 10)), "5 on the other rows"
 
 
 def test_steps_learned_from_leave_out_resets(stand):

@@ -57,7 +57,7 @@ def test_members_take_turns_within_their_pack():
     assert table.assign(m3=100) == [], "the one that waits has as many"
 
 
-def test_holders_are_chosen_anew_from_the_members_as_they_are():
+def test_slots_are_assigned_anew_from_the_members_as_they_are():
     table = Table()
     table.population.members[4].apply(Change(4, "mutate", 1, values={"gamma": 0.5}))
     table.population.members[1].stopped = True
@@ -71,7 +71,7 @@ def test_holders_are_chosen_anew_from_the_members_as_they_are():
 
 
 @pytest.mark.parametrize("holders", [[0, 3], [0, 0], [0], [-1, 1]])
-def test_holders_that_are_no_members_are_refused(holders):
+def test_assignments_to_no_members_are_refused(holders):
     table = Table()
     state = save_state(table.slots)
     state["_assigners"][0]["_holders"] = holders

@@ -90,13 +90,13 @@ def test_slots_start_with_the_shaping_of_their_members(memory, resolved):
 def test_before_its_learner_is_there_a_resumed_slot_is_as_the_learner_will_know_it(memory, resolved):
     """Or the first episodes after a resume would count for no generation, and a curriculum begin anew in them."""
 
-    holders = [pack.members for pack in resolved.plan.packs]
+    slot_members = [pack.members for pack in resolved.plan.packs]
     slots = fresh(resolved).slots
     slots = [tuple(replace(load, counts=Counts(1000 + load.member)) for load in loads) for loads in slots]
-    same = {"slots": [{"holder": m, "shaping_version": 5 + m} for m in holders[0]]}
-    other = {"slots": [{"holder": 3 - m, "shaping_version": 5 + m} for m in holders[1]]}
+    same = {"slots": [{"holder": m, "shaping_version": 5 + m} for m in slot_members[0]]}
+    other = {"slots": [{"holder": 3 - m, "shaping_version": 5 + m} for m in slot_members[1]]}
     again = Memory(resolved, replace(fresh(resolved), slots=slots, learners=[same, other]))
-    versions = [[5 + m for m in holders[0]], [0 for _ in holders[1]]]
+    versions = [[5 + m for m in slot_members[0]], [0 for _ in slot_members[1]]]
     for learner, expected in zip(again.learners, versions, strict=True):
         table = ShapingTable.map(tuple(resolved.spec.shaping), learner.plan.slots, learner.shaping_fd)
         assert [table.read(slot)[0] for slot in range(2)] == expected

@@ -155,7 +155,7 @@ class SimulatorSampler:
     def run_inference(self) -> bool:
         """Fill a rollout. False if all slots are empty or the last rollout still waits for learning."""
         shared = self._shared
-        if shared.full or not any(shared.pack.holders):
+        if shared.full or not any(shared.pack.slot_members):
             return False
         began, stepped = time.thread_time(), shared.sampling.environment_seconds
         with self._pack.streams.acting(), torch.no_grad():
@@ -274,7 +274,7 @@ class SimulatorSampler:
 
     def _raise_if_wrong(self, wrong: Any) -> None:
         for slot, kind in zip(*np.nonzero(wrong), strict=True):
-            member = self._shared.holder(slot)
+            member = self._shared.member_of(slot)
             whose = "a slot without a member" if member is None else f"member {member}"
             raise ConfigError(f"{self._spec.env_id}: {Checks.KINDS[kind]} in rows of {whose}")
 
@@ -282,20 +282,23 @@ class SimulatorSampler:
         rounds = self._inference.rounds
         assert rounds is not None
         for entry, slot, group in zip(*np.nonzero(counted_NPG), strict=True):
-            holder, version = self._shared.pack.holders[slot], int(self._shaping.shaping_version[slot])
-            if holder is None or version not in holder.generation_of:
+            slot_member, version = (
+                self._shared.pack.slot_members[slot],
+                int(self._shaping.shaping_version[slot]),
+            )
+            if slot_member is None or version not in slot_member.generation_of:
                 continue
             objective, shaped, length, *stats = (float(x) for x in means_CNPG[:, entry, slot, group])
             yield Episode(
-                member=self._shared.members[holder.member],
-                generation=holder.generation_of[version],
+                member=self._shared.members[slot_member.member],
+                generation=slot_member.generation_of[version],
                 objective=objective,
                 raw_return=objective,
                 shaped_return=shaped,
                 length_steps=round(length),
                 extra=dict(zip(rounds.stats, stats, strict=True)),
                 environment=int(group),
-                evaluation=version in holder.evaluations,
+                evaluation=version in slot_member.evaluations,
                 count=int(counted_NPG[entry, slot, group]) * rounds.size,
             )
 
