@@ -473,7 +473,7 @@ def leak(job: Job) -> dict[str, Any]:
                 if edits % 3 == 0:
                     at.trainer.load(Load(slot, slot, edits, at.values, of_slot=0, donor=0))
                 elif edits % 3 == 1:
-                    at.trainer.load(Load(slot, slot, edits, at.values, drawn=(slot, edits)))
+                    at.trainer.load(Load(slot, slot, edits, at.values, initialised=(slot, edits)))
                 else:
                     at.trainer.set_values(SetValues(slot, edits, at.values))
             if gone > LEAK_SECONDS / 3:

@@ -107,7 +107,7 @@ class Load:
     values: Values
     entry: int | None = None
     of_slot: int | None = None
-    drawn: tuple[int, int] | None = None
+    initialised: tuple[int, int] | None = None
     counts: Counts = NOTHING
     """Totals of the member so far."""
     donor: int | None = None

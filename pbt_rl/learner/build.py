@@ -278,7 +278,7 @@ def build_pack(
         member = next(holding, None)
         if member is None:
             return build_net(spec, config.model, config.algorithm)
-        return drawn_net(config, spec, seed, member)
+        return initialised_net(config, spec, seed, member)
 
     hyper_names = [k for k in values[0] if not k.startswith(SHAPING)]
     return Pack(
@@ -316,7 +316,7 @@ def net_names(pack: Pack) -> NetNames:
     return NetNames(tuple((name, s.start, s.shape) for name, s in layout.places().items()), layout.size)
 
 
-def drawn_net(config: Config, spec: EnvSpec, seed: int, member: int, generation: int = 0) -> PolicyNet:
+def initialised_net(config: Config, spec: EnvSpec, seed: int, member: int, generation: int = 0) -> PolicyNet:
     """Build a member's network, with weights initialised from the member id and the generation.
 
     The control of member i gets the initial weights and the initial action std of member i.
@@ -327,12 +327,12 @@ def drawn_net(config: Config, spec: EnvSpec, seed: int, member: int, generation:
     return build_net(spec, model, config.algorithm)
 
 
-def fresh_arrays(pack: Pack, net: PolicyNet) -> Arrays:
+def initialised_arrays(pack: Pack, net: PolicyNet) -> Arrays:
     """Return the state of an untrained member with the weights of `net`, in host memory."""
     return {name: x.numpy() for name, x in pack.fresh_state(net).items()}
 
 
-class Drawing:
+class CpuInitialiser:
     """Weight initialisation on the CPU, with the same results as in the learners. plan: plan of any pack of the run."""
 
     def __init__(self, config: Config, spec: EnvSpec, plan: PackPlan, values: Values) -> None:
@@ -342,10 +342,10 @@ class Drawing:
     def _pack(self) -> Pack:
         return lone_pack(self._config, self._spec, self._plan, self._values)
 
-    def drawn(self, member: int, generation: int) -> Arrays:
+    def initialised(self, member: int, generation: int) -> Arrays:
         """Return the state of an untrained member of this generation."""
-        return fresh_arrays(
-            self._pack, drawn_net(self._config, self._spec, self._config.seed, member, generation)
+        return initialised_arrays(
+            self._pack, initialised_net(self._config, self._spec, self._config.seed, member, generation)
         )
 
 

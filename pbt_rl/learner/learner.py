@@ -57,7 +57,7 @@ from pbt_rl.errors import ConfigError, EnvSetupError
 from pbt_rl.learner.build import (
     LearnerSetup,
     build_pack,
-    drawn_net,
+    initialised_net,
     network_errors,
     rollout_shape,
     update_settings,
@@ -215,7 +215,7 @@ class Learner:
             self.shared,
             shaping,
             StatePool(setup.layout, setup.pool_fd),
-            partial(drawn_net, config, spec, config.seed),
+            partial(initialised_net, config, spec, config.seed),
             spec.frame_skip,
         )
         rollouts = rollout_shape(self.pack, spec, config.learner.rollout, plan.rows)

@@ -18,7 +18,7 @@ from pbt_rl.algos.optim import OF_ALL_OPTIMIZERS
 from pbt_rl.algos.pack import Pack
 from pbt_rl.algos.update import CurrentSlots
 from pbt_rl.controllers.hypers import SHAPING, Values
-from pbt_rl.learner.build import Arrays, fresh_arrays
+from pbt_rl.learner.build import Arrays, initialised_arrays
 from pbt_rl.learner.shared import SharedState
 from pbt_rl.learner.simulators.sampler import SlotShaping
 
@@ -27,7 +27,7 @@ class PackMembers:
     """Members of one pack.
 
     states: shared memory for states of members.
-    draw: function from (member, generation) to a network with initialised weights.
+    initialise: function from (member, generation) to a network with initialised weights.
     frame_skip: emulator frames per step.
     """
 
@@ -37,12 +37,12 @@ class PackMembers:
         shared: SharedState,
         shaping: SlotShaping,
         states: StatePool,
-        draw: Callable[[int, int], PolicyNet],
+        initialise: Callable[[int, int], PolicyNet],
         frame_skip: int = 1,
     ) -> None:
         self._pack, self._shared = pack, shared
         self._shaping, self._states = shaping, states
-        self._draw, self._frame_skip = draw, frame_skip
+        self._initialise, self._frame_skip = initialise, frame_skip
         self.current = CurrentSlots(pack.num_policies, pack.device)
         self.generations: dict[int, int] = {}
         """Member -> generation, for each member that has been in a slot of this pack."""
@@ -56,7 +56,7 @@ class PackMembers:
             assert load.member is not None
             self.generations[load.member], self._values[load.member] = load.generation, load.values
             self._note_counts(load)
-            if load.drawn != (load.member, 0):  # otherwise the pack was built with them
+            if load.initialised != (load.member, 0):  # otherwise the pack was built with them
                 self._import(load.slot, self._given(load))
 
     def slot_of(self, member: int) -> int | None:
@@ -134,8 +134,8 @@ class PackMembers:
         self._note_fresh(load)
         if load.entry is not None:
             return self._states.views(load.entry)
-        assert load.drawn is not None
-        return fresh_arrays(self._pack, self._draw(*load.drawn))
+        assert load.initialised is not None
+        return initialised_arrays(self._pack, self._initialise(*load.initialised))
 
     def _note_fresh(self, load: Load) -> None:
         assert load.member is not None

@@ -179,7 +179,7 @@ class Dispatch:
             assert record.state is not None, f"member {number} is not parked"
             starting[number], record.state = record.state, None
             load = self._load(slot, self.population.members[number])
-            loads.append(replace(load, entry=starting[number].entry, drawn=starting[number].seed))
+            loads.append(replace(load, entry=starting[number].entry, initialised=starting[number].seed))
         return tuple(loads)
 
     def started(self, pack: int) -> None:
@@ -433,7 +433,9 @@ class Dispatch:
     def _post_load(self, load: Load, pending: Pending) -> None:
         assert load.member is not None
         assert pending.source is not None
-        self._post(load.member, replace(load, entry=pending.source.entry, drawn=pending.source.seed), pending)
+        self._post(
+            load.member, replace(load, entry=pending.source.entry, initialised=pending.source.seed), pending
+        )
         if pending.decided is None:
             self._unapplied.discard(pending)
             self._send_limit(self.population.members[load.member])

@@ -32,10 +32,10 @@ SPARE_BYTES = 1 << 26
 """Maximum total size of free entries whose memory is kept for reuse."""
 
 
-class Draws(Protocol):
+class Initialiser(Protocol):
     """Factory of initialised weights."""
 
-    def drawn(self, member: int, generation: int) -> Arrays:
+    def initialised(self, member: int, generation: int) -> Arrays:
         """Return the initialised state for a member and generation."""
 
 
@@ -68,10 +68,10 @@ class RestorePoint:
 
 
 class Store:
-    """All states of a run. pool: memory of the states. draws: factory of initialised weights."""
+    """All states of a run. pool: memory of the states. initialiser: factory of initialised weights."""
 
-    def __init__(self, pool: StatePool, draws: Draws) -> None:
-        self.pool, self.draws = pool, draws
+    def __init__(self, pool: StatePool, initialiser: Initialiser) -> None:
+        self.pool, self.initialiser = pool, initialiser
         self.saved: SavedStates = {}
         """States of the newest complete checkpoint, or initial states."""
         self.saved_in: str | None = None
@@ -160,7 +160,7 @@ class State:
     def read(self) -> Arrays:
         """Return the arrays as views, which are valid while the state has a user."""
         if self.seed is not None:
-            return self._store.draws.drawn(*self.seed)
+            return self._store.initialiser.initialised(*self.seed)
         assert self._written, f"state {self.key} is not ready"
         assert self.entry is not None
         return self._store.pool.views(self.entry)

@@ -24,9 +24,9 @@ from pbt_rl.plan import Plan
 class Controlled(ControllerWrapper):
     """Wrapper that hides the controls from a controller.
 
-    Control i starts with the weights (`drawn_net`) and values of member i. Both groups therefore start equally. Values
-    of additional controls are sampled like values of members. Controls are evaluated together with the population,
-    because evaluation frames are not used for training.
+    Control i starts with the weights (`initialised_net`) and values of member i. Both groups therefore start equally.
+    Values of additional controls are sampled like values of members. Controls are evaluated together with the
+    population, because evaluation frames are not used for training.
     """
 
     population: int

@@ -16,7 +16,7 @@ from pbt_rl.actors.messages import Load
 from pbt_rl.actors.store import ArrayLayout, Counts, StatePool, anonymous_memory, layout_of
 from pbt_rl.actors.tables import MatchupTable, ShapingTable
 from pbt_rl.controllers.hypers import SHAPING, Values
-from pbt_rl.learner.build import Drawing, LearnerSetup, lone_pack, net_names
+from pbt_rl.learner.build import CpuInitialiser, LearnerSetup, lone_pack, net_names
 from pbt_rl.learner.continuation import shaping_versions
 from pbt_rl.plan import Plan
 from pbt_rl.population.store import Store
@@ -55,7 +55,7 @@ class Start:
         return cls(
             [
                 tuple(
-                    Load(slot, member, 0, dict(values[member]), drawn=(member, 0), counts=Counts())
+                    Load(slot, member, 0, dict(values[member]), initialised=(member, 0), counts=Counts())
                     for slot, member in enumerate(pack.members[: pack.slots])
                 )
                 for pack in plan.packs
@@ -265,5 +265,5 @@ def make_store(resolved: ResolvedRun, values: Values) -> tuple[Store, StatePool,
     """Create a store and its pool. Also return the positions of parameters in a member's flat vector."""
     layout, names = member_layout(resolved, values)
     pool = StatePool(layout)
-    draws = Drawing(resolved.config, resolved.spec, resolved.plan.packs[0], values)
-    return Store(pool, draws), pool, names
+    initialiser = CpuInitialiser(resolved.config, resolved.spec, resolved.plan.packs[0], values)
+    return Store(pool, initialiser), pool, names

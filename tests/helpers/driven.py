@@ -157,8 +157,10 @@ class DrivenLearner:
             return SetValues(member, generation, values, donor)
         slot_of = self.learner.trainer.members.slot_of
         of_slot = slot_of(donor) if weights == "copy" else None
-        drawn = (member, generation) if weights == "fresh" else None
-        load = Load(slot_of(member), member, generation, values, of_slot=of_slot, drawn=drawn, donor=donor)
+        initialised = (member, generation) if weights == "fresh" else None
+        load = Load(
+            slot_of(member), member, generation, values, of_slot=of_slot, initialised=initialised, donor=donor
+        )
         if weights == "entry":
             return dataclasses.replace(load, entry=0)
         return load
@@ -179,9 +181,9 @@ class DrivenLearner:
         if enters is None:
             return trainer.load(Load(slot, None, 0, {}))
         entry = 1 + enters if enters in self._left else None
-        drawn = None if enters in self._left else (enters, 0)
+        initialised = None if enters in self._left else (enters, 0)
         self._left.discard(enters)
-        return trainer.load(Load(slot, enters, self._generation, self.values, entry, drawn=drawn))
+        return trainer.load(Load(slot, enters, self._generation, self.values, entry, initialised=initialised))
 
     @property
     def actions(self) -> list[np.ndarray]:

@@ -20,7 +20,7 @@ from pbt_rl.algos.lookup import load
 from pbt_rl.config import Config, Hypers, ModelConfig
 from pbt_rl.controllers.hypers import hyper_table
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
-from pbt_rl.learner.build import build_net, drawn_net
+from pbt_rl.learner.build import build_net, initialised_net
 from pbt_rl.learner.members import PackMembers
 from pbt_rl.learner.sampler import Sampler
 from pbt_rl.learner.shared import SharedState
@@ -109,7 +109,7 @@ class Bench:
         self.spec = EnvSpec("toy/fake", obs, action, frame_stack=4 if "screen" in obs else 1)
         self.distribution = make_distribution(action.nvec, len(action.low), low=action.low, high=action.high)
         model = ModelConfig(hidden=16, layers=1, core=core, core_size=8)
-        self.draw = partial(drawn_net, Config("toy/fake", model=model), self.spec, 0)
+        self.initialise = partial(initialised_net, Config("toy/fake", model=model), self.spec, 0)
         self.pack = pack_of(
             lambda: build_net(self.spec, model),
             [VALUES] * policies,
@@ -185,10 +185,10 @@ class Stand:
         self.entries = 0
         self.parked: dict[int, int] = {}
         """Members that have left their slot -> the entry with their state."""
-        members = PackMembers(bench.pack, bench.shared, self.shaping, self.pool, bench.draw)
+        members = PackMembers(bench.pack, bench.shared, self.shaping, self.pool, bench.initialise)
         values = VALUES | {"shaping.bait": 0.5}
         held = bench.members[:policies]
-        members.place_first(Load(slot, m, 0, values, drawn=(m, 0)) for slot, m in enumerate(held))
+        members.place_first(Load(slot, m, 0, values, initialised=(m, 0)) for slot, m in enumerate(held))
         how = {"epochs": 1, "use_vtrace": True, "distribution": bench.distribution} | settings
         self.trainer = Trainer(
             bench.pack,
@@ -243,8 +243,8 @@ class Stand:
             return self.trainer.load(Load(slot, None, 0, {}))
         entry = self.parked.pop(enters, None)
         values = VALUES | {"shaping.bait": 0.5} | values
-        drawn = (enters, 0) if entry is None else None
-        return self.trainer.load(Load(slot, enters, generation, values, entry, drawn=drawn))
+        initialised = (enters, 0) if entry is None else None
+        return self.trainer.load(Load(slot, enters, generation, values, entry, initialised=initialised))
 
     def arrays(self, member: int) -> dict[str, np.ndarray]:
         """State of a member, wherever it is."""

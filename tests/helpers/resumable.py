@@ -41,7 +41,7 @@ from pbt_rl.run.comparisons import Comparisons, make_slots
 from pbt_rl.run.resolved import build_controller
 from pbt_rl.run.resuming import controller_state, restore_run_state, run_state
 from pbt_rl.run.throughput import Throughput
-from tests.helpers.states import FakeDraws, FakePool
+from tests.helpers.states import FakeInitialiser, FakePool
 
 TABLE = hyper_table(Hypers())
 ENVIRONMENTS = 3
@@ -204,7 +204,7 @@ class Fleet:
 def _whoever_has_the_bytes(message):
     """A message without what depends on where states are: that differs in a run that was resumed."""
     if isinstance(message, Load):
-        return replace(message, entry=None, drawn=None, counts=Counts())
+        return replace(message, entry=None, initialised=None, counts=Counts())
     return replace(message, key=0, entry=0) if isinstance(message, Save) else message
 
 
@@ -244,7 +244,7 @@ class Run:
         self.initial = [dict(m.initial) for m in self.population.members]
         self.comparisons.note_first_slots(range(len(plan.packs)))
         dispatch = self.comparisons.dispatch
-        dispatch.open_store(Store(pool, FakeDraws()), self._saved())
+        dispatch.open_store(Store(pool, FakeInitialiser()), self._saved())
         for pack, learner in enumerate(self.fleet.learners):
             loads = [load for load in dispatch.first_loads(pack) if load is not None]
             learner.assigned = {load.slot: load for load in loads}
@@ -269,7 +269,7 @@ class Run:
 
         def reader(member, generation, frames, *, remembered):
             header = SnapshotHeader(member, generation, {}, frames, 0, 0, 0, remembered)
-            return lambda: MemberSnapshot(header, FakeDraws().drawn(member, 0))
+            return lambda: MemberSnapshot(header, FakeInitialiser().initialised(member, 0))
 
         if self.same_plan is None:
             return {}

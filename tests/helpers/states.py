@@ -31,13 +31,13 @@ class FakePool:
         self._entries.pop(entry, None)
 
 
-class FakeDraws:
-    """See `population.store.Draws`."""
+class FakeInitialiser:
+    """See `population.store.Initialiser`."""
 
     @staticmethod
     def number(member, generation):
         """What the weights of a member that are drawn for a generation are."""
         return member + 100.0 * generation
 
-    def drawn(self, member, generation):
+    def initialised(self, member, generation):
         return {"param": np.full(2, self.number(member, generation))}

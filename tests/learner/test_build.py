@@ -20,7 +20,7 @@ from pbt_rl.learner.build import (
     build_distribution,
     build_net,
     compute_dtype,
-    drawn_net,
+    initialised_net,
     normalized_obs,
 )
 from pbt_rl.learner.own_loss import check_network
@@ -176,13 +176,15 @@ def test_all_numbers_are_normalised_whatever_their_shape():
 
 def test_members_begin_with_the_stds_in_turns():
     config = Config("toy/x", num_policies=3, model=ModelConfig(encoder="mlp", initial_std=(1.0, 0.5)))
-    found = [drawn_net(config, BOTH, 0, member).heads.log_std.exp().tolist() for member in range(3)]
+    found = [initialised_net(config, BOTH, 0, member).heads.log_std.exp().tolist() for member in range(3)]
     assert found == [[1.0], [0.5], [1.0]]
 
 
 def test_a_control_begins_with_the_weights_and_the_std_of_its_member():
     model = ModelConfig(encoder="mlp", initial_std=(1.0, 0.5))
     config = Config("toy/x", num_policies=3, control=3, model=model)
-    nets = [[p.tolist() for p in drawn_net(config, BOTH, 0, member).parameters()] for member in range(6)]
+    nets = [
+        [p.tolist() for p in initialised_net(config, BOTH, 0, member).parameters()] for member in range(6)
+    ]
     assert nets[3:] == nets[:3]
     assert nets[0] != nets[2]

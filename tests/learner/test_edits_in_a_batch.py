@@ -134,7 +134,7 @@ def test_a_slot_changes_hands_in_a_turn_and_its_step_counts_for_whoever_took_it(
         batch(driven)
         steps = driven.learner.shared.sampling.steps
         before = steps.copy()
-        turn_with(driven, monkeypatch, Load(1, 2, 0, driven.values, drawn=(2, 0)), during=0)
+        turn_with(driven, monkeypatch, Load(1, 2, 0, driven.values, initialised=(2, 0)), during=0)
         assert steps[1] > before[1]
         assert steps[2] == 0
         assert driven.learner.shared.pack.member.tolist() == [0, 2]

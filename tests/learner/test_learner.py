@@ -120,7 +120,7 @@ def test_a_copy_goes_on_where_its_donors_linear_rate_is(saved):
         members, pool = learner.trainer.members, fleet.memory.pool
         values = dict(members._values[1])
         learner.shared.sampling.steps[:2] = 900
-        learner.trainer.load(Load(1, 1, 1, values, drawn=(1, 1)))
+        learner.trainer.load(Load(1, 1, 1, values, initialised=(1, 1)))
         assert learner._learning_rate_factor().tolist() == pytest.approx([0.1, 1.0])
         if saved:
             pool.grow(1)

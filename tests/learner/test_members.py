@@ -68,7 +68,7 @@ def test_a_learner_begins_with_the_fresh_weights_of_a_later_generation(stand):
     with Bench(policies=2, members=MEMBERS, core="gru", spare=2) as other_bench:
         other = Stand(other_bench)
         values = VALUES | {"shaping.bait": 0.25}
-        other.trainer.members.place_first([Load(0, 4, 3, values, drawn=(4, 3))])
+        other.trainer.members.place_first([Load(0, 4, 3, values, initialised=(4, 3))])
         assert torch.equal(state(other, 4)["param"], state(stand, 4)["param"])
 
 

@@ -14,7 +14,7 @@ from pbt_rl.population.dispatch import Dispatch
 from pbt_rl.population.population import Population
 from pbt_rl.population.slots import Slots
 from pbt_rl.population.store import Store
-from tests.helpers.states import FakeDraws, FakePool
+from tests.helpers.states import FakeInitialiser, FakePool
 
 VALUES = {"learning_rate": 0.5}
 
@@ -34,7 +34,7 @@ class Desk:
         self.dispatch = Dispatch(self.population, self.slots, self._send)
         self.slots.serving.update(range(packs))
         self.pool = FakePool()
-        self.store = Store(self.pool, FakeDraws())
+        self.store = Store(self.pool, FakeInitialiser())
         self.dispatch.open_store(self.store, dict(saved), "at_1" if saved else None)
         self.holds: dict[tuple[int, int], tuple[int, float]] = {}
         """(pack, slot) -> (member, its weights)."""
@@ -64,7 +64,7 @@ class Desk:
                 elif message.of_slot is not None:
                     weights = self.holds[pack, message.of_slot][1]
                 else:
-                    weights = FakeDraws.number(*message.drawn)
+                    weights = FakeInitialiser.number(*message.initialised)
                 self.holds[pack, slot] = (member, weights)
                 self.unanswered.append((pack, ack(member, generation)))
             case SetValues(member, generation):
@@ -207,7 +207,7 @@ def test_each_decision_becomes_its_message(desk):
     *first, fourth = told(sent)
     assert first == [(1, "values", 1), (0, TrainUntil(2, 70)), (0, "load", 2, "drawn")]
     assert fourth == (1, "load", 3, "slot")
-    assert sent[2][1].drawn == (2, 1)
+    assert sent[2][1].initialised == (2, 1)
     assert (sent[3][1].of_slot, sent[3][1].donor, sent[3][1].values) == (0, 1, VALUES)
     assert desk.dispatch.busy
     assert [m.generation for m in desk.population.members] == [0, 1, 1, 1]
@@ -261,7 +261,7 @@ def test_a_donor_that_changes_itself_is_saved_before_it_is_loaded_over(desk):
     assert told(sent) == [*((m % 2, "save", m) for m in (0, 2, 3)), (1, "load", 3, "drawn")]
     desk.answer()
     assert told(desk.take()) == [(m % 2, "load", m, "entry") for m in (2, 0, 1)], "once it is saved"
-    assert [desk.weights(m) for m in range(4)] == [2, 3, 0, FakeDraws.number(3, 1)]
+    assert [desk.weights(m) for m in range(4)] == [2, 3, 0, FakeInitialiser.number(3, 1)]
     assert desk.store.entries == 0
 
 
@@ -443,7 +443,7 @@ def test_a_resumed_run_begins_as_a_lost_learner_does():
     assert [desk.weights(m) for m in range(4)] == [7.25, 8, 2, 5]
 
 
-def test_drawn_weights_need_no_memory(crowd):
+def test_initialised_weights_need_no_memory(crowd):
     crowd.enact(replace(3, 5))
     crowd.answer()
     crowd.checkpoint()
@@ -525,7 +525,7 @@ def test_whatever_happens_every_member_has_what_a_simple_book_says_and_nothing_i
                 book[member], safe[member] = kept[key]
             elif kind == "restart":
                 decisions.append(Restart(member, VALUES, ""))
-                book[member] = safe[member] = FakeDraws.number(member, members[member].generation + 1)
+                book[member] = safe[member] = FakeInitialiser.number(member, members[member].generation + 1)
             elif kind == "mutate":
                 decisions.append(Mutate(member, VALUES, ""))
         desk.enact(*decisions, remembered=wanted)

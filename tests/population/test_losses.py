@@ -7,7 +7,7 @@ import pytest
 
 from pbt_rl.actors.messages import Acknowledgement
 from pbt_rl.controllers.decisions import Mutate, Restart
-from tests.helpers.states import FakeDraws
+from tests.helpers.states import FakeInitialiser
 from tests.population.test_dispatch import VALUES, Desk, replace
 
 MEMBERS, PACKS = 6, 2
@@ -84,10 +84,10 @@ class SlowDesk(Desk):
                     self.coming[member] = coming[donor]
             elif kind == "restart":
                 decisions.append(Restart(member, VALUES, ""))
-                drawn = FakeDraws.number(member, generation)
-                self.ancestor[member] = self.least[member] = self.safe[member] = drawn
+                number = FakeInitialiser.number(member, generation)
+                self.ancestor[member] = self.least[member] = self.safe[member] = number
                 if coming:
-                    self.coming[member] = drawn
+                    self.coming[member] = number
             elif kind == "mutate":
                 decisions.append(Mutate(member, VALUES, ""))
         self.enact(*decisions)

@@ -5,16 +5,16 @@ import pytest
 
 from pbt_rl.actors.store import Counts, MemberSnapshot, SnapshotHeader
 from pbt_rl.population.store import RestorePoint, State, Store
-from tests.helpers.states import FakeDraws, FakePool
+from tests.helpers.states import FakeInitialiser, FakePool
 
 SNAPSHOT = MemberSnapshot(SnapshotHeader(0, 0, {}, 7, 5, 3, 1), {"param": np.ones(2)})
 SAVED = RestorePoint(0, frames=-7)
-DRAWN = RestorePoint(0, 1, initialised=True)
+INITIALISED = RestorePoint(0, 1, initialised=True)
 
 
 @pytest.fixture
 def store():
-    made = Store(FakePool(), FakeDraws())
+    made = Store(FakePool(), FakeInitialiser())
     made.saved, made.saved_in = {(0, None): lambda: SNAPSHOT}, "at_7"
     return made
 
@@ -28,7 +28,7 @@ def test_bytes_are_kept_until_the_last_user_has_released_them(store):
     assert store.entries == 0
 
 
-@pytest.mark.parametrize(("point", "found", "entries"), [(SAVED, 1, 1), (DRAWN, 100, 0)])
+@pytest.mark.parametrize(("point", "found", "entries"), [(SAVED, 1, 1), (INITIALISED, 100, 0)])
 def test_what_no_learner_will_write_has_the_bytes_of_its_restore_point(store, point, found, entries):
     state = State(store, 3).keep()
     state.begin()
@@ -58,5 +58,5 @@ def test_a_restore_point_follows_copies_and_checkpoints(store):
     assert RestorePoint(1).settled(whole=True) == RestorePoint(1)
     assert store.source(point) == {"checkpoint": "at_7", "member": 0}
     assert store.source(RestorePoint(1, 4)) == {"checkpoint": "at_7", "member": 1, "generation": 4}
-    assert store.source(DRAWN) == {"drawn": [0, 1]}
+    assert store.source(INITIALISED) == {"drawn": [0, 1]}
     assert store.source(RestorePoint(2, 0, initialised=True)) == {"checkpoint": None, "member": 2}

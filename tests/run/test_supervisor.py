@@ -44,12 +44,12 @@ NAMES = NetNames((("body.w", 0, (3,)),), 3)
 LAYOUT = (("param", "<f4", (3,)), ("optimizer_steps", "<f8", ()), ("lr_factor", "<f4", ()))
 
 
-class FakeDraws:
-    """See `population.store.Draws`."""
+class FakeInitialiser:
+    """See `population.store.Initialiser`."""
 
-    def drawn(self, member, generation):
-        drawn = {name: np.zeros(np.shape(0), dtype) for name, dtype, _ in LAYOUT}
-        return drawn | {"param": np.full(3, 100.0 * member + generation, np.float32)}
+    def initialised(self, member, generation):
+        initialised = {name: np.zeros(np.shape(0), dtype) for name, dtype, _ in LAYOUT}
+        return initialised | {"param": np.full(3, 100.0 * member + generation, np.float32)}
 
 
 class FakeFleet:
@@ -118,7 +118,9 @@ class FakeFleet:
     def replace_learner(self, pack, start):
         loads = [load for load in start.slots[pack] if load is not None]
         arrays = [
-            self.pool.read(load.entry) if load.entry is not None else DRAWS.drawn(*load.drawn)
+            self.pool.read(load.entry)
+            if load.entry is not None
+            else INITIALISER.initialised(*load.initialised)
             for load in loads
         ]
         self.began.append((pack, [*zip(loads, arrays, strict=True)]))
@@ -129,7 +131,7 @@ class FakeFleet:
         self.at_once = at_once
 
 
-DRAWS = FakeDraws()
+INITIALISER = FakeInitialiser()
 
 
 def ack(edit):
@@ -161,7 +163,7 @@ def start(tmp_path, monkeypatch):
         locked = lock_run_folder(run.config)
         fleet = FakeFleet(script)
         monkeypatch.setattr(module, "ProcessFleet", lambda *_: fleet)
-        store = Store(fleet.pool, DRAWS)
+        store = Store(fleet.pool, INITIALISER)
         monkeypatch.setattr(module, "make_store", lambda *_: (store, fleet.pool, NAMES))
         fleet.store = store
         supervisor = Supervisor(dataclasses.replace(run, config=locked.config, spread=spread), locked)
