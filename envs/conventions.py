@@ -162,7 +162,7 @@ def _normalises(env: Any) -> bool:
     if inspect.isfunction(func := own.get("func")):  # an attribute of TransformObservation
         own |= inspect.getclosurevars(func).nonlocals
     kept = [*own.values(), *([env] if hasattr(type(env), "observation") else [])]
-    running = {"obs_rms", "ob_rms"} & own.keys() or any(map(_keeps_deviation, kept))
+    running = {"obs_rms", "ob_rms"} & own.keys() or any(map(_keeps_std, kept))
     return bool(named or running) and attribute(env, "update_running_mean") is not False
 
 
@@ -172,7 +172,7 @@ def _of_observations(thing: Any) -> dict[str, Any]:
     return {name: own[name] for name in own if not name.startswith(("ret", "rew", "ep", "len"))}
 
 
-def _keeps_deviation(thing: Any) -> bool:
+def _keeps_std(thing: Any) -> bool:
     words = {name.rpartition("_")[2] for name in _of_observations(thing)}
     return bool(_RUNNING.search(type(thing).__name__)) or all(words & names for names in _MOMENTS)
 

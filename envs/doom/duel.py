@@ -128,7 +128,7 @@ class Pair:
         self._scratch = Path(tempfile.mkdtemp(prefix="pbt_rl_doom_"))
         try:
             launcher = write_launcher(self._scratch, quiet=True)
-            self._claim, port = _claim_port()
+            self._port_lock, port = _lock_port()
             sides = (f"-host 2 -port {port} {_RULES}", f"-join 127.0.0.1 -port {port}")
             games = [configured(config, buttons, launcher, seed, f"{side} {_BOTH}") for side in sides]
         except BaseException:
@@ -148,7 +148,7 @@ class Pair:
             try:
                 self._answers()
             finally:
-                self._claim.close()
+                self._port_lock.close()
                 shutil.rmtree(self._scratch)
 
     def begin_episode(self) -> None:
@@ -233,18 +233,18 @@ def _new_episode(game: Any) -> None:
     game.new_episode()
 
 
-def _claim_port() -> tuple[socket.socket, int]:
+def _lock_port() -> tuple[socket.socket, int]:
     """Return a free UDP port and a socket that reserves it: the socket is bound to the TCP port of the same number."""
     for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
-        claim = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        port_lock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:
-            claim.bind(("127.0.0.1", port))
+            port_lock.bind(("127.0.0.1", port))
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
                 probe.bind(("", port))
         except OSError:
-            claim.close()
+            port_lock.close()
         else:
-            return claim, port
+            return port_lock, port
     raise EnvSetupError(
         f"a Doom duel needs a UDP port, but all ports from {_PORTS[0]} to {_PORTS[-1]} are in use. End the processes "
         "that use them"

@@ -211,7 +211,7 @@ def _names_module_or_path(env: str) -> bool:
 class Config:
     """Train a population of policies."""
 
-    env: str = option(common=True, leads_out=_names_module_or_path)
+    env: str = option(common=True, is_external=_names_module_or_path)
     """Environment as family/name (atari/pong, gym/CartPole-v1, toy/memory), or a custom environment as module:factory.
     `pbt-rl envs` lists the environments."""
     env_option: tuple[str, ...] = option((), pairs=True, common=True)
@@ -322,7 +322,7 @@ class Config:
         remedy=f"{', '.join(TRACKERS)} or module:Class, each once",
         common=True,
         may_change=True,
-        leads_out=names_module,
+        is_external=names_module,
     )
     """Additional output of the curves: csv (tables in the run's folder), wandb, or a custom module:Class. TensorBoard
     files are always written."""
@@ -341,7 +341,7 @@ class Config:
         test=lambda text: re.fullmatch(r"(ray(:\S+)?)?", text) is not None,
         remedy="`ray` for a cluster of this machine alone, or `ray:ADDRESS`",
         may_change=True,
-        leads_out=_names_cluster,
+        is_external=_names_cluster,
     )
     """Train on the nodes of a Ray cluster (docs/reference/nodes.md): `ray:auto`, `ray:HOST:PORT`, or `ray`, which
     starts a cluster on this machine alone. Each GPU, and each node without a GPU, trains one part of the population.

@@ -112,7 +112,7 @@ class PbtConfig:
         "",
         test=lambda text: text == "" or names_object(text),
         remedy="module:function",
-        leads_out=names_module,
+        is_external=names_module,
     )
     """Your own function as module:function, called after the explore rule. Arguments: the values (name -> number) and a
     random.Random. Return value: the new values."""

@@ -55,7 +55,7 @@ class Declared(TypedDict, total=False):
     """Option about the machine. Its value in a saved run is only used if the user trusts the run."""
     may_change: bool
     """The option (or any option of the group) may change when a run is resumed."""
-    leads_out: Callable[[str], bool]
+    is_external: Callable[[str], bool]
     """Returns True for a value that refers to code or hosts outside the package. The user must trust its author."""
     positional: bool
     """Argument without a name."""
@@ -148,9 +148,9 @@ class Option:
         return get_origin(self.hint) is tuple and not self.is_repeated
 
     @property
-    def leads_out(self) -> Callable[[str], bool] | None:
+    def is_external(self) -> Callable[[str], bool] | None:
         """Predicate as in `Declared`. Default for options with `custom`: `names_module`."""
-        found: Callable[[str], bool] | None = self.metadata.get("leads_out")
+        found: Callable[[str], bool] | None = self.metadata.get("is_external")
         return found or (names_module if "custom" in self.metadata else None)
 
     def of(self, options: Any) -> Any:

@@ -95,7 +95,7 @@ def _foreign(config: Config, asked: Collection[str]) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     for name, option in table(config).items():
         values = options[name] if isinstance(options[name], tuple) else (options[name],)
-        if option.leads_out is not None and any(map(option.leads_out, values)):
+        if option.is_external is not None and any(map(option.is_external, values)):
             found += [(name, value) for value in values]
     keywords = config.env_options.keywords
     found += [

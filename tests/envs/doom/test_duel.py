@@ -119,11 +119,11 @@ def test_a_port_that_is_taken_is_left_alone_and_none_at_all_is_an_error(monkeypa
         monkeypatch.setattr(duel, "_PORTS", range(port, port + 1))
         with pytest.raises(EnvSetupError, match=f"UDP port.* from {port} to {port}"):
             Played("duel")
-    claim, claimed = duel._claim_port()
-    assert claimed == port
+    port_lock, locked = duel._lock_port()
+    assert locked == port
     with pytest.raises(EnvSetupError, match="UDP port"):
-        duel._claim_port()
-    claim.close()
+        duel._lock_port()
+    port_lock.close()
 
 
 @pytest.mark.slow
