@@ -21,7 +21,7 @@ from torch.autograd.function import once_differentiable
 
 from .algorithm import Algorithm, Hypers, LossInputs, Present, UpdateSettings
 from .batch import Samples
-from .device import has_kernels, kernel
+from .kernels import has_kernels, kernel
 from .losses import (
     COMMON_STATISTICS,
     VARIANCE_MIN,

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .device import uploaded
+from .kernels import uploaded
 from .observations import ObsLayout, last_stack, restack, restack_torch
 from .rollout import FIELDS, Rollout, Span, Transitions
 

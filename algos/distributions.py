@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import log_softmax, softplus
 
-from .device import has_kernels, kernel
+from .kernels import has_kernels, kernel
 
 _HALF_LOG_2_PI = 0.5 * math.log(2 * math.pi)
 Numbers = Callable[[tuple[float, ...]], Tensor]

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from .device import processor_is
+from .kernels import processor_is
 from .normalizers import SMALLEST_PICTURE
 
 

@@ -22,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .device import kernel
+from .kernels import kernel
 
 MAX_STACK = 4
 

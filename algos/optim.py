@@ -18,8 +18,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .device import finite_kernel
 from .fused import adam_kernel
+from .kernels import finite_kernel
 
 ADAM_EPS = 1e-5
 """As in PPO's reference implementations. With 1e-6 Breakout is learned more slowly (docs/lab/games.md)."""

@@ -16,8 +16,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from .device import for_upload
 from .encoders import compute_by_products
+from .kernels import for_upload
 from .models import PolicyNet
 from .normalizers import Normalizers, return_scale
 from .optim import Gradients, Optimizer, grad_scale

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from .batch import Batch, Segments
-from .device import uploaded
+from .kernels import uploaded
 from .observations import ObsLayout
 from .rollout import Rollout, RolloutShape
 

@@ -28,7 +28,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .device import kernel
+from .kernels import kernel
 
 Floats = NDArray[np.float32]
 Bools = NDArray[np.bool_]

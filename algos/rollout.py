@@ -25,7 +25,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .device import Mark
+from .kernels import Mark
 from .observations import MAX_STACK, ObsLayout, bytes_of, push_frames
 
 HostArray = TypeVar("HostArray", Tensor, NDArray[Any])
@@ -212,7 +212,7 @@ class Rollout(Transitions[NDArray[Any]]):
     vector_env: index of the vector env that fills the rollout, within the pack.
     number: index of this rollout in the sampler's `memory`.
     on_device: all device memory of the rollout.
-    ready: mark of the thread that used the buffer last. The next user waits for this mark (device.py).
+    ready: mark of the thread that used the buffer last. The next user waits for this mark (kernels.py).
 
     Views of the same memory, created once because creating views at each step is slow:
 

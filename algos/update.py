@@ -26,7 +26,7 @@ from torch import Tensor
 
 from .algorithm import Hypers, LossInputs, OwnStep, Present, UpdateSettings
 from .batch import Batch, Samples
-from .device import for_upload
+from .kernels import for_upload
 from .losses import Stats
 from .observations import ObsLayout
 from .pack import Pack

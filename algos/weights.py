@@ -30,7 +30,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .device import Mark
+from .kernels import Mark
 from .models import PolicyNet
 from .normalizers import Normalizers, of_normalizers
 from .parts import Parts

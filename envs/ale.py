@@ -32,7 +32,7 @@ from .atari import (
     game_facts,
 )
 from .base import ActionSpec, ArraySpec, EnvSpec, ShapingSource, StepArrays
-from .episodes import EpisodeBook, all_at_once, heartbeat_of, write_reset
+from .episode_book import EpisodeBook, all_at_once, heartbeat_of, write_reset
 
 SEEN = (84, 84)
 """Height and width of a frame."""

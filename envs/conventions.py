@@ -34,7 +34,7 @@ from .base import (
 )
 from .shaping import SHAPING_METHODS, default_shaping, find_interface
 from .spaces import parts_of
-from .values import array_of, attribute, briefly, has_methods, metadata_of, number_of, wrapped
+from .user_values import array_of, attribute, briefly, has_methods, metadata_of, number_of, wrapped
 
 NORMALIZING = {"NormalizeReward", "VecNormalize", "ClipReward"}
 """Class names of wrappers that change the scale of rewards."""

@@ -24,7 +24,7 @@ from pbt_rl.errors import EnvSetupError
 from . import time_limits
 from .agents.tables import KIND as SEVERAL_AGENTS
 from .base import EnvSpec, ShapingSource, VectorEnv
-from .episodes import all_at_once, heartbeat_of
+from .episode_book import all_at_once, heartbeat_of
 from .family import Backend, EnvOptions, Kind, keywords_backend, load_backend
 from .gym import GymVectorEnv, describe, recipe
 from .lookup import plugins
@@ -92,7 +92,11 @@ def make_vector_env(
 def simulator_backend(env_id: str) -> Backend | None:
     """Return the backend for rows of tensors if the factory has the parameters rows and device, else None."""
     factory = find_factory(env_id)
-    return load_backend(".simulators.custom") if takes(factory, "rows") and takes(factory, "device") else None
+    return (
+        load_backend(".simulators.custom_simulators")
+        if takes(factory, "rows") and takes(factory, "device")
+        else None
+    )
 
 
 def make_simulator(env_id: str, rows: int, seed: int, device: str, options: EnvOptions) -> Any:

@@ -37,7 +37,7 @@ from . import atari
 from .actions import action_decoder, action_spec
 from .atari import MULTIPLAYER_ONLY, AtariOptions, AtariScoring, raw_scores
 from .base import ACTION_MASK, LARGEST_REWARD, ArraySpec, EnvSpec, ShapingSource, StepArrays
-from .episodes import EpisodeBook, all_at_once, heartbeat_of, write_reset
+from .episode_book import EpisodeBook, all_at_once, heartbeat_of, write_reset
 from .family import Backend
 from .first_trial import tried
 from .gym import recipe as gym_recipe

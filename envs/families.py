@@ -18,7 +18,7 @@ from __future__ import annotations
 from pbt_rl.registry import Recipe
 
 from .atari import AtariOptions
-from .dmlab.options import DmlabOptions
+from .dmlab.dmlab_options import DmlabOptions
 from .family import Family
 
 SIMULATOR: dict[str, object] = {"mode": "sync"}

@@ -15,12 +15,12 @@ from .ale import AtariVectorEnv, engine
 from .atari import AtariOptions
 from .base import ShapingSource, StepArrays, VectorEnv
 from .custom import find_factory, kind_of, make, simulator_backend, takes, vector_env_of
-from .episodes import all_at_once, heartbeat_of
+from .episode_book import all_at_once, heartbeat_of
 from .family import Backend, EnvOptions
+from .frames import Frames, Picture
 from .gym import GymVectorEnv, maker
 from .lookup import backend_of, family_of, seeing
-from .pictures import Frames, Picture
-from .values import metadata_of
+from .user_values import metadata_of
 
 
 class Camera(Protocol):

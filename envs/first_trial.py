@@ -33,7 +33,7 @@ from pbt_rl.processes.keeper import BoundedLog, Keeper, become_keeper, end_like,
 
 from . import time_limits
 from .base import EnvSpec
-from .values import briefly
+from .user_values import briefly
 
 T = TypeVar("T")
 OURS = f"{Path(__file__).parent.parent}/"

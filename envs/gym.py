@@ -35,7 +35,7 @@ from .base import (
     training_info,
 )
 from .conventions import ConventionWarnings, mistakes_of, notes_of
-from .episodes import ROW, EpisodeBook, heartbeat_of, objective_of, with_heartbeat
+from .episode_book import ROW, EpisodeBook, heartbeat_of, objective_of, with_heartbeat
 from .family import keywords_backend
 from .packages import EXTRAS, registered
 from .shaping import (
@@ -49,7 +49,7 @@ from .shaping import (
 )
 from .spaces import Leaf, check_finite, fits_as_it_is, is_grid, leaves_of, looks_like_a_picture, read_leaf
 from .time_limits import closing, making, time_limit
-from .values import attribute, breach, flag_of, metadata_of, number_of
+from .user_values import attribute, breach, flag_of, metadata_of, number_of
 
 
 def recipe(spec: EnvSpec) -> dict[str, object]:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from .ale import SEEN, AtariVectorEnv
 from .atari import AtariOptions
 from .base import ShapingSource
-from .episodes import all_at_once
+from .episode_book import all_at_once
 
 ENGINE_ROWS = 16
 """Maximum number of rows per engine in a large vector env. Smaller engines are slower: a call takes about 0.1 ms, and

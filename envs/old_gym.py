@@ -12,7 +12,7 @@ from gymnasium import spaces
 
 from pbt_rl.errors import EnvSetupError
 
-from .values import attribute, flag_of, metadata_of
+from .user_values import attribute, flag_of, metadata_of
 
 
 class OldGym(gymnasium.Env[Any, Any]):

@@ -16,7 +16,7 @@ import numpy as np
 from pbt_rl.errors import EnvSetupError
 
 from .base import ACTION_MASK, EnvSpec, RewardShapingInterface, TrainingInfoInterface
-from .values import attribute, briefly, has_methods, number_of, wrapped
+from .user_values import attribute, briefly, has_methods, number_of, wrapped
 
 
 def flatten(nested: Mapping[str, Any]) -> dict[str, float]:

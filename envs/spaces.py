@@ -33,7 +33,7 @@ from pbt_rl.errors import EnvSetupError
 
 from .actions import MOST_CHOICES, action_spec, check_space, inner_spaces
 from .base import ACTION_MASK, ActionSpec, ArraySpec
-from .values import array_of, briefly
+from .user_values import array_of, briefly
 
 SMALL = 36
 """Minimum side in pixels for the Nature CNN. Smaller pictures are mostly grids of codes. An MLP reads them, normalised

@@ -40,7 +40,7 @@ from .base import (
     training_info,
 )
 from .conventions import ConventionWarnings, mistakes_of, normalised, notes_of, tells_limit
-from .episodes import EpisodeBook, all_at_once, heartbeat_of, objective_of, write_reset
+from .episode_book import EpisodeBook, all_at_once, heartbeat_of, objective_of, write_reset
 from .family import Kind
 from .shaping import (
     declared,
@@ -52,7 +52,7 @@ from .shaping import (
     with_critic,
 )
 from .spaces import Leaf, leaves_of, read_leaf, read_rows
-from .values import array_of, attribute, breach, metadata_of, wrapped
+from .user_values import array_of, attribute, breach, metadata_of, wrapped
 
 AnyVectorEnv = VectorEnv[Any, Any, Any]
 

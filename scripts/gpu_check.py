@@ -59,7 +59,7 @@ from gpu_stages import Job
 
 from pbt_rl.algos.distributions import TanhGaussian
 from pbt_rl.learner.cuda import recording as product
-from pbt_rl.learner.cuda.memory import PageLocks, host_buffer
+from pbt_rl.learner.cuda.host_memory import PageLocks, host_buffer
 from pbt_rl.processes.child import CHILD_ENVIRONMENT
 
 TRAIN = "train"

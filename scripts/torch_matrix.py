@@ -32,7 +32,7 @@ SHORT = (
     "tests/algos/test_torch_names.py",
     "tests/learner/cuda/test_recording.py",
     "tests/algos/test_fused.py",
-    "tests/learner/test_device.py",
+    "tests/learner/test_pretend_gpu.py",
     "tests/learner/test_gpu.py",
     "tests/learner/cuda/test_streams.py",
     "tests/learner/cuda/test_recorded_steps.py",

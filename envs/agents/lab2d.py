@@ -33,7 +33,7 @@ from pbt_rl.errors import EnvSetupError
 
 from ..base import ActionSpec, ArraySpec, EnvSpec, ShapingSource
 from ..family import keywords_backend
-from ..values import level_settings
+from ..user_values import level_settings
 from .multi_agent import MultiAgentVectorEnv, Scene, probe_with
 
 LENGTH = "episodeLengthFrames"

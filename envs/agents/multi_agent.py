@@ -29,7 +29,7 @@ from pbt_rl.errors import EnvSetupError
 
 from ..base import LARGEST_REWARD, EnvSpec, MatchupSource, ShapingSource, StepArrays, seeds_of
 from ..conventions import ConventionWarnings
-from ..episodes import ROW, EpisodeBook, heartbeat_of, with_heartbeat
+from ..episode_book import ROW, EpisodeBook, heartbeat_of, with_heartbeat
 from ..shaping import unflatten
 
 

@@ -19,10 +19,10 @@ from ..actions import action_decoder, action_spec
 from ..base import ACTION_MASK as MASK
 from ..base import ArraySpec, EnvSpec, RewardShapingInterface
 from ..conventions import mistakes_of, notes_of
-from ..episodes import true_objective
+from ..episode_book import true_objective
 from ..shaping import default_shaping, find_interface, frames_per_step
 from ..spaces import Leaf, obs_leaves, read_leaf
-from ..values import array_of, attribute, breach, metadata_of, number_of
+from ..user_values import array_of, attribute, breach, metadata_of, number_of
 
 TURN = "turn"
 """Name of an observation [1] in turn-based games: 1 if it is the agent's turn, else 0. The value of a position depends

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ..base import EnvSpec, ShapingSource, VectorEnv
 from ..family import Kind
-from ..values import attribute, flag_of
+from ..user_values import attribute, flag_of
 from .multi_agent import MultiAgentVectorEnv, Scene
 from .players import Agents, one_of
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from pbt_rl.errors import EnvSetupError
 
 from ..lookup import EnvOptions, probe
-from .options import DmlabOptions
-from .process import LabError, Labs
+from .dmlab_options import DmlabOptions
+from .lab_processes import LabError, Labs
 from .vector_env import level_scripts, pool_seed, row_setup
 
 PROGRESS_SECONDS = 5.0

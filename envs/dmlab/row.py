@@ -1,4 +1,4 @@
-"""Process of one Lab: `python -m pbt_rl.envs.dmlab.row`, started and controlled by `process.py`.
+"""Process of one Lab: `python -m pbt_rl.envs.dmlab.row`, started and controlled by `lab_processes.py`.
 
 Only this module imports `deepmind_lab`. It uses the low-level API, because the dm_env wrapper requests an observation
 after an episode's end, which the engine rejects.

@@ -1,6 +1,6 @@
 """DeepMind Lab as a vector env: `dmlab/LEVEL`, and `dmlab30` for all thirty levels.
 
-Each row is a Lab in a separate process (see `process.py`, `row.py`). A step is 4 engine frames.
+Each row is a Lab in a separate process (see `lab_processes.py`, `row.py`). A step is 4 engine frames.
 
     observation   picture, 96x72 RGB, and the level's instruction as hashed words
     reward        clipped as in IMPALA's paper: 0.3 * min(tanh r, 0) + 5 * max(tanh r, 0). Both factors are shaping.
@@ -41,12 +41,12 @@ from numpy.typing import NDArray
 from pbt_rl.errors import EnvSetupError
 
 from ..base import LARGEST_REWARD, LAST, ActionSpec, ArraySpec, EnvSpec, ShapingSource, StepArrays
-from ..episodes import EpisodeBook
+from ..episode_book import EpisodeBook
 from ..family import Backend, EnvOptions
-from ..values import level_settings
+from ..user_values import level_settings
+from .dmlab_options import DmlabOptions
+from .lab_processes import SILENCE_SECONDS, LabError, Labs
 from .levels import ACTIONS, FOLDER, LEVELS, TASK_CAP, TEST_MIXER_SEED, Level
-from .options import DmlabOptions
-from .process import SILENCE_SECONDS, LabError, Labs
 from .row import FRAME_SKIP, PICTURE, WORDS, RowSetup, row_arrays
 
 ALL = "dmlab30"

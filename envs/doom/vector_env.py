@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from pbt_rl.errors import EnvSetupError
 
 from ..base import ActionSpec, ArraySpec, EnvSpec, ShapingSource, StepArrays, VectorEnv
-from ..episodes import ROW, EpisodeBook, heartbeat_of, with_heartbeat, write_reset
+from ..episode_book import ROW, EpisodeBook, heartbeat_of, with_heartbeat, write_reset
 from ..family import Backend
 from .duel import DuelVectorEnv
 from .game import PICTURE, Buttons, Games, Senses, measurements, shrink

@@ -12,7 +12,7 @@ from ..family import Backend, EnvOptions
 from ..first_trial import FirstProbe
 from ..gym import PLANES, recipe
 from ..time_limits import LONG_SECONDS, told_of_long
-from .custom import vector_envs_of
+from .custom_simulators import vector_envs_of
 
 NAMES = (
     "Acrobot-v1",

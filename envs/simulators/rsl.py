@@ -23,7 +23,7 @@ from ..families import ROBOTS
 from ..family import Backend, EnvOptions
 from ..first_trial import FirstProbe
 from ..time_limits import LONG_SECONDS
-from .custom import described, filmed, vector_envs_of
+from .custom_simulators import described, filmed, vector_envs_of
 
 MakeVecEnv = Callable[[str, int, int, str, str | None], Any]
 """(task, rows, seed, device, render_mode) -> RSL-RL `VecEnv`. Raises EnvSetupError."""

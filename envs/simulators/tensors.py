@@ -11,7 +11,7 @@ from pbt_rl.errors import EnvSetupError
 from ..base import ActionSpec, ArraySpec, EnvSpec
 from ..families import SIMULATOR
 from ..family import Backend, EnvOptions
-from .custom import vector_envs_of
+from .custom_simulators import vector_envs_of
 
 SPECS = {
     "pendulum": EnvSpec(

@@ -24,7 +24,7 @@ import numpy as np
 
 from pbt_rl.actors.mailbox import BUSY_NS, HEARTBEAT_NS, STEPS, Mailbox
 from pbt_rl.actors.messages import EnvironmentWarning
-from pbt_rl.actors.tables import MatchupTable, ShapingTable
+from pbt_rl.actors.shared_tables import MatchupTable, ShapingTable
 from pbt_rl.envs.base import EnvSpec, FollowsMatchups, SavesState, SpreadsPhases, cpu_clock
 from pbt_rl.envs.conventions import Watch, converted_pictures, once
 from pbt_rl.envs.first_trial import environment_traceback
@@ -92,7 +92,7 @@ class EpisodeSource:
     table: ShapingTable
     envs_per_policy: int
     heartbeat: memoryview
-    """Heartbeat cells, see `envs/episodes.py`."""
+    """Heartbeat cells, see `envs/episode_book.py`."""
     may_be_lazy: bool
     """True allows lazy construction."""
     begins_empty: bool = False

@@ -24,15 +24,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pbt_rl.actors.store import anonymous_memory, poison
+from pbt_rl.actors.state_pool import anonymous_memory, poison
 from pbt_rl.envs.base import ArraySpec, EnvSpec, StepArrays, step_array_specs, step_arrays
-from pbt_rl.envs.episodes import AT_ONCE, ROW, SECONDS_PER_ROW
+from pbt_rl.envs.episode_book import AT_ONCE, ROW, SECONDS_PER_ROW
 
 ALIGN = 64
 
 OBSERVATIONS, ACTIONS, HEARTBEAT_NS, BUSY_NS, STEPS = range(5)
 HEARTBEAT = 8
-"""Index in the header of the first heartbeat cell (`envs/episodes.py`). Heartbeat cells have a separate cache line."""
+"""Index in the header of the first heartbeat cell (`envs/episode_book.py`). Heartbeat cells have a separate cache
+line."""
 HEADER = ArraySpec((16,), "int64")
 
 
@@ -98,7 +99,7 @@ class Mailbox:
 
     @property
     def heartbeat(self) -> memoryview:
-        """Heartbeat cells of the vector env, see `envs/episodes.py`."""
+        """Heartbeat cells of the vector env, see `envs/episode_book.py`."""
         return memoryview(self.memory)[8 * HEARTBEAT : 8 * (HEARTBEAT + 2)].cast("q")
 
     def begin_life(self) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from pbt_rl.actors.store import Counts
+from pbt_rl.actors.state_pool import Counts
 from pbt_rl.controllers.hypers import Values
 
 # -- parts of reports -----------------------------------------------------------------------------------------

@@ -72,7 +72,7 @@ def check(
     if config is not None:
         _report_network(report, config, spec)
     if spec.simulator:
-        from pbt_rl.learner.simulators.check import check_rows
+        from pbt_rl.learner.simulators.simulator_check import check_rows
 
         mistakes, notes = check_rows(env_id, options, spec, steps, seed, device)
         report.mistakes += mistakes

@@ -31,7 +31,7 @@ from pbt_rl.envs.gym import GymVectorEnv
 from pbt_rl.envs.shaping import find_interface, flatten
 from pbt_rl.envs.spaces import is_grid, is_image
 from pbt_rl.envs.time_limits import close_in_time, time_limit
-from pbt_rl.envs.values import flag_of, wrapped
+from pbt_rl.envs.user_values import flag_of, wrapped
 from pbt_rl.errors import EnvSetupError
 
 DECIMALS = 3

@@ -131,8 +131,8 @@ class DmlabCacheCommand:
 def run_dmlab_cache(arguments: list[str]) -> int:
     """Build the maps."""
     command = parse(DmlabCacheCommand, "pbt-rl dmlab-cache", arguments)
+    from pbt_rl.envs.dmlab.dmlab_options import DmlabOptions
     from pbt_rl.envs.dmlab.maps import MapsFailed, build_maps
-    from pbt_rl.envs.dmlab.options import DmlabOptions
     from pbt_rl.plan import available_cpus
 
     options = DmlabOptions(

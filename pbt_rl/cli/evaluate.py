@@ -86,7 +86,7 @@ class ExportCommand(Played):
 def run_export(arguments: list[str]) -> int:
     """Write the files and print their paths."""
     command = parse(ExportCommand, "pbt-rl export", arguments)
-    from pbt_rl.play.export.member import export_member
+    from pbt_rl.play.export.export_member import export_member
 
     paths = export_member(
         command.source,

@@ -243,7 +243,7 @@ def read_scores(words: Words, points: Sequence[Point]) -> Scores:
 
 def _print_outcome(words: Words, scores: Scores) -> None:
     """Write the tables and the page. Print one line per arm."""
-    from pbt_rl.experiments.prove.page import write_outcome
+    from pbt_rl.experiments.prove.outcome_page import write_outcome
 
     found = outcome(scores, BASELINE)
     protocol = read_protocol(words.folder)

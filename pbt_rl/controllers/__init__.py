@@ -53,7 +53,7 @@ _MODULES = {
     "ready": "Asynchronous PartiallySynchronous Ready Synchronous Timed",
     "schedule": "Schedule",
     "search.asha": "Asha",
-    "search.base": "RandomSearch draw_grid draw_random",
+    "search.search": "RandomSearch draw_grid draw_random",
     "search.brackets": "Hyperband",
     "search.hypertrick": "HyperTrick SuccessiveHalving",
     "state": "restore_state save_state",

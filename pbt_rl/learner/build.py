@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pbt_rl.actors.messages import Load
-from pbt_rl.actors.store import ArrayLayout
+from pbt_rl.actors.state_pool import ArrayLayout
 from pbt_rl.algos.algorithm import Algorithm, UpdateSettings
-from pbt_rl.algos.device import processor_is
 from pbt_rl.algos.distributions import Distribution, make_distribution
 from pbt_rl.algos.encoders import CNNS, NetworkError, is_grid, is_image
+from pbt_rl.algos.kernels import processor_is
 from pbt_rl.algos.model_config import ModelConfig
 from pbt_rl.algos.models import NetInputs, PolicyNet, make_model
 from pbt_rl.algos.normalizers import SMALLEST_PICTURE

@@ -22,7 +22,7 @@ from pbt_rl.actors.mailbox import OBSERVATIONS
 from pbt_rl.algos.pack import Pack
 from pbt_rl.learner.sampler import SampledVectorEnv, Sampler
 from pbt_rl.learner.shared import SharedState, SlotMember
-from pbt_rl.learner.simulators.sampler import AnySampler, SlotShaping
+from pbt_rl.learner.simulators.simulator_sampler import AnySampler, SlotShaping
 from pbt_rl.learner.trainer import Trainer
 
 

@@ -47,8 +47,8 @@ from pbt_rl.actors.messages import (
     ToLearner,
     TrainUntil,
 )
-from pbt_rl.actors.store import StatePool
-from pbt_rl.actors.tables import ShapingTable
+from pbt_rl.actors.shared_tables import ShapingTable
+from pbt_rl.actors.state_pool import StatePool
 from pbt_rl.algos.algorithm import UpdateSettings
 from pbt_rl.algos.distributions import Distribution
 from pbt_rl.algos.pack import Pack
@@ -63,12 +63,17 @@ from pbt_rl.learner.build import (
     update_settings,
 )
 from pbt_rl.learner.continuation import Continuation
-from pbt_rl.learner.cuda.device import Acceleration
+from pbt_rl.learner.cuda.acceleration import Acceleration
 from pbt_rl.learner.cuda.streams import streams_of
 from pbt_rl.learner.gpu import out_of_memory, prepare, ran_out
-from pbt_rl.learner.members import PackMembers
+from pbt_rl.learner.pack_members import PackMembers
 from pbt_rl.learner.shared import SharedState
-from pbt_rl.learner.simulators.sampler import AnySampler, DeviceShaping, SimulatorSampler, SlotShaping
+from pbt_rl.learner.simulators.simulator_sampler import (
+    AnySampler,
+    DeviceShaping,
+    SimulatorSampler,
+    SlotShaping,
+)
 from pbt_rl.learner.trainer import Trainer
 from pbt_rl.processes.child import ChildFailed, begin_child, send_failure
 from pbt_rl.processes.polling import AdaptivePoller, Heartbeat, mail_check

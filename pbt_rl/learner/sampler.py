@@ -22,8 +22,8 @@ from torch import Tensor
 
 from pbt_rl.actors.mailbox import OBSERVATIONS, Mailbox
 from pbt_rl.actors.messages import Episode, Game
-from pbt_rl.algos.device import uploaded
 from pbt_rl.algos.distributions import Distribution
+from pbt_rl.algos.kernels import uploaded
 from pbt_rl.algos.pack import Pack
 from pbt_rl.algos.rollout import OUTCOMES, Memory, Rollout, native
 from pbt_rl.envs.base import EnvSpec, read_stats

@@ -31,7 +31,7 @@ from pbt_rl.algos.replay import Replay
 from pbt_rl.algos.rollout import Rollout
 from pbt_rl.algos.update import GroupBatch, Stepping, Updater
 from pbt_rl.learner.gpu import Stopwatch
-from pbt_rl.learner.members import PackMembers
+from pbt_rl.learner.pack_members import PackMembers
 from pbt_rl.learner.shared import AnyRollout, SharedState
 
 

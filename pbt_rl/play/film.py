@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from pbt_rl.config import Config
 from pbt_rl.envs.base import EnvSpec, StepArrays, VectorEnv, default_shaping_source
 from pbt_rl.envs.films import Camera, film, has_pictures
+from pbt_rl.envs.frames import Picture, fitted
 from pbt_rl.envs.lookup import EnvOptions
-from pbt_rl.envs.pictures import Picture, fitted
 from pbt_rl.envs.time_limits import closing
 from pbt_rl.errors import ConfigError, require
 from pbt_rl.play.member import Filmed

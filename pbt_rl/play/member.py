@@ -44,7 +44,6 @@ from pbt_rl.envs.time_limits import closing
 from pbt_rl.errors import ConfigError, environment_code
 from pbt_rl.learner import build
 from pbt_rl.plan import PackPlan
-from pbt_rl.record.changes import check_environment
 from pbt_rl.record.checkpoints import (
     NORMALISERS,
     WEIGHTS,
@@ -55,6 +54,7 @@ from pbt_rl.record.checkpoints import (
     misfits,
     to_tensors,
 )
+from pbt_rl.record.environment_check import check_environment
 from pbt_rl.record.saved import SavedPolicy
 
 

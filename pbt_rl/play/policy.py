@@ -20,7 +20,7 @@ from pbt_rl.envs.base import EnvSpec
 from pbt_rl.envs.lookup import EnvOptions, evaluation_options, make_raw, probe
 from pbt_rl.envs.spaces import Leaf, leaves_of, read_rows
 from pbt_rl.envs.time_limits import closing
-from pbt_rl.envs.values import array_of
+from pbt_rl.envs.user_values import array_of
 from pbt_rl.errors import ConfigError, environment_code
 from pbt_rl.options.values import path_given
 from pbt_rl.play import member as play

@@ -37,7 +37,7 @@ from pbt_rl.actors.messages import (
     ToLearner,
     TrainUntil,
 )
-from pbt_rl.actors.store import Counts, SavedStates, SnapshotHeader
+from pbt_rl.actors.state_pool import Counts, SavedStates, SnapshotHeader
 from pbt_rl.controllers.changes import Change
 from pbt_rl.controllers.decisions import StateKey
 from pbt_rl.controllers.state import SHARED, TRANSIENT

@@ -17,7 +17,7 @@ from pbt_rl.actors.messages import Episode, Game, LearnerReport, MemberStats
 from pbt_rl.controllers.changes import Change
 from pbt_rl.controllers.decisions import PopulationReport, StateKey
 from pbt_rl.controllers.hypers import Values
-from pbt_rl.controllers.member import MemberRecord
+from pbt_rl.controllers.member_record import MemberRecord
 from pbt_rl.controllers.objectives import Judged, ObjectiveWindow, mean
 from pbt_rl.controllers.state import TRANSIENT, restore_state, save_state
 from pbt_rl.display.view import EXTRA, MemberView, TaskView

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from pbt_rl.actors.store import Counts, MemberSnapshot, SavedStates, StatePool
+from pbt_rl.actors.state_pool import Counts, MemberSnapshot, SavedStates, StatePool
 
 Key = int
 Arrays = Mapping[str, NDArray[Any]]

@@ -25,7 +25,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from pbt_rl.actors.store import MemberSnapshot, SnapshotHeader
+from pbt_rl.actors.state_pool import MemberSnapshot, SnapshotHeader
 from pbt_rl.errors import CheckpointBroken, RunFailed
 from pbt_rl.record.append import reason
 from pbt_rl.record.checkpoints import (

@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from pbt_rl.actors.store import MemberSnapshot, SavedStates, SnapshotHeader
+from pbt_rl.actors.state_pool import MemberSnapshot, SavedStates, SnapshotHeader
 from pbt_rl.controllers.records import MOST, NOT_JSON, Whole, decoder
 from pbt_rl.errors import CheckpointBroken, ConfigError
 from pbt_rl.record.journal import as_json_types

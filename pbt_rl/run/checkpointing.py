@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any
 
 from pbt_rl.actors.messages import LearnerSaved, SaveLearner
-from pbt_rl.actors.store import MemberSnapshot, SnapshotHeader
+from pbt_rl.actors.state_pool import MemberSnapshot, SnapshotHeader
 from pbt_rl.errors import CheckpointBroken
 from pbt_rl.play.evaluation.evaluations import Evaluations
 from pbt_rl.population.dispatch import Dispatch

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pbt_rl.actors.messages import EnvironmentWarning, FromLearner, LearnerReady, StopLearner, ToLearner
-from pbt_rl.actors.store import StatePool
+from pbt_rl.actors.state_pool import StatePool
 from pbt_rl.processes.child import LEARNER, Child, StackDumps, Waiting
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.run.clocks import GAP_SECONDS, ScheduledClock, SchedulingDelay

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from pbt_rl.actors.actor import ActorSetup
 from pbt_rl.actors.mailbox import ACTIONS, BUSY_NS, Mailbox
 from pbt_rl.actors.messages import Load
-from pbt_rl.actors.store import ArrayLayout, Counts, StatePool, anonymous_memory, layout_of
-from pbt_rl.actors.tables import MatchupTable, ShapingTable
+from pbt_rl.actors.shared_tables import MatchupTable, ShapingTable
+from pbt_rl.actors.state_pool import ArrayLayout, Counts, StatePool, anonymous_memory, layout_of
 from pbt_rl.controllers.hypers import SHAPING, Values
 from pbt_rl.learner.build import CpuInitialiser, LearnerSetup, lone_pack, net_names
 from pbt_rl.learner.continuation import shaping_versions

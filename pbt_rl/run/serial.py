@@ -22,7 +22,7 @@ from typing import Any, Protocol, cast
 
 from pbt_rl.actors.actor import Actor
 from pbt_rl.actors.messages import FromLearner, LearnerReport, PauseTraining, ToLearner
-from pbt_rl.actors.store import StatePool
+from pbt_rl.actors.state_pool import StatePool
 from pbt_rl.controllers.decisions import Decision
 from pbt_rl.envs.first_trial import environment_traceback
 from pbt_rl.envs.time_limits import close_in_time

@@ -40,7 +40,7 @@ from pbt_rl.actors.messages import (
     PauseTraining,
     Saved,
 )
-from pbt_rl.actors.store import StatePool
+from pbt_rl.actors.state_pool import StatePool
 from pbt_rl.controllers.decisions import Decision
 from pbt_rl.display.ranking import best_member
 from pbt_rl.display.view import RunView

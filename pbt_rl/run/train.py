@@ -16,8 +16,8 @@ from pbt_rl.display.trackers.outlets import check as check_trackers
 from pbt_rl.errors import RunFailed
 from pbt_rl.plan import Machine
 from pbt_rl.processes.child import Waiting
-from pbt_rl.record.changes import check_environment
 from pbt_rl.record.checkpoint_writer import remove_unfinished
+from pbt_rl.record.environment_check import check_environment
 from pbt_rl.record.run_lock import lock_run_folder
 from pbt_rl.run.callbacks import Callbacks
 from pbt_rl.run.fleet import ProcessFleet, StartsFleet
@@ -28,7 +28,7 @@ from pbt_rl.run.supervisor import Supervisor
 from pbt_rl.run.warm_start import WarmStart
 
 if TYPE_CHECKING:
-    from pbt_rl.run.nodes.fleet import OverNodes
+    from pbt_rl.run.nodes.node_fleet import OverNodes
 
 
 def train(config: Config, callbacks: Callbacks | None = None, spare: Waiting[Any, Any] | None = None) -> int:
@@ -47,7 +47,7 @@ def _machines(config: Config) -> AbstractContextManager[OverNodes | None]:
     """Connect to the cluster of --nodes. None without --nodes. Raises ConfigError."""
     if not config.nodes:
         return nullcontext()
-    from pbt_rl.run.nodes.fleet import connected  # noqa: PLC0415 - Ray is loaded with it
+    from pbt_rl.run.nodes.node_fleet import connected  # noqa: PLC0415 - Ray is loaded with it
 
     return connected(config)
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pbt_rl.actors.store import MemberSnapshot, SavedStates, SnapshotHeader
+from pbt_rl.actors.state_pool import MemberSnapshot, SavedStates, SnapshotHeader
 from pbt_rl.config import Config
 from pbt_rl.controllers.hypers import Values
 from pbt_rl.errors import CheckpointBroken, ConfigError

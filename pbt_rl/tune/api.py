@@ -23,7 +23,7 @@ from pbt_rl.controllers.decide import Mismatch, audit_decisions
 from pbt_rl.controllers.decisions import Controller
 from pbt_rl.controllers.events import Event, Start
 from pbt_rl.controllers.hypers import HyperSpec
-from pbt_rl.controllers.member import MemberRecord
+from pbt_rl.controllers.member_record import MemberRecord
 from pbt_rl.controllers.objectives import ObjectiveWindow
 from pbt_rl.controllers.records import Whole, converted
 from pbt_rl.controllers.state import save_state

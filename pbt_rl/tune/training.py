@@ -14,7 +14,7 @@ from pbt_rl.controllers.changes import Change, changes
 from pbt_rl.controllers.decisions import Controller, PopulationReport, StateKey, values_of
 from pbt_rl.controllers.hypers import HyperSpec
 from pbt_rl.controllers.lineage import Lineage
-from pbt_rl.controllers.member import MemberRecord
+from pbt_rl.controllers.member_record import MemberRecord
 from pbt_rl.controllers.state import restore_state, save_state
 from pbt_rl.errors import ConfigError, RunFailed
 from pbt_rl.population.slot_assignment import Candidate, SlotAssigner

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 from pbt_rl.envs.first_trial import OURS
-from pbt_rl.envs.values import briefly, number_of
+from pbt_rl.envs.user_values import briefly, number_of
 from pbt_rl.errors import ConfigError, RunFailed
 from pbt_rl.processes.child import Child
 

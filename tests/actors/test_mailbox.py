@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from pbt_rl.actors.mailbox import ACTIONS, ALIGN, HEARTBEAT_NS, OBSERVATIONS, Mailbox
-from pbt_rl.actors.store import POISON_BYTE, anonymous_memory
-from pbt_rl.actors.tables import ShapingTable
+from pbt_rl.actors.shared_tables import ShapingTable
+from pbt_rl.actors.state_pool import POISON_BYTE, anonymous_memory
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
-from pbt_rl.envs.episodes import AT_ONCE, ROW, all_at_once
+from pbt_rl.envs.episode_book import AT_ONCE, ROW, all_at_once
 
 SMALL = EnvSpec("toy/x", {"obs": ArraySpec((3,), "float32")}, ActionSpec(nvec=(4,)))
 ODD = EnvSpec(

@@ -16,7 +16,7 @@ recording = pytest.importorskip("pbt_rl.learner.cuda.recording")
 TORCH = Path(torch.__file__).parent
 MODULES = {
     "torch.cuda": "cuda/__init__.py",
-    "torch.cuda.memory": "cuda/memory.py",
+    "torch.cuda.memory": "cuda/host_memory.py",
     "torch._C": "_C/__init__.pyi",
     "torch.backends.cudnn": "backends/cudnn/__init__.py",
     "torch.cpu": "cpu/__init__.py",

@@ -10,7 +10,7 @@ from pbt_rl.controllers.changes import changes
 from pbt_rl.controllers.decide import audit_decisions
 from pbt_rl.controllers.decisions import Continue, Decision, Evaluate, Replace, Restart, decision_to_dict
 from pbt_rl.controllers.hypers import hyper_table
-from pbt_rl.controllers.member import MemberRecord
+from pbt_rl.controllers.member_record import MemberRecord
 from pbt_rl.controllers.objectives import ObjectiveWindow
 from pbt_rl.controllers.options import PbtConfig
 from pbt_rl.controllers.records import converted

@@ -7,7 +7,7 @@ import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from pbt_rl.envs.lookup import DEFAULTS
-from pbt_rl.envs.simulators import custom
+from pbt_rl.envs.simulators import custom_simulators
 from pbt_rl.errors import EnvSetupError
 
 
@@ -64,7 +64,7 @@ def of_numpy(rows, device):
 
 
 def made(name):
-    return custom.make_simulator(f"{__name__}:{name}", 2, 0, "cpu", DEFAULTS)
+    return custom_simulators.make_simulator(f"{__name__}:{name}", 2, 0, "cpu", DEFAULTS)
 
 
 @pytest.mark.parametrize("name", ["walk", "other_key"])

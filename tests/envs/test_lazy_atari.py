@@ -6,7 +6,7 @@ import pytest
 from pbt_rl.envs.ale import AtariVectorEnv
 from pbt_rl.envs.atari import AtariOptions
 from pbt_rl.envs.base import private_step_arrays
-from pbt_rl.envs.episodes import AT_ONCE
+from pbt_rl.envs.episode_book import AT_ONCE
 from pbt_rl.envs.lazy_atari import ENGINE_ROWS, WHOLE_ROWS, dealt, lazy_vector_env
 from pbt_rl.envs.lazy_construction import LazilyConstructed
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pbt_rl.envs.lookup import DEFAULTS, EnvOptions, make_simulator
-from pbt_rl.envs.simulators import custom
+from pbt_rl.envs.simulators import custom_simulators
 from pbt_rl.envs.simulators.rsl_rows import VecEnvRows
 from pbt_rl.errors import EnvSetupError
 from tests.helpers.runs import ROOT, start
@@ -168,7 +168,7 @@ def make_fake(rows, device):
 
 
 def test_a_factory_may_return_one():
-    env = custom.make_simulator(f"{__name__}:make_fake", ROWS, 0, "cpu", DEFAULTS)
+    env = custom_simulators.make_simulator(f"{__name__}:make_fake", ROWS, 0, "cpu", DEFAULTS)
     assert env.spec.shaping == {"speed": 2.0, "effort": -1.0}
     assert env.spec.env_id == f"{__name__}:make_fake"
 

@@ -14,7 +14,7 @@ from pbt_rl.envs.base import ActionSpec, private_step_arrays, random_actions
 from pbt_rl.envs.gym import GymVectorEnv, describe
 from pbt_rl.envs.lookup import EnvOptions, keywords, probe
 from pbt_rl.envs.shaping import default_shaping, find_interface, frames_per_step
-from pbt_rl.envs.values import metadata_of, wrapped
+from pbt_rl.envs.user_values import metadata_of, wrapped
 from pbt_rl.envs.vectors import NativeVectorEnv
 from pbt_rl.errors import EnvSetupError
 

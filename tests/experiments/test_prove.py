@@ -32,7 +32,7 @@ from pbt_rl.experiments.prove.outcome import (
     seeds_needed,
     t_quantile,
 )
-from pbt_rl.experiments.prove.page import differences, headline, page
+from pbt_rl.experiments.prove.outcome_page import differences, headline, page
 from pbt_rl.run.train import train
 from tests.helpers.runs import start
 

@@ -13,15 +13,15 @@ import torch
 
 from pbt_rl.actors.mailbox import Mailbox
 from pbt_rl.actors.messages import Load, Save, SetValues
-from pbt_rl.actors.store import StatePool, anonymous_memory, layout_of
-from pbt_rl.actors.tables import ShapingTable
+from pbt_rl.actors.shared_tables import ShapingTable
+from pbt_rl.actors.state_pool import StatePool, anonymous_memory, layout_of
 from pbt_rl.algos.distributions import make_distribution
 from pbt_rl.algos.lookup import load
 from pbt_rl.config import Config, Hypers, ModelConfig
 from pbt_rl.controllers.hypers import hyper_table
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
 from pbt_rl.learner.build import build_net, initialised_net
-from pbt_rl.learner.members import PackMembers
+from pbt_rl.learner.pack_members import PackMembers
 from pbt_rl.learner.sampler import Sampler
 from pbt_rl.learner.shared import SharedState
 from pbt_rl.learner.trainer import Trainer

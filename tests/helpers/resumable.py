@@ -25,7 +25,7 @@ from pbt_rl.actors.messages import (
     SetValues,
     TrainUntil,
 )
-from pbt_rl.actors.store import Counts, MemberSnapshot, SnapshotHeader
+from pbt_rl.actors.state_pool import Counts, MemberSnapshot, SnapshotHeader
 from pbt_rl.config import Config, Hypers
 from pbt_rl.controllers.decisions import decision_to_dict
 from pbt_rl.controllers.hypers import hyper_table

@@ -4,7 +4,7 @@ import json
 
 import torch
 
-from pbt_rl.actors.store import MemberSnapshot, SnapshotHeader
+from pbt_rl.actors.state_pool import MemberSnapshot, SnapshotHeader
 from pbt_rl.controllers.hypers import hyper_table
 from pbt_rl.envs.lookup import probe
 from pbt_rl.learner.build import build_pack, net_names

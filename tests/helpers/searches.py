@@ -3,9 +3,9 @@
 from pbt_rl.controllers.decisions import Continue, Stop
 from pbt_rl.controllers.hypers import HyperSpec
 from pbt_rl.controllers.search.asha import Asha
-from pbt_rl.controllers.search.base import RandomSearch, draw_grid
 from pbt_rl.controllers.search.brackets import Hyperband
 from pbt_rl.controllers.search.hypertrick import HyperTrick, SuccessiveHalving
+from pbt_rl.controllers.search.search import RandomSearch, draw_grid
 from tests.helpers.populations import member, report
 
 TABLE = {

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from pbt_rl.controllers.changes import changes
 from pbt_rl.controllers.decisions import PopulationReport
-from pbt_rl.controllers.member import MemberRecord
+from pbt_rl.controllers.member_record import MemberRecord
 from pbt_rl.controllers.objectives import ObjectiveWindow
 from pbt_rl.population.slot_assignment import Candidate, SlotAssigner
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pbt_rl.actors.store import MemberSnapshot, SnapshotHeader
+from pbt_rl.actors.state_pool import MemberSnapshot, SnapshotHeader
 from pbt_rl.record.checkpoints import NetNames
 
 NAMES = NetNames(

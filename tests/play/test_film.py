@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from pbt_rl.envs.pictures import Frames
+from pbt_rl.envs.frames import Frames
 from pbt_rl.errors import ConfigError
 from pbt_rl.play.film import BestFilm, Film, check_film
 

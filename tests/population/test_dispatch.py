@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pbt_rl.actors.messages import Acknowledgement, EvaluateMember, Load, Save, Saved, SetValues, TrainUntil
-from pbt_rl.actors.store import Counts, MemberSnapshot, SnapshotHeader
+from pbt_rl.actors.state_pool import Counts, MemberSnapshot, SnapshotHeader
 from pbt_rl.controllers.changes import changes
 from pbt_rl.controllers.decisions import Continue, Decision, Evaluate, Mutate, Replace, Restart, Stop
 from pbt_rl.controllers.state import restore_state, save_state

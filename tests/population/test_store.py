@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pbt_rl.actors.store import Counts, MemberSnapshot, SnapshotHeader
+from pbt_rl.actors.state_pool import Counts, MemberSnapshot, SnapshotHeader
 from pbt_rl.population.store import RestorePoint, State, Store
 from tests.helpers.states import FakeInitialiser, FakePool
 

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from pbt_rl.actors.store import anonymous_memory
+from pbt_rl.actors.state_pool import anonymous_memory
 from pbt_rl.processes.polling import MAIN_NS, Heartbeat
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pbt_rl.actors.messages import LearnerSaved
-from pbt_rl.actors.store import Counts
+from pbt_rl.actors.state_pool import Counts
 from pbt_rl.config import Config
 from pbt_rl.controllers.decisions import Restart
 from pbt_rl.record.checkpoint_writer import CheckpointWriter

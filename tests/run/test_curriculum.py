@@ -7,8 +7,8 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from pbt_rl.actors.actor import EpisodeSource
-from pbt_rl.actors.store import anonymous_memory
-from pbt_rl.actors.tables import ShapingTable
+from pbt_rl.actors.shared_tables import ShapingTable
+from pbt_rl.actors.state_pool import anonymous_memory
 from pbt_rl.config.command import parse_train
 from pbt_rl.envs.base import TrainingInfoInterface, private_step_arrays
 from pbt_rl.envs.toy import Identity

@@ -9,7 +9,7 @@ import pytest
 
 from pbt_rl.actors.mailbox import ACTIONS, HEARTBEAT_NS, OBSERVATIONS
 from pbt_rl.actors.messages import LearnerReady, Save, Saved
-from pbt_rl.envs.episodes import AT_ONCE, ROW
+from pbt_rl.envs.episode_book import AT_ONCE, ROW
 from pbt_rl.processes.child import Child
 from pbt_rl.processes.polling import MAIN_NS, TRAINER_NS
 from pbt_rl.run import clocks

@@ -9,8 +9,8 @@ import pytest
 from pbt_rl.actors import actor as actor_module
 from pbt_rl.actors.actor import Actor
 from pbt_rl.actors.mailbox import ACTIONS, BUSY_NS, OBSERVATIONS
-from pbt_rl.actors.store import Counts
-from pbt_rl.actors.tables import MatchupTable, ShapingTable
+from pbt_rl.actors.shared_tables import MatchupTable, ShapingTable
+from pbt_rl.actors.state_pool import Counts
 from pbt_rl.controllers.hypers import SHAPING
 from pbt_rl.envs.lookup import make_vector_env
 from pbt_rl.plan import Machine

@@ -161,7 +161,7 @@ class Wandering(Identity):
 
 
 def test_an_environment_that_changes_its_folder_takes_the_run_nowhere(tmp_path, monkeypatch):
-    from pbt_rl.play.export.member import export_member
+    from pbt_rl.play.export.export_member import export_member
 
     monkeypatch.chdir(tmp_path)
     small = {"num_policies": 1, "actors": 1, "train_for_frames": 200}

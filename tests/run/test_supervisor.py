@@ -24,7 +24,7 @@ from pbt_rl.actors.messages import (
     SaveLearner,
     SetValues,
 )
-from pbt_rl.actors.store import Counts, StatePool
+from pbt_rl.actors.state_pool import Counts, StatePool
 from pbt_rl.errors import ConfigError, RunFailed
 from pbt_rl.population.store import Store
 from pbt_rl.record.checkpoints import Checkpoints, NetNames

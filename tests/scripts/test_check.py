@@ -38,7 +38,9 @@ PLANTED = {
     },
     "what decides, and what steps environments, loads no torch": {"processes/planted.py": "import torch"},
     "decisions need no process and no file": {"controllers/planted.py": "from pathlib import Path"},
-    "nodes are reached where --nodes asks for them": {"run/planted.py": "from pbt_rl.run.nodes import fleet"},
+    "nodes are reached where --nodes asks for them": {
+        "run/planted.py": "from pbt_rl.run.nodes import node_fleet"
+    },
 }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pbt_rl.controllers.decisions import Continue, Decision, MemberReport, PopulationReport
-from pbt_rl.controllers.search.base import Ended, Search
+from pbt_rl.controllers.search.search import Ended, Search
 
 
 @dataclass(eq=False)

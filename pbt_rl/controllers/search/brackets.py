@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from pbt_rl.controllers.decisions import Continue, Decision, MemberReport, PopulationReport, Restart
 from pbt_rl.controllers.exploit import rank
-from pbt_rl.controllers.search.base import Ended, Search
+from pbt_rl.controllers.search.search import Ended, Search
 
 
 @dataclass(frozen=True)

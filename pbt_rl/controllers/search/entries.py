@@ -10,9 +10,9 @@ from pbt_rl.controllers.decisions import Controller
 from pbt_rl.controllers.entry import ControllerContext, ControllerEntry, OptionGroups
 from pbt_rl.controllers.options import SearchConfig
 from pbt_rl.controllers.search.asha import Asha
-from pbt_rl.controllers.search.base import RandomSearch, Search, draw_grid, draw_random
 from pbt_rl.controllers.search.brackets import Hyperband
 from pbt_rl.controllers.search.hypertrick import HyperTrick, SuccessiveHalving
+from pbt_rl.controllers.search.search import RandomSearch, Search, draw_grid, draw_random
 from pbt_rl.errors import require
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from pbt_rl.controllers.decisions import Continue, Decision, MemberReport, PopulationReport
 from pbt_rl.controllers.ready import FOREVER
-from pbt_rl.controllers.search.base import Ended, Progress, Search
 from pbt_rl.controllers.search.brackets import Bracket, Brackets, Rung
+from pbt_rl.controllers.search.search import Ended, Progress, Search
 from pbt_rl.controllers.state import STATE
 
 

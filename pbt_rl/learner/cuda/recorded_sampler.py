@@ -22,7 +22,7 @@ from torch import Tensor
 from pbt_rl.algos.observations import ObsLayout, push_frames_torch
 from pbt_rl.algos.pack import Pack
 from pbt_rl.algos.rollout import OBS, Memory, Rollout
-from pbt_rl.learner.cuda.memory import host_buffer
+from pbt_rl.learner.cuda.host_memory import host_buffer
 from pbt_rl.learner.cuda.recording import RUNS, Recording, Replays, recorder_of
 from pbt_rl.learner.sampler import SampledVectorEnv, Sampler
 

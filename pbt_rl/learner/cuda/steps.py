@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from pbt_rl.algos.batch import Samples
-from pbt_rl.algos.device import for_upload
+from pbt_rl.algos.kernels import for_upload
 from pbt_rl.algos.rollout import FIELDS, FieldSpec, Rollout, poison
 from pbt_rl.algos.update import Orders, Program, StepLog, Stepping, Steps
 from pbt_rl.learner.cuda.recording import RUNS, Recorder, Recording, Replays

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, contextmanager
 import torch
 from torch import Tensor
 
-from pbt_rl.algos.device import Mark
+from pbt_rl.algos.kernels import Mark
 from pbt_rl.algos.weights import Serving, Streams, Weights
 
 

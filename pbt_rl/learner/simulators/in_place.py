@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pbt_rl.algos.batch import Batch
-from pbt_rl.algos.device import Mark
+from pbt_rl.algos.kernels import Mark
 from pbt_rl.algos.observations import ObsLayout
 from pbt_rl.algos.rollout import FIELDS, RolloutShape, poisoned
 

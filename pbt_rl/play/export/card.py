@@ -11,7 +11,7 @@ from math import isinf
 
 import yaml
 
-from pbt_rl.actors.store import SnapshotHeader
+from pbt_rl.actors.state_pool import SnapshotHeader
 from pbt_rl.config import Config
 from pbt_rl.controllers.hypers import SHAPING
 from pbt_rl.controllers.lineage import Lineage, Node

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pbt_rl.actors.store import SnapshotHeader
+from pbt_rl.actors.state_pool import SnapshotHeader
 from pbt_rl.algos.distributions import DiagonalGaussian
 from pbt_rl.algos.encoders import Mlp, ObsEncoder
 from pbt_rl.algos.models import FREE_LOG_STD_RANGE, Body, TwinBody

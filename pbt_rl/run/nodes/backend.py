@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pbt_rl.actors.messages import ToLearner
-from pbt_rl.actors.store import ArrayLayout, Counts
+from pbt_rl.actors.state_pool import ArrayLayout, Counts
 from pbt_rl.run.fleet import ActorFailed, LearnerLost, Received
 from pbt_rl.run.memory import Start
 from pbt_rl.run.resolved import ResolvedRun

@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import replace
 
 from pbt_rl.actors.messages import Acknowledgement, LearnerReady, Load, Save, Saved, SetValues, ToLearner
-from pbt_rl.actors.store import StatePool
+from pbt_rl.actors.state_pool import StatePool
 from pbt_rl.run.fleet import ActorFailed, Event, LearnerLost, ProcessFleet, Received
 from pbt_rl.run.limits import check_start
 from pbt_rl.run.nodes.backend import (

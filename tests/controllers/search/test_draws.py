@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pbt_rl.config import Hypers
 from pbt_rl.controllers.hypers import HyperSpec, choice_spec, hyper_table, sample_prior, shaping_table
-from pbt_rl.controllers.search.base import draw_grid, draw_random, grid_levels, prior_quantile
+from pbt_rl.controllers.search.search import draw_grid, draw_random, grid_levels, prior_quantile
 from pbt_rl.controllers.tuning import chosen
 from pbt_rl.errors import ConfigError
 

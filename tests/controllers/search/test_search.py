@@ -13,7 +13,6 @@ from pbt_rl.config import Config
 from pbt_rl.controllers.decisions import Continue, Decision, PopulationReport, Stop, decision_to_dict
 from pbt_rl.controllers.options import SearchConfig
 from pbt_rl.controllers.records import converted
-from pbt_rl.controllers.search.base import RandomSearch, draw_grid
 from pbt_rl.controllers.search.brackets import Hyperband
 from pbt_rl.controllers.search.hypertrick import (
     HyperTrick,
@@ -21,6 +20,7 @@ from pbt_rl.controllers.search.hypertrick import (
     collection_size,
     expected_members,
 )
+from pbt_rl.controllers.search.search import RandomSearch, draw_grid
 from pbt_rl.controllers.state import restore_state, save_state
 from pbt_rl.errors import ConfigError
 from pbt_rl.run.resolved import build_controller

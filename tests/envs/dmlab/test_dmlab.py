@@ -10,10 +10,10 @@ import numpy as np
 import psutil
 import pytest
 
-from pbt_rl.envs.dmlab import process as dmlab_process
+from pbt_rl.envs.dmlab import lab_processes as dmlab_process
+from pbt_rl.envs.dmlab.dmlab_options import DmlabOptions
+from pbt_rl.envs.dmlab.lab_processes import Labs
 from pbt_rl.envs.dmlab.levels import LEVELS
-from pbt_rl.envs.dmlab.options import DmlabOptions
-from pbt_rl.envs.dmlab.process import Labs
 from pbt_rl.envs.dmlab.row import MOST_LABS
 from pbt_rl.envs.dmlab.vector_env import LabVectorEnv, level_scripts, pool_seed, probe, row_setup
 from pbt_rl.errors import EnvSetupError
@@ -250,8 +250,8 @@ def test_no_process_or_folder_is_left_after_a_kill(lab, tmp_path, victim):  # no
     code = f"""
 import numpy as np, time
 from pbt_rl.envs.base import private_step_arrays
-from pbt_rl.envs.dmlab.options import DmlabOptions
-from pbt_rl.envs.dmlab.process import Labs
+from pbt_rl.envs.dmlab.dmlab_options import DmlabOptions
+from pbt_rl.envs.dmlab.lab_processes import Labs
 from pbt_rl.envs.dmlab.vector_env import LabVectorEnv
 env = LabVectorEnv("{SHORT}", 2, 0, DmlabOptions(), {{}}, lambda _row: (0, {{"gain_scale": 5.0, "loss_scale": 0.3}}))
 out = private_step_arrays(env.spec, 2)

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from pbt_rl.algos import encoders
 from pbt_rl.config import Config, LearnerConfig
 from pbt_rl.envs.base import LAST, ArraySpec
+from pbt_rl.envs.dmlab.dmlab_options import DmlabOptions
 from pbt_rl.envs.dmlab.levels import ACTIONS, LEVELS
-from pbt_rl.envs.dmlab.options import DmlabOptions
 from pbt_rl.envs.dmlab.row import DIGEST_BYTES, STALE_SECONDS, LevelCache
 from pbt_rl.envs.dmlab.vector_env import TaskScheduler, describe, level_scripts, names, row_setup
 from pbt_rl.envs.spaces import hash_words

@@ -6,7 +6,7 @@ from unittest import mock
 import pytest
 import torch
 
-from pbt_rl.algos import device as streams
+from pbt_rl.algos import kernels as streams
 from pbt_rl.algos.weights import Streams
 from tests.helpers.driven import FRAMES, GAUSSIAN, DrivenLearner
 from tests.helpers.order import PretendStreams, watch
@@ -159,7 +159,7 @@ def test_a_publication_is_taken_when_it_is_whole_and_an_exchange_at_the_next_tur
 
 
 OF_LOCKED_MEMORY = ("algos/rollout.py", "cuda/recorded_sampler.py", "algos/observations.py")
-"""They upload from mailboxes and buffers that are page-locked once (learner/cuda/memory.py)."""
+"""They upload from mailboxes and buffers that are page-locked once (learner/cuda/host_memory.py)."""
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from pbt_rl.actors.messages import LearnerReady
-from pbt_rl.learner.cuda import device, trial
+from pbt_rl.learner.cuda import acceleration, trial
 from tests.helpers.driven import FRAMES, DrivenLearner
 from tests.helpers.pretend import DEVICE, pretend_device
 from tests.helpers.runs import ROOT
@@ -151,7 +151,7 @@ def test_a_candidate_whose_recording_breaks_ends_the_trial_and_is_left_out_of_th
 
     monkeypatch.setattr(trial, "_seconds", seconds)
     monkeypatch.setattr(trial, "broken", lambda: state["broken"])
-    monkeypatch.setattr(device, "begin_again", again)
+    monkeypatch.setattr(acceleration, "begin_again", again)
     with pretend_device():
         with pytest.raises(AgainError) as raised:
             DrivenLearner(device=str(DEVICE), obs=FRAMES, packing="auto")

@@ -9,7 +9,7 @@ import torch
 from pbt_rl.config.command import parse_train
 from pbt_rl.learner.cuda import recording
 from pbt_rl.learner.learner import Learner
-from pbt_rl.learner.simulators import sampler as sampling
+from pbt_rl.learner.simulators import simulator_sampler as sampling
 from pbt_rl.plan import Machine
 from pbt_rl.run.memory import Memory, Start
 from pbt_rl.run.resolved import ResolvedRun

@@ -10,7 +10,7 @@ import torch
 from pbt_rl.config import Config, LearnerConfig, ModelConfig
 from pbt_rl.config.command import parse_train
 from pbt_rl.errors import ConfigError
-from pbt_rl.play.export.member import export_member
+from pbt_rl.play.export.export_member import export_member
 from pbt_rl.play.policy import load_policy
 from pbt_rl.record.history import read_run
 from pbt_rl.record.saved import Source

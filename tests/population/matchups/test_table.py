@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from pbt_rl.actors.store import anonymous_memory
-from pbt_rl.actors.tables import MatchupTable
+from pbt_rl.actors.shared_tables import MatchupTable
+from pbt_rl.actors.state_pool import anonymous_memory
 
 
 def test_a_matchup_is_read_whole_while_it_is_written():

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pickle
 from dataclasses import dataclass, field
 
-from pbt_rl.actors.store import StatePool
+from pbt_rl.actors.state_pool import StatePool
 from pbt_rl.config.command import parse_train
 from pbt_rl.run.nodes.backend import Answer, Node
-from pbt_rl.run.nodes.fleet import NodeFleet
+from pbt_rl.run.nodes.node_fleet import NodeFleet
 from pbt_rl.run.nodes.node_worker import NodeWorker
-from pbt_rl.run.nodes.plan import cluster_run
+from pbt_rl.run.nodes.places import cluster_run
 from tests.helpers.plans import fresh
 
 LAYOUT = (("param", "<f4", (3,)),)

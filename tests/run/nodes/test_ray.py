@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("ray", reason="needs Ray: pip install 'pbt-rl[ray]'")
 
 from pbt_rl.config.command import parse_train
-from pbt_rl.run.nodes.fleet import connected
+from pbt_rl.run.nodes.node_fleet import connected
 from pbt_rl.run.train import train, train_on
 from tests.helpers import serial
 from tests.run.nodes.clusters import ROOT, Nodes, Run

@@ -9,9 +9,7 @@ from pbt_rl.config.command import parse_train
 from pbt_rl.errors import ConfigError
 from pbt_rl.run.train import train
 
-LOADED = (
-    "import sys, pbt_rl.run.nodes.fleet, pbt_rl.run.train, pbt_rl.cli.train; sys.exit('ray' in sys.modules)"
-)
+LOADED = "import sys, pbt_rl.run.nodes.node_fleet, pbt_rl.run.train, pbt_rl.cli.train; sys.exit('ray' in sys.modules)"
 
 
 def test_a_run_on_one_machine_imports_no_ray():

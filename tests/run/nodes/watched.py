@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from pbt_rl.actors.messages import Acknowledgement, Load, Save, Saved
 from pbt_rl.run.fleet import Received
-from pbt_rl.run.nodes.fleet import NodeFleet, OverNodes
+from pbt_rl.run.nodes.node_fleet import NodeFleet, OverNodes
 
 FIRST_ENTRY = 1000
 """Of those that are for what is looked at: the run's own have lower numbers."""

@@ -19,8 +19,8 @@ from pbt_rl.envs.lookup import EnvOptions, evaluation_options, make_vector_env
 from pbt_rl.errors import ConfigError
 from pbt_rl.play.evaluate import evaluate
 from pbt_rl.play.export import formats
+from pbt_rl.play.export.export_member import export_member
 from pbt_rl.play.export.formats import KEY, check_same
-from pbt_rl.play.export.member import export_member
 from pbt_rl.play.export.net import Port, exported_policy
 from pbt_rl.play.member import evaluation_spec
 from pbt_rl.play.policy import load_policy

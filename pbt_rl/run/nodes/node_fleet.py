@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pbt_rl.actors.messages import LearnerReady, LearnerReport, Load, Saved, ToLearner
-from pbt_rl.actors.store import StatePool
+from pbt_rl.actors.state_pool import StatePool
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
 from pbt_rl.run.clocks import ScheduledClock
@@ -52,7 +52,7 @@ from pbt_rl.run.nodes.backend import (
     WorkerSetup,
     WorkerUnavailable,
 )
-from pbt_rl.run.nodes.plan import cluster_run, free_places, packs_per_node, places_of
+from pbt_rl.run.nodes.places import cluster_run, free_places, packs_per_node, places_of
 from pbt_rl.run.nodes.remote_pack import RemotePack
 from pbt_rl.run.resolved import ResolvedRun
 

@@ -15,13 +15,13 @@ from pbt_rl.algos.pack import Packing
 from pbt_rl.algos.update import Stepping
 from pbt_rl.controllers.hypers import Values
 from pbt_rl.learner.build import LearnerSetup
-from pbt_rl.learner.cuda.memory import PageLocks
+from pbt_rl.learner.cuda.host_memory import PageLocks
 from pbt_rl.learner.cuda.recorded_sampler import RecordedSampler
 from pbt_rl.learner.cuda.recording import RECORDERS, Replays, recorder_of
 from pbt_rl.learner.cuda.steps import RecordedStepping, record_steps
 from pbt_rl.learner.cuda.trial import BrokenTrialError, begin_again, fastest_packing
 from pbt_rl.learner.sampler import Sampler
-from pbt_rl.learner.simulators.sampler import AnySampler, SimulatorSampler
+from pbt_rl.learner.simulators.simulator_sampler import AnySampler, SimulatorSampler
 from pbt_rl.learner.trainer import Trainer
 
 

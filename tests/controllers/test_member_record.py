@@ -6,7 +6,7 @@ import pytest
 
 from pbt_rl.controllers.changes import Change, changes
 from pbt_rl.controllers.decisions import Continue, Evaluate, MemberReport, Mutate, Replace, Restart, Stop
-from pbt_rl.controllers.member import MemberRecord
+from pbt_rl.controllers.member_record import MemberRecord
 from pbt_rl.controllers.objectives import ObjectiveWindow
 
 OLD, NEW = {"learning_rate": 0.1}, {"learning_rate": 0.5}

@@ -5,7 +5,7 @@ import os
 import numpy as np
 import pytest
 
-from pbt_rl.actors.store import Counts, StatePool, layout_of
+from pbt_rl.actors.state_pool import Counts, StatePool, layout_of
 from tests.helpers.snapshots import snapshot
 
 

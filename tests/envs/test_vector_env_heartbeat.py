@@ -7,7 +7,7 @@ from gymnasium.vector import SyncVectorEnv
 from pbt_rl.envs import custom
 from pbt_rl.envs.atari import LIFE_LOSS_PENALTY, SCORE_SCALE, AtariOptions
 from pbt_rl.envs.base import private_step_arrays
-from pbt_rl.envs.episodes import AT_ONCE, ROW
+from pbt_rl.envs.episode_book import AT_ONCE, ROW
 from pbt_rl.envs.gym import GymVectorEnv
 from pbt_rl.envs.lookup import EnvOptions
 from pbt_rl.envs.toy import Identity

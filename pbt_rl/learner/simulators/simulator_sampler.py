@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from pbt_rl.actors.messages import Episode
-from pbt_rl.actors.tables import ShapingTable
+from pbt_rl.actors.shared_tables import ShapingTable
 from pbt_rl.algos.distributions import Distribution
 from pbt_rl.algos.pack import Pack
 from pbt_rl.controllers.hypers import SHAPING

@@ -6,7 +6,7 @@ import pytest
 
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
 from pbt_rl.errors import ConfigError
-from pbt_rl.record.changes import check_environment
+from pbt_rl.record.environment_check import check_environment
 from pbt_rl.record.journal import Journal
 
 NUMBERS, PICTURE = ArraySpec((2,), "float32"), ArraySpec((3, 8, 8), "uint8")

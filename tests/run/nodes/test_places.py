@@ -5,7 +5,7 @@ import pytest
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
 from pbt_rl.run.nodes.backend import Node, Place
-from pbt_rl.run.nodes.plan import cluster_run, free_places, packs_per_node, places_of
+from pbt_rl.run.nodes.places import cluster_run, free_places, packs_per_node, places_of
 
 
 def nodes(**kinds):

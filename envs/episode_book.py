@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from pbt_rl.errors import EnvSetupError
 
 from .base import LARGEST_REWARD, ShapingSource, StepArrays
-from .values import briefly, number_of
+from .user_values import briefly, number_of
 
 ROW, AT_ONCE = range(2)
 """Indices of the cells. ROW: a number that changes after every row. AT_ONCE: number of rows in the current call."""

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from pbt_rl.actors.messages import Acknowledgement, Load, Save, SetValues
-from pbt_rl.actors.store import Counts, StatePool
+from pbt_rl.actors.state_pool import Counts, StatePool
 from pbt_rl.algos.models import PolicyNet
 from pbt_rl.algos.optim import OF_ALL_OPTIMIZERS
 from pbt_rl.algos.pack import Pack
@@ -20,7 +20,7 @@ from pbt_rl.algos.update import CurrentSlots
 from pbt_rl.controllers.hypers import SHAPING, Values
 from pbt_rl.learner.build import Arrays, initialised_arrays
 from pbt_rl.learner.shared import SharedState
-from pbt_rl.learner.simulators.sampler import SlotShaping
+from pbt_rl.learner.simulators.simulator_sampler import SlotShaping
 
 
 class PackMembers:

@@ -13,7 +13,7 @@ from pbt_rl.envs import lookup
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec, default_shaping_source, private_step_arrays
 from pbt_rl.envs.lookup import DEFAULTS
 from pbt_rl.envs.simulators import SimulatorStep
-from pbt_rl.learner.simulators.check import check_rows
+from pbt_rl.learner.simulators.simulator_check import check_rows
 
 HERE = __name__
 LIMIT = 10

@@ -17,7 +17,7 @@ Path.read_text = refuse
 import torch
 
 from pbt_rl.algos.encoders import tanh
-from pbt_rl.algos.device import processor_is
+from pbt_rl.algos.kernels import processor_is
 
 assert not processor_is("AuthenticAMD")
 assert torch.equal(tanh(torch.ones(3)), torch.tanh(torch.ones(3)))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec, private_step_arrays
-from pbt_rl.envs.episodes import EpisodeBook, write_reset
+from pbt_rl.envs.episode_book import EpisodeBook, write_reset
 
 SPEC = EnvSpec("a/b", {"obs": ArraySpec((1,), "float32")}, ActionSpec(nvec=(2,)))
 

@@ -5,7 +5,7 @@ import mmap
 import pytest
 import torch
 
-from pbt_rl.learner.cuda.memory import PageLocks
+from pbt_rl.learner.cuda.host_memory import PageLocks
 
 GPU = torch.device("cuda:1")
 

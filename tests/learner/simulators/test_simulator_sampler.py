@@ -20,7 +20,7 @@ from pbt_rl.envs.simulators.tensor_toys import Pendulum
 from pbt_rl.errors import ConfigError, RunFailed
 from pbt_rl.learner.learner import Learner
 from pbt_rl.learner.simulators import final_observations, rounds
-from pbt_rl.learner.simulators import sampler as sampling
+from pbt_rl.learner.simulators import simulator_sampler as sampling
 from pbt_rl.plan import Machine, make_plan
 from pbt_rl.run.memory import Memory, Start
 from pbt_rl.run.resolved import ResolvedRun

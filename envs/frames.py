@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .values import array_of, briefly
+from .user_values import array_of, briefly
 
 Picture = NDArray[np.uint8]
 """[H, W, 3]"""

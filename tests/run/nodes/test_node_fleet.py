@@ -15,10 +15,10 @@ from pbt_rl.actors.messages import (
     SaveLearner,
     SetValues,
 )
-from pbt_rl.actors.store import Counts
+from pbt_rl.actors.state_pool import Counts
 from pbt_rl.run.fleet import ActorFailed, LearnerLost, MachineLeaving, Notice, Received
 from pbt_rl.run.memory import Start
-from pbt_rl.run.nodes import fleet as module
+from pbt_rl.run.nodes import node_fleet as module
 from pbt_rl.run.nodes.backend import (
     Heard,
     Node,
