@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +11,6 @@ from pathlib import Path
 from pbt_rl.errors import ConfigError
 from pbt_rl.options.declare import option
 from pbt_rl.options.words import parse
-from pbt_rl.record.folder import RunFolder
 
 PACKAGES = {"matplotlib": "matplotlib", "sklearn": "scikit-learn"}
 """Python module -> name of its package."""
@@ -35,16 +33,17 @@ def run(arguments: list[str]) -> int:
     """Write the report and print its path."""
     command = parse(ReportCommand, "pbt-rl report", arguments)
     check_packages("report", PACKAGES)
-    if all(os.path.isfile(RunFolder(run).journal) for run in command.runs):  # noqa: PTH113 - never raises
-        print(f"Drawing report of {', '.join(map(str, command.runs))} ...", file=sys.stderr, flush=True)
     from pbt_rl.report.compare import write_comparison
     from pbt_rl.report.page import write_report
 
+    def begins() -> None:
+        print(f"Drawing report of {', '.join(map(str, command.runs))} ...", file=sys.stderr, flush=True)
+
     if len(command.runs) > 1:
-        page, *others = write_comparison(command.runs, command.out or Path("comparison"))
+        page, *others = write_comparison(command.runs, command.out or Path("comparison"), begins)
     else:
         (folder,) = command.runs
-        page, *others = write_report(folder, command.out or folder / "report")
+        page, *others = write_report(folder, command.out or folder / "report", begins)
     print(page)
     print(f"and {len(others)} files with figures and tables in the same folder")
     return 0

@@ -64,7 +64,7 @@ class Pending:
 
 
 @dataclass(eq=False)
-class MemberRecord:
+class Placement:
     """States and messages of one member."""
 
     restore: RestorePoint
@@ -115,7 +115,7 @@ class Dispatch:
     """Parked members with a change that no learner has applied yet."""
     store: Store = field(init=False, metadata=SHARED)
     """Set by `open_store`."""
-    _records: list[MemberRecord] = field(default_factory=list, init=False, metadata=TRANSIENT)
+    _placements: list[Placement] = field(default_factory=list, init=False, metadata=TRANSIENT)
     """Record of each member, by id."""
     _remembered: dict[StateKey, Remembered] = field(default_factory=dict, init=False, metadata=TRANSIENT)
     _saving: dict[Key, Saving] = field(default_factory=dict, init=False, metadata=TRANSIENT)
@@ -131,7 +131,7 @@ class Dispatch:
 
     def state_of(self, member: int) -> State | None:
         """Return the state of a member without a slot, or None. A learner may not have written it yet."""
-        return self._records[member].state
+        return self._placements[member].state
 
     def restored(self) -> None:
         """Check that the members of the remembered states exist. Raises ValueError."""
@@ -151,7 +151,7 @@ class Dispatch:
         for member in self.population.members:
             initialised = (member.id, None) not in saved
             point = RestorePoint(member.id, 0 if initialised else None, initialised)
-            self._records.append(MemberRecord(point))
+            self._placements.append(Placement(point))
             self._restore(member)
         for (number, generation), read in saved.items():
             if generation is not None:
@@ -162,7 +162,7 @@ class Dispatch:
 
     def _restore(self, member: Member) -> None:
         """Park a member at its restore point. Raises the errors of reading a checkpoint."""
-        record = self._records[member.id]
+        record = self._placements[member.id]
         state = record.state = self.store.restored(record.restore).keep()
         _note_counts(member, state)
         record.restore = replace(record.restore, frames=-member.frames)
@@ -175,7 +175,7 @@ class Dispatch:
             if number is None:
                 loads.append(None)
                 continue
-            record = self._records[number]
+            record = self._placements[number]
             assert record.state is not None, f"member {number} is not parked"
             starting[number], record.state = record.state, None
             load = self._load(slot, self.population.members[number])
@@ -199,7 +199,7 @@ class Dispatch:
         unwritten = [saving for saving in self._saving.values() if saving.pack == pack]
         states = {saving.state for saving in unwritten}
         on_slot = [members[number] for number in self.slots.members_of(pack) if number is not None]
-        hit = [member for member in members if self._records[member.id].state in states]
+        hit = [member for member in members if self._placements[member.id].state in states]
         accounts = [self._account(member) for member in sorted([*hit, *on_slot], key=lambda m: m.id)]
         for saving in unwritten:
             del self._saving[saving.state.key]
@@ -208,7 +208,7 @@ class Dispatch:
         for member in on_slot:
             self._restore(member)
         for member in hit:
-            record = self._records[member.id]
+            record = self._placements[member.id]
             record.restore = replace(record.restore, frames=-member.frames)
         for saving in unwritten:
             self._post_waiting(saving)
@@ -217,7 +217,7 @@ class Dispatch:
     def _drop_messages(self, pack: int) -> None:
         """Drop the messages to a lost learner, and its loads that wait for a state."""
         dropped: list[Pending] = []
-        for record in self._records:
+        for record in self._placements:
             dropped += [pending for pending in record.sent if pending.pack == pack]
             record.sent = deque(pending for pending in record.sent if pending.pack != pack)
         for saving in self._saving.values():
@@ -228,7 +228,7 @@ class Dispatch:
 
     def _account(self, member: Member) -> dict[str, Any]:
         """Return the journal entry of a member: its lost training frames and its restore point."""
-        point = self._records[member.id].restore
+        point = self._placements[member.id].restore
         lost = point.frames + member.frames
         return {"member": member.id, "frames_lost": lost, "from": self.store.source(point)}
 
@@ -237,7 +237,7 @@ class Dispatch:
         moved = self.slots.scatter(pack)
         if moved:
             for number, state in self._starting.pop(pack, {}).items():
-                self._records[number].state = state
+                self._placements[number].state = state
         return moved
 
     def send_limits(self, pack: int | None = None) -> None:
@@ -276,7 +276,7 @@ class Dispatch:
                 continue
             self.replacements += change.decision == "replace"
             self.mutations += change.decision == "mutate"
-            record = self._records[change.member]
+            record = self._placements[change.member]
             state, restore = weights.get(change.member, (None, record.restore))
             if record.state is None:
                 self._tell(change, state, decided)
@@ -295,7 +295,7 @@ class Dispatch:
         header = _header(self.population.members[number])
         header = replace(header, generation=generation, remembered=True)
         state = self._present(number, present).keep()
-        self._remembered[past] = Remembered(state, header, self._records[number].restore)
+        self._remembered[past] = Remembered(state, header, self._placements[number].restore)
 
     def _donors_to_save(self, changes: Sequence[Change]) -> set[int]:
         """Return the donors whose state must be saved, because the copy cannot read their slot."""
@@ -307,8 +307,8 @@ class Dispatch:
             donor, member = change.weights_from[0], change.member
             if donor != member and (
                 donor in changed
-                or self._records[member].state is not None
-                or self._records[donor].state is not None
+                or self._placements[member].state is not None
+                or self._placements[donor].state is not None
                 or self.slots.pack_of[donor] != self.slots.pack_of[member]
             ):
                 found.add(donor)
@@ -317,7 +317,7 @@ class Dispatch:
     def _present(self, number: int, present: dict[int, State]) -> State:
         """Return a member's present state. Requests a save if necessary, and caches the state in `present`."""
         if number not in present:
-            present[number] = (self._records[number].state or self._save(number)).keep()
+            present[number] = (self._placements[number].state or self._save(number)).keep()
         return present[number]
 
     def _weights(self, change: Change, present: dict[int, State]) -> tuple[State | None, RestorePoint]:
@@ -335,7 +335,7 @@ class Dispatch:
             past = self._remembered[change.weights_from]
             return past.state, past.restore.moved(past.header.frames - member.frames)
         donor = self.population.members[change.weights_from[0]]
-        record = self._records[donor.id]
+        record = self._placements[donor.id]
         weights = record.state if donor is member else present.get(donor.id)
         return weights, record.restore.moved(donor.frames - member.frames)
 
@@ -349,7 +349,9 @@ class Dispatch:
     def _tell(self, change: Change, state: State | None, decided: float) -> None:
         """Send a change to the learner of a member. state: see `_weights`."""
         member, pending = self.population.members[change.member], Pending(decided)
-        if self._records[member.id].unsaved is not None:  # the checkpoint needs the state before the change
+        if (
+            self._placements[member.id].unsaved is not None
+        ):  # the checkpoint needs the state before the change
             self._save(member.id)
         self._unapplied.add(pending)
         donor = _donor(change)
@@ -385,7 +387,7 @@ class Dispatch:
 
     def _park(self, number: int, state: State | None) -> None:
         """Set the state of a member without a slot. None: the member takes a slot."""
-        record = self._records[number]
+        record = self._placements[number]
         former, record.state = record.state, None if state is None else state.keep()
         if former is not None:
             former.release()
@@ -407,7 +409,7 @@ class Dispatch:
             self.send(pack, Load(swap.slot, None, 0, {}))
             return
         member = self.population.members[swap.enters]
-        state = self._records[member.id].state
+        state = self._placements[member.id].state
         assert state is not None, f"member {member.id} is not parked"
         pending = Pending(proves=member.id in self.unproven)
         self.unproven.discard(member.id)
@@ -442,7 +444,7 @@ class Dispatch:
 
     def _post(self, number: int, message: Load | SetValues, pending: Pending) -> None:
         pending.pack, pending.sent = self.slots.pack_of[number], time.perf_counter()
-        self._records[number].sent.append(pending)
+        self._placements[number].sent.append(pending)
         self.send(pending.pack, message)
 
     def _post_waiting(self, saving: Saving) -> None:
@@ -452,7 +454,7 @@ class Dispatch:
 
     def _save(self, number: int) -> State:
         """Request a save of a member with a slot. Return its state, which the learner has not written yet."""
-        record, pack = self._records[number], self.slots.pack_of[number]
+        record, pack = self._placements[number], self.slots.pack_of[number]
         state, record.unsaved = record.unsaved or State(self.store, number), None
         self._saving[state.key] = Saving(pack, state.keep(), record.restore)
         self.send(pack, Save(number, state.key, state.begin()))
@@ -463,14 +465,14 @@ class Dispatch:
         saving = self._saving.pop(message.key)
         state, member = saving.state, self.population.members[saving.state.member]
         state.saved()
-        if self._records[member.id].state is state:  # the member has left its slot
+        if self._placements[member.id].state is state:  # the member has left its slot
             _note_counts(member, state)
         self._post_waiting(saving)
         return state
 
     def applied(self, ack: Acknowledgement) -> Pending:
         """Process an acknowledgement, and return its message."""
-        pending = self._records[ack.member].sent.popleft()
+        pending = self._placements[ack.member].sent.popleft()
         self._settle(pending)
         return pending
 
@@ -489,7 +491,7 @@ class Dispatch:
         """
         wanted: list[tuple[State, SnapshotHeader]] = []
         for member in self.population.members:
-            record, state = self._records[member.id], self._to_save(member, packs)
+            record, state = self._placements[member.id], self._to_save(member, packs)
             initial = state.seed == (member.id, 0)
             pending = RestorePoint(member.id, 0 if initial else None, initial, -member.frames)
             record.restore = replace(record.restore, pending=pending)
@@ -503,7 +505,7 @@ class Dispatch:
 
     def _to_save(self, member: Member, packs: Collection[int]) -> State:
         """Return the state of a member for a checkpoint."""
-        record = self._records[member.id]
+        record = self._placements[member.id]
         if record.state is not None:
             return record.state
         if self.slots.pack_of[member.id] in packs:
@@ -514,7 +516,7 @@ class Dispatch:
     def save_next(self, pack: int) -> bool:
         """Request the next save of a pack for the checkpoint. Return False if no save is left."""
         for number in self.slots.members_of(pack):
-            if number is not None and self._records[number].unsaved is not None:
+            if number is not None and self._placements[number].unsaved is not None:
                 self._save(number)
                 return True
         return False
@@ -524,10 +526,10 @@ class Dispatch:
 
         saved: states of the checkpoint. None: the checkpoint was aborted. saved_in: name of the checkpoint.
         """
-        for record in self._records:
+        for record in self._placements:
             record.unsaved = None
-        restorable: list[MemberRecord | Remembered | Saving]
-        restorable = [*self._records, *self._remembered.values(), *self._saving.values()]
+        restorable: list[Placement | Remembered | Saving]
+        restorable = [*self._placements, *self._remembered.values(), *self._saving.values()]
         for one in restorable:
             one.restore = one.restore.settled(whole=saved is not None)
         if saved is not None:

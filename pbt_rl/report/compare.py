@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,7 @@ from pbt_rl.errors import ConfigError
 from pbt_rl.record.history import History, read_run
 from pbt_rl.report.exports import table_text
 from pbt_rl.report.figures import drawn_curves, top_mean
-from pbt_rl.report.page import document, image, none, section, table, write_files
+from pbt_rl.report.page import document, image, make_folder, none, section, table, write_files
 from pbt_rl.report.style import INK, STYLE, frames_axis, new_figure, plain, png, short
 
 NO_DIFFERENCE = frozenset(
@@ -128,11 +128,18 @@ Points = list[tuple[float, float]]
 NO_CURVE = "No run has a complete window of episodes."
 
 
-def write_comparison(folders: Sequence[Path], out: Path) -> list[Path]:
-    """Write page, figures and tables into `out`. Return the paths, the page first. Raises ConfigError."""
+def write_comparison(
+    folders: Sequence[Path], out: Path, begins: Callable[[], object] = lambda: None
+) -> list[Path]:
+    """Write page, figures and tables into `out`. Return the paths, the page first. Raises ConfigError.
+
+    begins: called before the figures are drawn and after all checks.
+    """
     runs = [read_run(folder) for folder in folders]
     if len({folder.resolve() for folder in folders}) < len(folders):
         raise ConfigError(f"{' '.join(map(str, folders))}: a run is given twice; give each run once")
+    make_folder(out)
+    begins()
     found = groups(runs)
     coloured = [(COLOURS[i % len(COLOURS)], group.runs) for i, group in enumerate(found)]
     same = len({run.options.env for run in runs}) == 1

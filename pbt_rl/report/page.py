@@ -369,9 +369,10 @@ def _config(history: History) -> str:
     )
 
 
-def write_report(run: Path, out: Path) -> list[Path]:
+def write_report(run: Path, out: Path, begins: Callable[[], object] = lambda: None) -> list[Path]:
     """Write all files of the report into `out`. Return their paths, the page first. Raises ConfigError.
 
+    begins: called before the figures are drawn, which takes seconds, and after all checks.
     If a file of an earlier report is a symbolic link, the link is replaced. `out` may be a symbolic link only if the
     link is outside the run's folder.
     """
@@ -379,6 +380,8 @@ def write_report(run: Path, out: Path) -> list[Path]:
     if linked and out.parent.resolve() == run.resolve():
         raise ConfigError(f"{out} is a symbolic link to {out.readlink()}: remove it, or give --out FOLDER")
     history = read_run(run)
+    make_folder(out)
+    begins()
     pictures = [(picture, draw(picture, history)) for picture in PICTURES]
     contents: dict[str, bytes] = {"report.html": page(history, pictures).encode()}
     contents |= {f"{p.name}.png": image for p, image in pictures if isinstance(image, bytes)}
@@ -387,10 +390,18 @@ def write_report(run: Path, out: Path) -> list[Path]:
     return write_files(out, contents, [f"{p.name}.png" for p, image in pictures if isinstance(image, str)])
 
 
-def write_files(out: Path, contents: Mapping[str, bytes], absent: Sequence[str] = ()) -> list[Path]:
-    """Write files into a folder, and remove the files in `absent`. Return the written paths. Raises ConfigError."""
+def make_folder(out: Path) -> None:
+    """Create the folder of --out. Raises ConfigError."""
     try:
         out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"--out {out} cannot be written: {error.strerror or error}") from error
+
+
+def write_files(out: Path, contents: Mapping[str, bytes], absent: Sequence[str] = ()) -> list[Path]:
+    """Write files into a folder, and remove the files in `absent`. Return the written paths. Raises ConfigError."""
+    make_folder(out)
+    try:
         for name in absent:
             (out / name).unlink(missing_ok=True)
         for name, content in contents.items():

@@ -204,7 +204,7 @@ def test_the_plan_ends_with_an_estimate_of_time_from_a_trial(pbt_rl, monkeypatch
     code, out, err = pbt_rl("train", *small.split(), *given.split(), "--show")
     assert code == 0, err
     assert re.search(told, out.splitlines()[-1])
-    assert "trial" in err
+    assert "--no-probe" in err
     assert not Path("runs").exists()
 
 
