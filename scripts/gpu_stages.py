@@ -24,6 +24,7 @@ from unittest import mock
 
 import numpy as np
 import torch
+from bench import DEFAULT
 from bench_beside import together
 from gpu_timing import device_calls, timed, timed_once
 
@@ -510,7 +511,7 @@ def members(job: Job) -> dict[str, Any]:
 def limit(job: Job) -> dict[str, Any]:
     """Measure environment steps/s of all cores with random actions, without a learner."""
     cores = len(os.sched_getaffinity(0))
-    cost = together(job.env, 1, job.seconds / 4, {"environment": cores})["environment"]
+    cost = together(job.env, 1, job.seconds / 4, DEFAULT, {"environment": cores})["environment"]
     return {"cores": cores, "us a step": cost, "steps/s": cores * 1e6 / cost}
 
 

@@ -48,7 +48,7 @@ class PbtConfig:
     10 for at most 16 members, otherwise 1 10 25 50 (Doulazmi et al. 2025)."""
     migrant_hypers: Literal["own", "best"] = "own"
     """Values of a member that copies weights from a more frequently compared group (--controller mf-pbt). `own`: keep
-    its values. `best`: copy the values of the best member of its own group."""
+    its values. `best`: copy the values of the best member of the same group."""
     exploit: str = option(
         "top-middle-bottom",
         choices=lambda: tuple(EXPLOIT_RULES),
