@@ -15,7 +15,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
 import torch
@@ -73,7 +73,11 @@ class Parts:
     def run(self, of_part: Callable[[int], Result]) -> list[Result]:
         """Call a function for each part. The first call runs in this thread."""
         others = [self._pool.submit(self._timed, of_part, part) for part in range(1, self.number)]
-        return [of_part(0), *(other.result() for other in others)]
+        try:
+            first = of_part(0)
+        finally:
+            wait(others)  # after an error too, because parts add to the same gradients
+        return [first, *(other.result() for other in others)]
 
     def _timed(self, of_part: Callable[[int], Result], part: int) -> Result:
         began = time.thread_time()

@@ -310,6 +310,7 @@ class _Branches:
 
     Small kernels of one policy leave most of a GPU idle. Therefore kernels of several policies run at the same time.
     autograd runs each backward operation on the stream of its forward operation.
+    Inputs need no gradients, so the current stream does not free their memory while a branch uses it.
     """
 
     def __init__(self, nets: Sequence[PolicyNet], streams: Streams) -> None:

@@ -77,7 +77,7 @@ class Registry(Mapping[str, T], Generic[T]):
 
     def is_external(self, name: str) -> bool:
         """True for an object of another package."""
-        return name in self and name not in self._own
+        return name in self._others
 
     def items(self) -> ItemsView[str, T]:
         """Return names and objects without faulty entry points."""

@@ -34,6 +34,7 @@ import time
 from argparse import SUPPRESS, ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from multiprocessing.connection import Pipe
@@ -94,7 +95,8 @@ def measure_stage(
     begins: see `timed_cpu`.
     """
     resolved = ResolvedRun.resolve(parse_train(job_options(env, num_policies, job)), Machine.here())
-    pack_plan = resolved.plan.packs[0]
+    pack_plan = replace(resolved.plan.packs[0], threads=1, parts=1)
+    resolved = replace(resolved, plan=replace(resolved.plan, packs=(pack_plan, *resolved.plan.packs[1:])))
     rng = np.random.default_rng(0)
     if stage == "environment":
         vector_env = make_vector_env(

@@ -94,9 +94,9 @@ class LearnerConfig:
     """Precision of encoder and core. Master weights are float32. auto: bf16 if the device is faster with bf16."""
     packing: Literal["auto", "loop", "vmap", "bmm", "streams"] = option("auto", may_change=True)
     """Computation of the policies of a device. loop: one policy after another. vmap: all policies in one call. bmm: one
-    call, with convolutions as matrix products. streams: all policies at the same time, each on its own CUDA stream.
-    Custom network modules require loop. auto on a GPU: the fastest in a short trial. auto on a CPU: vmap for at least
-    four policies without a CNN and fewer than 4,096 steps per optimiser step; otherwise loop."""
+    call, with convolutions as matrix products. streams: all policies at the same time, each on its own CUDA stream
+    (mode async). Custom network modules require loop. auto on a GPU: the fastest in a short trial. auto on a CPU: vmap
+    for at least four policies without a CNN and fewer than 4,096 steps per optimiser step; otherwise loop."""
     threads: int = option(0, at_least=0, zero="planned", may_change=True)
     """CPU threads per learner."""
 

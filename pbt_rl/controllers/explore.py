@@ -74,7 +74,7 @@ def changed_copy(rule: Explore, values: Values, rng: Random) -> Values:
     can change (probability 0, equal bounds), the copy stays unchanged.
     """
     moved = rule.mutate(values, rng)
-    if isinstance(rule, ByChance):
+    if isinstance(rule, ByChance) or isinstance(getattr(rule, "made", None), ByChance):
         for _ in range(DRAWS - 1):
             if moved != values:
                 break

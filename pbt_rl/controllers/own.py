@@ -32,7 +32,7 @@ from pbt_rl.controllers.decisions import (
 )
 from pbt_rl.controllers.entry import ControllerContext, ControllerEntry, OptionGroups, ten_periods
 from pbt_rl.controllers.exploit import Deciding, Members, Remembering, Selection, decides
-from pbt_rl.controllers.explore import Explore, Learning, Pairing, mutated
+from pbt_rl.controllers.explore import Explore, Learning, Pairing, Resampling, mutated
 from pbt_rl.controllers.hypers import HyperSpec, Values
 from pbt_rl.controllers.settings import check_signature, load, load_rule, named
 from pbt_rl.controllers.state import encoded
@@ -221,6 +221,11 @@ class OwnExplore(_Own):
     def mutate(self, values: Values, rng: Random) -> Values:
         """Implement `Explore.mutate`. Raises ConfigError."""
         return self._held("mutate", values, dict(values), rng)
+
+    def perturb(self, values: Values, rng: Random) -> Values:
+        """Implement `Resampling.perturb`; `mutate` of a rule without this method. Raises ConfigError."""
+        method = "perturb" if isinstance(self.made, Resampling) else "mutate"
+        return self._held(method, values, dict(values), rng)
 
     def before(self, members: Sequence[MemberReport]) -> None:
         """Implement `Learning.before`. Does nothing if the rule is not `Learning`. Raises ConfigError."""

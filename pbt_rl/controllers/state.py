@@ -72,6 +72,9 @@ def restore_state(part: Any, state: Any, where: str = "") -> None:
     if state["class"] != name:
         if _is_empty(state):
             return
+        if state["class"] == type(made := getattr(part, "made", None)).__name__:  # saved without its wrapper
+            restore_state(made, state, where)
+            return
         raise ValueError(
             f"{where}: the saved state is of {state['class']}, but this run uses {name}: "
             f"use the options of the saved run, or start a new run"

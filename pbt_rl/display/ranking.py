@@ -302,7 +302,8 @@ def footer_lines(view: RunView) -> list[str]:
         f"rollouts discarded ({view.discarded_share:.0%} of all)": discarded,
     }
     said = SEPARATOR.join(f"{what}: {times}" for what, times in wrong.items() if times)
-    differ = any(m.complete and m.early is not None and score(m) != number(m.early) for m in view.members)
+    both = [m for m in view.members if m.complete and m.early is not None and m.objective is not None]
+    differ = any(score(m) != number(m.early) for m in both)
     return [*filter(None, [said, OF_COLUMNS * differ])]
 
 

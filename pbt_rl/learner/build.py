@@ -213,7 +213,9 @@ def packings(
         together = not images and slots >= VMAP_ON_CPU and steps < LOOP_ON_CPU
         return ("vmap",) if together else ("loop",)
     of_one: tuple[Packing, ...] = ("bmm", "loop") if images else ("loop",)
-    of_several: tuple[Packing, ...] = ("bmm", "streams", "loop", "vmap") if images else ("vmap", "loop")
+    of_several: tuple[Packing, ...] = ("bmm", "loop", "vmap") if images else ("vmap", "loop")
+    if images and config.mode == "async":  # other modes have one stream
+        of_several = ("bmm", "streams", "loop", "vmap")
     candidates = of_one if slots == 1 else of_several
     return candidates[:1] if config.mode == "serial" else candidates
 

@@ -174,7 +174,9 @@ class Learner:
         self._reported: dict[str, float] = {}
 
         # The order matters: threads and device, pack, shared state, sampler, trainer, CUDA graphs.
-        torch.set_num_threads(plan.threads if self._on_policy else max(1, plan.threads // 3))
+        threads = plan.threads if self._on_policy else max(1, plan.threads // (3 if plan.parts == 1 else 4))
+        torch.set_num_threads(threads)
+        torch.get_num_threads()  # keeps this number, although threads of parts set another default
         prepare(torch.device(plan.device), reproducible=config.mode == "serial")
         self.acceleration = Acceleration()
         self.pack, about_packing = self._make_pack()
@@ -406,6 +408,7 @@ class Learner:
 
     def _train(self) -> None:
         torch.set_num_threads(max(1, self._setup.plan.threads // self._setup.plan.parts))
+        torch.get_num_threads()
         ready_fd = self._setup.ready_fd
         try:
             with network_errors(), self.pack.streams.learning():

@@ -180,9 +180,12 @@ def make_plan(
     _, sizes = sizing.sizes([n * config.vector_envs_per_actor for n in actors], slots_of)
     packs = []
     for i, device in enumerate(devices):
-        in_parts = pictures and device == "cpu" and _may_learn_in_parts(config)
-        threads = _threads(config, machine, devices, device, in_parts=in_parts)
-        minibatch = sizes[i].batch_rows * config.learner.rollout // config.learner.minibatches
+        threads, parts = config.learner.threads or 1, 1
+        if device == "cpu":
+            shared = machine.cpus, devices.count("cpu")
+            threads = _threads(config, *shared)
+            if pictures and _may_learn_in_parts(config):
+                threads, parts = _in_parts(config, *shared, sizes[i].batch_rows, threads)
         pack = PackPlan(
             device=device,
             members=members[i],
@@ -192,7 +195,7 @@ def make_plan(
             vector_envs_per_batch=sizes[i].rollouts,
             threads=threads,
             slots=slots_of[i],
-            parts=max(1, min(threads, minibatch // LEAST_PART)) if in_parts else 1,
+            parts=parts,
         )
         check_minibatches(config, pack)
         packs.append(pack)
@@ -236,20 +239,30 @@ def _may_learn_in_parts(config: Config) -> bool:
         and config.learner.packing in ("auto", "loop")
         and not config.model.own_parts
         and config.algorithm.backward is None
+        and config.algorithm.auxiliary is None
     )
 
 
-def _threads(config: Config, machine: Machine, devices: Sequence[str], device: str, *, in_parts: bool) -> int:
-    """Return the number of CPU threads of a learner.
+def _threads(config: Config, cpus: int, learners: int) -> int:
+    """Return the number of CPU threads of a learner on the CPU. Its learners share half of the cores."""
+    return config.learner.threads or max(1, (cpus - cpus // 2) // learners)
 
-    Learners on the CPU share half of the cores. With parts they share PARTS_SHARE of the cores, rounded up.
+
+def _in_parts(config: Config, cpus: int, learners: int, batch_rows: int, usual: int) -> tuple[int, int]:
+    """Return the threads of a learner on the CPU and the parts of a minibatch.
+
+    With parts, the learners share PARTS_SHARE of the cores, rounded up. All parts have as many threads. usual: number
+    of threads if a minibatch is too small for parts.
     """
-    if config.learner.threads:
-        return config.learner.threads
-    if device != "cpu":
-        return 1
-    shared = ceil(PARTS_SHARE * machine.cpus) if in_parts else machine.cpus - machine.cpus // 2
-    return max(1, shared // devices.count("cpu"))
+    threads = config.learner.threads or max(1, ceil(PARTS_SHARE * cpus) // learners)
+    minibatches = 1 if config.algorithm.learns_per_vector_env else config.learner.minibatches
+    steps = batch_rows * config.learner.rollout // minibatches
+    rows = steps if config.learns_single_steps else batch_rows // minibatches
+    parts = min(threads, rows, steps // LEAST_PART)
+    if parts < 2:
+        return usual, 1
+    parts = ceil(rows / ceil(rows / parts))  # fewer parts with as many rows in the largest one
+    return config.learner.threads or threads // parts * parts, parts
 
 
 def check_minibatches(config: Config, pack: PackPlan) -> None:

@@ -19,24 +19,32 @@ from tests.helpers.packs import (
 LSTM = {"core": "lstm"}
 
 
-def learned(parts, layout, **options):
+def learned(parts, layout, epochs=2, minibatches=2, **options):
     pack = make_pack([HYPERS] * 2, layout=layout, parts=parts, **options)
     rollouts = make_rollouts([0, 1], layout=layout, state_size=pack.state_size)
-    learn(pack, batch_of(rollouts, 2), settings(minibatches=2))
+    learn(pack, batch_of(rollouts, 2), settings(epochs=epochs, minibatches=minibatches))
     return pack
 
 
-@pytest.mark.parametrize("core", [{}, LSTM])
+@pytest.mark.parametrize("options", [{}, LSTM])
 @pytest.mark.parametrize("layout", [VECTOR, FRAMES])
 @pytest.mark.parametrize("number", [2, 3])
-def test_parts_learn_as_one(number, layout, core):
-    whole, divided = (learned(parts, layout, **core) for parts in (None, Parts(number)))
+def test_parts_learn_as_one(number, layout, options):
+    whole, divided = (learned(parts, layout, **options) for parts in (None, Parts(number)))
     for policy in range(2):
         expected, found = state_of(whole, policy), state_of(divided, policy)
         for name, value in expected.items():
             torch.testing.assert_close(found[name], value, rtol=2e-3, atol=2e-5, msg=name)
     assert divided.parts.take_seconds() > 0
     assert divided.parts.take_seconds() == 0
+
+
+@pytest.mark.parametrize("layout", [VECTOR, FRAMES])
+def test_gradients_of_parts_in_bf16_are_near_those_of_the_whole(layout):
+    once = {"epochs": 1, "minibatches": 1, "dtype": torch.bfloat16}
+    packs = [learned(parts, layout, **once) for parts in (None, Parts(3))]
+    whole, divided = (state_of(pack, 0)["mean"] for pack in packs)
+    assert 0 < (whole - divided).norm() < 0.02 * whole.norm()
 
 
 def test_fewer_rows_than_parts_are_computed_at_once():

@@ -2,13 +2,16 @@
 
 import re
 from dataclasses import dataclass, field, replace
+from random import Random
 
 import pytest
 
 from pbt_rl.controllers.decisions import Continue, Replace
 from pbt_rl.controllers.exploit import Selection, rank, score
+from pbt_rl.controllers.explore import ByChance, changed_copy, mutated
 from pbt_rl.controllers.hypers import HyperSpec
 from pbt_rl.controllers.options import PbtConfig
+from pbt_rl.controllers.own import own_exploit, own_explore
 from pbt_rl.controllers.state import restore_state, save_state
 from pbt_rl.errors import ConfigError
 from tests.helpers.populations import build, member, report
@@ -202,6 +205,30 @@ def test_wrong_values_of_an_explore_rule_are_one_clear_error(answer, message):
     for use in (lambda: build(rules, TABLE, 0, 3), lambda: observed(controller, 100)):
         with pytest.raises(ConfigError, match=re.escape(f"--pbt.explore {HERE}:Answering: {message}")):
             use()
+
+
+@dataclass
+class Redrawing(Answering, ByChance):
+    """Draws the values of copies anew, and may change nothing."""
+
+    def mutate(self, values, rng):
+        return {"rate": rng.choice([values["rate"], 50.0])}
+
+    def perturb(self, values, rng):
+        return {"rate": values["rate"] + 1}
+
+
+def test_an_explore_rule_may_draw_values_of_copies_only():
+    rule = own_explore(f"{HERE}:Redrawing", TABLE, ())
+    assert mutated(rule, {"rate": 3.0}, Random(0)) == {"rate": 4.0}
+    assert {changed_copy(rule, {"rate": 3.0}, Random(seed))["rate"] for seed in range(20)} == {50.0}
+
+
+def test_a_rule_saved_without_its_wrapper_is_restored():
+    saved, rule = WorstOfAll(), own_exploit(f"{HERE}:WorstOfAll", ())
+    saved._comparisons = 7
+    restore_state(rule, save_state(saved))
+    assert rule.made._comparisons == 7
 
 
 def test_an_explore_rule_is_held_to_the_bounds_and_may_learn():

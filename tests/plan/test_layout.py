@@ -57,7 +57,7 @@ def test_two_learners_on_one_cpu(cpus, policies):
 
 
 @pytest.mark.parametrize(
-    ("cpus", "threads", "parts"), [(1, 1, 1), (2, 2, 2), (8, 6, 6), (16, 12, 8), (64, 48, 8)]
+    ("cpus", "threads", "parts"), [(1, 1, 1), (2, 2, 2), (8, 6, 6), (16, 8, 8), (64, 48, 8)]
 )
 def test_a_cnn_on_a_cpu_learns_in_parts(cpus, threads, parts):
     learner = LearnerConfig(epochs=4, minibatches=4)
@@ -71,6 +71,9 @@ def test_a_cnn_on_a_cpu_learns_in_parts(cpus, threads, parts):
         {"mode": "sync"},
         {"mode": "serial"},
         {"algo": "fun"},
+        {"algo": "unreal"},
+        {"model": ModelConfig(core="gru"), "learner": LearnerConfig(rollout=128, minibatches=8)},
+        {"learner": LearnerConfig(minibatches=32)},
         {"learner": LearnerConfig(packing="vmap")},
         {"model": ModelConfig(encoder="module:factory")},
     ],
@@ -78,6 +81,14 @@ def test_a_cnn_on_a_cpu_learns_in_parts(cpus, threads, parts):
 def test_other_packs_learn_in_one_part(changes):
     (pack,) = make_plan(config(**changes), Machine(8, 0), pictures=True).packs
     assert (pack.threads, pack.parts) == (4, 1)
+
+
+def test_parts_of_rollouts_are_even():
+    learner = LearnerConfig(rollout=16, minibatches=4, batch=1024)
+    (pack,) = make_plan(
+        config(model=ModelConfig(core="gru"), learner=learner), Machine(16, 0), pictures=True
+    ).packs
+    assert (pack.batch_rows // 4, pack.threads, pack.parts) == (16, 8, 8), "two rollouts in each of 8 parts"
 
 
 def test_auto_uses_all_gpus_but_no_more_than_members():

@@ -17,6 +17,9 @@ from torch import Tensor
 from pbt_rl.algos.kernels import Mark
 from pbt_rl.algos.weights import Serving, Streams, Weights
 
+BRANCHES = 8
+"""Maximum number of branches of a stream. torch has 32 streams in all, and more small kernels hardly fit a GPU."""
+
 
 class CudaStreams(Streams):
     """One stream for acting and one for learning. Acting has priority, because actors wait for actions."""
@@ -51,7 +54,7 @@ class CudaStreams(Streams):
 
     def _branch(self, current: torch.cuda.Stream, number: int) -> torch.cuda.Stream:
         """Return a branch of a stream. Acting, learning and the capture of graphs have separate branches."""
-        key = current.cuda_stream, number
+        key = current.cuda_stream, number % BRANCHES
         if key not in self._branches:
             self._branches[key] = torch.cuda.Stream(self._device, priority=current.priority)
         return self._branches[key]
