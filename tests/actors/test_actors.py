@@ -88,7 +88,7 @@ def test_every_step_arrives_once_in_order_with_its_actions(kills, turns):
             receive(learner, 5, received)
             record, enters = number % 2, (number + 2) % 5
             values = learner._setup.unheld_values
-            learner.trainer.load(Load(record, enters, 0, values, drawn=(enters, 0)))
+            learner.trainer.load(Load(record, enters, 0, values, initialised=(enters, 0)))
         receive(learner, 20, received)
         for vector_env, rollouts in zip(vector_envs, received, strict=True):
             assert len(rollouts) > 10

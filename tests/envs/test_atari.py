@@ -305,6 +305,6 @@ def test_games_are_listed_without_those_for_several_players():
 
 
 def test_a_game_that_would_not_start_is_refused():
-    with pytest.raises(EnvSetupError, match=r"--atari\.max-frames-per-episode 4 .*frame-skip, 4"):
+    with pytest.raises(EnvSetupError, match=r"--atari\.max-frames-per-episode 4 .*frame-skip 4"):
         AtariOptions(max_frames_per_episode=4)
     assert AtariOptions(max_frames_per_episode=5)

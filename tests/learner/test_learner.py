@@ -165,7 +165,7 @@ def test_in_serial_mode_a_message_of_any_size_passes():
         ((8,), "float32", "cuda", 1, {}, "loop"),
         ((8,), "float32", "cuda", 2, {}, "vmap loop"),
         ((84, 84), "uint8", "cpu", 8, {}, "loop"),
-        ((84, 84), "uint8", "cuda", 8, {}, "bmm loop vmap"),
+        ((84, 84), "uint8", "cuda", 8, {}, "bmm streams loop vmap"),
         ((84, 84), "uint8", "cuda", 1, {}, "bmm loop"),
         ((84, 84), "uint8", "cuda", 8, {"mode": "serial"}, "bmm"),
         ((84, 84), "uint8", "cpu", 1, {"learner.packing": "vmap"}, "vmap"),

@@ -67,7 +67,7 @@ def test_prints_every_episode_and_their_mean(run, capsys):
     played = scores(text)
     assert len(played) == 5
     assert text.startswith(f"member 1 of {run} at 1,000 frames: 5 episodes of toy/identity?length=5, sampled")
-    assert f"mean {np.mean(played):.6g}, std {np.std(played):.4g}, min {min(played):g}" in text
+    assert f"mean {np.mean(played):.6g}, std {np.std(played):.6g}, min {min(played):g}" in text
     evaluate(Source(run, member="1"), 5, None, 3, greedy=False)
     assert scores(capsys.readouterr().out) == played, "the seed decides"
     evaluate(Source(run, member="1"), 5, None, 4, greedy=False)

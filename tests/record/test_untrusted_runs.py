@@ -325,7 +325,7 @@ EVENTS = {
         r"decisions\[0\]\.decision`",
     ),
     "other names": ("initial", lambda e: e["values"][1].pop("gamma"), "event `initial`"),
-    "unknown donor": ("round", lambda e: copy_from(e, 9), "copies member 9"),
+    "unknown donor": ("round", lambda e: copy_from(e, 9), "copies a state of member 9"),
 }
 
 

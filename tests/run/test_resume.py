@@ -192,7 +192,7 @@ def test_a_killed_run_goes_on_with_other_devices_actors_and_budget(killed):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--seed=1", "--hypers.gamma=0.5"), "--seed: 0 .*1 .*--hypers.gamma: 0.99 .*0.5"),
+        (("--seed=1", "--hypers.gamma=0.5"), "--seed: before 0, now 1; --hypers.gamma: before 0.99, now 0.5"),
         (("--resume=no",), "--resume is no"),
         (("--pbt.exploit=truncation", "--pbt.no-enabled"), "cannot be resumed"),
     ],
