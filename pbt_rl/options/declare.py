@@ -42,7 +42,7 @@ class Declared(TypedDict, total=False):
     choices: Callable[[], tuple[str, ...]]
     """Returns the allowed names."""
     texts: Callable[[], Mapping[str, str]]
-    """Returns name -> help. The texts replace `{each}` in the docstring."""
+    """Returns choice -> help text. The help texts are inserted at `{each}` in the docstring of the field."""
     custom: str
     """Form of a custom object, which is allowed in addition to the choices ("module:factory")."""
     test: Callable[[Any], bool]
@@ -258,7 +258,10 @@ def _add(kind: type, name: str, hint: Any, declared: Any) -> None:
 
 
 def build(kind: type[D], values: Mapping[str, object], **groups: type) -> D:
-    """Build a dataclass of options from dotted fields: {"learner.rollout": 32, ...}. groups: as in `table`."""
+    """Build a dataclass of options from dotted fields: {"learner.rollout": 32, ...}.
+
+    groups: field -> dataclass that replaces the default class of this group of options.
+    """
     flat, nested = _nested(values)
     kinds: dict[str, Any] = {f.name: groups.get(f.name, f.default_factory) for f in fields(kind)}
     parts = {name: build(kinds[name], nested.get(name, {})) for name in {*nested, *groups}}

@@ -123,7 +123,7 @@ def _check_size(config: Config, spec: EnvSpec, path: Path, tensors: Arrays) -> N
         built_in += model.hidden
     fits = fits and max(built_in, default=0) <= sum(map(prod, saved.values()))
     if fits and not model.own_parts:
-        with torch.device("meta"):  # shapes without memory
+        with torch.device("meta"):  # computes shapes without allocating memory
             net = build.build_net(spec, model, config.algorithm)
         fits = {name: tuple(t.shape) for name, t in net.state_dict().items()} == saved
     if not fits:

@@ -351,7 +351,7 @@ class History:
 
     @property
     def training_seconds(self) -> float:
-        """Seconds of training without start-up and shutdown, as in the terminal. `seconds` if not recorded."""
+        """Seconds of training without start-up and shutdown. `seconds` if the journal does not record them."""
         told = None if self.told is None else self.told.training_seconds
         return self.seconds if told is None else told
 
