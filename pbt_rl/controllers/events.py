@@ -41,8 +41,8 @@ class _Known(Event, frozen=True, tag_field="event"):
 class Spec(Struct, frozen=True):
     """Part of an environment's `EnvSpec` that readers of the journal use.
 
-    shaping: default values of the reward shaping. tasks: as in `EnvSpec`.
-    obs, action, agents: as in `EnvSpec`. None in journals of other trainables. seats: former name of `agents`.
+    shaping: default values of the reward shaping. tasks: names of the tasks.
+    obs, action, agents: fields of `EnvSpec`. None in journals of other trainables. seats: former name of `agents`.
     """
 
     shaping: dict[str, Value] = {}

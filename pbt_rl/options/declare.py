@@ -99,7 +99,7 @@ class Option:
     hint: Any
     """Type annotation."""
     metadata: Mapping[str, Any]
-    """Metadata as in `Declared`, including `may_change` of the group."""
+    """Keys and values of `Declared`. `may_change` is also set if the group has it."""
     owner: type
     """Dataclass that declares the field."""
     default: Any
@@ -149,7 +149,7 @@ class Option:
 
     @property
     def is_external(self) -> Callable[[str], bool] | None:
-        """Predicate as in `Declared`. Default for options with `custom`: `names_module`."""
+        """`Declared.is_external`. Default for options with `custom`: `names_module`."""
         found: Callable[[str], bool] | None = self.metadata.get("is_external")
         return found or (names_module if "custom" in self.metadata else None)
 

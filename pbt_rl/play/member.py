@@ -153,7 +153,7 @@ class Policy:
         layouts = build.obs_layouts(spec)
         self._layouts = {name: layout for name, layout in layouts.items() if name not in spec.critic}
         self._unseen = {name: layouts[name] for name in spec.critic}
-        """Observations for the critic only. They are zeros, because actions do not depend on them."""
+        """Observations for the critic only. Their values are zeros, because actions do not depend on them."""
         self._distribution = build.build_distribution(spec, model)
         self._generator = torch.Generator(pack.device).manual_seed(seed)
 

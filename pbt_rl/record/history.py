@@ -188,7 +188,7 @@ class History:
         return [event for event in self.events if isinstance(event, kind)]
 
     def newest(self, kind: type[E]) -> E | None:
-        """Return the newest event of one kind. None if there is no such event."""
+        """Return the newest event of one kind. None without an event of this kind."""
         return next((event for event in reversed(self.events) if isinstance(event, kind)), None)
 
     def since(self, event: Event) -> float:
