@@ -196,7 +196,8 @@ def _ppo(
 
     Let r = ratio - 1, w = importance * A, and n the number of valid samples; d r / d log_prob = r + 1. Gradients:
 
-        n * d loss / d log_prob   kl_coef * r - w * (r + 1); w term 0 where r is clipped; all 0 beyond _MAX_LOG_RATIO
+        n * d loss / d log_prob   kl_coef * r - w * (r + 1). The second term is 0 if the clipped ratio is in effect.
+                                  Both terms are 0 if |log ratio| > _MAX_LOG_RATIO
         n * d loss / d entropy    -entropy_coef
         n * d loss / d value      value_coef * (value - target); 0 where V_clip has the larger error
     """

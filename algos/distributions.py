@@ -267,8 +267,8 @@ class TanhGaussian:
 
         a = (low + high) / 2 + (high - low) / 2 * tanh(u),   u ~ N(mean, std)
 
-    Params are as in `DiagonalGaussian`. Rollouts store u, because computing u from a loses digits near the bounds. Log
-    probabilities are densities of a.
+    Params have the layout of `DiagonalGaussian`. Rollouts store u, because computing u from a loses digits near the
+    bounds. Log probabilities are densities of a.
 
     The entropy has no closed form. It contains the mean of log |da / du| over a normal, which is computed by
     Gauss-Hermite quadrature with NODES points. The error per component is below 0.0001 nats for stds up to 1, 0.002 up

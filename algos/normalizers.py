@@ -1,6 +1,7 @@
 """Running statistics of observations and returns, one set per policy.
 
-The statistics are a mapping name -> [P, ...]. They are part of a policy's state in the pack. Acting has a copy of them.
+The statistics are a mapping name -> [P, ...]. The statistics are part of a policy's state in the pack. Acting has a
+copy of them.
 
 Axes: P policies, G policies of a group, T time, B rows.
 """

@@ -2,7 +2,7 @@
 
 The parameters of a policy are one flat float32 vector, and every weight tensor is a view of this vector. Therefore
 copying or optimising a policy takes a few operations for any network. A user's `nn.Module` works unchanged, because its
-parameters become such views (see weights.py).
+parameters become views of the vector (see weights.py).
 
 Axes: P policies, G policies of one group (computed together), T time, B rows, D distribution parameters, S recurrent
 state. A slot is an index of the P axis.

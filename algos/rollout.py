@@ -288,5 +288,5 @@ class Rollout(Transitions[NDArray[Any]]):
         self.first[0] = before.first[-1]
 
     def _begin_with(self, name: str, stack: Tensor) -> None:
-        """Store the frames of a stack as step 0 and the steps before step 0."""
+        """Store a stack of frames: its newest frame is step 0, and older frames are the steps before."""
         self._obs[name][:MAX_STACK] = native(bytes_of(stack))

@@ -86,7 +86,7 @@ def engine(game: str, rows: int, options: AtariOptions, **picture: Any) -> Any:
 
 
 def fire_of(game: str, options: AtariOptions) -> int | None:
-    """Return the index of the action FIRE. None if the game has no such action."""
+    """Return the index of the action FIRE. None if the game has no action FIRE."""
     names = game_facts(game)[0]
     if options.full_action_space:
         return 1

@@ -54,7 +54,7 @@ def notes_of(env_id: str, env: Any) -> tuple[str, ...]:
         _check_methods(env_id, one)
     zeros = [name for name, value in default_shaping(env_id, env).items() if value == 0]
     of_shaping = (
-        f"shaping {name} is 0 by default and stays 0 because PBT multiplies values. To tune it, set a range: "
+        f"shaping {name} is 0 by default, and is therefore tuned only within a range that you set: "
         f"--pbt.tune shaping.{name}=LOW:HIGH"
         for name in zeros
     )

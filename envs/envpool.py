@@ -74,7 +74,7 @@ class Task:
     decode: Callable[[NDArray[Any]], Any]
     is_atari: bool
     fire: int | None
-    """Index of the action FIRE in an Atari game. None if the game has no such action."""
+    """Index of the action FIRE in an Atari game. None if the game has no action FIRE."""
 
 
 def names() -> tuple[str, ...]:
@@ -134,7 +134,7 @@ def _described(name: str, options: AtariOptions, keywords: Mapping[str, Any]) ->
 
 
 def _fire(name: str, options: AtariOptions) -> int | None:
-    """Return the index of FIRE. None if the game has no such action."""
+    """Return the index of FIRE. None if the game has no action FIRE."""
     actions, _ = atari.game_facts(_registry.specs[name][2]["task"])
     return None if "FIRE" not in actions else 1 if options.full_action_space else actions.index("FIRE")
 

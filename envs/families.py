@@ -22,7 +22,7 @@ from .dmlab.dmlab_options import DmlabOptions
 from .family import Family
 
 SIMULATOR: dict[str, object] = {"mode": "sync"}
-"""Default options of every run on a device simulator. The learner's thread steps such an environment."""
+"""Default options of every run on a device simulator. The learner's thread steps a device simulator."""
 RSL_RL: dict[str, object] = SIMULATOR | {
     "model.encoder": "mlp",
     "model.critic": "separate",

@@ -9,8 +9,8 @@ from typing import Protocol, runtime_checkable
 from .base import VectorEnv
 
 AT_ONCE_SECONDS = 8.0
-"""Phase 1: seconds after an actor's start in which rows are made without a pause. If the learner has not answered by
-then, because it loads torch, the phase lasts until the first answer.
+"""Phase 1: seconds after an actor's start in which rows are made without a pause. If the learner still loads torch
+after this time, the phase lasts until the learner's first answer.
 """
 STEPS_AT_FIRST_SECONDS = 2.5
 """Phase 2: seconds of stepping without construction, enough for the first batch of a small population."""

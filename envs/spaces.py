@@ -42,7 +42,7 @@ by running statistics. If an observation also has larger pictures, IMPALA's netw
 SMALLEST_GRID = 3
 """Minimum side of a grid of codes. Integer arrays with a shorter side are converted as numbers, except uint8."""
 LARGEST_CODE = 16
-"""Integers with bounds up to this value are codes or counts. They are not scaled."""
+"""Integers with bounds up to this value are codes or counts. Codes and counts are not scaled."""
 LARGEST_LEVEL = 2**16
 """Bounds of integers and pixels beyond this value are treated as unknown."""
 MOST_WORDS = 32
@@ -54,7 +54,7 @@ Levels = tuple[float, float] | tuple[NDArray[np.float64], NDArray[np.float64]]
 def _as_picture(space: spaces.Box | spaces.MultiBinary) -> tuple[tuple[int, ...], Levels | None] | None:
     """Return the axes of a picture in the order C.., H, W, and its levels. None if the space is not a picture.
 
-    Levels are the two values that become 0 and 255. They are None if no scaling is needed, and arrays to broadcast if
+    Levels are the two values that become 0 and 255. Both are None if no scaling is needed, and arrays to broadcast if
     they differ between channels.
     """
     shape, bounds = space.shape, _bounds(space)

@@ -1,4 +1,4 @@
-"""Time limits for making and closing environments. They are extended on a busy machine."""
+"""Time limits for making and closing environments. The limits are extended on a busy machine."""
 
 from __future__ import annotations
 

@@ -98,8 +98,8 @@ MOST_DIGITS = 7
 class Memory(Toy):
     """Observe a cue, then `delay` blank steps, then a question (last column): reward 1 for the cue's index.
 
-    Only the last action counts. Mean return: 1 / size for a random policy and for a policy without memory, 1 for the
-    optimal policy.
+    Only the last action counts. Mean return: 1 / size for a random policy and for a policy without recurrent state, 1
+    for the optimal policy.
     """
 
     def __init__(self, size: int = 4, delay: int = 6) -> None:

@@ -9,8 +9,8 @@ learners mask. The episodes of all agents are reported together, at the end of t
 rewards after they have left, their table keeps them active until that end, because a waiting row learns nothing.
 
 When the version of the matchup changes, all running episodes are truncated in the current step. They bootstrap from
-their last observation. They are not reported, because they have no result. The next step resets every environment with
-the new matchup.
+their last observation. Truncated episodes are not reported, because they have no result. The next step resets every
+environment with the new matchup.
 
 Axes: R = E * S rows; E environments of S agents; A action components.
 """
@@ -166,7 +166,7 @@ class MultiAgentVectorEnv:
             out.agent[self._row_ES.ravel()] = np.arange(self.rows)
 
     def _cut(self, out: StepArrays) -> None:
-        """Truncate all running episodes. They are not reported, because they have no result."""
+        """Truncate all running episodes. Truncated episodes are not reported, because they have no result."""
         running_R = self._row_ES[self._active_ES & ~self._over_E[:, None]]
         out.truncated[running_R] = ~out.first[running_R]
         self._over_E[:] = True

@@ -36,7 +36,7 @@ class _AgentTable:
     """Base class for both APIs.
 
     Agents that leave stay active until the end of the episode if agents get rewards after they have left. This rule
-    applies to all episodes after the first such reward.
+    applies to all episodes after the first reward of an agent that has left.
     """
 
     def __init__(self, env_id: str, env: Any, *, turns: bool) -> None:

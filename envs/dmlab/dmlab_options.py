@@ -33,7 +33,7 @@ class DmlabOptions(FamilyOptions):
     renderer: Literal["software", "hardware"] = "software"
     """`software`: render on the CPU. `hardware`: render on a GPU."""
     gpus: tuple[int, ...] = option((0,), at_least=0)
-    """GPUs (EGL devices) of the renderer `hardware`. They are assigned to the run's rows round-robin."""
+    """GPUs (EGL devices) of the renderer `hardware`. GPUs are assigned to the run's rows round-robin."""
     dataset: str = option(
         DUMMY,
         test=_has_photographs,

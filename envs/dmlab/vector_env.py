@@ -109,7 +109,7 @@ def _levels(name: str) -> tuple[Level | str, ...]:
 
 
 def row_setup(options: DmlabOptions, settings: Mapping[str, Any], row: int) -> RowSetup:
-    """Return the setup of a row's process, without memory.
+    """Return the setup of a row's process, without its shared memory.
 
     settings: the user's settings. Raises EnvSetupError for settings that pbt_rl sets.
     row: index of the row. GPUs are assigned by this index, round-robin.

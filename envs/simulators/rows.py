@@ -60,7 +60,8 @@ class SimulatorEnv(Protocol):
     device: torch.device
 
     def attach(self, weights_PK: Tensor) -> None:
-        """Receive the shaping weights: float32 [P, K], columns as in `spec.shaping`. Called once, before `reset`.
+        """Receive the shaping weights: float32 [P, K], columns in the order of `spec.shaping`. Called once, before
+        `reset`.
 
         The learner changes the tensor in place between steps. Read it in every step:
         `weights_PK.repeat_interleave(rows // P, 0)`.

@@ -82,7 +82,7 @@ class ActorSetup:
 
 
 UNCOUNTED_VERSION = -1
-"""Shaping version of episodes that `spread_phases` truncates. They do not count for the objective."""
+"""Shaping version of episodes that `spread_phases` truncates. Truncated episodes do not count for the objective."""
 
 
 @dataclass(eq=False)

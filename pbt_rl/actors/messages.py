@@ -111,7 +111,7 @@ class Load:
     counts: Counts = NOTHING
     """Totals of the member so far."""
     donor: int | None = None
-    """Member whose state is copied by a decision. None without such a decision."""
+    """Member whose state a decision copies. None if no decision copies a state."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class SaveLearner:
 class SetValues:
     """Set the values of a member in a slot, which keeps its weights. The answer is an Acknowledgement.
 
-    donor: member whose values are copied by a decision. None without such a decision.
+    donor: member whose values a decision copies. None if no decision copies values.
     """
 
     member: int

@@ -41,8 +41,8 @@ class _Known(Event, frozen=True, tag_field="event"):
 class Spec(Struct, frozen=True):
     """Part of an environment's `EnvSpec` that readers of the journal use.
 
-    shaping: default values of the reward shaping. tasks: as in `EnvSpec`.
-    obs, action, agents: as in `EnvSpec`. None in journals of other trainables. seats: former name of `agents`.
+    shaping: default values of the reward shaping. tasks: names of the tasks.
+    obs, action, agents: fields of `EnvSpec`. None in journals of other trainables. seats: former name of `agents`.
     """
 
     shaping: dict[str, Value] = {}
@@ -120,7 +120,8 @@ class Progress(_Known, frozen=True, tag="progress"):
     """Progress of all members.
 
     busy_threads: stage -> mean number of busy threads in the last minute.
-    training_seconds, seconds_left, frames_per_second: as in the terminal. None: unknown.
+    training_seconds: without start-up and shutdown. seconds_left: estimated seconds until the end of the run.
+    frames_per_second: sum over all members. For these three, None means unknown.
     lag_mean, lag_max: policy lag since the start of the run, in optimiser steps.
     stalled: terminal text instead of the speed if members make no frames, otherwise "".
     """

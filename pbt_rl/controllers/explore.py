@@ -86,7 +86,7 @@ def changed_copy(rule: Explore, values: Values, rng: Random) -> Values:
 class Resampling(Protocol):
     """Rule whose `mutate` may draw values anew from their priors. `mutate` is only called for copies.
 
-    A member that keeps its weights should also keep values near those with which it learned. Ray and Jaderberg et al.
+    A member that keeps its weights should also keep values near its previous values. Ray and Jaderberg et al.
     (2017), section 4.1.1, also resample copies only.
     """
 

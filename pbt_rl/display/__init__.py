@@ -1,4 +1,5 @@
 """Displays of a run: terminal, TensorBoard, figures, trackers, final summary.
 
-Displays receive a `RunView` about once a second. They do not affect the run, and import no learner and no supervisor.
+Displays receive a `RunView` about once a second. Displays do not affect the run, and import no learner and no
+supervisor.
 """

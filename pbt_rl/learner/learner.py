@@ -293,7 +293,7 @@ class Learner:
         return torch.from_numpy((1.0 - share_P).clip(0.0, 1.0)).float().to(self.pack.device)
 
     def _expect_frames(self) -> None:
-        """With a time limit, set the frame budgets that environments see to the frames expected by then."""
+        """If the run has a time limit, set `budget_frames` to the estimated frames of each member at this limit."""
         config = self._setup.config
         share = self.clock.seconds / config.train_for_seconds if config.train_for_seconds else 0.0
         if share > 0:

@@ -42,7 +42,7 @@ class Declared(TypedDict, total=False):
     choices: Callable[[], tuple[str, ...]]
     """Returns the allowed names."""
     texts: Callable[[], Mapping[str, str]]
-    """Returns name -> help. The texts replace `{each}` in the docstring."""
+    """Returns choice -> help text. The help texts are inserted at `{each}` in the docstring of the field."""
     custom: str
     """Form of a custom object, which is allowed in addition to the choices ("module:factory")."""
     test: Callable[[Any], bool]
@@ -99,7 +99,7 @@ class Option:
     hint: Any
     """Type annotation."""
     metadata: Mapping[str, Any]
-    """Metadata as in `Declared`, including `may_change` of the group."""
+    """Keys and values of `Declared`. `may_change` is also set if the group has it."""
     owner: type
     """Dataclass that declares the field."""
     default: Any
@@ -149,7 +149,7 @@ class Option:
 
     @property
     def is_external(self) -> Callable[[str], bool] | None:
-        """Predicate as in `Declared`. Default for options with `custom`: `names_module`."""
+        """`Declared.is_external`. Default for options with `custom`: `names_module`."""
         found: Callable[[str], bool] | None = self.metadata.get("is_external")
         return found or (names_module if "custom" in self.metadata else None)
 
@@ -258,7 +258,10 @@ def _add(kind: type, name: str, hint: Any, declared: Any) -> None:
 
 
 def build(kind: type[D], values: Mapping[str, object], **groups: type) -> D:
-    """Build a dataclass of options from dotted fields: {"learner.rollout": 32, ...}. groups: as in `table`."""
+    """Build a dataclass of options from dotted fields: {"learner.rollout": 32, ...}.
+
+    groups: field -> dataclass that replaces the default class of this group of options.
+    """
     flat, nested = _nested(values)
     kinds: dict[str, Any] = {f.name: groups.get(f.name, f.default_factory) for f in fields(kind)}
     parts = {name: build(kinds[name], nested.get(name, {})) for name in {*nested, *groups}}

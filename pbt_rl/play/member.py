@@ -123,7 +123,7 @@ def _check_size(config: Config, spec: EnvSpec, path: Path, tensors: Arrays) -> N
         built_in += model.hidden
     fits = fits and max(built_in, default=0) <= sum(map(prod, saved.values()))
     if fits and not model.own_parts:
-        with torch.device("meta"):  # shapes without memory
+        with torch.device("meta"):  # computes shapes without allocating memory
             net = build.build_net(spec, model, config.algorithm)
         fits = {name: tuple(t.shape) for name, t in net.state_dict().items()} == saved
     if not fits:
@@ -153,7 +153,7 @@ class Policy:
         layouts = build.obs_layouts(spec)
         self._layouts = {name: layout for name, layout in layouts.items() if name not in spec.critic}
         self._unseen = {name: layouts[name] for name in spec.critic}
-        """Observations for the critic only. They are zeros, because actions do not depend on them."""
+        """Observations for the critic only. Their values are zeros, because actions do not depend on them."""
         self._distribution = build.build_distribution(spec, model)
         self._generator = torch.Generator(pack.device).manual_seed(seed)
 

@@ -425,7 +425,7 @@ def begin_child() -> tuple[Connection[Any, Any], Any]:
 
 
 def leave_to_parent() -> None:
-    """Ignore PARENTS_SIGNALS and unblock them. They are blocked at the start of the process."""
+    """Ignore PARENTS_SIGNALS and unblock them. These signals are blocked at the start of the process."""
     for number in PARENTS_SIGNALS:
         if number != signal.SIGTERM:
             signal.signal(number, signal.SIG_IGN)

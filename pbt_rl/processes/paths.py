@@ -25,7 +25,7 @@ def working_directory_last() -> None:
 def interpreter_options() -> list[str]:
     """Return options of the interpreter that exclude the working directory from `sys.path`.
 
-    They are empty if `pbt_rl` is not installed but imported from the working directory.
+    The options are empty if `pbt_rl` is not installed but imported from the working directory.
     """
     return [] if _working_directory() == str(_PACKAGE_FOLDER) else ["-P"]
 

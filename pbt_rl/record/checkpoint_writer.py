@@ -257,7 +257,7 @@ class CheckpointWriter:
     def abandon(self, reason: str) -> None:
         """Abandon the checkpoint in progress if it is incomplete.
 
-        Until `poll` returns the result, further snapshots may be added. They are only released (`done`).
+        Until `poll` returns the result, further snapshots may be added. Further snapshots are only released (`done`).
         """
         self._jobs.put(reason)
 

@@ -188,7 +188,7 @@ class History:
         return [event for event in self.events if isinstance(event, kind)]
 
     def newest(self, kind: type[E]) -> E | None:
-        """Return the newest event of one kind. None if there is no such event."""
+        """Return the newest event of one kind. None without an event of this kind."""
         return next((event for event in reversed(self.events) if isinstance(event, kind)), None)
 
     def since(self, event: Event) -> float:
@@ -351,7 +351,7 @@ class History:
 
     @property
     def training_seconds(self) -> float:
-        """Seconds of training without start-up and shutdown, as in the terminal. `seconds` if not recorded."""
+        """Seconds of training without start-up and shutdown. `seconds` if the journal does not record them."""
         told = None if self.told is None else self.told.training_seconds
         return self.seconds if told is None else told
 

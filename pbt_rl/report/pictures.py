@@ -94,7 +94,7 @@ PICTURES = (
 
 
 NOT_MEANT = frozenset({figures.NO_EVALUATIONS, figures.NO_PHASES, figures.NO_STATISTICS})
-"""Reasons for a missing figure that the page does not show, because such a run cannot have this figure."""
+"""Reasons for a missing figure that the page does not show, because the run cannot have this figure."""
 
 
 def draw(picture: Picture, history: History, dpi: int = 150) -> bytes | str:

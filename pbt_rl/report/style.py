@@ -106,7 +106,7 @@ class ValueAxis:
     one_minus: bool
     log: bool
     meanings: tuple[str, ...] = ()
-    """Choices by index, if the value is an index into choices."""
+    """Names of the choices, if the value is an index into them. Empty for other values."""
 
     @classmethod
     def of(cls, name: str, values: Sequence[float], meanings: Sequence[str] = ()) -> ValueAxis:

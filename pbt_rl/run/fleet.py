@@ -62,7 +62,7 @@ class LearnerLost:
 
     @property
     def kind(self) -> str:
-        """Kind of loss, as in the journal."""
+        """Kind of loss in the journal: machine, hung or died."""
         return "machine" if self.machine else "hung" if self.hung else "died"
 
 

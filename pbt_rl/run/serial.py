@@ -75,7 +75,7 @@ def train_serially(packs: Sequence[SerialPack], supervisor: Compares) -> Iterato
                     reports.append(learner.report())
 
             for report in reports or [learner.report()]:
-                # Compare: the controller receives a report of all members, and decides on copies and new values.
+                # Compare: if a comparison is due, the controller decides on copies and new values of members.
                 decisions = supervisor.compare(pack, report)
                 # Exchange: learners receive messages to save, load and change members. They apply them before training.
                 supervisor.exchange(decisions)

@@ -170,13 +170,15 @@ def readme(text: str) -> str:
     lines = {
         r"takes about \d+ hours": f"takes about {seconds / 3600:.0f} hours",
         r"comes after \d+ minutes": f"comes after {seconds / 20 / 60:.0f} minutes",
-        r"(sixteen gradient steps per batch\) they make )[\d,]+": rf"\g<1>{rate('4', 'as_typed')}",
+        r"(sixteen gradient steps per batch\) four policies make )[\d,]+": rf"\g<1>{rate('4', 'as_typed')}",
         r"(\| Pong on 2 cores, 1 policy, frames/s \|).*": rf"\1 {_beside('1')}",
-        r"(\| the same, 4 policies with PBT \|).*": rf"\1 {_beside('4')}",
+        r"(\| Pong on 2 cores, 4 policies with PBT, frames/s \|).*": rf"\1 {_beside('4')}",
         r"make [\d,]+ frames/s on two": f"make {rate('4')} frames/s on two",
         r"[\d.]+ times\nSample Factory": f"{times('4', 'sample_factory')} times\nSample Factory",
-        r"[\d.]+ times over EnvPool": f"{times('4', 'envpool')} times over EnvPool",
-        r"(\| Breakout and Pong after 10 minutes by default \|).*": rf"\1 {_after_ten_minutes('breakout', 'pong')}",
+        r"[\d.]+ times its rate over EnvPool": f"{times('4', 'envpool')} times its rate over EnvPool",
+        r"(\| Breakout and Pong after 10 minutes with default options \|).*": (
+            rf"\1 {_after_ten_minutes('breakout', 'pong')}"
+        ),
     }
     counts = set[int]()
     for game in ("HalfCheetah", "Hopper", "Walker2d"):

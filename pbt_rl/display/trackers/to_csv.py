@@ -1,8 +1,8 @@
 """`--track csv`: two tables in `tracking/` of the run's folder, for spreadsheets and data frames.
 
 members.csv has one row per member and view. population.csv has one row per view. The columns are the TensorBoard tags.
-Some columns appear later, such as learning statistics after the first update. They are appended at the right, empty in
-earlier rows.
+Some columns appear later, such as learning statistics after the first update. New columns are appended at the right,
+and are empty in earlier rows.
 """
 
 from __future__ import annotations

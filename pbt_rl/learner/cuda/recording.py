@@ -197,7 +197,7 @@ def _tensors(tree: Any) -> Iterator[Tensor]:
 _ONE_AT_A_TIME = threading.Lock()
 """Lock around captures. A capture starts with a synchronisation, which would break the capture of another thread."""
 _BROKEN: list[torch.cuda.CUDAGraph] = []
-"""Graphs whose capture could not be ended. They are kept, because torch's allocators refer to them."""
+"""Graphs whose capture could not be ended. The graphs are kept, because torch's allocators refer to them."""
 
 
 def broken() -> bool:

@@ -79,7 +79,7 @@ class InPlaceRollout:
 
     fields: name -> [P, T(+1), b, ...] (`state`: [P, b, S]).
     obs: name -> [P, T+1, b, ...].
-    weights_version, lineage_version, ready, on_device: as in `Rollout`.
+    weights_version, lineage_version, ready, on_device: fields with the meaning of `Rollout`'s fields.
     """
 
     def __init__(self, of: RolloutShape) -> None:

@@ -3,7 +3,7 @@
     observations -> store, act, sample -> actions -> simulator -> rewards, ends -> store, count episodes
 
 With CUDA graphs (learner/cuda), the part before the simulator and the part after it are one replay each. Inputs and the
-step number are copied to fixed device memory for the replays. Without CUDA graphs there are no such copies.
+step number are copied to fixed device memory for the replays. Without CUDA graphs no copies are needed.
 
 Axes: P policies (slots), b rows of a policy, R = P * b, T steps, S recurrent state, A action components.
 """

@@ -69,7 +69,7 @@ REQUESTS_PER_SECOND = 500
 class NodeFleet:
     """Fleet of packs on the nodes of a cluster. Use it from one thread.
 
-    pool: states of the run, in the memory of this process. They are copied to and from the nodes.
+    pool: states of the run, in the memory of this process. States are copied to and from the nodes.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class NodeFleet:
         )
 
     def _state(self, entry: int) -> State:
-        """Return views of a pool entry. They are valid until the learner has acknowledged the load."""
+        """Return views of a pool entry. The views are valid until the learner has acknowledged the load."""
         return State(self._pool.views(entry), self._pool.counts(entry))
 
     # -- events ---------------------------------------------------------------------------------------------
