@@ -251,8 +251,8 @@ def _threads(config: Config, cpus: int, learners: int) -> int:
 def _in_parts(config: Config, cpus: int, learners: int, batch_rows: int, usual: int) -> tuple[int, int]:
     """Return the threads of a learner on the CPU and the parts of a minibatch.
 
-    With parts, the learners share PARTS_SHARE of the cores, rounded up. All parts have as many threads. usual: number
-    of threads if a minibatch is too small for parts.
+    With parts, the learners share PARTS_SHARE of the cores, rounded up, and each part has the same number of threads.
+    usual: number of threads if a minibatch is too small for parts.
     """
     threads = config.learner.threads or max(1, ceil(PARTS_SHARE * cpus) // learners)
     minibatches = 1 if config.algorithm.learns_per_vector_env else config.learner.minibatches
