@@ -72,7 +72,8 @@ def restore_state(part: Any, state: Any, where: str = "") -> None:
     if state["class"] != name:
         if _is_empty(state):
             return
-        if state["class"] == type(made := getattr(part, "made", None)).__name__:  # saved without its wrapper
+        made = getattr(part, "made", None)
+        if made is not None and state["class"] == type(made).__name__:  # saved without its wrapper
             restore_state(made, state, where)
             return
         raise ValueError(

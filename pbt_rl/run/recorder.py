@@ -35,7 +35,7 @@ from pbt_rl.run.callbacks import Callbacks
 from pbt_rl.run.continued import Continued
 from pbt_rl.run.fleet import ActorFailed, LearnerLost
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.run.shown import compares, describe_plan
+from pbt_rl.run.shown import compares, describe_plan, usual_wait
 from pbt_rl.run.views import WaitingComparison, verdict
 from pbt_rl.run.warm_start import WarmStart
 
@@ -71,7 +71,7 @@ class Recorder:
         """Per member: its last decision, its values before, and the scores of all members in this comparison."""
         self._evaluation: Evaluation | None = None
         self._view_checks: list[Callable[[RunView], list[str]]] = [
-            WaitingComparison(resolved.config.pbt.period_frames),
+            WaitingComparison(usual_wait(resolved)),
             GraphWarnings(),
         ]
         """Functions that return warnings about a view."""

@@ -77,6 +77,26 @@ def environments_each(resolved: ResolvedRun) -> int:
     return max(pack.environments // pack.slots for pack in resolved.plan.packs)
 
 
+def episodes_each(resolved: ResolvedRun) -> int:
+    """Return the number of episodes that a comparison needs in each environment of a member."""
+    return -(-resolved.config.pbt.min_episodes // min(resolved.plan.environments_of.values()))
+
+
+def longest_wait(resolved: ResolvedRun) -> int:
+    """Return the frames of a member until all its environments have ended their episodes, at most. 0: unknown."""
+    spec = resolved.spec
+    return environments_each(resolved) * episodes_each(resolved) * spec.time_limit * spec.frame_skip
+
+
+def usual_wait(resolved: ResolvedRun) -> int:
+    """Return the frames of a member that a comparison may wait for episodes without a warning.
+
+    It is a period, or the longest wait if the budget has room for four of these.
+    """
+    config, longest = resolved.config, longest_wait(resolved)
+    return max(config.pbt.period_frames, longest if 4 * longest <= config.train_for_frames else 0)
+
+
 def describe_comparisons(resolved: ResolvedRun) -> list[str]:
     """Describe the times and rules of comparisons. Warn if comparisons cannot happen in time."""
     config, pbt, spec, plan = resolved.config, resolved.config.pbt, resolved.spec, resolved.plan
@@ -91,9 +111,7 @@ def describe_comparisons(resolved: ResolvedRun) -> list[str]:
         return []
     by_time = READY_RULES[pbt.ready].by_time
     first, each = first_comparison(config), environments_each(resolved)
-    # Frames of a member until each of its environments has ended an episode, at most. 0: unknown.
-    rounds = -(-pbt.min_episodes // min(plan.environments_of.values()))
-    episodes = each * rounds * spec.time_limit * spec.frame_skip
+    rounds, episodes = episodes_each(resolved), longest_wait(resolved)
     when = f"at {first:,} frames each and then every {pbt.period_frames:,}"
     if by_time:
         when = f"after {in_time(first)} of training and then every {in_time(pbt.period_seconds)}"

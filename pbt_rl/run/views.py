@@ -153,14 +153,17 @@ def _waits_for(resolved: ResolvedRun, *, begun: bool, stepping: int) -> str:
 
 
 LONG_WAIT = 3
-"""Number of periods that a comparison may wait before a warning. One period if no episode has ended."""
+"""Number of usual waits after which a late comparison is warned of. One wait if no episode has ended."""
 
 
 class WaitingComparison:
-    """Detector of a comparison that waits too long for episodes. It warns once."""
+    """Detector of a comparison that waits too long for episodes. It warns once.
 
-    def __init__(self, period_frames: int) -> None:
-        self._period = period_frames
+    usual_frames: see `usual_wait`.
+    """
+
+    def __init__(self, usual_frames: int) -> None:
+        self._usual = usual_frames
         self._due_frames: int | None = None
         """Least frames of any training member when the comparison was due. None: no comparison is due."""
         self._warned = False
@@ -172,11 +175,11 @@ class WaitingComparison:
             self._due_frames = frames if view.comparison_in_seconds == 0 else None
             return []
         waited, ended = frames - self._due_frames, any(one.episodes for one in view.members)
-        if self._warned or waited < (LONG_WAIT if ended else 1) * self._period:
+        if self._warned or waited < (LONG_WAIT if ended else 1) * self._usual:
             return []
         self._warned = True
         text = (
-            "WARNING: a comparison has been overdue for longer than --pbt.period-frames. It needs one episode in each "
+            "WARNING: a comparison has been overdue for longer than is usual in this run. It needs one episode in each "
             f"environment of a member, but {'episodes are long' if ended else 'no episode has ended'}: limit the "
             "length of episodes (gymnasium.wrappers.TimeLimit), or use fewer environments (--envs-per-vector-env)"
         )

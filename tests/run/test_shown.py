@@ -2,7 +2,7 @@
 
 import pytest
 
-from pbt_rl.run.shown import describe_plan, page, unread
+from pbt_rl.run.shown import describe_plan, environments_each, page, unread, usual_wait
 from tests.helpers.plans import resolved
 
 
@@ -49,6 +49,13 @@ def test_the_number_of_comparisons_depends_on_batches_and_episodes(options, most
     (line,) = (one for one in notes("--num-policies=4", *options.split()).splitlines() if "at most" in one)
     assert f", at most {most} times" in line
     assert f"(about {least} if all episodes reach their time limit)" in line or most == least
+
+
+@pytest.mark.parametrize(("frames", "wait"), [("200k", 16_000), ("40k", 1_600), ("2M", 80_000)])
+def test_episodes_of_a_known_length_need_no_warning(frames, wait):
+    run = resolved("gym/CartPole-v1", "--num-policies=4", "--train-for-frames", frames)
+    assert environments_each(run) == 32
+    assert usual_wait(run) == wait, "32 episodes of 500 steps, a period, or a period that is longer"
 
 
 def test_the_rollout_age_is_a_line_of_show_alone():
