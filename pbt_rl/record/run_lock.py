@@ -31,7 +31,7 @@ from pbt_rl.record.append import reason
 from pbt_rl.record.folder import RunFolder, made_name
 
 FILE = ".lock"
-TIMEOUT_SECONDS = 0.1
+TIMEOUT_SECONDS = 1.0
 """Time to retry, because a process that only checks whether a lock is held acquires it for a moment."""
 _MAX_BYTES = 400
 
@@ -133,6 +133,7 @@ def _lock(file: int, kind: int) -> bool:
 
 
 NEW, REPLACED = "new", "replaced"
+_RETRY = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR, errno.ENOENT)
 
 
 class LockedRun:
@@ -227,7 +228,7 @@ def lock_run_folder(config: Config) -> LockedRun:
 
 
 def _lock_named(config: Config, folder: RunFolder) -> LockedRun | None:
-    """Lock or create the folder of a named run. None if another process has created it in the meantime."""
+    """Lock or create the folder of a named run. None to try again, because another process was faster."""
     path, name = folder.path, config.name
     if not os.path.lexists(path):
         return _make(config, folder)
@@ -245,6 +246,8 @@ def _lock_named(config: Config, folder: RunFolder) -> LockedRun | None:
         raise ConfigError(
             f"--name {name}: {path} is being written by {held}; choose another name, or end that process first"
         ) from held
+    except FileNotFoundError:  # another process replaces the run
+        return None
     if not config.overwrite:
         return LockedRun(config, folder, lock, existing=True)
     try:
@@ -258,6 +261,8 @@ def _lock_named(config: Config, folder: RunFolder) -> LockedRun | None:
         lock.release()
         raise
     if locked is None:
+        with contextlib.suppress(OSError):  # another process has created the run
+            aside.rename(path)
         lock.release()
     else:
         locked.set_aside(aside, lock)
@@ -265,7 +270,7 @@ def _lock_named(config: Config, folder: RunFolder) -> LockedRun | None:
 
 
 def _make(config: Config, folder: RunFolder) -> LockedRun | None:
-    """Create a folder with lock and config, and rename it. None if another process has created it in the meantime."""
+    """Create a folder with lock and config, and rename it. None to try again, because another process was faster."""
     made = _hidden(folder.path, NEW)
     made.mkdir()
     lock: FolderLock | None = None
@@ -274,11 +279,12 @@ def _make(config: Config, folder: RunFolder) -> LockedRun | None:
         RunFolder(made).write_config(config)
         RunFolder(made).write_origin(folder.path)
         made.rename(folder.path)
-    except OSError as error:
+    except (OSError, Held) as error:
         if lock is not None:
             lock.release()
         _delete(made)
-        if error.errno in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
+        # Another process has created the run, or has deleted this new folder before it was locked.
+        if isinstance(error, Held) or error.errno in _RETRY:
             return None
         raise
     return LockedRun(config, folder, lock, existing=False)
@@ -287,13 +293,27 @@ def _make(config: Config, folder: RunFolder) -> LockedRun | None:
 def _recover(path: Path) -> list[str]:
     """Delete the new folders that a killed process left. Return lines for the user about replaced runs."""
     for left in _siblings(path, NEW):
-        if (left / FILE).exists() and is_held(left) is False:
-            _delete(left)
+        _delete_unlocked(left)
     return [
         f"{aside} contains an older run of this name: rename or remove this folder"
         for aside in _siblings(path, REPLACED)
         if is_held(aside) is False
     ]
+
+
+def _delete_unlocked(made: Path) -> None:
+    """Delete a new folder while its lock is held, because a process that still creates it may be about to lock it."""
+    try:
+        file = os.open(made / FILE, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:  # no lock file yet
+        return
+    try:
+        if _lock(file, fcntl.LOCK_EX):
+            _delete(made)
+    except BlockingIOError:
+        pass
+    finally:
+        os.close(file)
 
 
 def _siblings(path: Path, kind: str) -> list[Path]:

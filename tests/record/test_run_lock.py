@@ -203,6 +203,24 @@ def test_of_many_processes_that_start_one_name_at_once_one_wins(tmp_path):
     assert names(tmp_path) == ["demo"]
 
 
+@pytest.mark.parametrize("overwrite", [True, False])
+def test_a_start_whose_new_folder_another_start_deletes_is_refused_by_the_winner(
+    tmp_path, monkeypatch, overwrite
+):
+    flock, winners = fcntl.flock, []
+
+    def overtaken(file, kind):  # another start finds the new folder before its lock is held
+        monkeypatch.setattr("fcntl.flock", flock)
+        winners.append(locked_run(tmp_path))
+        flock(file, kind)
+
+    monkeypatch.setattr("fcntl.flock", overtaken)
+    with pytest.raises(ConfigError, match=rf"is being written by process {os.getpid()}\b"):
+        locked_run(tmp_path, overwrite=overwrite)
+    assert names(tmp_path) == ["demo"]
+    winners[0].release(failed=False)
+
+
 def test_a_folder_that_is_no_run_is_never_touched(tmp_path):
     (tmp_path / "demo").mkdir()
     (tmp_path / "demo" / "thesis.tex").touch()
