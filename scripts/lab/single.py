@@ -1,8 +1,10 @@
 """Which default options hold one policy back? The experiment of docs/lab/single.md.
 
-    python scripts/lab/single.py design --jobs 2              # 16 cells x 5 tasks; continues with missing runs
-    python scripts/lab/single.py confirm --cells ab --jobs 2  # cells beside today's default, on new seeds
+    python scripts/lab/single.py design --jobs 2              # cells x tasks; continues with missing runs
+    python scripts/lab/single.py confirm --cells ab --jobs 2  # cells beside the default, on new seeds
     python scripts/lab/single.py tables                       # the tables of docs/lab/single.md
+
+With `--discrete`, all three have the tasks and factors of discrete actions.
 
 Rows are in docs/lab/results/single.csv, one per run. All runs are in serial mode, so other work on the machine changes
 only their seconds.
@@ -37,13 +39,13 @@ FACTORS = {
     "c": "--learner.minibatches 32 --hypers.learning-rate 3e-4",
     "d": "--learner.lr-schedule linear",
     "e": "--model.action-bounds tanh",
+    "f": "--hypers.gamma 0.999 --hypers.gae-lambda 0.98",
+    "g": "--learner.normalize-observations",
+    "h": "--learner.minibatches 16 --hypers.learning-rate 5e-4",
 }
-"""Letter -> options of the second level. The first level is today's default."""
+"""Letter -> options of the second level. The first level is the default at the protocol's commit."""
 DEFAULT = "1"
 """Name of the cell with the first level of all factors."""
-CELLS = [DEFAULT] + ["".join(cell) for n in (2, 4) for cell in itertools.combinations(FACTORS, n)]
-"""Fraction 2^(5-1) of resolution V (I = ABCDE): cells with an even number of factors at the second level."""
-TASKS = {name: f"gym/{name}-v5" for name in ("HalfCheetah", "Hopper", "Walker2d", "Ant", "Swimmer")}
 
 
 class Stage(NamedTuple):
@@ -51,10 +53,38 @@ class Stage(NamedTuple):
 
     frames: int
     episodes: int
+
+
+STAGES = {"design": Stage(300_000, 10), "confirm": Stage(1_000_000, 20)}
+CONFIRM_SEEDS = range(60, 68)
+
+
+class Design(NamedTuple):
+    """tasks: environments of the family `gym/`. seeds: of each cell in the stage `design`.
+
+    sizes: numbers of factors at the second level. Each choice of so many factors is a cell.
+    """
+
+    tasks: Sequence[str]
+    factors: str
+    sizes: Sequence[int]
     seeds: Sequence[int]
 
+    @property
+    def cells(self) -> list[str]:
+        """Names of all cells."""
+        return [
+            "".join(cell) or DEFAULT for n in self.sizes for cell in itertools.combinations(self.factors, n)
+        ]
 
-STAGES = {"design": Stage(300_000, 10, range(40, 41)), "confirm": Stage(1_000_000, 20, range(60, 68))}
+
+CONTINUOUS = Design(
+    ("HalfCheetah-v5", "Hopper-v5", "Walker2d-v5", "Ant-v5", "Swimmer-v5"), "abcde", (0, 2, 4), (40,)
+)
+"""Fraction 2^(5-1) of resolution V: I = ABCDE."""
+DISCRETE = Design(
+    ("LunarLander-v3", "Acrobot-v1", "MountainCar-v0", "CartPole-v1"), "fgh", (0, 1, 2, 3), (40, 41)
+)
 PERMUTATIONS = 20_000
 
 
@@ -65,12 +95,12 @@ def options(cell: str) -> list[str]:
 
 def train_and_evaluate(stage: str, task: str, cell: str, seed: int) -> dict[str, object]:
     """Train one policy in a temporary folder and evaluate its last weights."""
-    frames, episodes, _ = STAGES[stage]
+    frames, episodes = STAGES[stage]
     folder = Path(tempfile.mkdtemp(prefix="single-"))
     run = folder / "run"
     try:
         ours(
-            "train", "--env", TASKS[task], "--num-policies", "1", "--mode", "serial", "--seed", str(seed),
+            "train", "--env", f"gym/{task}", "--num-policies", "1", "--mode", "serial", "--seed", str(seed),
             "--train-for-frames", str(frames), "--learner.threads", "1", "--no-figures",
             *options(cell), "--out", str(folder), "--name", "run",
         )  # fmt: skip
@@ -96,7 +126,7 @@ def read(stage: str) -> list[dict[str, str]]:
         return [row for row in csv.DictReader(file) if row["stage"] == stage]
 
 
-def run(stage: str, cells: Sequence[str], jobs: int) -> None:
+def run(stage: str, tasks: Sequence[str], cells: Sequence[str], seeds: Sequence[int], jobs: int) -> None:
     """Train the missing runs of a stage, seed by seed."""
     if not ROWS.exists():
         ROWS.write_text(",".join(COLUMNS) + "\n")
@@ -108,7 +138,7 @@ def run(stage: str, cells: Sequence[str], jobs: int) -> None:
             csv.DictWriter(file, COLUMNS, lineterminator="\n").writerow(row)
         print(row, flush=True)
 
-    wanted = ((task, cell, seed) for seed in STAGES[stage].seeds for task in TASKS for cell in cells)
+    wanted = ((task, cell, seed) for seed in seeds for task in tasks for cell in cells)
     with ThreadPoolExecutor(jobs) as pool:
         for _ in pool.map(one, (which for which in wanted if which not in done)):
             pass
@@ -117,56 +147,86 @@ def run(stage: str, cells: Sequence[str], jobs: int) -> None:
 # -- tables -------------------------------------------------------------------------------------------------------
 
 
-def contrasts(cells: Sequence[str]) -> dict[str, np.ndarray]:
-    """Return effect -> [cells] of +-1, for each factor and each pair of factors."""
-    sign = {letter: np.array([1 if letter in cell else -1 for cell in cells]) for letter in FACTORS}
-    pairs = {a + b: sign[a] * sign[b] for a, b in itertools.combinations(FACTORS, 2)}
+Runs = Mapping[tuple[str, int], float]
+"""(cell, seed) -> score."""
+
+
+def contrasts(factors: str, runs: Iterable[tuple[str, int]]) -> dict[str, np.ndarray]:
+    """Return effect -> [runs] of +-1, for each factor and each pair of factors."""
+    sign = {letter: np.array([1 if letter in cell else -1 for cell, _ in runs]) for letter in factors}
+    pairs = {a + b: sign[a] * sign[b] for a, b in itertools.combinations(factors, 2)}
     return sign | pairs
 
 
-def effects(scores: Mapping[str, Mapping[str, float]]) -> dict[str, tuple[float, float]]:
+def effects(factors: str, tasks: Sequence[Runs]) -> dict[str, tuple[float, float]]:
     """Return effect -> (mean rank at the second level less at the first, p of a two-sided permutation test).
 
-    scores: task -> cell -> score. Ranks are within a task: 1 is the worst cell. The test permutes the ranks of each
+    tasks: equal runs of each task. Ranks are within a task: 1 is the worst run. The test permutes the ranks of each
     task.
     """
-    ranks = np.stack([rankdata([of[cell] for cell in CELLS]) for of in scores.values()])
-    signs = np.stack([*contrasts(CELLS).values()]) * 2 / len(CELLS)
-    found = (signs @ ranks.T).mean(1)
+    signs = contrasts(factors, [*tasks[0]])
+    ranks = np.stack([rankdata([of[run] for run in tasks[0]]) for of in tasks])
+    weights = np.stack([*signs.values()]) * 2 / len(tasks[0])
+    found = (weights @ ranks.T).mean(1)
     generator = np.random.default_rng(0)
-    permuted = np.stack([(signs @ generator.permuted(ranks, axis=1).T).mean(1) for _ in range(PERMUTATIONS)])
+    permuted = np.stack(
+        [(weights @ generator.permuted(ranks, axis=1).T).mean(1) for _ in range(PERMUTATIONS)]
+    )
     p = ((np.abs(permuted) >= np.abs(found) - 1e-9).sum(0) + 1) / (PERMUTATIONS + 1)
-    return {name: (float(e), float(q)) for name, e, q in zip(contrasts(CELLS), found, p, strict=True)}
+    return {name: (float(e), float(q)) for name, e, q in zip(signs, found, p, strict=True)}
 
 
-def tables(actions: str) -> None:
-    """Print the tables of both stages. actions: `drawn` or `greedy`."""
-    print(f"\n{actions} actions\n")
-    scores: dict[str, dict[str, float]] = defaultdict(dict)
+def design_tables(design: Design, actions: str) -> None:
+    """Print scores and effects of the tasks whose runs are all there."""
+    scores: dict[str, dict[tuple[str, int], float]] = defaultdict(dict)
     for row in read("design"):
-        scores[row["task"]][row["cell"]] = float(row[actions])
-    whole = {task: of for task, of in scores.items() if len(of) == len(CELLS)}
-    lines: list[Sequence[object]] = [("cell", *whole, "mean rank")]
-    ranks = {task: rankdata([of[cell] for cell in CELLS]) for task, of in whole.items()}
-    for i, cell in enumerate(CELLS):
-        mean = np.mean([of[i] for of in ranks.values()]) if whole else np.nan
-        lines.append((cell, *(f"{of[cell]:,.0f}" for of in whole.values()), f"{mean:.1f}"))
-    show(lines)
-    if whole:
-        by_task = {
-            task: {name: sign @ [of[c] for c in CELLS] / 8 for name, sign in contrasts(CELLS).items()}
-            for task, of in whole.items()
-        }
-        show(
-            [("effect", "mean rank", "p", *whole)]
-            + [
-                (name, f"{e:+.2f}", f"{p:.4f}", *(f"{by_task[task][name]:+,.0f}" for task in whole))
-                for name, (e, p) in effects(whole).items()
-            ]
-        )
+        scores[row["task"]][row["cell"], int(row["seed"])] = float(row[actions])
+    runs = [(cell, seed) for cell in design.cells for seed in design.seeds]
+    whole = {
+        task: {run: scores[task][run] for run in runs}
+        for task in design.tasks
+        if len(scores[task]) == len(runs)
+    }
+    if not whole:
+        return
+    ranks = np.mean([rankdata([*of.values()]) for of in whole.values()], axis=0).reshape(
+        len(design.cells), -1
+    )
+    show(
+        [("cell", *whole, "mean rank")]
+        + [
+            (
+                cell,
+                *(", ".join(f"{of[cell, seed]:,.0f}" for seed in design.seeds) for of in whole.values()),
+                f"{r:.1f}",
+            )
+            for cell, r in zip(design.cells, ranks.mean(1), strict=True)
+        ]
+    )
+    half = len(runs) / 2
+    show(
+        [("effect", "mean rank", "p", *whole)]
+        + [
+            (
+                name,
+                f"{e:+.2f}",
+                f"{p:.4f}",
+                *(
+                    f"{contrasts(design.factors, runs)[name] @ [*of.values()] / half:+,.0f}"
+                    for of in whole.values()
+                ),
+            )
+            for name, (e, p) in effects(design.factors, [*whole.values()]).items()
+        ]
+    )
+
+
+def confirm_tables(design: Design, actions: str) -> None:
+    """Print the scores of the stage `confirm`, and how probably each cell is better than the default."""
     confirmed: dict[str, dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
     for row in read("confirm"):
-        confirmed[row["task"]][row["cell"]][int(row["seed"])] = float(row[actions])
+        if row["task"] in design.tasks:
+            confirmed[row["task"]][row["cell"]][int(row["seed"])] = float(row[actions])
     cells = sorted({cell for of in confirmed.values() for cell in of})
     show(
         [("task", *cells)]
@@ -198,18 +258,22 @@ def main() -> None:
     parser.add_argument(
         "--cells", nargs="+", default=[], help="confirm: cells beside the default, such as ab"
     )
+    parser.add_argument("--discrete", action="store_true", help="tasks and factors of discrete actions")
     parser.add_argument("--jobs", type=int, default=1)
     chosen = parser.parse_args()
-    unknown = {c for cell in chosen.cells for c in cell} - {*FACTORS}
+    design = DISCRETE if chosen.discrete else CONTINUOUS
+    unknown = {c for cell in chosen.cells for c in cell} - {*design.factors}
     if unknown:
-        parser.error(
-            f"--cells has the unknown factors {', '.join(sorted(unknown))}: give letters of {''.join(FACTORS)}"
-        )
+        parser.error(f"--cells has unknown factors {sorted(unknown)}: give letters of {design.factors}")
     if chosen.what == "tables":
-        tables("greedy")
-        tables("drawn")
+        for actions in ("greedy", "drawn"):
+            print(f"\n{actions} actions\n")
+            design_tables(design, actions)
+            confirm_tables(design, actions)
+    elif chosen.what == "design":
+        run("design", design.tasks, design.cells, design.seeds, chosen.jobs)
     else:
-        run(chosen.what, CELLS if chosen.what == "design" else [DEFAULT, *chosen.cells], chosen.jobs)
+        run("confirm", design.tasks, [DEFAULT, *chosen.cells], CONFIRM_SEEDS, chosen.jobs)
 
 
 if __name__ == "__main__":
