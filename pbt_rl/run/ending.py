@@ -36,7 +36,7 @@ class RunEnd:
 
     @property
     def remedy(self) -> str:
-        """Description of the spent budget, with the option that extends it."""
+        """Text for the user: the spent budget, and the option that extends this budget."""
         config, frames = self.config, self.population.least_frames
         total, seconds = "is a total, and {:,} is reached".format, math.ceil(self.throughput.training_seconds)
         spent = {
@@ -47,7 +47,7 @@ class RunEnd:
         return "the run is complete" if spent is None else f"{spent}: give more to continue"
 
     def _spent(self) -> str | None:
-        """Return the spent budget or another reason for the end. None while the run continues."""
+        """Return the spent budget, or that all members are done. None while the run continues."""
         config, population = self.config, self.population
         if population.has_reached(config.stop_at_objective):
             return "objective"
