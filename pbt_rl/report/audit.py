@@ -136,7 +136,7 @@ def _head(events: Iterator[Event]) -> list[Event]:
 
 
 def _first_event(run: Path, events: Sequence[Event]) -> tuple[Start, Config]:
-    """Return the first event and its config. events: result of `_head`. Raises ConfigError if a run cannot be audited."""
+    """Return the first event and its config. events: result of `_head`. Raises ConfigError for an unfit journal."""
     if not events or not isinstance(events[0], Start):
         raise ConfigError(
             f"{run} is not the folder of a run: its journal does not begin with the event `start`"
