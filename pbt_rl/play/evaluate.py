@@ -1,4 +1,4 @@
-"""Evaluation of a trained member over whole episodes (`pbt-rl eval RUN`)."""
+"""Evaluation of a trained member over complete episodes (`pbt-rl eval RUN`)."""
 
 from __future__ import annotations
 

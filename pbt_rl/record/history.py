@@ -351,7 +351,7 @@ class History:
 
     @property
     def training_seconds(self) -> float:
-        """Seconds of training, without start-up and shutdown. If they are not recorded: `seconds`."""
+        """Seconds of training, without start-up and shutdown. If the journal does not record them: `seconds`."""
         told = None if self.told is None else self.told.training_seconds
         return self.seconds if told is None else told
 

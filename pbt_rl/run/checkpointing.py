@@ -114,11 +114,11 @@ class Round:
     packs: frozenset[int]
     frames: int
     kept: bool = False
-    """True if the checkpoint is never deleted."""
+    """True for a permanent checkpoint."""
     evaluates: bool = False
     """True if the best member of the checkpoint is evaluated."""
     all_frames: int = 0
-    """Frames of the whole population."""
+    """Frames of the population, summed over the members."""
     state: dict[str, Any] = field(default_factory=dict)
     """State of the run without members and learners."""
     learners: dict[int, dict[str, Any]] = field(default_factory=dict)
@@ -267,7 +267,7 @@ class Checkpointing:
             self._add(pack, state, header)
 
     def _add(self, pack: int, state: State, header: SnapshotHeader) -> None:
-        """Pass a state to the writer. pack: pack whose learner saved the state, or -1."""
+        """Pass a state to the writer. pack: pack whose learner saved the state. -1: no learner saved it."""
         assert self._writer is not None
         self._writing.append((pack, state))
         snapshot = MemberSnapshot(_counted(header, state), state.read())

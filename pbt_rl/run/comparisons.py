@@ -104,7 +104,7 @@ class Comparisons:
                 self._recorder.slot_held(pack, swap)
 
     def first_matchups(self) -> list[NDArray[np.int64]]:
-        """Make and record the initial matchups. Return the rows [U, E, S] of each pack."""
+        """Make and record the initial matchups. Return the row of each agent [U, E, S], for each pack."""
         matchups = [] if self.matchups is None else self.matchups.first()
         for pack, row_UES in enumerate(matchups):
             self._record_matchup(pack, 1, row_UES)

@@ -127,7 +127,7 @@ class Fleet(Protocol):
         """Return the CPU-seconds of all environments since the start of the fleet."""
 
     def actions_given(self, actor: int) -> int:
-        """Return the number of actions sent to an actor's vector envs. 0: no vector env could be reset."""
+        """Return the number of actions sent to an actor's vector envs. 0 if no vector env could be reset."""
 
     def set_matchup(self, pack: int, row_UES: NDArray[np.int64]) -> int:
         """Set the matchup of a pack, and return the version of this matchup. row_UES: row of each agent."""
@@ -188,7 +188,7 @@ class ProcessFleet(LocalFleet):
         self._learner_timeout = resolved.config.learner_timeout_seconds
         self._clock = ScheduledClock()
         self._delays = defaultdict[str, SchedulingDelay](SchedulingDelay)
-        """Label of a child process -> waits of this process for a CPU core."""
+        """Label of a child process -> the child's waits for a CPU core."""
         self.learners: list[LearnerChild] = []
         self.actors: list[ActorChild] = []
         """Actors, in the order of `memory.actors`."""

@@ -50,13 +50,13 @@ OPTIMIZER_VECTORS = 3
 ROUND_BYTES = 32
 """Bytes per row of a device simulator: sums of the episode, and temporary arrays."""
 GIVEN_BYTES = 10
-"""Bytes per row of a device simulator that a CUDA graph needs: reward, objective, two end flags."""
+"""Bytes per row of a device simulator for static inputs of a CUDA graph: reward, objective, two end flags."""
 SMALL_ENVIRONMENT_BYTES = 4096
 """Assumed bytes of one environment of other families, measured with CartPole. Too small for large environments."""
 NEARLY_ALL = 0.9
 """Share of the available memory above which a run gets a warning."""
 MANY_ROWS = 4096
-"""Rows of each member in the smaller of two estimates. Their difference gives the memory of a row."""
+"""Rows of each member in the smaller of two estimates. The difference of the estimates gives the memory of a row."""
 COMFORTABLE = 1 << 16
 """Soft limit of open files, unless a run needs more. Some programs loop over all descriptors up to this limit."""
 RESERVE = 64

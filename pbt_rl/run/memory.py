@@ -65,7 +65,7 @@ class Start:
 
 
 Matchups = Sequence[NDArray[np.int64]]
-"""Per pack: initial rows [U, E, S]. Empty if environments have one agent."""
+"""Per pack: row of each agent [U, E, S] in the initial matchups. Empty if environments have one agent."""
 
 
 @dataclass
@@ -149,7 +149,7 @@ class Memory:
     def _fill_shaping(self, number: int, start: Start) -> None:
         """Write the initial shaping and frames of a pack's slots.
 
-        The shaping versions must be the learner's versions, because actors start episodes before the learner is ready.
+        The version numbers must be the learner's, because actors start episodes before the learner is ready.
         """
         names, loads = tuple(self._resolved.spec.shaping), start.slots[number]
         shaping = ShapingTable.map(

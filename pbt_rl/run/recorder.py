@@ -68,7 +68,7 @@ class Recorder:
         self._outage = Outage(f"small files of {folder.path}", self._terminal.event)
         self._shown: RunView | None = None
         self._decided: dict[int, tuple[Change, Values, dict[int, float | None]]] = {}
-        """Per member: its last decision, its values before, and the scores of all members in the comparison."""
+        """Member -> last decision, values before this decision, and scores of all members in the comparison."""
         self._evaluation: Evaluation | None = None
         self._view_checks: list[Callable[[RunView], list[str]]] = [
             WaitingComparison(usual_wait(resolved)),
@@ -302,7 +302,7 @@ class Recorder:
                 self.warn(text)
 
     def _write_small_files(self, *, last: bool = False) -> None:
-        """Write the values of changed members to files. last: write even during the pause after a failure."""
+        """Write the values of changed members to files. last: True to write even if writes have just failed."""
         if not (last or self._outage.due()):
             return
         try:

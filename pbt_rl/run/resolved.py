@@ -73,7 +73,7 @@ def resumed_controller(
     """Build the controller of a resumed run or of an audit.
 
     state: saved state of the controller (`save_state`).
-    values: values that the user has changed for all members. They replace values in `state` that are not tuned.
+    values: values that the user has changed for all members. Values that are not tuned are replaced in `state`.
     Raises the ConfigErrors of `build_controller`. Raises ValueError if the state does not fit the controller, for
     example because the class of a rule has changed.
     """
@@ -86,7 +86,7 @@ def resumed_controller(
 
 
 def _with(values: Values, state: Any) -> Any:
-    """Return a copy of a state of JSON types, in which entries named like a value have this value, at all depths."""
+    """Return a copy of a state of JSON types, in which `values` replace the entries with equal names at all depths."""
     if isinstance(state, list):
         return [_with(values, part) for part in state]
     if not isinstance(state, Mapping):

@@ -37,7 +37,7 @@ from pbt_rl.run.continued import Changed, Continued
 from pbt_rl.run.throughput import Spent, Throughput
 
 OF_THE_COMMAND = frozenset({"name", "out", "overwrite", "resume"})
-"""Options that select a run. They may differ at a resume."""
+"""Options that select a run. These options may differ at a resume."""
 
 
 def may_resume(config: Config) -> bool:

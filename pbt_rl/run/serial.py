@@ -87,7 +87,7 @@ class Compares(Protocol):
     """Interface of the training loop to the supervisor."""
 
     def compare(self, pack: SerialPack, report: LearnerReport) -> Sequence[Decision]:
-        """Report the population to the controller, and return its decisions."""
+        """Report the population to the controller, and return the controller's decisions."""
 
     def exchange(self, decisions: Sequence[Decision]) -> None:
         """Send decisions to the learners."""
@@ -162,7 +162,7 @@ class SerialPack:
 
 
 class EnvironmentFolder:
-    """Working directory of the environments. It differs from the learner's, because some environments change it."""
+    """Working directory of the environments, apart from the learner's. (Some environments change the directory.)"""
 
     def __init__(self) -> None:
         self._theirs = _working_directory()
@@ -206,7 +206,7 @@ class SerialFleet(LocalFleet):
         self.packs = [self._start_pack(number) for number in range(len(resolved.plan.packs))]
         self._training = train_serially(self.packs, supervisor or Forward())
         self.settled = True
-        """True after an iteration over all packs. A checkpoint must begin here, because a resume starts at pack 0."""
+        """True after an iteration over all packs. Only then may a checkpoint begin: a resume starts at pack 0."""
         self._paused = False
         self._said_unsaved = False
         self._stacks = StackDumps(list)
@@ -225,7 +225,10 @@ class SerialFleet(LocalFleet):
         return SerialPack(number, Line(there, back), learner, actors, self._folder, self._env_id)
 
     def events(self, timeout_seconds: float) -> Iterator[Event]:
-        """Deliver messages. Without messages, train until the loop yields, unless `timeout_seconds` is 0."""
+        """Yield messages of the learners. If there are none, train until `train_serially` yields.
+
+        Do not train if `timeout_seconds` is 0.
+        """
         while self._notices:
             yield self._notices.pop(0)
         if not any(pack.line.poll() for pack in self.packs):

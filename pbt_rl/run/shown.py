@@ -329,7 +329,7 @@ def unread(resolved: ResolvedRun) -> list[str]:
 
 
 def recommended(resolved: ResolvedRun) -> Mapping[str, Any]:
-    """Return the recipe of the run's environment: dotted field of the config -> value."""
+    """Return the recipe of the run's environment: config field -> value."""
     config = resolved.config
     backend, name = backend_of(config.env, config.env_options)
     made = backend.recipe_of  # does not construct the environment again
@@ -337,7 +337,7 @@ def recommended(resolved: ResolvedRun) -> Mapping[str, Any]:
 
 
 def _reasons(config: Config, agents: int) -> Iterator[tuple[str, str]]:
-    """Yield (dotted field, reason) for each option that this environment, controller or rules do not use."""
+    """Yield (config field, reason) for each option that this environment, controller or rules do not use."""
     for group in ENVIRONMENT_GROUPS - read_groups(config.env, agents):
         yield from _of_group(config, group, f"{config.env} does not use it")
     if config.num_policies > 1:
@@ -347,7 +347,7 @@ def _reasons(config: Config, agents: int) -> Iterator[tuple[str, str]]:
 
 
 def of_rules(config: Config) -> Iterator[tuple[str, str]]:
-    """Yield (dotted field, reason) for each unused option of controllers and rules.
+    """Yield (config field, reason) for each unused option of controllers and rules.
 
     Yield nothing for custom controllers, because they may use all options.
     """
@@ -374,19 +374,19 @@ def of_rules(config: Config) -> Iterator[tuple[str, str]]:
 
 
 def _of_controllers(config: Config) -> Iterator[tuple[str, str]]:
-    """Yield (dotted field, reason) for each option that only other controllers use."""
+    """Yield (config field, reason) for each option that only other controllers use."""
     for name in sorted({*OF_CONTROLLERS}.difference(controller_entry(config.controller).options)):
         readers = [other for other, entry in CONTROLLERS.items() if name in entry.options]
         yield from _of_group(config, name, f"it belongs to --controller {', '.join(readers)}")
 
 
 def _of_group(config: Config, group: str, reason: str) -> Iterator[tuple[str, str]]:
-    """Yield (dotted field, reason) for each option of a group. group: an option group, or a single option."""
+    """Yield (config field, reason) for each option of a group. group: an option group, or a single option."""
     yield from ((one.field, reason) for one in table(config).values() if group in (one.path[0], one.field))
 
 
 def _of_learning(resolved: ResolvedRun) -> Iterator[tuple[str, str]]:
-    """Yield (dotted field, reason) for each unused option of algorithm, network and final evaluation."""
+    """Yield (config field, reason) for each unused option of algorithm, network and final evaluation."""
     config, spec = resolved.config, resolved.spec
     for one in table(config).values():
         if one.path[0] == "hypers" and one.path[-1] not in resolved.table:

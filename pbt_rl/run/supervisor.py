@@ -255,7 +255,7 @@ class Supervisor:
 
     @property
     def _resumes(self) -> int:
-        """Number of resumes of the run, including the present one."""
+        """Number of resumes of the run, including the present resume."""
         return 0 if self._continued is None else self._continued.resumes
 
     def _state(self, fleet: Fleet) -> dict[str, Any]:
@@ -280,7 +280,7 @@ class Supervisor:
 
     @property
     def _may_save(self) -> bool:
-        """True if the run can be saved: training has begun, and all learners run (with --nodes: even without some)."""
+        """True if the run can be saved: training has begun, and no learner is missing (with --nodes: some may be)."""
         return self._begun and (self._resolved.spread or self._all_serve)
 
     def _begin_checkpoint(self, fleet: Fleet) -> None:
@@ -378,7 +378,7 @@ class Supervisor:
         )
 
     def _stepping(self, fleet: Fleet | None) -> int:
-        """Count the actors that have made a step. 0 if the run has trained already."""
+        """Count the actors that have made a step. 0 after the first frames of the run."""
         if fleet is None or self._throughput.trains:
             return 0
         return sum(fleet.actions_given(actor) > 0 for actor in range(self._resolved.plan.actors))

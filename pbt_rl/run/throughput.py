@@ -103,7 +103,7 @@ class Throughput:
         """Return the mean number of busy threads of each stage over the last minute. Empty in the first seconds.
 
         environment_seconds: CPU time of environments since the last call.
-        The window is long, because each stage is reported at its end: in one second, most stages end never or once.
+        The window is long, because the time of a stage is reported when the stage ends.
         """
         stages, self._stages = self._stages, {}
         _add(stages, {"environment": environment_seconds})  # learners report the time of simulators

@@ -1,7 +1,7 @@
 """Warm start (`--init-from`): members begin with saved arrays of another run. Arrays that do not fit are skipped.
 
-Only arrays are loaded. Hypers and shaping come from this run. Frames, steps, updates and the learning rate schedule
-start at 0. Modules in the config of the other run are not imported.
+Only arrays are loaded. Hyperparameters and shaping come from this run. Frames, steps, updates and the learning rate
+schedule start at 0. Modules in the config of the other run are not imported.
 """
 
 from __future__ import annotations

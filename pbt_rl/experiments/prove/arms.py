@@ -248,7 +248,7 @@ def said(config: Config, compared: Sequence[int]) -> str:
     least = f"{_up(frames / held):,}" if held else f"more than {frames:,}"
     return (
         f"each member was compared {held:.3g} times instead of about {due}: --pbt.period-frames {pbt.period_frames:,} "
-        f"is too short. Between two comparisons a member needs {pbt.min_episodes} whole episodes, and at least one "
+        f"is too short. Between two comparisons a member needs {pbt.min_episodes} complete episodes, and at least one "
         f"episode in each environment. Give {least}{' or more' if held else ''}, or fewer environments "
         "(--envs-per-vector-env, --actors, or --rows of a simulator), under another --name"
     )

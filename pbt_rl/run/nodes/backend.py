@@ -47,7 +47,7 @@ class WorkerSetup:
 
 @dataclass(frozen=True)
 class Send:
-    """Order to send a message to the learner. state: content that is written to the message's pool entry before."""
+    """Order to send a message to the learner. state: content to write to the message's pool entry beforehand."""
 
     message: ToLearner
     state: State | None = None
@@ -75,7 +75,7 @@ class Request:
     """Request to a node worker: execute orders, and wait at most `timeout_seconds` for events.
 
     number: 0 for the first request, 1 for the second. If the answer is lost, the request is sent again with an equal
-    number. The worker answers it without a second execution.
+    number. The worker then repeats the answer, and does not execute the request again.
     """
 
     number: int

@@ -1,6 +1,6 @@
 """Ray backend. Node workers are Ray actors, calls are Ray tasks, and states are in Ray's object store.
 
-The caller copies each result, because the result may be lost with its node.
+The fleet copies states out of each answer, because Ray's memory is lost with its node.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class RemotePack:
     given: dict[int, int] = field(default_factory=dict)
     """Failed actor -> number of actions that its vector envs received."""
     heard_at: float = 0.0
-    """`time.monotonic()` of the last answer, or of the request that followed it."""
+    """`time.monotonic()` of the last answer, or of a request after this answer."""
     heartbeat_age: float = 0.0
     """Heartbeat age of the learner in seconds, at the last answer."""
     unavailable_at: float | None = None
@@ -118,7 +118,7 @@ class RemotePack:
             self._seconds, self.heartbeat_age = answer.environment_seconds, answer.heartbeat_age_seconds
 
     def hold(self, lost: LearnerLost) -> None:
-        """Record the death of the learner, and send no request for HOLD_SECONDS, in which the node may prove dead."""
+        """Record the death of the learner, and send no request for HOLD_SECONDS. (The whole node may be dying.)"""
         self.held, self._held_until = lost, time.monotonic() + HOLD_SECONDS
 
     def unreachable(self) -> None:
