@@ -82,7 +82,7 @@ COMMON = ("--num-policies=4", "--train-for-frames=1000000000")
 ACTORS = ("--actors=2", "--learner.batch=128")
 SMALL = ("--env-option=limit=20", "--rows=32", "--learner.rollout=8", "--model.hidden=8")
 SIMULATOR = ("--env=tensors/pendulum", *SMALL)
-"""Options of a run with a device simulator. The run has no actors, and mode sync or serial."""
+"""Options of a run with a device simulator. Such a run has no actors. Its mode is sync or serial."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ least half a gigabyte. The 3 GB of CUDA libraries for this wheel are not install
 which report that there is no GPU.
 
 --short downloads no wheel, skips the release of .venv (see `make test`), and runs fewer tests. Unavailable releases
-are skipped and reported. The exit code is 1 if a test fails. Without --short, it is 1 if no test ran.
+are skipped and reported. The exit code is 1 if a test fails, or (without --short) if no test ran.
 """
 
 from __future__ import annotations

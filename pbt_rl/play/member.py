@@ -327,7 +327,7 @@ def play_episodes(
 
     episodes: number of episodes (of each task, if the environment has tasks).
     filmed: factory of a vector env and of a recorder. None: nothing is recorded.
-    most: maximum number of parallel episodes. (A device simulator ignores it unless it is 1.)
+    most: maximum number of parallel episodes. (In a device simulator, all episodes are parallel unless `most` is 1.)
     """
     spec = policy.spec
     if spec.tasks:

@@ -249,7 +249,7 @@ class CheckpointWriter:
     def add(self, snapshot: MemberSnapshot, done: Callable[[], None]) -> None:
         """Add one of the expected snapshots. The last snapshot completes the checkpoint.
 
-        done: function that the thread calls when the arrays may be reused, even after a failure. It must not raise.
+        done: function that the thread calls when the arrays may be reused, even after a failure. `done` must not raise.
         """
         assert self.busy, "no checkpoint is in progress"
         self._jobs.put(_Added(snapshot, done))
@@ -282,7 +282,7 @@ class CheckpointWriter:
     def close(self, timeout_seconds: float) -> bool:
         """Finish or abandon the checkpoint in progress, and end the thread. Return True if the thread ends in time.
 
-        The checkpoint is abandoned if snapshots are missing. `poll` returns its result.
+        The checkpoint is abandoned if snapshots are missing. `poll` returns the result of the checkpoint.
         A thread that does not end in time ends with the process. The run's next checkpoint removes unfinished files.
         """
         self._jobs.put(None)

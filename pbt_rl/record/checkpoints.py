@@ -213,7 +213,7 @@ _DECODER = decoder(SnapshotHeader)
 
 
 def header_to_metadata(header: SnapshotHeader) -> dict[str, str]:
-    """Return the metadata of a member's file that contain a header."""
+    """Return a header as metadata, for a member's file."""
     return {KEY: json.dumps(as_json_types(header), allow_nan=False)}
 
 
@@ -317,7 +317,7 @@ def read_manifest(path: Path) -> Manifest:
 
 FOLDER = re.compile(r"at_\d+(_\d+)?")
 PARTIAL = re.compile(r"at_\d+(_\d+)?\.partial")
-"""Folder names of complete and of partial checkpoints."""
+"""Patterns of the folder names of complete checkpoints (FOLDER) and of partial checkpoints (PARTIAL)."""
 _STATE = msgspec.json.Decoder(dict[str, Any])
 
 

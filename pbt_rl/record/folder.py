@@ -221,7 +221,7 @@ def config_from_json(data: object, at_default: Callable[[str], bool] = lambda _:
 
 
 def _hypers(data: object) -> type[Hypers]:
-    """Return a class of hyperparameters that includes those of a custom algorithm, without importing the algorithm."""
+    """Return a class with the hyperparameters of a custom algorithm, without an import of this algorithm."""
     registered = {option.field for option in table(Hypers).values()}
     more = tuple(
         (name, type(value))

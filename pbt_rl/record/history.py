@@ -137,7 +137,7 @@ class RunOptions:
     api: str | None = None
     """Not None for a run of `tune.run`, which counts steps and evaluations instead of frames and episodes."""
     choices: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Name of a value that is a choice -> text of each index."""
+    """Name of a value -> texts of its choices, for each value that is a choice."""
 
     @property
     def controls(self) -> frozenset[int]:
@@ -151,7 +151,7 @@ class RunOptions:
         return FRAMES if self.api is None else "steps"
 
     def shown(self, name: str, value: float) -> float | str:
-        """Return a value for display. For a choice, return the text of its index."""
+        """Return a value for display. If the value is the index of a choice, return the text of this choice."""
         texts = self.choices.get(name)
         return value if not texts else texts[min(max(round(value), 0), len(texts) - 1)]
 
@@ -403,12 +403,12 @@ class History:
 
     @cached_property
     def ranking(self) -> list[int]:
-        """Members with a score, without controls, best first (see `by_score`)."""
+        """Members that have a score and are not controls, best first (see `by_score`)."""
         return [m for m in self._ranked if m not in self.controls]
 
     @property
     def best(self) -> int | None:
-        """Best member without the controls. None while no member has a score."""
+        """Best member that is not a control. None while no member has a score."""
         return self.ranking[0] if self.ranking else None
 
     @property
@@ -440,7 +440,7 @@ class History:
 
     @property
     def founders(self) -> int:
-        """Number of initialised members from which the members that train still descend, without controls."""
+        """Number of initial members from which the present members descend (without stopped members and controls)."""
         return sum(member not in self.controls for member, _ in self.lineage.surviving_roots())
 
     @property

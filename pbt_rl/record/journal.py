@@ -49,7 +49,7 @@ LineT = TypeVar("LineT")
 
 
 class Journal:
-    """Writer of events to one file. Not thread-safe, and for one process.
+    """Writer of the events of a run to one file. Not thread-safe. Only one process may write the file.
 
     Events are appended to an existing file, which must end with a complete event (see `cut_journal`).
     """

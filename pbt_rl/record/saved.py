@@ -64,7 +64,7 @@ AUDIT = ("controller", "pbt.exploit", "pbt.explore", "pbt.custom-explore")
 def check_trust(config: Config, options: Collection[str], run: Path, *, trust: bool) -> None:
     """Raise ConfigError if one of these options names code or paths of another author.
 
-    options: names of the options to check. trust: True if the user trusts the author of the run, to skip the check.
+    options: names of the options to check. trust: True to skip the check, because the user trusts the author.
     If the user created the run at this path, a line with the options is printed instead of the error.
     """
     named = [] if trust else _foreign(config, options)

@@ -222,7 +222,7 @@ def top_mean(curves: Sequence[Sequence[Point]], count: int) -> tuple[np.ndarray,
 
 
 def schedules(history: History) -> style.Drawn:
-    """Draw each value that differs over the training frames of the weights. The best member's line is thick."""
+    """Draw the values that have changed, over the training frames of the weights. The best member's line is thick."""
     if all(len({tuple(n.values.items()) for n in history.lineage.path(m)}) == 1 for m in history.last):
         return "No member's values changed during the run."
     lineage = history.lineage
@@ -280,7 +280,7 @@ def forest(history: History) -> style.Drawn:
 
 
 def _branches(history: History, layout: Layout, norm: Normalize, colours: ScalarMappable) -> LineCollection:
-    """Return one line per node of the lineage and per copy. Ancestors of the last members have thick lines."""
+    """Return one line per node of the lineage and per copy. Ancestors of the members at the end have thick lines."""
     lineage, ancestor_until = history.lineage, ancestors(history)
     thick = min(4.0, max(0.8, 0.35 * layout.points_per_lane))
     lines, shades, widths = [], [], []

@@ -43,7 +43,7 @@ def importance(
 ) -> Importance:
     """Fit forests with random settings. Return the importances of the best forest in ten-fold cross-validation.
 
-    configurations: at least `MIN_CONFIGURATIONS`, with equal names. forests: their number. None: see FORESTS.
+    configurations: at least `MIN_CONFIGURATIONS`, with equal names. forests: number of forests. None: see FORESTS.
     Raises ConfigError if scikit-learn is missing.
     """
     try:

@@ -9,7 +9,7 @@ from pbt_rl.controllers.lineage import Node
 from pbt_rl.record.history import History
 
 THIN_LANE = 0.3
-"""Height of a lane that does not end in a last member, relative to the lane of a last member."""
+"""Height of a lane whose weights were replaced, relative to a lane whose weights a member still has at the end."""
 
 
 @dataclass(frozen=True)
@@ -37,14 +37,14 @@ class Layout:
 
     @property
     def points_per_lane(self) -> float:
-        """Height of the lane of a last member in points (1/72 inch)."""
+        """Height in points (1/72 inch) of a lane whose weights a member still has at the end."""
         return self.height * 72 / (self.bottom + 3)
 
 
 def ancestors(history: History) -> dict[StateKey, int]:
-    """Return key -> training frames for each node with descendants among the last members (or that is one).
+    """Return key -> training frames, for each node from which the weights of a member at the end descend.
 
-    training frames: frames of the node's weights when the last surviving copy was made, or at the end.
+    training frames: frames of the node's weights when the last copy was made that survives, or at the end.
     """
     found: dict[StateKey, int] = {}
     for node in history.last.values():

@@ -139,7 +139,10 @@ def _config(folder: RunFolder) -> tuple[str, int, int]:
 
 
 def _tuned(folder: RunFolder) -> tuple[str, int, int]:
-    """Return environment, number of members, and again number of members of a `tune.run` run. Raises _Broken."""
+    """Return environment and number of members of a `tune.run` run (twice, because no member is a control).
+
+    Raises _Broken.
+    """
     head, _ = _read(folder.journal, _TAILS[-1], from_start=True)
     try:
         start = decode_event(head.partition(b"\n")[0], 1)
@@ -164,7 +167,7 @@ def _state(folder: RunFolder, ended: str | None, summary: _Summary | None, *, be
 
 
 def _tail(journal: Path) -> tuple[Event | None, Progress | None]:
-    """Return the last event and the last `Progress` event. The latter is None if it is too far from the end.
+    """Return the last event and the last `Progress` event. None if no `Progress` event is near the end.
 
     Raises _Broken.
     """

@@ -162,7 +162,7 @@ class SerialPack:
 
 
 class EnvironmentFolder:
-    """Working directory of the environments, apart from the learner's. (Some environments change the directory.)"""
+    """Separate working directory for the environments. (Some environments change the working directory.)"""
 
     def __init__(self) -> None:
         self._theirs = _working_directory()

@@ -105,7 +105,7 @@ def is_number(value: object) -> TypeGuard[float]:
 
 
 def whole(name: str, value: object, least: int) -> int:
-    """Convert an argument such as 5 or 1e6 to an integer. Raises ConfigError below `least`, or for other values."""
+    """Convert an argument such as 5 or 1e6 to an integer. Raises ConfigError unless it is at least `least`."""
     if is_number(value) and value >= least and float(value).is_integer():
         return int(value)
     raise ConfigError(f"{name}={value!r:.200} cannot be used: give a whole number, {least} or more")

@@ -59,7 +59,7 @@ class Make:
 
 @dataclass(frozen=True)
 class Train:
-    """Task: train a member for `steps` steps (may be 0), and evaluate it. The result is the objective."""
+    """Task: train a member for `steps` steps (may be 0), and evaluate the member. The result is the objective."""
 
     member: int
     hypers: Mapping[str, Any]
@@ -107,7 +107,7 @@ class WorkerReady:
 
 @dataclass(frozen=True)
 class Failure:
-    """Result of a task in which the member's code raised."""
+    """Result of a task in which the member's code raised an error."""
 
     traceback: str
     """Traceback of the error. Empty if no line of the member's code raised the error."""
@@ -206,7 +206,7 @@ def _place(error: BaseException) -> str:
 
 
 def _whole(made: Any) -> Member:
-    """Return the result of a factory as a member. Raises Unusable if the result has no such methods as a member."""
+    """Return the result of a factory as a member. Raises Unusable if a method of `Member` is missing."""
     methods = ("step", "evaluate", "state", "load")
     lacks = [name for name in methods if not callable(getattr(made, name, None))]
     if lacks:

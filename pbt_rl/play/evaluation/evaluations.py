@@ -5,7 +5,7 @@ At a fixed interval of frames, the best member plays evaluation episodes in a se
     due -> the run is saved -> the best member of this checkpoint plays -> journal, TensorBoard, trackers
 
 The process cannot affect the run. If the process dies, the curve has one point less. There is at most one evaluation at
-a time. If an evaluation is due during another evaluation, it begins after the other one has ended.
+a time. If an evaluation becomes due during another evaluation, it begins later, when the other evaluation has ended.
 
 The final evaluation selects the best member of the run. (A member's objective in training is the mean of its latest
 episodes, and the highest of many means is biased upwards.) The members with the highest objectives play evaluation
@@ -74,9 +74,9 @@ def check(config: Config, spec: EnvSpec, _plan: Plan) -> None:
 
 
 def recorded_late(journal: Path, position: int, frames: int) -> list[Evaluation]:
-    """Return the evaluations that are valid for a resumed run, although they ended after its checkpoint.
+    """Return the evaluations that began before the checkpoint of a resumed run, and were recorded after it.
 
-    They began before the checkpoint, and were recorded after it.
+    (These evaluations remain valid, although the resume truncates the journal.)
     position: length of the journal at the checkpoint, in bytes. frames: frames of the checkpoint.
     """
     found: list[Evaluation] = []
@@ -263,8 +263,8 @@ def final_seconds(config: Config, spec: EnvSpec, trained_seconds: float) -> floa
     - `serial` mode by default, because results under a time limit are not reproducible
     - short runs by default
 
-    The last two have a final evaluation if the user requests a number of episodes, evaluations before comparisons, or a
-    control group.
+    Runs of the last two kinds have a final evaluation if the user requests a number of episodes, evaluations before
+    comparisons, or a control group.
     """
     asked = config.final_episodes
     if asked == 0 or spec.agents > 1 or spec.tasks:

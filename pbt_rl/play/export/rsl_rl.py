@@ -180,9 +180,9 @@ def _runner(
     critic: bool,
     scale: float,
 ) -> dict[str, Any]:
-    """Return the options of RSL-RL's `OnPolicyRunner`. founder: member from whose initial weights the member descends.
+    """Return the options of RSL-RL's `OnPolicyRunner`.
 
-    scale: scale of returns.
+    founder: member from whose initial weights the exported weights descend. scale: scale of returns.
     """
     learner = config.learner
     assert isinstance(policy.distribution, DiagonalGaussian)
