@@ -68,7 +68,7 @@ class Ended:
 
 
 def points(grid: Mapping[str, Sequence[str]], seeds: Sequence[int]) -> list[Point]:
-    """Return all combinations of values and seeds, grouped by seed. Raises ConfigError if two runs have one name."""
+    """Return all combinations of values and seeds, grouped by seed. Raises ConfigError if two names are equal."""
     found: dict[str, Point] = {}
     for seed in seeds:
         for values in itertools.product(*grid.values()):

@@ -257,7 +257,7 @@ class CheckpointWriter:
     def abandon(self, reason: str) -> None:
         """Abandon the checkpoint in progress, unless all its snapshots have been added.
 
-        Until `poll` returns the result, more snapshots may be added. They are not written: only `done` is called.
+        Until `poll` returns the result, more snapshots may be added. For these, only `done` is called.
         """
         self._jobs.put(reason)
 

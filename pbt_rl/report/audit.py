@@ -136,7 +136,10 @@ def _head(events: Iterator[Event]) -> list[Event]:
 
 
 def _first_event(run: Path, events: Sequence[Event]) -> tuple[Start, Config]:
-    """Return the first event and its config. events: result of `_head`. Raises ConfigError for an unfit journal."""
+    """Return the first event of a journal, and the config of the run. events: result of `_head`.
+
+    Raises ConfigError if the journal belongs to a run of `tune.run`, or is incomplete.
+    """
     if not events or not isinstance(events[0], Start):
         raise ConfigError(
             f"{run} is not the folder of a run: its journal does not begin with the event `start`"
@@ -165,7 +168,7 @@ def _described(mismatch: Mismatch, frames: int | None) -> str:
 
 
 def _differing(one: Any, other: Any) -> str:
-    """Describe a decision. If two decisions have one type, only the fields in which they differ are listed."""
+    """Describe the decision `one`. If `other` has an equal type, list only the fields in which they differ."""
     if one is None:
         return "nothing"
     if type(one) is not type(other):

@@ -1,4 +1,4 @@
-"""Layout of the figure of the lineage."""
+"""Layout of the figure of the lineage. A lane is a horizontal line: one set of weights during training."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
     journal.jsonl -> Live -> page, and figures drawn by a child process -> server -> browser
 
-`pbt-rl watch` only reads the files of the run. It writes nothing and does not contact the processes of the run.
+`pbt-rl watch` only reads the files of the run, and does not contact the processes of the run.
 """
 
 from __future__ import annotations

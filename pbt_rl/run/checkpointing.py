@@ -1,4 +1,4 @@
-"""Checkpoints of the whole run: periodic, on request, and at its end. In async mode training continues meanwhile.
+"""Checkpoints of a run: periodic, on request, and at the end. In async mode, training continues during a checkpoint.
 
     due -> state of the run           captured between two comparisons, while no decision is in flight
         -> all states are retained    `Dispatch.begin_checkpoint` lists the states that learners still have to save

@@ -15,7 +15,7 @@ from pbt_rl.run.throughput import Throughput
 
 @dataclass(eq=False)
 class RunEnd:
-    """End condition of a run. Its properties have no side effects."""
+    """End condition of a run. The properties have no side effects."""
 
     config: Config
     population: Population

@@ -1,6 +1,6 @@
 """Limits of the machine: open files, and the estimated memory of a run on host and devices.
 
-The estimate is computed from the shapes of arrays. It is exact for the large parts: rollouts, copies of weights,
+The estimate is computed from the shapes of arrays, and is exact for the large parts: rollouts, copies of weights,
 mailboxes. Constants for interpreters and emulators were measured. Custom environments count as small environments.
 """
 

@@ -41,7 +41,7 @@ PAUSE_SECONDS = 0.1
 
 
 def train_serially(packs: Sequence[SerialPack], supervisor: Compares) -> Iterator[bool]:
-    """Train all packs in one thread. This is the loop of `--mode serial`.
+    """Train all packs in one thread: the loop of `--mode serial`.
 
     At each yield, the supervisor delivers messages, updates displays, and saves the run. The supervisor ends the run by
     not requesting the next element. The loop yields True after the last pack of an iteration: a run that is saved at

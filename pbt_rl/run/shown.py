@@ -174,7 +174,7 @@ def _slow_episodes(resolved: ResolvedRun, rounds: int) -> list[str]:
 def _at_most(budget: float, first: float, period: float, longest: float) -> str:
     """Describe the number of comparisons within a budget. Empty without comparisons.
 
-    All arguments have one unit: frames of a member, or seconds.
+    All arguments have equal units: frames of a member, or seconds.
     first: time of the first comparison. period: minimum interval between comparisons.
     longest: duration of the episodes of a comparison if each episode reaches its time limit. 0: unknown.
     """
@@ -185,7 +185,7 @@ def _at_most(budget: float, first: float, period: float, longest: float) -> str:
 
 
 def _comparisons_within(budget: float, first: float, period: float) -> int:
-    """Count the comparisons within a budget. All arguments have one unit: frames of a member, or seconds."""
+    """Count the comparisons within a budget. All arguments have equal units: frames of a member, or seconds."""
     return max(0, math.ceil((budget - first) / period))
 
 
