@@ -75,7 +75,7 @@ RESERVED_SECONDS = {"limit": 25, "answers": 15, "replays": 30, "math": 20, "race
 """Stage -> seconds that earlier stages must leave for this stage, as measured on two idle cores. All other time is
 available to the first stage that needs it."""
 STAGE_SECONDS = 75.0
-"""Maximum time of a stage that is not in MOST_SECONDS. Stages that train have this time and the training time."""
+"""Maximum time of a stage that is not in MOST_SECONDS. For stages that train, the training time is added."""
 CARDS, CORES = ("H100", "H200", "B200"), 16
 """GPUs, and minimum number of cores, on which all figures have limits."""
 ANYWHERE = ("share", "turns replayed", "steps replayed", "discarded", "age", "8 units syncs")
