@@ -1,7 +1,7 @@
-r"""Evaluation episodes of a run's saved members. Validation episodes select a member, and test episodes score it.
+"""Evaluation episodes of a run's saved members. Validation episodes select a member, and test episodes score it.
 
-run (checkpoint) --> validation episodes of each member --> picked --+
-\--> test episodes of each member -----------------------------> judged.json in the run's folder
+    run -+-> validation episodes of each member -> picked member -+-> judged.json in the run's folder
+         +-> test episodes of each member ------------------------+
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def frames_of(run: Path) -> int:
 
 
 def evaluate_members(run: Path, episodes: int, seed: int) -> dict[int, float]:
-    """Return member -> mean objective of its evaluation episodes. All members have equal evaluation seeds.
+    """Return member -> mean objective of the evaluation episodes. All members have equal evaluation seeds.
 
     episodes: number of episodes of each member (and of each task).
     """
