@@ -90,7 +90,7 @@ def descriptors_needed(plan: Plan, members: int, agents: int) -> int:
 
 
 def allow_open_files(needed: int) -> None:
-    """Raise the soft limit of open files by `needed` if necessary. Raises ConfigError if the hard limit is too low."""
+    """Raise the soft limit if `needed` more files cannot be opened. Raises ConfigError if the hard limit is too low."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = len(list(Path("/proc/self/fd").iterdir())) + needed
     if hard != resource.RLIM_INFINITY and wanted > hard:

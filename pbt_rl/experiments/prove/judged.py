@@ -2,6 +2,8 @@
 
     run -+-> validation episodes of each member -> picked member -+-> judged.json in the run's folder
          +-> test episodes of each member ------------------------+
+
+The picked member has the best validation score.
 """
 
 from __future__ import annotations
