@@ -14,11 +14,11 @@ policy). Results:
 - a table with the use of the cores (scripts/bench_account.py).
 
 Two jobs are measured, each with one policy and with four policies. "default" has default options. "one-epoch" makes one
-pass over each batch, like the job of the peers.
-The measurement of a run begins when all rows of all vector envs have started and an update was made. The time until
-then is reported separately. Shared machines change their speed. Therefore stages are measured before and after the run.
-If their costs have changed by more than 25 %, the round is discarded and repeated. It is an error if a run is not
-steady, or if the table does not add up to the machine's cores.
+pass over each batch, like the job of the peers (Sample Factory).
+The measurement of a run begins when all rows of all vector envs have started and an update was made. The time before
+is reported separately. Because shared machines change their speed, stages are measured before and after the run. If the
+costs of the stages have changed by more than 25 %, the round is discarded and repeated. The program fails if a run is
+not steady, or if the table does not add up to the cores of the machine.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ from pbt_rl.run.resolved import ResolvedRun
 
 STAGES = ("environment", "inference", "learning")
 MOST_DRIFT = 0.25
-"""Tolerated change of the cores' speed within a round. Costs are means of the measurements before and after the run."""
+"""Tolerated relative change of the stages' costs within a round."""
 MOST_OTHERS = 0.05
 """Tolerated fraction of the cores that processes outside the run use."""
 RAW_SECONDS, RAW_PAIRS = 2.0, 9
 """With --raw: maximum duration of a measurement, and number of measurements of each loop."""
 LINES: list[Any] = []
-"""Parent's ends of the connections to learners. They are kept, because a learner ends if its connection is closed."""
+"""Ends of the connections to learners. This list keeps them open. (A learner ends if its connection is closed.)"""
 
 
 ONE_EPOCH, DEFAULT = "one-epoch", "default"
@@ -90,7 +90,7 @@ def measure_stage(
     job: str = ONE_EPOCH,
     begins: Callable[[], bool] = lambda: True,
 ) -> float:
-    """Return the CPU-microseconds per step of one stage on one thread. Rows, batch and passes are as in a run.
+    """Return the CPU-microseconds per step of one stage on one thread. Rows, batch and epochs are as in a run.
 
     begins: see `timed_cpu`.
     """
@@ -141,10 +141,10 @@ def measure_stage(
 
 
 def inference_batch(sampler: Any, shared: Any, vector_envs_per_actor: int) -> Callable[[], int]:
-    """Return a function that runs an inference batch and returns its number of steps.
+    """Return a function that runs an inference batch and returns the number of steps in this batch.
 
-    The batch has one vector env of each actor. An inference batch in a run is about as large, because an actor steps
-    one of its vector envs at a time.
+    The batch contains one vector env of each actor. Inference batches of a run have about this size, because an actor
+    steps one of its vector envs at a time.
     """
     batch = sampler.vector_envs[::vector_envs_per_actor]
 
@@ -207,9 +207,10 @@ def run_training(
 ) -> dict[str, Any]:
     """Train until `seconds` of a steady run are measured. Return the run's summary with additional entries.
 
-    The entries are "frames_per_second", "account" (see bench_account.py), "start" (see `start_figures`) and
-    "planned_age". job: additional options, "" for the default options. keep: folder for the output of run and learners.
-    Raises RuntimeError if the run fails or is not steady, or if its account is wrong.
+    Additional entries: "frames_per_second", "account" (see bench_account.py), "start" (see `start_figures`) and
+    "planned_age" (minimum and maximum rollout age in the plan).
+    job: additional options. "" for the default options. keep: folder for the output of run and learners.
+    Raises RuntimeError if the run fails or is not steady, or if the account of the cores is wrong.
     """
     folder = Path(tempfile.mkdtemp(prefix="pbt_rl-bench-"))
     options = (
@@ -252,8 +253,8 @@ def start_figures(
 ) -> dict[str, float]:
     """Return the seconds to the first update and to the steady rate, and the frames lost until then.
 
-    Lost frames: frames that a run with `rate` frames/s from the start would have more at the first progress event of
-    the steady run. events: events of the journal. began: time of the start in seconds since the epoch.
+    Lost frames: lead of a run that would have `rate` frames/s from the start, at the first progress event of the steady
+    run. events: events of the journal. began: start of the run, in seconds since the epoch.
     """
     first = next(e for e in events if e["event"] == "progress" and e["time"] >= watch.steady)
     return {
@@ -264,7 +265,10 @@ def start_figures(
 
 
 def measure(env: str, num_policies: int, seconds: float, rounds: int, job: str) -> dict[str, Any]:
-    """Measure `rounds` rounds: the stages, a run, the stages. Print the account of each run. Return medians."""
+    """Measure rounds. A round measures the stages, a run, and again the stages. Return medians over the rounds.
+
+    The account of each run is printed.
+    """
     cores = Machine.here().cpus
     summary: dict[str, Any] = {}
 
@@ -315,7 +319,8 @@ def steady(one_round: Callable[[], dict[str, float]], rounds: int) -> list[dict[
     Figures of a round that show a disturbance:
 
     - "drift": relative increase of the stages' costs from the start of the round to its end
-    - "dearer than alone": see `lost`. Below 0, the cores were faster in the run than before and after it.
+    - "dearer than alone": see `lost`. A value below 0 shows that the cores were faster during the run than before and
+      after it.
     - "others": fraction of the cores that other programs use
 
     Raises RuntimeError if no round is undisturbed.
@@ -339,7 +344,7 @@ def steady(one_round: Callable[[], dict[str, float]], rounds: int) -> list[dict[
 
 
 def compare_with_peers(seconds: float, rounds: int) -> dict[str, Any]:
-    """Run Sample Factory and pbt_rl on one job, `rounds` times. Print and return the frames/s of each round."""
+    """Run Sample Factory and pbt_rl with one job, `rounds` times. Print and return the frames/s of each round."""
     asked = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
     commit = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
     peers = {str(n): steady(partial(_beside_peers, n, seconds), rounds) for n in (1, 4)}
@@ -347,9 +352,9 @@ def compare_with_peers(seconds: float, rounds: int) -> dict[str, Any]:
 
 
 def _beside_peers(num_policies: int, seconds: float) -> dict[str, float]:
-    """Run the peers between two runs of pbt_rl. The mean of the two runs cancels a drift of the machine.
+    """Run the peers between two runs of pbt_rl. The mean of the two runs cancels a change of the machine's speed.
 
-    A third run of pbt_rl ("as_typed") has default options: Atari's recipe has four epochs of four minibatches.
+    A third run of pbt_rl ("as_typed") has default options. (Atari's recipe has four epochs of four minibatches.)
     """
     from peer_bench import run_sample_factory  # noqa: PLC0415 - needed with --peer only
 
@@ -369,7 +374,7 @@ def _beside_peers(num_policies: int, seconds: float) -> dict[str, float]:
 
 
 def main() -> None:
-    """Print the figures. Write them to a file with --json."""
+    """Print the figures. With --json, write the figures to a file."""
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--env", default=None, help="default: atari/pong")
@@ -405,7 +410,7 @@ def main() -> None:
 
 
 def _measured(parser: ArgumentParser, arguments: Namespace) -> dict[str, Any]:
-    """Measure and print the requested figures. Return all of them."""
+    """Measure, print and return the requested figures."""
     if arguments.replacements:
         from replacement_bench import replacements  # noqa: PLC0415 - needed with --replacements only
 

@@ -1,9 +1,9 @@
-"""CPU account of a training run: use of the machine's cores, printed by scripts/bench.py below its figures.
+"""CPU account of a training run: use of the machine's cores. scripts/bench.py prints the account below its figures.
 
 The account covers a window of the run after all rows have started and an update was made. For each thread of the run,
-the kernel reports CPU time and time in the run queue (`/proc/PID/task/TID/schedstat`). It also reports the use of the
-cores (`/proc/stat`). Steps are read from the run's mailboxes, which the learner keeps open. The measurement does not
-affect the run.
+the kernel reports CPU time and time in the run queue (`/proc/PID/task/TID/schedstat`). The kernel reports the use of
+the cores in `/proc/stat`. Steps are read from the run's mailboxes, which the learner keeps open. The measurement does
+not affect the run.
 
     environment     actors and their child processes: engines, and the mailboxes
     inference       the learner's main thread: acting, messages, reports
@@ -38,16 +38,16 @@ STAGES = ("environment", "inference", "learning")
 PARTS = (*STAGES, "supervisor")
 MAILBOX = re.compile(r"/memfd:pbt_rl-mailbox-")
 UPDATED = b"learning/policy_loss"
-"""Tag that TensorBoard's files contain after the first update."""
+"""Tag in the TensorBoard files of a run after the first update."""
 START_SECONDS = 300.0
 TICKS = os.sysconf("SC_CLK_TCK")
 MOST_OFF = 0.1
-"""Tolerated error of the account's total, as a fraction of the cores."""
+"""Tolerated difference between the total of the account and the cores, as a fraction of the cores."""
 
 
 @dataclass
 class Reading:
-    """Cumulative counters in seconds. Only differences of two readings have a meaning."""
+    """Cumulative counters in seconds at one time. The difference of two readings is the use in between."""
 
     at: float
     steps: int
@@ -77,16 +77,16 @@ class Watch:
     folder: Path
     """Folder of the run."""
     steady: float = 0.0
-    """Time when all rows had started and an update was made, in seconds since the epoch. Initially 0."""
+    """Time when the run became steady, in seconds since the epoch. 0 before."""
     updated: float = 0.0
-    """Time when the first update was detected."""
+    """Time when the first update was detected, in seconds since the epoch. 0 before."""
     _boxes: list[Mailbox] = field(default_factory=list)
     _played: dict[int, NDArray[np.bool_]] = field(default_factory=dict)
 
     def follow(self, seconds: float, cores: int) -> dict[str, float]:
-        """Wait until the run is steady (all rows have started, an update was made). Then measure `seconds` of it.
+        """Wait until the run is steady (all rows have started, an update was made). Return the account of `seconds`.
 
-        Raises RuntimeError if the run ends earlier, if it is not steady within START_SECONDS, or if the account is
+        Raises RuntimeError if the run ends before, if the run is not steady within START_SECONDS, or if the account is
         wrong.
         """
         end = time.monotonic() + START_SECONDS
@@ -122,7 +122,7 @@ class Watch:
         return f"{updates}{played} of its {self.vector_envs * self.rows} rows had been played"
 
     def read(self) -> Reading:
-        """Read all counters."""
+        """Read all counters of the run and of the machine."""
         ran, waited, alive = {}, {}, set()
         at, machine = time.monotonic(), _machine_seconds()
         steps = sum(int(box.header[STEPS]) for box in self._boxes)
@@ -140,7 +140,7 @@ class Watch:
 
 
 def _tree(process: psutil.Process, role: str = "other") -> Iterator[tuple[psutil.Process, str]]:
-    """Yield (process, role) of a process and its descendants. role: "actor", "learner" or "other"."""
+    """Yield (process, role) for a process and its descendants. role: "actor", "learner" or "other"."""
     yield process, role
     try:
         for child in process.children():  # descendants of an actor or a learner have its role
@@ -150,7 +150,7 @@ def _tree(process: psutil.Process, role: str = "other") -> Iterator[tuple[psutil
 
 
 def role_of(command: Sequence[str]) -> str:
-    """Return the role of a process by its command line: "actor", "learner" or "other".
+    """Return the role of a process from its command line: "actor", "learner" or "other".
 
     A keeper is "other", although its command line contains the command line of its child.
     """
@@ -161,7 +161,7 @@ def role_of(command: Sequence[str]) -> str:
 
 
 def _threads(pid: int) -> Iterator[tuple[int, float, float]]:
-    """Yield (thread, CPU seconds, seconds in the run queue) of a process."""
+    """Yield (thread id, CPU seconds, seconds in the run queue) for each thread of a process."""
     try:
         for task in Path(f"/proc/{pid}/task").iterdir():
             on_cpu, in_queue, _ = (task / "schedstat").read_text().split()
@@ -194,7 +194,7 @@ def _mailboxes(pid: int, spec: EnvSpec, rows: int) -> list[Mailbox]:
 def account(before: Reading, after: Reading, cores: int) -> dict[str, float]:
     """Return the number of cores that each part uses, and the CPU-microseconds per step of each stage.
 
-    Raises RuntimeError if the parts do not add up to the machine's cores.
+    Raises RuntimeError if the parts do not add up to the cores of the machine.
     """
     if before.alive != after.alive:
         raise RuntimeError("an actor or a learner ended or began while the run was measured")
@@ -223,7 +223,7 @@ def account(before: Reading, after: Reading, cores: int) -> dict[str, float]:
 def _passed(
     before: Mapping[tuple[str, int], float], after: Mapping[tuple[str, int], float]
 ) -> dict[str, float]:
-    """Return part -> seconds between two readings, without threads that have ended."""
+    """Return part -> seconds between two readings. Threads that have ended are left out."""
     passed = dict.fromkeys(PARTS, 0.0)
     for (part, thread), seconds in after.items():
         passed[part] += seconds - before.get((part, thread), 0.0)
@@ -231,10 +231,12 @@ def _passed(
 
 
 def lost(figures: Mapping[str, float], alone: Mapping[str, float], cores: int) -> dict[str, float]:
-    """Return the causes why a run is slower than the limit, as fractions.
+    """Return the causes for which a run is slower than the limit, as fractions.
 
-    alone: stage -> CPU-microseconds per step, measured alone. "dearer than alone": relative cost increase of the stages
-    in the run. "achieved by the account" = (fraction of the cores in the stages) / (1 + "dearer than alone").
+    alone: stage -> CPU-microseconds per step, measured alone. Entries of the result:
+    "idle", "supervisor, others, stolen": fractions of the cores.
+    "dearer than alone": relative increase of the stages' costs in the run.
+    "achieved by the account": (fraction of the cores in the stages) / (1 + "dearer than alone").
     """
     in_stages = sum(figures[f"{part} cores"] for part in STAGES) / cores
     dearer = sum(figures[f"{part} microseconds"] for part in STAGES) / sum(alone.values()) - 1

@@ -1,9 +1,9 @@
-"""Parallel measurement of the stages of scripts/bench.py: their cost when all cores are busy.
+"""Parallel measurement of the stages of scripts/bench.py: cost of each stage when all cores are busy.
 
-A stage alone has the caches, the memory bandwidth and the clock rate of an idle machine. Here processes of all stages
-run in parallel, and do not wait for each other. The number of processes is a little larger than the number of cores.
-Each stage has processes in proportion to its cost. The measured cost includes contention for the machine. It excludes
-waiting between stages.
+If a stage runs alone, it has the caches, the memory bandwidth and the clock rate of an idle machine. Here, processes of
+all stages run in parallel, and do not wait for each other. There are a few more processes than cores, and each stage
+has processes in proportion to its cost. The measured cost includes contention for caches, memory and clock rate, but
+not the waits between stages.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 from pbt_rl.processes.child import CHILD_ENVIRONMENT
 
 MORE_THAN_CORES = 3
-"""Number of processes minus number of cores. It is positive, because a run has more busy threads than cores."""
+"""Number of processes minus number of cores. (A run has more busy threads than cores.)"""
 BENCH = str(Path(__file__).with_name("bench.py"))
 GO = "go"
 WARM_UP_SHARE = 0.25
@@ -36,8 +36,8 @@ def timed_cpu(
 ) -> float:
     """Measure the CPU-microseconds per step of a loop after a warm-up.
 
-    step: body of the loop, returns its number of steps. clock: CPU-nanoseconds. begins: called after the warm-up, and
-    after each step until it returns True. The measurement then begins.
+    step: body of the loop, which returns its number of steps. clock: returns CPU-nanoseconds.
+    begins: returns True when the measurement may begin. Called after the warm-up, and between further steps.
     """
     step()  # compilation and allocation may take longer than a short warm-up
     warm = time.monotonic() + seconds * WARM_UP_SHARE
@@ -50,7 +50,7 @@ def timed_cpu(
 
 
 def go_sign() -> Callable[[], bool]:
-    """Return a function for `timed_cpu.begins`. It reports the stage as ready, and returns True if all are ready."""
+    """Return a function for `begins` of `timed_cpu`: report this stage as ready, and return True if all are ready."""
     said: list[bool] = []
 
     def begins() -> bool:
@@ -67,7 +67,7 @@ def go_sign() -> Callable[[], bool]:
 
 
 def shares(costs: Mapping[str, float], processes: int) -> dict[str, int]:
-    """Return stage -> number of processes, in proportion to its cost, at least one."""
+    """Return stage -> number of processes: at least one, and in proportion to the cost of the stage."""
     number = dict.fromkeys(costs, 1)
     while sum(number.values()) < processes:
         number[max(costs, key=lambda stage: costs[stage] / number[stage])] += 1

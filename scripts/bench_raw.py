@@ -1,7 +1,7 @@
 """Speed of a vector env compared with a bare loop over its raw engine: `scripts/bench.py --raw`.
 
-Both are measured alternately in this process, with random actions and an equal number of rows. A reset counts as a
-step. The raw engine is the code that a user would step without pbt_rl:
+Vector env and loop are measured alternately in this process, with random actions and an equal number of rows. A reset
+counts as a step. The raw engine is the code that a user would step without pbt_rl:
 
 - atari/: ale-py's vector environment
 - gym/, toy/ and custom environments: one Gymnasium environment per row
@@ -27,16 +27,16 @@ from pbt_rl.registry import load_object
 BUILT_IN = "built-in"
 WARM_UP_SHARE = 0.2
 ACTIONS = 997
-"""Number of random actions, which are drawn before the measurement."""
+"""Number of random actions for each row, which are sampled before the measurement and repeated."""
 
 Loop = tuple[Callable[[], object], Callable[[], int]]
 """(function that steps all rows, clock of CPU-nanoseconds)."""
 
 
 def beside_raw(env: str, raw: str, rows: int, seconds: float, pairs: int) -> dict[str, Any]:
-    """Measure vector env and raw engine in pairs. Print a line, and return the figures.
+    """Measure vector env and raw engine alternately. Print a line, and return the figures.
 
-    raw: BUILT_IN or module:factory.
+    raw: BUILT_IN for the built-in raw engine, or module:factory. pairs: number of measurements of each.
     """
     options = EnvOptions()
     spec = probe(env, options)
@@ -114,7 +114,7 @@ def random_actions(spec: Any, shape: tuple[int, int], rng: np.random.Generator) 
 
 
 def _raw_loop(env: str, raw: str, rows: int, options: EnvOptions, ends: ExitStack) -> Loop:
-    """Return the loop over the raw engine. Raises SystemExit if there is no built-in raw engine."""
+    """Return the loop over the raw engine. Raises SystemExit if the family has no built-in raw engine."""
     family, _, name = env.partition("/")
     if raw != BUILT_IN:
         make = load_object(raw, "factory")
@@ -142,7 +142,7 @@ def _raw_loop(env: str, raw: str, rows: int, options: EnvOptions, ends: ExitStac
 
 
 def _cpu_ns() -> int:
-    """Return the CPU-nanoseconds of this process and its children."""
+    """Return the CPU-nanoseconds of this process and of its child processes."""
     times = [one.cpu_times() for one in psutil.Process().children(recursive=True)]
     return time.process_time_ns() + round(1e9 * sum(one.user + one.system for one in times))
 

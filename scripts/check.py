@@ -1,6 +1,6 @@
 """Run all checks except the tests: `python scripts/check.py` (or `make check`).
 
-It prints one line per check, and the reasons of each failure. The exit code is 1 after a failure.
+The script prints one line per check, and the reasons of each failure. The exit code is 1 after a failure.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import storm_checks
 ROOT = Path(__file__).resolve().parent.parent
 TIMEOUT_SECONDS = 600.0
 MAX_LINES, MAX_TOP_MODULES = 600, 5
-"""Maximum lines per file, and maximum number of modules directly in `pbt_rl`."""
+"""Maximum number of lines per file, and of modules directly in `pbt_rl`."""
 PROSE = {
     r"(?<![Tt]here )\bis no (?!longer)": "is not a ...",
     r"\b[Nn]obody\b": "name the subject: no member, no process",
@@ -37,7 +37,7 @@ PROSE = {
     r"\b(?:random play|fresh games?)\b": "random policy, evaluation episodes",
     r"\bof (?:the user's|its|their) own\b": "custom, or your",
 }
-"""Pattern -> suggestion (CONTRIBUTING.md, Style), for code, documents and messages."""
+"""Pattern of words to avoid -> suggestion (CONTRIBUTING.md, Style), in code, documents and messages."""
 LOAD_AN_ACTOR = """
 import sys
 import pbt_rl.actors.actor
@@ -77,7 +77,7 @@ def main() -> int:
 
 
 def run(command: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a command in the repository. Its output, with stderr, is in `stdout`. Raises TimeoutExpired if it hangs."""
+    """Run a command in the repository. `stdout` of the result includes stderr. Raises TimeoutExpired if it hangs."""
     return subprocess.run(
         command,
         cwd=ROOT,
@@ -92,7 +92,7 @@ def run(command: list[str], **environment: str) -> subprocess.CompletedProcess[s
 
 
 def tool(module: str, *arguments: str) -> list[str]:
-    """Run a Python tool. Return its output if it fails."""
+    """Run a Python tool. Return its output if it fails. Otherwise return []."""
     result = run([sys.executable, "-m", module, *arguments])
     return result.stdout.splitlines() or [f"exit code {result.returncode}"] if result.returncode else []
 
@@ -104,7 +104,7 @@ def layers() -> list[str]:
 
 
 def sizes(root: Path) -> list[str]:
-    """List files that are too long, and report too many modules directly in the package."""
+    """Return a line for each file that is too long, and for too many modules directly in the package."""
     files = [path for folder in ("algos", "envs", "pbt_rl") for path in (root / folder).rglob("*.py")]
     lines = {path.relative_to(root): len(path.read_text(encoding="utf-8").splitlines()) for path in files}
     reasons = [f"{path} has {n} lines: split it by topic" for path, n in lines.items() if n > MAX_LINES]
@@ -132,13 +132,13 @@ def prose(root: Path) -> list[str]:
 
 
 def actor_imports() -> list[str]:
-    """Import an actor and all environment families in a new interpreter. Return the forbidden packages it loads."""
+    """Import an actor and all environment families in a new interpreter. Return the forbidden packages among them."""
     result = run([sys.executable, "-c", LOAD_AN_ACTOR])
     return result.stdout.splitlines() or ["it ended without any output"] if result.returncode else []
 
 
 def leftovers() -> list[str]:
-    """Train briefly with real processes. Return the processes and shared memory that are left."""
+    """Train briefly with processes. Return the processes and the shared memory that remain after the run."""
     mark = uuid.uuid4().hex
     before = storm_checks.shared_memory()
     with tempfile.TemporaryDirectory() as folder:

@@ -32,7 +32,7 @@ OPTIONS = (
 
 @dataclass(frozen=True)
 class Part:
-    """One run. goal: objective of the best member that ends the run. chance: objective of the random policy."""
+    """One run. goal: objective at which the run ends. chance: objective of the random policy."""
 
     title: str
     name: str
@@ -71,7 +71,7 @@ class Watch:
     replaced: set[int] = field(default_factory=set)
 
     def on_decision(self, report: PopulationReport, decisions: Sequence[Decision]) -> None:
-        """Count comparisons and replaced members."""
+        """Count comparisons and replacements."""
         del report
         self.comparisons += 1
         self.replaced |= {d.member for d in decisions if type(d).__name__ == "Replace"}
@@ -94,7 +94,7 @@ def show(part: Part, words: Sequence[str]) -> tuple[Config, str]:
 
 
 def named(part: Part, words: Sequence[str]) -> list[str]:
-    """Return the user's options. The user's --name becomes the prefix of both runs' names."""
+    """Return the user's options. A given --name replaces "demo" in the name of the part."""
     own = list(words)
     for at, word in enumerate(own):
         if word.startswith("--name="):
@@ -105,7 +105,7 @@ def named(part: Part, words: Sequence[str]) -> list[str]:
 
 
 def sentence(config: Config, watch: Watch) -> str:
-    """Describe the result of a run by its final evaluation, or without one by its objectives in training."""
+    """Describe the result of a run: its final evaluation, or else its objectives in training."""
     folder = config.out / str(config.name)
     summary = json.loads((folder / "summary.json").read_text())
     members = summary["members"]

@@ -1,7 +1,8 @@
 """Collect the pages of the documentation site in build/docs for mkdocs: `make docs`.
 
-The site has the pages of docs/ with README, CONTRIBUTING and CHANGELOG. Links to other files of the repository point to
-its web page. Two pages are generated from the code: options with their help texts, and docstrings of the public names.
+The site has the pages of docs/, README, CONTRIBUTING and CHANGELOG. Links to other files of the repository point to the
+web page of the repository. Two pages are generated from the code: options with their help texts, and docstrings of the
+public names.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "build" / "docs"
 REPOSITORY = "https://github.com/pbt-rl/pbt-rl/blob/main"
 BESIDE = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
-"""Page outside docs/ -> name on the site."""
+"""Page outside docs/ -> file name on the site."""
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 FENCED = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
 
 
 def main() -> None:
-    """Write all pages."""
+    """Write all pages into build/docs."""
     sys.path.insert(0, str(ROOT))
     shutil.rmtree(OUT, ignore_errors=True)
     OUT.mkdir(parents=True)
@@ -66,7 +67,7 @@ def printed(notebook: Mapping[str, Any], target: Path) -> str:
 
 
 def linked(text: str, page: Path, pages: Mapping[Path, Path]) -> str:
-    """Adapt the links of a page to the site, except in code blocks."""
+    """Adapt the links of a page to the site, except in code blocks. pages: source file -> file of the site."""
 
     def right(link: re.Match[str]) -> str:
         name, hash_sign, heading = link[1].partition("#")
@@ -141,7 +142,7 @@ def python_page() -> str:
 
 
 def described(name: str, named: Any) -> list[str]:
-    """Return the section of a public name. For a class it includes the public methods and properties."""
+    """Return the section of a public name. The section of a class includes the public methods and properties."""
     lines = [f"## {name}\n", *_signature(name, named)]
     if not inspect.isclass(named) or issubclass(named, BaseException):
         return lines
@@ -154,7 +155,7 @@ def described(name: str, named: Any) -> list[str]:
 
 
 def _signature(name: str, named: Any) -> list[str]:
-    """Return the signature, if any, and the docstring."""
+    """Return the docstring of a name, and the signature if there is one."""
     text = f"```text\n{inspect.cleandoc(named.__doc__ or '')}\n```\n"
     if not callable(named) or (inspect.isclass(named) and issubclass(named, BaseException)):
         return [text]

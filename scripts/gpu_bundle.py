@@ -2,9 +2,9 @@
 
     python scripts/gpu_bundle.py [--python 3.12] [--into dist]     # makes dist/gpu-bundle.tar.xz
 
-On the GPU machine: tar xf gpu-bundle.tar.xz (or python3 -m tarfile -e gpu-bundle.tar.xz). Nothing is installed.
+On the GPU machine: tar xf gpu-bundle.tar.xz (or python3 -m tarfile -e gpu-bundle.tar.xz). No package is installed.
 gpu-bundle/check.sh runs gpu_check.py, and gpu-bundle/run.sh runs pbt-rl, with the given options. The bundle does not
-include torch and numpy, nor the dependencies of torch and gymnax.
+include torch, numpy, and the dependencies of torch and gymnax.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 THERE = ("torch", "numpy")
 MORE = ("gymnax==1.0.1", "six==1.17.0")
-"""Packages to include without their dependencies, because the GPU machine must have a matching JAX."""
+"""Packages that are included without their dependencies. (The GPU machine must have a matching JAX.)"""
 MOST_MB = 56
-"""Size limit of the bundle. With a checkout (8 MB) the sum is below 64 MiB, the transfer limit of some machines."""
+"""Maximum size of the bundle. With a checkout (8 MB), the sum is below 64 MiB, the transfer limit of some machines."""
 PLATFORMS = [f"manylinux{glibc}_x86_64" for glibc in ("_2_28", "_2_27", "_2_17", "2014")]
 SCRIPT = """#!/bin/sh
 # {about}
@@ -60,7 +60,7 @@ def needed(names: list[str], version: str, besides: frozenset[str] = frozenset()
 
 
 def _holds(condition: str, version: str) -> bool:
-    """True if an environment marker holds on Linux for this Python version."""
+    """Return True if an environment marker holds on Linux for this Python version."""
     if not condition.strip():
         return True
     from packaging.markers import Marker  # noqa: PLC0415 - not a dependency of pbt_rl
@@ -69,14 +69,14 @@ def _holds(condition: str, version: str) -> bool:
 
 
 def _without_tests(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    """Filter out tests of packages (17 MB for numba) and compiled files."""
+    """Return an entry of an archive, or None for tests of packages (17 MB for numba) and compiled files."""
     parts = Path(entry.name).parts[1:]
     dropped = "__pycache__" in parts or (parts[:1] == ("packages",) and "tests" in parts)
     return None if dropped else entry
 
 
 def copy_tree(root: Path, target: Path) -> None:
-    """Copy committed and uncommitted files of a checkout, except files that git ignores."""
+    """Copy the committed and uncommitted files of a checkout. Files that git ignores are left out."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout
     for name in listed.split("\0"):
@@ -86,7 +86,7 @@ def copy_tree(root: Path, target: Path) -> None:
 
 
 def main() -> int:
-    """Make the bundle. Return 1 if it is too large."""
+    """Make the bundle. Return the exit code: 1 if the bundle is too large."""
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("--python", default="3.12")
     parser.add_argument("--into", type=Path, default=ROOT / "dist")

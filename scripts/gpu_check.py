@@ -3,30 +3,30 @@
     python scripts/gpu_check.py [--minutes 9] [--quick] [--json FILE] [--keep FOLDER] [--only facts,math,...]
     python scripts/gpu_check.py --device cpu --policies 2      # every stage, no GPU
 
-It needs pbt_rl with its dependencies, and leaves no files. Each stage runs in a separate process. The most informative
-stages are first. --quick takes four minutes and skips the stages with a dash:
+The script needs pbt_rl with its dependencies, and leaves no files. Each stage runs in a separate process. The most
+informative stages are first. --quick takes four minutes and skips the stages with a dash:
 
       facts      card, cores, cost of a launch and of a replayed graph, page-locking of mailboxes
       limit      steps/s of all cores with the environment only
-      train8     a whole run: fraction of the limit, replays, discards, policy lag, cores of the learner, memory
+      train8     a run of 8 policies: fraction of the limit, replays, discards, policy lag, cores, memory
       answers    outputs of replayed inference batches are equal to recomputed outputs, also after edits of members
       replays    weights are equal after optimiser steps with and without CUDA graphs, by packing, core and dtype
       math       actions and learned weights are equal on device and CPU
       races      weights that are published during replayed inference and learning are never mixed
       recording  assumptions of the tests about CUDA graphs, failed recordings and locked memory
     - step       an optimiser step: time, launches, syncs; time from the start to the first batch
-    - turn       inference batches by number of vector envs: time, launches, syncs
-    - train1, train40, ...   whole runs of the other populations
+    - turn       inference batches of different size: time, launches, syncs
+    - train1, train40, ...   runs of 1, 40, ... policies
     - members    replacements in a pack and from saved states: exactness and milliseconds
     - leak       reserved memory is constant during acting, learning and edits
     - serial     two serial runs with one seed have equal weights
     - two        a run on two devices: all members train evenly; skipped on a machine with one GPU
 
 A stage that takes too long is stopped, and the other stages still run. The exit code is 1 if a stage is wrong, or if a
-figure is worse than its limit. A stage without time left does not fail. Shares, replays, ages, discards and syncs have
-limits on every GPU. Milliseconds, GiB and steps/s have limits only on machines with 16 cores and an H200 or a similar
-card. --device cpu has no limits. Notes of learners are below the table. Send the last line with a bug report. --json
-also writes the longest kernels of a step and of inference batches.
+figure is worse than its limit. A stage for which no time is left does not fail. Shares, replays, ages, discards and
+syncs have limits on every GPU. Milliseconds, GiB and steps/s have limits only on machines with 16 cores and an H200 or
+a similar card. With --device cpu, figures have no limits. Notes of learners are below the table. Send the last line
+with a bug report. The file of --json includes the longest kernels of a step and of inference batches.
 """
 
 from __future__ import annotations
@@ -63,23 +63,23 @@ from pbt_rl.learner.cuda.host_memory import PageLocks, host_buffer
 from pbt_rl.processes.child import CHILD_ENVIRONMENT
 
 TRAIN = "train"
-"""Prefix of the names of stages that train. The number of policies follows."""
+"""Prefix of the names of stages that train. The rest of the name is the number of policies."""
 WORTH = ("facts", "limit", f"{TRAIN}8", "answers", "replays", "math", "races", "recording")
-"""Stages of --quick."""
+"""Stages of --quick, the most informative stages."""
 MORE = ("step", "turn", f"{TRAIN}1", f"{TRAIN}40", "members", "leak", "serial", f"{TRAIN}16", "two")
 RIGHT = ("answers", "replays", "math", "races", "recording", "members", "leak", "serial", "two")
 LEAST_SECONDS = 10.0
-"""Minimum time to start a stage."""
+"""Minimum time left to start a stage."""
 MOST_SECONDS = {"facts": 90.0, "limit": 60.0, "replays": 120.0, "math": 90.0, "serial": 80.0, "two": 120.0}
 RESERVED_SECONDS = {"limit": 25, "answers": 15, "replays": 30, "math": 20, "races": 15, "recording": 5}
-"""Stage of WORTH -> seconds that earlier stages must leave for it, as measured on two idle cores. The remaining time
-goes to the first stage that needs it."""
+"""Stage -> seconds that earlier stages must leave for this stage, as measured on two idle cores. All other time is
+available to the first stage that needs it."""
 STAGE_SECONDS = 75.0
-"""Maximum time of a stage that MOST_SECONDS lacks. For training stages the training time is added."""
+"""Maximum time of a stage that is not in MOST_SECONDS. For stages that train, the training time is added."""
 CARDS, CORES = ("H100", "H200", "B200"), 16
-"""Cards and minimum number of cores for absolute limits."""
+"""GPUs, and minimum number of cores, on which all figures have limits."""
 ANYWHERE = ("share", "turns replayed", "steps replayed", "discarded", "age", "8 units syncs")
-"""Keys of figures with limits on every GPU."""
+"""Keys of the figures that have limits on every GPU."""
 Results = dict[str, dict[str, Any]]
 """Stage -> figures by name."""
 THREADS_SECONDS = 5.0
@@ -87,10 +87,10 @@ THREADS_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure and its limits. most: True for upper limits, False for lower limits.
+    """Figure of a stage with its limits. most: True for upper limits, False for lower limits.
 
-    accept: limit of the check. For inference batches, steps and learning it is 25 to 50 % worse than an H200
-    (docs/lab/results/gpu_h200.json). stretch: target.
+    accept: limit beyond which the check fails. For inference batches, steps and learning, this limit is 25 to 50 %
+    worse than the figure of an H200 (docs/lab/results/gpu_h200.json). stretch: target.
     """
 
     name: str
@@ -101,7 +101,7 @@ class Figure:
     most: bool = False
 
     def accepted(self, results: Results) -> bool | None:
-        """Return True if the figure is within its limit. False also after a failure of its stage.
+        """Return True if the figure is within its limit, and False if it is not or if its stage failed.
 
         None means that the figure has no limit on this machine, or that its stage did not run.
         """
@@ -186,7 +186,7 @@ def main() -> int:
 
 
 def planned(policies: str, *, quick: bool) -> tuple[str, ...]:
-    """Return the stages in order. policies: populations of `train`."""
+    """Return the names of the stages in order. policies: numbers of policies of the stages that train."""
     populations = [f"{TRAIN}{number}" for number in policies.split(",")]
     usual = WORTH if quick else (*WORTH, *MORE)
     stages = [s for s in usual if not s.startswith(TRAIN) or s in populations]
@@ -206,7 +206,7 @@ def seconds_of(stage: str, asked: Sequence[str], left: float, training: float) -
 
 
 def in_process(stage: str, results: Results, seconds: float = STAGE_SECONDS) -> dict[str, Any]:
-    """Run a stage in a separate process, so that a device fault or a timeout does not affect other stages."""
+    """Run a stage in a separate process. A device fault or a timeout therefore does not affect other stages."""
     limit = results.get("limit", {}).get("steps/s", 0.0)
     environment = os.environ | CHILD_ENVIRONMENT | {"GPU_CHECK_LIMIT": str(limit)}
     command, pipe = [sys.executable, __file__, *sys.argv[1:], "--stage", stage], subprocess.PIPE
@@ -229,7 +229,7 @@ def in_process(stage: str, results: Results, seconds: float = STAGE_SECONDS) -> 
 
 
 def one_stage(arguments: Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Run a stage in this process. Return facts about the machine, and the figures. An exception becomes a figure."""
+    """Run a stage in this process. Return facts about the machine, and figures. An exception is the figure `error`."""
     job = Job(
         device=arguments.device,
         env=arguments.env,
@@ -252,7 +252,7 @@ def one_stage(arguments: Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def verdict(stage: str, results: Results) -> str:
-    """Return `right`, `WRONG`, `no time` (none was left) or `left out` (not possible on this machine)."""
+    """Return `right`, `WRONG`, `no time` (no time was left) or `left out` (not possible on this machine)."""
     found = results.get(stage, {"no time": True})
     for said in ("no time", "left out"):
         if said in found:
@@ -277,7 +277,7 @@ def report(results: Results, asked: Sequence[str]) -> dict[str, Any]:
 
 
 def table(results: Results, asked: Sequence[str]) -> tuple[list[str], bool]:
-    """Format the report. Also return True if all stages are right and all compared figures are accepted."""
+    """Return the report as lines, and True if no stage is wrong and no figure is beyond its limit."""
     lines = ["", f"{'correctness':44}{'':>12}"]
     good = True
     for stage in asked:
@@ -343,7 +343,7 @@ def serial(job: Job) -> dict[str, Any]:
 
 
 def train(job: Job) -> dict[str, Any]:
-    """Train a whole population. Measure after all emulators have started."""
+    """Train a population, and measure after all emulators have started."""
     (policies,) = job.policies
     with watched(job) as used:
         keep = Path(job.keep) if job.keep else None
@@ -383,7 +383,7 @@ def two(job: Job) -> dict[str, Any]:
 
 @contextmanager
 def watched(job: Job) -> Iterator[dict[str, float]]:
-    """Record the peak GPU memory and the maximum number of GPUs that one process uses. Empty on a CPU."""
+    """Yield figures about the block: peak GPU memory, and maximum number of GPUs of one process. Empty on a CPU."""
     found: dict[str, float] = {}
     ended = threading.Event()
     before = _used(job)  # this process's own context
@@ -425,7 +425,7 @@ def _gpus_of_one_process() -> int:
 
 
 def recording(job: Job) -> dict[str, Any]:
-    """Check recording, refusals, acting during a recording, a broken recording, and repeated memory locks."""
+    """Check CUDA graphs: replays, refused programs, acting during a recording, broken recordings, memory locks."""
     if not job.on_gpu:
         return {"left out": "no GPU"}
     checks = (replays_as_it_goes, refuses, beside_another_thread, locks_again, mends)
@@ -434,7 +434,7 @@ def recording(job: Job) -> dict[str, Any]:
 
 
 def recorded(program: Callable[[], Any], recorder: product.Recorder, *generators: torch.Generator) -> Any:
-    """Record a program by running it three times. Return a function that replays it."""
+    """Run a program three times, which records it. Return a function that replays the program."""
     one = product.Recording(program, generators)
     for _ in range(3):
         one.run(recorder)
@@ -442,9 +442,9 @@ def recorded(program: Callable[[], Any], recorder: product.Recorder, *generators
 
 
 def replays_as_it_goes(device: torch.device) -> str:
-    """Compare squashed Gaussian samples with and without replay.
+    """Compare squashed Gaussian samples with and without replay. Return an error, or an empty text.
 
-    Each replay must use new random numbers and the current values of its inputs.
+    Each replay must use new random numbers and the current values of the inputs.
     """
     recorder, generator = product.recorder_of(device), torch.Generator(device).manual_seed(1)
     assert recorder is not None
@@ -470,7 +470,10 @@ def replays_as_it_goes(device: torch.device) -> str:
 
 
 def refuses(device: torch.device) -> str:
-    """Check that a program that reads a value on the host is refused, and that the next program is recorded."""
+    """Check that a program that reads a value on the host is refused, and that the next program is recorded.
+
+    Return an error, or an empty text.
+    """
     x, y = torch.ones(4, device=device), torch.zeros(4, device=device)
     looks, takes = product.recorder_of(device), product.recorder_of(device)
     assert looks is not None
@@ -483,11 +486,14 @@ def refuses(device: torch.device) -> str:
         run()
         answer = y.cpu().tolist()
         return "" if answer == [6.0] * 4 else f"a replay gave {answer}"
-    return "a program that looks at a value was recorded"
+    return "a program that reads a value on the host was recorded"
 
 
 def beside_another_thread(device: torch.device) -> str:
-    """Run inference batches, replayed and call by call in turn, while another thread keeps recording."""
+    """Run inference batches while another thread records programs. Return an error, or an empty text.
+
+    Replayed inference batches alternate with inference batches that are computed call by call.
+    """
     acting, learning = torch.cuda.Stream(device, priority=-1), torch.cuda.Stream(device)
     ended, said = threading.Event(), []
 
@@ -543,7 +549,7 @@ def beside_another_thread(device: torch.device) -> str:
 
 
 def mends(device: torch.device) -> str:
-    """Break a recording by a wait that is not detected in advance. Continue call by call."""
+    """Check that a program continues call by call after a wait has broken its recording. Return an error, or ""."""
     recorder, generator = product.recorder_of(device), torch.Generator(device).manual_seed(4)
     assert recorder is not None
     x, before = torch.ones(4, device=device), torch.cuda.current_stream(device)
@@ -559,12 +565,15 @@ def mends(device: torch.device) -> str:
         torch.cuda.empty_cache()
         drawn = torch.rand(4, generator=generator, device=device) + torch.rand(4, device=device)
         wrong = torch.cuda.current_stream(device) != before or not bool((x + drawn > 0).all())
-        return "the stream is another one" if wrong else ""
+        return "the current stream has changed" if wrong else ""
     return "a program that waits was recorded"
 
 
 def locks_again(device: torch.device) -> str:
-    """Lock memory, release it, and lock other memory, which is usually at the same address."""
+    """Page-lock memory, release it, and page-lock new memory, which is usually at an equal address.
+
+    Return an error, or an empty text.
+    """
     size = 1 << 22
     for number in (1, 2, 3):
         memory = mmap.mmap(-1, size)

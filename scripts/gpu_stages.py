@@ -1,7 +1,7 @@
 """Stages of gpu_check.py with a learner in this process.
 
-Each stage is a function of a Job that returns figures by name. The figure `passed` is False after an error. Stages with
-whole runs, and checks of CUDA graphs, are in gpu_check.py.
+Each stage is a function from a Job to figures by name. The figure `passed` is False after an error. The other stages,
+which train complete runs or check CUDA graphs, are in gpu_check.py.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ STILL_TURNS = 6
 NEAR_ENOUGH = 1e-3
 LEAK_SECONDS = 25.0
 SEGMENT = 64 << 20
-"""Bytes of one allocator segment. `leak` tolerates one new segment after the first third of its time."""
+"""Bytes of one allocator segment. `leak` tolerates one new segment after the first third of LEAK_SECONDS."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """Arguments of a stage. limit: steps/s of the stage `limit`, initially 0. keep: folder for run output, or ""."""
+    """Arguments of a stage. limit: steps/s that the stage `limit` measured, or 0. keep: folder for output, or ""."""
 
     device: str
     env: str
@@ -78,7 +78,7 @@ class Job:
 
 
 class Stand:
-    """Learner of one pack in this process, with mailboxes that `advance` fills. words: options of `pbt-rl train`."""
+    """Learner of one pack in this process. `advance` fills the mailboxes. words: options of `pbt-rl train`."""
 
     def __init__(
         self, job: Job, policies: int, *words: str, device: torch.device | None = None, actors: int = 2
@@ -108,7 +108,7 @@ class Stand:
         self._rng = np.random.default_rng(0)
 
     def advance(self, *, still: bool = False) -> None:
-        """Write a random step into each mailbox that waits for a step. still: write equal steps of one episode."""
+        """Write a random step into each mailbox that waits for a step. still: True to write equal observations."""
         for box in self.boxes:
             if not box.learner_has_turn:
                 self._step(box)
@@ -125,7 +125,10 @@ class Stand:
             self.shared.free.append(rollout)
 
     def repeat_steps(self) -> None:
-        """Replay each group's optimiser step once, in which no slot learns. Do nothing without recorded steps."""
+        """Replay the recorded optimiser step of each group once, with no slot that learns.
+
+        Do nothing if no optimiser step is recorded.
+        """
         if "steps" not in self.learner.acceleration.report():
             return
         updater = self.trainer.updater
@@ -147,7 +150,7 @@ class Stand:
         box.header[OBSERVATIONS] += 1
 
     def fill(self) -> list[Any]:
-        """Run inference until a batch is full. Return all actions."""
+        """Step environments and run inference until a batch is full. Return all actions."""
         actions = []
         while not self.trainer.has_batch:
             self.advance()
@@ -156,34 +159,37 @@ class Stand:
         return actions
 
     def learn(self) -> None:
-        """Learn from a batch like the trainer's thread."""
+        """Learn from a batch, as the learning thread of a run does."""
         with self.pack.streams.learning():
             self.trainer.learn()
 
     def acted(self) -> dict[str, torch.Tensor]:
-        """Return the values of a batch's first observations on the CPU. Later observations depend on the actions."""
+        """Return the critic's values of the first observations of a batch, on the CPU.
+
+        Later observations are left out, because they depend on actions.
+        """
         self.finish()
         full = [one for one in self.learner.shared.full if isinstance(one, Rollout)]
         return {"value": torch.cat([one.value[0].cpu().float() for one in full])}
 
     def state(self) -> dict[str, torch.Tensor]:
-        """Return a copy of the state of all policies on the CPU."""
+        """Return a copy of all arrays of the policies, on the CPU."""
         self.finish()
         return {name: x.cpu().clone() for name, x in self.pack.state.items()}
 
     def finish(self) -> None:
-        """Wait for the device."""
+        """Wait until the device has finished its work."""
         if self.pack.device.type == "cuda":
             torch.cuda.synchronize(self.pack.device)
 
     def close(self) -> None:
-        """Release the memory."""
+        """Release the learner's memory."""
         self.learner.close()
         self._memory.close()
 
 
 def stand(job: Job, policies: int, *words: str, **options: Any) -> closing[Stand]:
-    """Return a Stand as a context manager that closes it."""
+    """Return a context manager that closes a new Stand."""
     return closing(Stand(job, policies, *words, **options))
 
 
@@ -223,11 +229,11 @@ SMALL = ("--learner.rollout=8", "--learner.batch=128", "--learner.epochs=2", "--
 NEAR = {"float32": 1e-4, "bf16": 2e-2}
 """dtype -> maximum relative distance between results of device and CPU, and between outputs and recomputed outputs."""
 SAME = {"float32": 1e-5, "bf16": 1e-3}
-"""dtype -> maximum relative distance between weights that were learned with and without replays."""
+"""dtype -> maximum relative distance between the weights after learning with replays and without replays."""
 
 
 def math(job: Job) -> dict[str, Any]:
-    """Compare acting and learning of CPU and device, with equal environment steps and random numbers."""
+    """Compare acting and learning on the CPU and on the device, with equal environment steps and random numbers."""
     _exactly()
     found: dict[str, Any] = {"passed": True}
     cases = (("loop", ()), ("vmap", ("--model.core=gru",)), ("bmm", ()), ("streams", ()))
@@ -311,8 +317,8 @@ def replays(job: Job) -> dict[str, Any]:
 def _exactly() -> None:
     """Disable TF32 and enable deterministic cuDNN.
 
-    TF32 has errors of 1e-3 that depend on the number of rows. By default, cuDNN sums gradients in any order, and Adam
-    turns tiny differences of gradients into whole steps.
+    TF32 has errors of 1e-3, which depend on the number of rows. By default, cuDNN adds gradients in any order. Adam
+    divides gradients by their size, and therefore amplifies tiny differences.
     """
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.deterministic = True
@@ -320,7 +326,7 @@ def _exactly() -> None:
 
 @contextmanager
 def one_source_of_chance() -> Iterator[None]:
-    """Replace the random numbers of both devices by equal random numbers from the CPU."""
+    """Replace random numbers by random numbers from one seeded generator on the CPU, on all devices."""
     chance = torch.Generator().manual_seed(1)
 
     def draw(
@@ -390,10 +396,10 @@ def _answers(at: Stand) -> tuple[float, int]:
 
 
 def races(job: Job) -> dict[str, Any]:
-    """Publish two sets of weights in turn while acting. Check that each output is from one of the sets.
+    """Publish two sets of weights alternately during acting. Check that no output mixes the two sets.
 
-    Optimiser steps are repeated at the same time. Acting alternates between inference batches of constant observations
-    and forward passes call by call.
+    Optimiser steps are replayed at the same time. Inference batches with constant observations alternate with forward
+    passes that are computed call by call.
     """
     with stand(job, 3, "--model.core=none") as at:
         pack, layouts = at.pack, at.sampler._layouts  # noqa: SLF001 - the shapes that the sampler stores
@@ -459,7 +465,7 @@ def races(job: Job) -> dict[str, Any]:
 
 
 def leak(job: Job) -> dict[str, Any]:
-    """Check that acting, learning and edits reserve at most one new segment after the first third of the time."""
+    """Check that acting, learning and edits reserve at most one new allocator segment after a third of LEAK_SECONDS."""
     if not job.on_gpu:
         return {"left out": "no GPU"}
     reserved: list[int] = []
@@ -485,7 +491,7 @@ def leak(job: Job) -> dict[str, Any]:
 
 
 def members(job: Job) -> dict[str, Any]:
-    """Check and time replacements within a pack, and from saved states."""
+    """Check and time replacements by members of the same pack, and by saved states."""
     taken: dict[str, list[float]] = {"copy": [], "saved": []}
     right = True
     with stand(job, 8) as at, at.pack.streams.learning():

@@ -11,11 +11,11 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 LONGEST = 12
-"""Number of kernels that are listed from a profile."""
+"""Number of kernels of a profile that are listed."""
 
 
 def timed(work: Callable[[], object], finish: Callable[[], None], tries: int) -> tuple[float, float]:
-    """Return the medians of `timed_once` over `tries` calls. finish: waits for the device."""
+    """Return the medians of `timed_once` over `tries` calls. finish: function that waits for the device."""
     for _ in range(3):
         work()
     finish()
@@ -33,9 +33,9 @@ def timed_once(work: Callable[[], object], finish: Callable[[], None]) -> tuple[
 
 
 def device_calls(device: torch.device, work: Callable[[], object]) -> dict[str, Any]:
-    """Profile a call: kernels, copies, syncs, busy time of the device, longest kernels. Empty without a GPU.
+    """Profile a call. Return kernels, copies, syncs, busy time of the device, longest kernels. Empty without a GPU.
 
-    The counts of an empty profile are subtracted, because the profiler itself waits for the device at its end.
+    The counts of an empty profile are subtracted, because the profiler itself waits for the device at the end.
     """
     if device.type != "cuda":
         return {}
@@ -51,7 +51,7 @@ def _profiled(work: Callable[[], object]) -> Sequence[Any]:
 
 
 def _on_device(events: Sequence[Any]) -> list[Any]:
-    """Return the events on the device, without waits such as `Context Sync`."""
+    """Return the events of a profile on the device, without waits such as `Context Sync`."""
     return [e for e in events if e.device_type.name == "CUDA" and not e.name.endswith(" Sync")]
 
 

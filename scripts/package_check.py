@@ -1,11 +1,11 @@
-"""Build wheel and sdist, install the wheel outside the checkout, and train there: `make package`.
+"""Build wheel and sdist, install the wheel, and train outside the checkout: `make package`.
 
     python scripts/package_check.py [--own] [--out dist]
 
-The wheel is built from the sdist, so the check covers both. It is installed into a new venv with the dependencies of
-constraints.txt. With --own, the venv shares the packages of this interpreter instead. This takes seconds, and still
-detects files that the wheel lacks. TORCH_INDEX is another index for PyTorch, as for `make`. Only committed files are
-built.
+The wheel is built from the sdist. The check therefore covers both. The wheel is installed into a new venv with the
+dependencies of constraints.txt. With --own, the venv shares the packages of this interpreter instead: this takes
+seconds, and still detects files that are missing in the wheel. The variable TORCH_INDEX is the URL of another index for
+PyTorch, as for `make`. Only committed files are packaged.
 """
 
 from __future__ import annotations
@@ -84,13 +84,13 @@ def build(out: Path) -> Path:
 
 
 def absolute(readme: str) -> str:
-    """Make the links of the README absolute, as the package index requires."""
+    """Return the README with absolute links, which the package index requires."""
     pictures = re.sub(r"(!\[[^]]*\]\()(?!http)", rf"\1{REPOSITORY}/raw/main/", readme)
     return re.sub(r"(\]\()(?!http|#)", rf"\1{REPOSITORY}/blob/main/", pictures)
 
 
 def check_contents(wheel: Path) -> None:
-    """Compare the modules and page files in the wheel with the files of the checkout."""
+    """Check that the wheel has the modules and the page files of the checkout."""
     has = {name for name in ZipFile(wheel).namelist() if name.endswith(SHIPPED)}
     tracked = run(["git", "-C", str(ROOT), "ls-files", "pbt_rl", "envs", "algos"], ROOT).split()
     wanted = {
@@ -103,7 +103,7 @@ def check_contents(wheel: Path) -> None:
 def try_out(wheel: Path, folder: Path, *, own: bool) -> None:
     """Install the wheel into a new venv. Train with an environment of a user package `envs`.
 
-    own: share the packages of this interpreter.
+    own: True if the venv shares the packages of this interpreter.
     """
     home, here = folder / "venv", folder / "here"
     venv.create(home, with_pip=True)
@@ -134,7 +134,7 @@ def unpack(archive: Path, folder: Path) -> None:
 
 
 def run(command: list[str], folder: Path) -> str:
-    """Run a command without PYTHONPATH. Return its output. If the command fails, end this program."""
+    """Run a command without PYTHONPATH, and return the output. If the command fails, this program ends."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -4,10 +4,10 @@
     python scripts/storm.py --kills 1 --seed 17      # repeat the run of a failure
     python scripts/storm.py --kills 40 --simulator   # runs of a device simulator
 
-The seed of a run determines mode, environment, controller and devices. A run has several lives: each life is a process
-of `pbt-rl train`, and each later life resumes the run by repeating the command. In each life, some processes get a
+The seed of a run determines mode, environment, controller and devices. A run has several *lives*: a life is a process
+of `pbt-rl train`, and the next life repeats the command, which resumes the run. In each life, some processes get a
 signal (a *blow*) at random moments: start, training, checkpoint, replacement, end. The last blow ends the life. The
-last life ends with SIGTERM. Expected effects:
+last life of a run ends with SIGTERM. Expected effects:
 
     process      SIGKILL               SIGSTOP, SIGCONT later   SIGSTOP forever               SIGTERM
     actor        the run continues     the run continues        restarted
@@ -19,14 +19,14 @@ last life ends with SIGTERM. Expected effects:
 
 Checks after each life:
 
-- no process, shared memory or lock is left
-- training resumed from the newest checkpoint
-- at the last blow, this checkpoint was at most `--save-every-seconds` plus SLACK_SECONDS old. On a slow disk, twice the
-  time to write a checkpoint is added.
+- no process, shared memory or lock remains
+- the life resumed the run from the newest checkpoint
+- the newest checkpoint was at most `--save-every-seconds` plus SLACK_SECONDS old when the last blow came. On a slow
+  disk, twice the time to write a checkpoint is added.
 
-Checks after each run: each learned step of toy/counting (storm_counting.py), journal, curves, audit, files, and an
-evaluation of the newest checkpoint. The script prints a table, and the seeds of failed runs. The exit code is 1 after a
-failure.
+During training, storm_counting.py checks each learned step of toy/counting. Checks after each run: journal, curves,
+audit, files, and an evaluation of the newest checkpoint. The script prints a table, and the seeds of failed runs. The
+exit code is 1 after a failure.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ SLACK_SECONDS = 6.0
 DEADLINE_SECONDS = 120.0
 """Timeout of a resume, a checkpoint or an end."""
 CLEAN_SECONDS = 5.0 + 15.0
-"""Timeout for the end of a run's processes. It includes time for an fsync to a slow disk, which cannot be killed."""
+"""Timeout for the end of a run's processes, with time for an fsync to a slow disk, which a kill does not interrupt."""
 TIMEOUT_SECONDS = 10.0
 """Heartbeat timeout of actors and learners."""
 POLL_SECONDS, FAST_POLL_SECONDS = 0.05, 0.001
@@ -82,7 +82,7 @@ COMMON = ("--num-policies=4", "--train-for-frames=1000000000")
 ACTORS = ("--actors=2", "--learner.batch=128")
 SMALL = ("--env-option=limit=20", "--rows=32", "--learner.rollout=8", "--model.hidden=8")
 SIMULATOR = ("--env=tensors/pendulum", *SMALL)
-"""Options of a device simulator. Such runs have no actors, and only the modes sync and serial."""
+"""Options of a run with a device simulator. Such a run has no actors. Its mode is sync or serial."""
 
 
 @dataclass(frozen=True)
@@ -92,11 +92,11 @@ class Blow:
     moment: str
     victim: str
     seconds: float
-    """Seconds from SIGSTOP to SIGCONT. Other signals: 0 is SIGKILL, infinite is SIGSTOP only, negative is SIGTERM."""
+    """Seconds from SIGSTOP to SIGCONT. 0 means SIGKILL, NEVER means SIGSTOP without SIGCONT, TERM means SIGTERM."""
 
     @property
     def name(self) -> str:
-        """Column of the table."""
+        """Name of the signal, which is a column of the table."""
         return {0.0: "SIGKILL", NEVER: "SIGSTOP", TERM: "SIGTERM"}.get(self.seconds, "SIGSTOP, SIGCONT")
 
 
@@ -110,7 +110,7 @@ class Tally:
     ends: Counter[str] = field(default_factory=Counter)
     resumes: int = 0
     anew: int = 0
-    """Number of runs that were killed before their first checkpoint."""
+    """Number of lives that restarted a run, because the run was killed before its first checkpoint."""
     worst_loss_seconds: float = 0.0
     losses: int = 0
     failures: list[str] = field(default_factory=list)
@@ -136,7 +136,7 @@ class Tally:
 
 
 def draw_blows(rng: random.Random, *, serial: bool) -> Iterator[Blow]:
-    """Draw the blows of one life. The last blow may end it."""
+    """Draw the blows of one life at random. The last blow may end the life."""
     kept = ("drawing",) if serial else ("actor", "actor", "keeper", "drawing")
     fatal = () if serial else ("learner", "learner")
     for _ in range(rng.randrange(6)):
@@ -150,7 +150,7 @@ def draw_blows(rng: random.Random, *, serial: bool) -> Iterator[Blow]:
 
 
 def _draw_pause(rng: random.Random) -> float:
-    """Draw `Blow.seconds` of any signal except SIGTERM."""
+    """Draw `Blow.seconds` at random, for any signal except SIGTERM."""
     return rng.choice((0.0, 0.0, rng.uniform(0.1, 2.0), NEVER))
 
 
@@ -189,9 +189,9 @@ class Run:
     # -- lives --------------------------------------------------------------------------------------------------
 
     def live(self, lives: int, kills_left: Callable[[], int]) -> None:
-        """Run and check `lives` lives and the last life. Raises Failed.
+        """Run and check `lives` lives with blows, and a last life without blows. Raises Failed.
 
-        kills_left: returns the number of remaining blows.
+        kills_left: function that returns the number of remaining blows.
         """
         self._memory = checks.shared_memory()
         try:
@@ -231,7 +231,7 @@ class Run:
             )
 
     def _end_life(self) -> None:
-        """End a life. Check for errors, leaks and lost training time."""
+        """End a life, and check for errors, leaks and lost training time. Raises Failed."""
         if not self._over():
             self._ask_to_end()
             self._wait("an end after SIGTERM", self._over, DEADLINE_SECONDS)
@@ -256,7 +256,7 @@ class Run:
             self._note_loss(ended_at)
 
     def _note_loss(self, ended_at: float) -> None:
-        """Check the lost time: from the newest checkpoint, or the first event of this life, to the end."""
+        """Check the lost training time: from the newest checkpoint (or the first event) of this life to `ended_at`."""
         events = [e for e in self._events() if e["event"] in ("round", "applied", "progress", "checkpoint")]
         began = [e["time"] for e in events if e["time"] > self._started_at]
         newest = checks.newest_checkpoint(self._folder)
@@ -300,7 +300,7 @@ class Run:
         self._wait_out(blow, victims)
 
     def _wait_out(self, blow: Blow, victims: list[int]) -> None:
-        """Wait for the effect of a blow: an end of the run, or a new checkpoint."""
+        """Wait for the effect of a blow: the end of the life, or a new checkpoint."""
         if blow.victim == "supervisor" and blow.seconds == NEVER:
             time.sleep(self._rng.uniform(0, 1))
             _send(victims, signal.SIGKILL)
@@ -316,7 +316,7 @@ class Run:
     # -- moments ------------------------------------------------------------------------------------------------
 
     def _await_moment(self, moment: str) -> bool:
-        """Wait for a moment. Return True if the run has not ended before it."""
+        """Wait for one of MOMENTS. Return True if the life has not ended before."""
         if moment == "start":
             time.sleep(self._rng.uniform(0, 6) if time.time() - self._started_at < 1 else 0)
         else:
@@ -340,13 +340,13 @@ class Run:
         return not self._over()
 
     def _ask_to_end(self) -> None:
-        """Send SIGTERM once. A second SIGTERM might arrive after the process has restored its handlers."""
+        """Send SIGTERM, but only once. (A second SIGTERM might come after the process has removed its handler.)"""
         if not self._asked_to_end:
             self._asked_to_end = True
             self._process.terminate()
 
     def _await_training(self) -> None:
-        """Wait until this life has trained, and check that it resumed at the newest checkpoint."""
+        """Wait until this life has trained, and check that the life resumed the run at the newest checkpoint."""
         if self._checked_start or self._over():
             return
         self._wait("training", lambda: self._over() or self._has_trained(), DEADLINE_SECONDS)
@@ -368,7 +368,7 @@ class Run:
         return newest is not None and newest.manifest.time > self._started_at
 
     def _await_checkpoint(self) -> None:
-        """Wait for a new checkpoint or the end of the run. A new checkpoint shows that the run continues."""
+        """Wait for a new checkpoint, which shows that the run continues, or for the end of the life."""
         now = time.time()
         self._wait("a checkpoint", lambda: self._over() or self._saved_since(now), DEADLINE_SECONDS)
 
@@ -382,7 +382,7 @@ class Run:
             raise Failed(f"hang: no {what} within {seconds:.0f} s; processes {left}")
 
     def _watch_for(self, happened: Callable[[], bool], seconds: float) -> None:
-        """Wait by fast polling for a condition that may hold only briefly, at most until the run ends."""
+        """Wait for a condition that may hold only briefly, by fast polling. Stop at the end of the life."""
         _within(seconds, lambda: self._over() or happened(), FAST_POLL_SECONDS)
 
     def _over(self) -> bool:
@@ -435,10 +435,10 @@ def _within(seconds: float, happened: Callable[[], bool], poll_seconds: float = 
 
 
 def storm(kills: int, seed: int, lives: int, seconds: float, mode: str = "", **more: bool) -> Tally:
-    """Make sequential runs until `kills` blows or the time limit. Return the counts.
+    """Make runs one after the other until `kills` blows or the time limit. Return the counts.
 
-    The folder of a failed run is kept. lives: lives of each run before the last life. play: evaluate a member of each
-    run with `pbt-rl eval`. simulator: use a device simulator.
+    The folder of a failed run is not deleted. lives: number of lives of each run before the last life.
+    play: True to evaluate a member of each run with `pbt-rl eval`. simulator: True to use a device simulator.
     """
     tally = Tally()
     deadline = time.monotonic() + seconds
@@ -460,7 +460,7 @@ def storm(kills: int, seed: int, lives: int, seconds: float, mode: str = "", **m
 
 
 def main() -> int:
-    """Run the storm. Return the exit code."""
+    """Make the runs, and print the counts. Return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("--kills", type=int, default=200, help="total number of blows")
@@ -471,7 +471,7 @@ def main() -> int:
     add("--simulator", action="store_true", help="use a device simulator")
     add("--no-play", action="store_true", help="skip `pbt-rl eval`")
     given = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the `finally` of `live` ends its run
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the `finally` of `live` then ends the run
     more = {"play": not given.no_play, "simulator": given.simulator}
     tally = storm(given.kills, given.seed, given.lives, 60 * given.minutes, given.mode, **more)
     print(tally.show())

@@ -1,4 +1,4 @@
-"""Checks of a run and of the machine for `scripts/storm.py`. A check returns a list of errors."""
+"""Checks of a run and of the machine for `scripts/storm.py`. Each check returns a list of errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pbt_rl.record.run_lock import is_held
 from pbt_rl.report.audit import audit
 
 MARK = "PBT_RL_STORM"
-"""Environment variable of each process of a run."""
+"""Environment variable that marks each process of a run."""
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - not a temporary file
 KNOWN = re.compile(
     r"(config|summary)\.json|journal\.jsonl|\.lock|\.origin|\.changed|checkpoints|population|logs|policy_\d+(\.json)?"
@@ -30,11 +30,11 @@ KNOWN = re.compile(
 CHANGES = frozenset({"replace", "mutate", "restart"})
 """Decisions that begin a new generation of a member."""
 HEADER_BYTES, CHECKSUM_BYTES = 12, 4
-"""Sizes in a TensorBoard record."""
+"""Sizes of the header and of a checksum in a TensorBoard record."""
 
 
 def processes(mark: str) -> dict[int, list[str]]:
-    """Return process id -> command line of a run's processes, without zombies."""
+    """Return process id -> command line for each process of a run, without zombies. mark: value of MARK."""
     found = {}
     wanted = f"{MARK}={mark}".encode()
     for folder in Path("/proc").glob("[0-9]*"):
@@ -61,7 +61,7 @@ def shared_memory() -> set[str]:
 
 
 def unmapped(names: set[str]) -> set[str]:
-    """Return the names of files in shared memory that no process maps. Mapped files may belong to other programs."""
+    """Return the names of the files that no process maps. (Mapped files may belong to other programs.)"""
     used = set()
     for path in Path("/proc").glob("[0-9]*/maps"):
         with contextlib.suppress(OSError):  # just ended, or owned by another user
@@ -70,7 +70,7 @@ def unmapped(names: set[str]) -> set[str]:
 
 
 def left_files(folder: Path) -> list[str]:
-    """Check that an ended run has no unknown files in or beside its folder, and that its lock is free."""
+    """Check that an ended run has no unknown files in or beside its folder, and that the lock of the folder is free."""
     inside = [*folder.iterdir(), *(folder / "checkpoints").glob("*")]
     names = [str(path.relative_to(folder)) for path in inside]
     left = [name for name in names if not KNOWN.fullmatch(name)]
@@ -80,25 +80,25 @@ def left_files(folder: Path) -> list[str]:
 
 
 def newest_checkpoint(folder: Path) -> Checkpoint | None:
-    """Return the newest complete checkpoint. None without a checkpoint."""
+    """Return the newest checkpoint of a run. None without a checkpoint."""
     every = Checkpoints(folder / "checkpoints").all()
     return every[-1] if every else None
 
 
 def clock(checkpoint: Checkpoint) -> int:
-    """Return the population clock in a checkpoint's state. It may differ from the frames in the checkpoint's name."""
+    """Return the population clock in the state of a checkpoint. (The frames in the folder's name may differ.)"""
     members = checkpoint.state()["run"]["population"]["members"]
     training: list[int] = [m["frames"] for m in members if not m["stopped"]]
     return min(training, default=max(int(m["frames"]) for m in members))
 
 
 def state_time(checkpoint: Checkpoint) -> float:
-    """Return the time of the saved state. It is the checkpoint's first file."""
+    """Return the time at which the state of a checkpoint was saved, from its first file."""
     return (checkpoint.path / "state.json").stat().st_mtime
 
 
 def broken(folder: Path) -> list[str]:
-    """Check that there is a checkpoint, and that the newest checkpoint is not damaged."""
+    """Check that the run has a checkpoint, and that the newest checkpoint is not damaged."""
     newest = newest_checkpoint(folder)
     if newest is None:
         return ["no checkpoint is left"]
@@ -144,7 +144,7 @@ def _steps_back(events: list[dict[str, Any]]) -> list[str]:
 def _generation_gaps(events: list[dict[str, Any]]) -> list[str]:
     """Check that the acknowledged edits of each member have the generations 1, 2, 3...
 
-    Parked members acknowledge an edit twice. If a learner is lost during an edit, the edit is never acknowledged,
+    An edit of a parked member is acknowledged twice. If a learner is lost during an edit, the edit is not acknowledged,
     because the new learner starts with the edited member.
     """
     seen: defaultdict[int, list[int]] = defaultdict(list)
@@ -183,7 +183,7 @@ def _undecided(events: list[dict[str, Any]]) -> list[str]:
 
 
 def audit_reasons(folder: Path) -> list[str]:
-    """Check that an audit reproduces all decisions."""
+    """Check that an audit of the run reproduces all decisions."""
     told = io.StringIO()
     try:
         with contextlib.redirect_stdout(told):

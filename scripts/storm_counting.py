@@ -20,11 +20,11 @@ INEXACT = "steps of toy/counting are not exact"
 
 
 class CheckedAdvantage:
-    """Advantages of APPO, computed after a check of the batch. It stores the last step of each environment row."""
+    """Advantages of APPO, computed after a check of the batch. The last learned step of each row is stored."""
 
     def __init__(self) -> None:
         self._reached: dict[int, tuple[int, int]] = {}
-        """Row id -> episode and number of its last learned step."""
+        """Row id -> (episode, number of the step in this episode) of the last learned step."""
 
     def __call__(self, s: Samples, hypers: Hypers, settings: UpdateSettings) -> Tensor | None:
         """Check the steps and compute advantages (see `Algorithm.fixed_advantage`). Raises AssertionError."""
@@ -40,7 +40,7 @@ class CheckedAdvantage:
     def errors(
         self, obs_TF: NDArray[np.float32], action_T: NDArray[np.int64], first_T: NDArray[np.bool_]
     ) -> list[str]:
-        """List errors in the next steps of a row. Rows of a new actor have new ids and begin at episode 0."""
+        """Return errors in the next steps of a row. (A restarted actor has rows with new ids, from episode 0.)"""
         begun = [t for t in range(1, len(obs_TF)) if first_T[t] and obs_TF[t, 1] == 0]
         errors = []
         for begin, end in zip([0, *begun], [*begun, len(obs_TF)], strict=True):

@@ -2,11 +2,11 @@
 
 Each release has a separate virtual environment, .venv-torch/RELEASE, which shares the other packages of .venv. With
 TORCH_INDEX=https://download.pytorch.org/whl/cpu, pip installs a small wheel. Otherwise the wheel has GPU kernels and at
-least half a gigabyte. The 3 GB of CUDA libraries for this wheel are not installed. gcc makes stubs of them that report
-no GPU.
+least half a gigabyte. The 3 GB of CUDA libraries for this wheel are not installed: gcc makes stubs of these libraries,
+which report that there is no GPU.
 
 --short downloads no wheel, skips the release of .venv (see `make test`), and runs fewer tests. Unavailable releases
-are skipped and reported. The exit code is 1 if a test fails. Without --short it is also 1 if no test ran.
+are skipped and reported. The exit code is 1 if a test fails, or (without --short) if no test ran.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".venv-torch"
 RELEASES = ("2.9.*", "2.11.*", "2.13.*", "newest")
-"""The oldest supported release, two later releases, and the newest."""
+"""Releases of torch to test: the oldest supported release, two later releases, and the newest release."""
 TESTS = ("tests/algos", "tests/learner")
 SHORT = (
     "tests/algos/test_torch_names.py",
@@ -39,16 +39,16 @@ SHORT = (
 )
 MARKS = "not slow and not long and not nodes and not simulators"
 STUBBED = r"lib(cu|nv|nccl)"
-"""Pattern of the CUDA libraries."""
+"""Pattern of the names of CUDA libraries."""
 
 
 class LeftOutError(Exception):
-    """Unavailable release. The message is the reason."""
+    """A release is unavailable. The message is the reason."""
 
 
 @dataclass(frozen=True)
 class Wheel:
-    """Wheel that pip would install. triton: the wheel's requirement of triton, or ""."""
+    """Wheel of torch. triton: requirement of triton in the metadata of the wheel, or ""."""
 
     version: str
     address: str
@@ -56,7 +56,7 @@ class Wheel:
 
 
 def found(release: str, index: str) -> Wheel:
-    """Return the wheel that pip would install. Only its metadata is downloaded."""
+    """Return the wheel that pip would install for a release. Only the metadata of the wheel is downloaded."""
     asked = f"torch=={release}" if release else "torch"
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--ignore-installed"]
     command += ["--no-deps", "--only-binary", ":all:", "--report", "-"]
@@ -72,7 +72,7 @@ def found(release: str, index: str) -> Wheel:
 
 
 def python_with(wheel: Wheel) -> Path:
-    """Return the interpreter of an environment with this release. Create the environment if it is missing."""
+    """Return the interpreter of the virtual environment with this wheel. Create the environment if it is missing."""
     folder = FOLDER / wheel.version
     python, ready = folder / "bin/python", folder / "ready"
     if ready.exists():
@@ -94,7 +94,7 @@ def python_with(wheel: Wheel) -> Path:
 
 
 def stub_libraries(folder: Path) -> None:
-    """Make stubs of the missing CUDA libraries of a folder. Each stub function returns cudaErrorNoDevice."""
+    """Make stubs of the CUDA libraries that the libraries in a folder need. Each function returns cudaErrorNoDevice."""
 
     def said(*command: str | Path) -> str:
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
@@ -159,7 +159,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def environment(release: str, *, short: bool) -> tuple[str, Path]:
-    """Return version and interpreter of a release. short: raise LeftOutError instead of downloading."""
+    """Return version and interpreter of a release. short: True to raise LeftOutError instead of downloading."""
     wheel = found("" if release == "newest" else release, os.environ.get("TORCH_INDEX", ""))
     if short and wheel.version == metadata.version("torch"):
         raise LeftOutError("it is the release of .venv: use `make test`")
@@ -169,7 +169,7 @@ def environment(release: str, *, short: bool) -> tuple[str, Path]:
 
 
 def tested(python: Path, tests: Sequence[str]) -> int:
-    """Run tests. Return pytest's exit code."""
+    """Run tests with an interpreter. Return the exit code of pytest."""
     command = [str(python), "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "-m", MARKS, *tests]
     environ = os.environ | {"OMP_NUM_THREADS": "1"}
     return subprocess.run(command, cwd=ROOT, env=environ, check=False).returncode

@@ -2,8 +2,8 @@
 
     points (grid x seeds) -> jobs (processes of `pbt-rl train`), at most --jobs at a time -> exit codes
 
-Each job is a process in a separate session. Ctrl-C therefore reaches only this process, which forwards each signal
-once. If this process dies, the jobs get SIGTERM and save their state (`bound_to_us`).
+Each job is a process in a separate session. Ctrl-C therefore reaches only this process, which forwards each signal to
+the jobs. If this process dies, the jobs get SIGTERM and save their state (`bound_to_us`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pbt_rl.processes.child import bound_to_us
 from pbt_rl.processes.signals import handling
 
 LOGS = "logs"
-"""Subfolder of the sweep for the output of its runs."""
+"""Subfolder of a sweep that contains the output of the runs."""
 POLL_SECONDS = 0.1
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 GIVEN_BY_THE_SWEEP = ("name", "seed", "out", "overwrite", "resume")
@@ -49,8 +49,8 @@ class Point:
 class Share:
     """A job's share of the machine.
 
-    devices: value of --devices. Empty means that the run detects its devices. cpus: CPU affinity. cores: number of
-    cores that the run may use. Under a CPU quota it is lower than the number of `cpus`.
+    devices: value of --devices. Empty means that the run detects its devices. cpus: CPU affinity.
+    cores: number of cores that the run may use: less than the number of `cpus` if there is a CPU quota.
     """
 
     devices: str
@@ -60,7 +60,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Ended:
-    """Ended run. code: exit code, negative for a signal. seconds: duration of its process."""
+    """Ended run. code: exit code, or minus the number of a signal. seconds: duration of the process."""
 
     point: Point
     code: int
@@ -68,7 +68,7 @@ class Ended:
 
 
 def points(grid: Mapping[str, Sequence[str]], seeds: Sequence[int]) -> list[Point]:
-    """Return all combinations of values and seeds, grouped by seed. Raises ConfigError if two have equal names."""
+    """Return all combinations of values and seeds, grouped by seed. Raises ConfigError if two names are equal."""
     found: dict[str, Point] = {}
     for seed in seeds:
         for values in itertools.product(*grid.values()):
@@ -82,7 +82,7 @@ def points(grid: Mapping[str, Sequence[str]], seeds: Sequence[int]) -> list[Poin
 
 
 def _name(values: Mapping[str, str], seed: int) -> str:
-    """Return the name of a run: the last part of each option with its value, and the seed. Raises ConfigError."""
+    """Return a run's name: last part of each option, with the value, and the seed. Raises ConfigError if too long."""
     parts = [f"{option.rpartition('.')[2]}_{text}" for option, text in values.items()]
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", ".".join([*parts, f"seed{seed}"]))
     if len(name) > _MOST_NAME or not name[0].isalnum():
@@ -92,9 +92,10 @@ def _name(values: Mapping[str, str], seed: int) -> str:
 
 
 def shares(jobs: int, devices: Sequence[str], cpus: Sequence[int], cores: int) -> list[Share]:
-    """Divide devices and cores evenly among parallel jobs. If there are more jobs, several jobs share a device or core.
+    """Divide devices and cores evenly among parallel jobs. If these are too few, several jobs share a device or core.
 
-    devices: empty if each run detects its devices. cores: limit by a CPU quota, at most the number of `cpus`.
+    devices: empty if each run detects its devices. cores: number of cores that the jobs may use. (A CPU quota may allow
+    fewer cores than `cpus` contains.)
     """
 
     def share(i: int) -> Share:
@@ -105,7 +106,7 @@ def shares(jobs: int, devices: Sequence[str], cpus: Sequence[int], cores: int) -
 
 
 def _part(items: Sequence[Item], number: int, parts: int) -> Sequence[Item]:
-    """Return the items of a job: consecutive items, or one item that several jobs share."""
+    """Return the items of job `number` of `parts`: consecutive items, or one item that several jobs share."""
     if not items:
         return ()
     if parts > len(items):
@@ -120,7 +121,7 @@ class _Job:
     process: subprocess.Popen[bytes]
     began: float = field(default_factory=time.monotonic)
     told: bool = False
-    """True after the process has received the signal that ends the sweep."""
+    """True after the process was sent a signal that ends it."""
 
     def send(self, number: int) -> None:
         self.told = self.told or number != signal.SIGUSR1
@@ -128,10 +129,10 @@ class _Job:
 
 
 class Sweep:
-    """Scheduler of a sweep's runs.
+    """Scheduler of the runs of a sweep.
 
-    folder: folder of the sweep. command: (point, devices) -> arguments of `pbt-rl`. after: called with each point whose
-    run has completed.
+    folder: folder of the sweep. command: (point, devices) -> arguments of `pbt-rl`. after: function that is called with
+    the point of each run that has completed.
     """
 
     def __init__(
@@ -148,7 +149,7 @@ class Sweep:
         """First signal that ended the sweep. No run is started after this signal."""
 
     def run(self, waiting: Sequence[Point]) -> list[Ended]:
-        """Train all points, at most one per share at a time. Return the ended runs in order of their end."""
+        """Train all points, at most one at a time on each share. Return the ended runs in order of their end."""
         left, ended = list(waiting), list[Ended]()
         (self._folder / LOGS).mkdir(parents=True, exist_ok=True)
         with handling(FORWARDED, self._note):
@@ -218,7 +219,7 @@ class Sweep:
 
 
 def last_line(folder: Path, point: Point) -> str:
-    """Return the last line of a run's output. After a failure it is the error message."""
+    """Return the last line of a run's output, which is the error message after a failure."""
     try:
         text = (folder / LOGS / f"{point.name}.txt").read_text(encoding="utf-8", errors="replace")
     except OSError:

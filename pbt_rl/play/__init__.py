@@ -1,1 +1,1 @@
-"""Trained members: evaluation, matches between members, videos, export. Run folders are only read."""
+"""Use of trained members: evaluation, matches between members, videos, export."""

@@ -1,4 +1,4 @@
-"""Evaluation of a trained member over whole episodes (`pbt-rl eval RUN`)."""
+"""Evaluation of a trained member over complete episodes (`pbt-rl eval RUN`)."""
 
 from __future__ import annotations
 
@@ -30,13 +30,15 @@ from pbt_rl.record.saved import Source, saved_to_play
 def evaluate(
     source: Source, episodes: int, video: Path | None, seed: int, *, greedy: bool, trust: bool = False
 ) -> None:
-    """Play whole episodes of a member and print their true objectives.
+    """Play complete episodes of a member, and print the objective of each episode.
 
-    The environment family sets the evaluation options (Atari: whole games, unclipped scores). Reward weights have their
-    default values, so that members are comparable. episodes: number of episodes, with tasks per task. greedy: take the
-    most probable actions instead of sampling. trust: allow imports of modules that the run names. Raises ConfigError
-    for a folder without a run, for a run that names modules if `trust` is False, for an unsaved member or checkpoint,
-    and for a video that cannot be written.
+    The environment family sets the evaluation options (Atari: complete games, unclipped scores). Shaping has default
+    values, because members must be comparable.
+    episodes: number of episodes (of each task, if the environment has tasks). video: file for the best episode.
+    greedy: True to take the most probable actions instead of sampling.
+    trust: True to import modules that the run names.
+    Raises ConfigError for a folder without a run, for a run that names modules if `trust` is False, for an unsaved
+    member or checkpoint, and for a video that cannot be written.
     """
     filmed = None if video is None else best_film(video)
     config, saved = saved_to_play(source, say, trust=trust)
@@ -49,10 +51,10 @@ def evaluate(
     pack = load_pack(config, spec, saved, seed)
     policy = Policy(pack, spec, config.model, seed, greedy=greedy)
     with build.one_thread():
-        # The camera films row 0 only, so all episodes are on row 0. With many tasks this would take too long.
+        # The camera films only row 0. Without tasks, all episodes are played on row 0. (With tasks, this is too slow.)
         most = 1 if filmed is not None and not spec.tasks else MAX_ROWS
         begins = lookup.backend_of(config.env, options)[0].begins
-        # Some tasks have 50 times longer episodes than other tasks.
+        # Episodes of some tasks are 50 times longer than episodes of other tasks.
         progress = Progress(sys.stderr, begins, alike=not spec.tasks)
         played = play_episodes(policy, options, episodes, seed, filmed, progress, most=most)
     if spec.tasks:
@@ -74,7 +76,7 @@ def _print_result(played: list[PlayedEpisode]) -> None:
 
 
 def _print_tasks(spec: EnvSpec, played: list[PlayedEpisode]) -> None:
-    """Print one line per task, and the mean over tasks of the capped objectives."""
+    """Print one line per task, and the mean of the tasks' objectives (each capped at `spec.task_cap`)."""
     print(f"{'task':<40} {'episodes':>8} {'return':>10} {'objective':>10}")
     for number, name in enumerate(spec.tasks):
         mine = [episode for episode in played if episode.task == number]

@@ -1,4 +1,4 @@
-"""Videos of evaluation episodes: whole episodes as .mp4 or .gif, and short GIFs for TensorBoard."""
+"""Videos of evaluation episodes: complete episodes as .mp4 or .gif, and short GIFs for TensorBoard."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from pbt_rl.errors import ConfigError, require
 from pbt_rl.play.member import Filmed
 
 LEAST_HEIGHT, MOST_SIDE = 320, 1920
-"""Pictures of less height are enlarged by an integer factor, up to MOST_SIDE pixels per side. Pictures with a side
-above twice MOST_SIDE are reduced."""
+"""Pictures lower than LEAST_HEIGHT pixels are enlarged by an integer factor, up to MOST_SIDE pixels per side. Pictures
+with a side of more than 2 * MOST_SIDE pixels are reduced."""
 LEAST_PIXELS = 16
-"""Minimum pixels of each side, because codecs reject smaller pictures."""
+"""Minimum number of pixels of each side, because codecs reject smaller pictures."""
 CLIP_SECONDS, CLIP_PICTURES_PER_SECOND, CLIP_SIZE = 30, 8, 200
-"""Limits of a clip for TensorBoard: duration, frame rate, pixels of its longer side."""
+"""Limits of a clip for TensorBoard: duration, frame rate, pixels of the longer side."""
 
 H264 = ("-c:v", "libx264", "-pix_fmt", "yuv420p", "-crf", "25")
-"""Codec options that every video player supports."""
+"""ffmpeg options of .mp4 files, which every video player supports."""
 PALETTES = (
     "-filter_complex",
     "split[a][b];[a]palettegen=stats_mode=single[p];[b][p]paletteuse=new=1:dither=none",
 )
-"""Codec options with one palette per picture. This is exact up to 255 colours, and needs one picture in memory."""
+"""ffmpeg options of .gif files, with one palette per picture. Up to 255 colours of a picture are exact."""
 
 
 def factor_of(height: int, width: int) -> float:
-    """Return the scale factor for pictures of this size: an integer to enlarge, a float to reduce."""
+    """Return the factor by which pictures of this size are scaled: an integer to enlarge, a float to reduce."""
     long = max(height, width)
     if long > 2 * MOST_SIDE:
         return 2 * MOST_SIDE / long
@@ -50,7 +50,7 @@ def factor_of(height: int, width: int) -> float:
 
 
 class Film:
-    """.mp4 or .gif file, written picture by picture to limit memory."""
+    """.mp4 or .gif file, to which pictures are written one by one. (All pictures would need too much memory.)"""
 
     def __init__(self, path: Path, frames_per_second: float) -> None:
         self._path, self._rate = path, frames_per_second
@@ -64,7 +64,7 @@ class Film:
             raise self._error(error.strerror or str(error)) from error
 
     def add(self, picture: Picture) -> None:
-        """Append a picture. The first picture sets the film's size, rounded down to even numbers for the codec."""
+        """Append a picture. The first picture sets the size of the film, which the codec requires to be even."""
         shape = picture.shape[:2]
         if self._process is None:
             self._shape, self._factor = shape, factor_of(*shape)
@@ -116,7 +116,7 @@ class Film:
 
 
 class Clip:
-    """Small GIF of the first episode on row 0, at most CLIP_SECONDS long. It is written at `close`."""
+    """Small GIF of the first episode on row 0, at most CLIP_SECONDS long. `close` writes the file."""
 
     def __init__(self, file: IO[bytes], camera: Camera) -> None:
         self._file, self._camera = file, camera
@@ -128,7 +128,7 @@ class Clip:
         self._over = False
 
     def take(self, step: StepArrays, action_RA: NDArray[Any] | None) -> None:
-        """Record a step (see `play.member.Records`). Only every n-th picture is kept, scaled down."""
+        """Record a step (see `play.member.Records`). Every n-th picture is scaled down and retained."""
         from PIL import Image  # noqa: PLC0415 - of the extra `video`; checked by `check_clips`
 
         if self._over:
@@ -142,7 +142,7 @@ class Clip:
         self._over = bool(step.episode_done[0])
 
     def close(self) -> None:
-        """Write the file. Without a picture it is empty."""
+        """Write the file. Without a picture, the file is empty."""
         if self._kept:
             first, *others = self._kept
             how = {"append_images": others, "duration": self._milliseconds, "loop": 0}
@@ -186,13 +186,13 @@ class BestFilm:
 
 
 def best_film(path: Path) -> Filmed:
-    """Return the recorder factory of the best episode. Raises ConfigError if `path` cannot be written."""
+    """Return a factory of recorders that film the best episode on row 0. Raises the errors of `check_film`."""
     check_film(path)
     return partial(_filmed, partial(BestFilm, path.absolute()))
 
 
 def first_clip(file: IO[bytes]) -> Filmed:
-    """Return the recorder factory of the first episode's clip for TensorBoard."""
+    """Return a factory of recorders that write a clip of the first episode for TensorBoard."""
     return partial(_filmed, partial(Clip, file))
 
 
@@ -200,7 +200,7 @@ def first_clip(file: IO[bytes]) -> Filmed:
 def _filmed(
     begin: Callable[[Camera], Clip | BestFilm], spec: EnvSpec, rows: int, seed: int, options: EnvOptions
 ) -> Iterator[tuple[VectorEnv, Clip | BestFilm]]:
-    """Yield a vector env and its recorder (see `play.member.Filmed`). begin: camera -> recorder."""
+    """Yield a vector env and its recorder. begin: function from the camera to the recorder. Raises ConfigError."""
     made = film(spec.env_id, rows, seed, options, default_shaping_source(spec))
     if made is None:
         raise ConfigError(f"--video: {spec.env_id} has no pictures: leave --video out")
@@ -210,7 +210,7 @@ def _filmed(
 
 
 def check_clips(config: Config) -> None:
-    """Check that clips can be made. Raises ConfigError."""
+    """Raise ConfigError if clips of the run's environment cannot be made."""
     if find_spec("PIL") is None:
         raise ConfigError("--evaluate-video needs the package pillow: pip install 'pbt-rl[video]'")
     shown = has_pictures(config.env, config.env_options)
@@ -218,7 +218,7 @@ def check_clips(config: Config) -> None:
 
 
 def check_film(path: Path) -> None:
-    """Check that a film can be written. Raises ConfigError."""
+    """Raise ConfigError if a film cannot be written to `path`."""
     kind = path.suffix.lower()
     if kind not in (".mp4", ".gif"):
         raise ConfigError(f"--video {path} has an unknown format: give a name that ends in .mp4 or .gif")

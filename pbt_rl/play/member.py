@@ -1,10 +1,10 @@
-"""Loading of a trained member, and evaluation over whole episodes.
+"""Loading of a trained member, and evaluation over complete episodes.
 
 A member acts as in training: in a pack of one policy, with frame stacking, normalisers and recurrent core. Evaluation,
-matches between members, and `load_policy` use this module. It reads only arrays from the saved run, and executes no
-saved code.
+matches between members, and `load_policy` use this module. From the saved run, only arrays are read, and no code is
+executed.
 
-A long evaluation shows its progress. Its best episode can be filmed.
+Long evaluations show their progress. The best episode can be filmed.
 
 Axes: R rows of the vector env (one environment each), A action components. The pack has one policy, P = 1.
 """
@@ -64,16 +64,17 @@ def say(text: str) -> None:
 
 
 def warn_of_mistakes(spec: EnvSpec) -> None:
-    """Print a warning for each mistake of the environment, because scores may then differ from training."""
+    """Print a warning for each mistake of the environment, because mistakes may change scores."""
     for mistake in spec.mistakes:
         say(f"warning: {mistake}")
 
 
 def load_pack(config: Config, spec: EnvSpec, policy: SavedPolicy, seed: int) -> Pack:
-    """Load saved weights and normalisers into a one-policy pack on the CPU.
+    """Load the weights and normalisers of a saved member into a new pack of one policy on the CPU.
 
-    policy: an empty `run` skips the check that the environment is unchanged since training. Raises ConfigError if the
-    weights do not fit the run's config.json or are not finite, and CheckpointBroken for a damaged file.
+    policy: the saved member. If its `run` is empty, the environment is not checked for changes since training.
+    Raises ConfigError if the weights do not fit the run's config.json or are not finite, and CheckpointBroken for a
+    damaged file.
     """
     plan = PackPlan(
         "cpu",
@@ -108,9 +109,9 @@ def load_pack(config: Config, spec: EnvSpec, policy: SavedPolicy, seed: int) -> 
 
 
 def _check_size(config: Config, spec: EnvSpec, path: Path, tensors: Arrays) -> None:
-    """Check that a config describes the saved network, without its custom modules. Raises ConfigError.
+    """Raise ConfigError if a config does not describe the saved network. Custom modules are not checked.
 
-    This precedes the construction of the network, because the config could demand any amount of memory.
+    Call this before the construction of the network, because a wrong config could demand any amount of memory.
     """
     saved = {
         name.removeprefix(WEIGHTS): array.shape for name, array in tensors.items() if name.startswith(WEIGHTS)
@@ -136,14 +137,14 @@ class PolicyState:
 
     recurrent_PRS: Tensor
     frames: Mapping[str, Tensor]
-    """Observation name -> frame stack, int32 [R, H, W]. A number contains the last four 8-bit values of a pixel."""
+    """Observation name -> frame stack, int32 [R, H, W]. An int32 contains the last four 8-bit values of a pixel."""
 
 
 class Policy:
     """Trained policy that acts for the rows of a vector env.
 
-    model: network options of the run. seed: seed of action sampling. greedy: take the most probable action instead of
-    sampling.
+    model: network options of the run. seed: seed of action sampling. greedy: True to take the most probable action
+    instead of sampling.
     """
 
     def __init__(self, pack: Pack, spec: EnvSpec, model: ModelConfig, seed: int, *, greedy: bool) -> None:
@@ -153,7 +154,7 @@ class Policy:
         layouts = build.obs_layouts(spec)
         self._layouts = {name: layout for name, layout in layouts.items() if name not in spec.critic}
         self._unseen = {name: layouts[name] for name in spec.critic}
-        """Observations for the critic only. Their values are zeros, because actions do not depend on them."""
+        """Layouts of observations that only the critic reads. Zeros replace them, because actions ignore them."""
         self._distribution = build.build_distribution(spec, model)
         self._generator = torch.Generator(pack.device).manual_seed(seed)
 
@@ -161,7 +162,10 @@ class Policy:
     def act(
         self, obs: Mapping[str, NDArray[Any]], first_R: NDArray[np.bool_], state: PolicyState | None
     ) -> tuple[NDArray[Any], PolicyState]:
-        """Return actions [R, A] and the next state. obs: name -> array [R, ...]. first_R: rows that begin episodes."""
+        """Return actions [R, A] and the next state.
+
+        obs: name -> array [R, ...]. first_R: True for rows that begin an episode. state: previous state. None: zeros.
+        """
         device, rows = self._pack.device, len(first_R)
         before = self._blank(rows) if state is None else state
         seen: dict[str, Tensor] = {}
@@ -203,14 +207,14 @@ class Policy:
 
 
 class Acts(Protocol):
-    """Source of actions for the rows of a vector env."""
+    """Interface of a policy that plays in a vector env."""
 
     def act(self, step: StepArrays) -> NDArray[Any]:
-        """Return actions [R, A] for all rows of the step."""
+        """Return the next actions [R, A] for the rows. step: arrays of the latest step."""
 
 
 class RandomPlayer:
-    """Random policy: uniform over the allowed actions."""
+    """Random policy, which samples uniformly from the allowed actions."""
 
     def __init__(self, spec: EnvSpec, seed: int) -> None:
         self._spec, self._rng = spec, np.random.default_rng(seed)
@@ -221,7 +225,7 @@ class RandomPlayer:
 
 
 class Player:
-    """Policy for one vector env, with its state between steps."""
+    """Policy that plays in one vector env, with recurrent state and frame stacks between steps."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
@@ -239,9 +243,9 @@ EVERY_SECONDS, EVERY_SECONDS_IN_A_LOG = 1.0, 30.0
 class Progress:
     """Display of the number of episodes that have ended.
 
-    On a terminal, one line is renewed and removed at the end. Other streams get a line every EVERY_SECONDS_IN_A_LOG.
-    waits_for: work before the first episode, shown until an episode has ended. alike: show the remaining time, because
-    all episodes have similar lengths.
+    On a terminal, one line is renewed, and removed at the end. Other streams get a line every EVERY_SECONDS_IN_A_LOG.
+    waits_for: text that is shown until an episode has ended. alike: True if all episodes have similar lengths, which is
+    needed to show the remaining time.
     """
 
     def __init__(self, stream: TextIO, waits_for: str = "", *, alike: bool = True) -> None:
@@ -253,7 +257,7 @@ class Progress:
         self._open = False
 
     def show(self, ended: int, total: int) -> None:
-        """Show the progress if the display is due."""
+        """Show the progress if enough time has passed. ended: number of ended episodes. total: number of episodes."""
         now = time.monotonic()
         if now < self._next:
             return
@@ -268,21 +272,21 @@ class Progress:
         self._stream.flush()
 
     def end(self) -> None:
-        """Remove the line."""
+        """Remove the line from the terminal."""
         if self._open:
             self._stream.write("\r\x1b[K")
             self._stream.flush()
 
 
 class Records(Protocol):
-    """Recorder that receives every step of an evaluation."""
+    """Interface of a recorder, which receives every step of an evaluation."""
 
     def take(self, step: StepArrays, action_RA: NDArray[Any] | None) -> None:
-        """Record a step. action_RA: actions that led to this step, None after the first reset."""
+        """Record a step. action_RA: actions that led to this step. None after the first reset."""
 
 
 Filmed = Callable[[EnvSpec, int, int, EnvOptions], AbstractContextManager[tuple[VectorEnv, Records]]]
-"""Recorder factory: (spec, rows, seed, options) -> vector env, and the recorder of its row 0.
+"""Factory of recorders: (spec, rows, seed, options) -> vector env, and recorder of row 0 of this vector env.
 
 Raises ConfigError if the environment cannot be rendered."""
 
@@ -293,17 +297,17 @@ MAX_ROWS = 8
 
 @dataclass(frozen=True)
 class PlayedEpisode:
-    """One whole episode."""
+    """Result of one complete episode."""
 
     objective: float
     steps: int
     raw_return: float = 0.0
     task: int = 0
-    """Index into `EnvSpec.tasks`; 0 without tasks."""
+    """Index of the task in `EnvSpec.tasks`. 0 without tasks."""
 
 
 def evaluation_spec(config: Config) -> tuple[EnvSpec, EnvOptions]:
-    """Return spec and options of a run's evaluation environment. Raises EnvSetupError."""
+    """Return spec and options of the environment in which the members of a run are evaluated. Raises EnvSetupError."""
     with environment_code(config.env):
         options = evaluation_options(config.env, config.env_options)
         return probe(config.env, options), options
@@ -319,9 +323,11 @@ def play_episodes(
     *,
     most: int = MAX_ROWS,
 ) -> list[PlayedEpisode]:
-    """Play whole episodes, at most `most` in parallel.
+    """Play complete episodes.
 
-    episodes: number of episodes, with tasks per task. filmed: creates the vector env and records its row 0.
+    episodes: number of episodes (of each task, if the environment has tasks).
+    filmed: factory of a vector env and of a recorder. None: nothing is recorded.
+    most: maximum number of parallel episodes. (In a device simulator, all episodes are parallel unless `most` is 1.)
     """
     spec = policy.spec
     if spec.tasks:
@@ -346,7 +352,10 @@ def play_episodes(
 
 
 def counted_objectives(spec: EnvSpec, played: Sequence[PlayedEpisode]) -> list[float]:
-    """Return the numbers whose mean is the score: one objective per episode, or with tasks one capped mean per task."""
+    """Return the numbers whose mean is the score: the objectives of the episodes.
+
+    If the environment has tasks: the mean objective of each task, at most `spec.task_cap`.
+    """
     if not spec.tasks:
         return [episode.objective for episode in played]
     means = [mean([e.objective for e in played if e.task == task]) for task in range(len(spec.tasks))]
@@ -357,19 +366,19 @@ def counted_objectives(spec: EnvSpec, played: Sequence[PlayedEpisode]) -> list[f
 
 
 def shares(episodes: int, rows: int) -> list[int]:
-    """Return the number of episodes of each row.
+    """Divide episodes among rows. Return the number of episodes of each row.
 
-    These numbers are fixed in advance, because the first episodes that end are biased towards short episodes.
+    The numbers are fixed before the episodes begin. Otherwise rows with short episodes would contribute more episodes.
     """
     return [episodes // rows + (row < episodes % rows) for row in range(rows)]
 
 
 def shares_of_tasks(episodes: int, tasks: int, rows: int) -> list[int]:
-    """Return the number of episodes of each row, so that each task has `episodes` episodes. rows <= tasks.
+    """Return the number of episodes of each row, with which each task is played `episodes` times. rows <= tasks.
 
-    Row r begins with task r * tasks // rows and cycles through all tasks. The first tasks of the rows divide the tasks
-    into `rows` blocks. Each row plays `episodes // rows` whole cycles. For the remainder, each row plays `episodes %
-    rows` consecutive blocks from its first task, so every block is played equally often.
+    Row r begins with task r * tasks // rows, and cycles through all tasks. The first tasks of the rows divide the tasks
+    into `rows` blocks. Each row plays `episodes // rows` complete cycles. Afterwards, each row plays `episodes % rows`
+    consecutive blocks, beginning with its first task. All blocks are therefore played equally often.
     """
     block_R = [(row + 1) * tasks // rows - row * tasks // rows for row in range(rows)]
     rounds, blocks = divmod(episodes, rows)
@@ -383,7 +392,7 @@ def play(
     recording: Records | None = None,
     progress: Progress | None = None,
 ) -> list[PlayedEpisode]:
-    """Play `share_R[r]` episodes on row r. Return the episodes in row order."""
+    """Play `share_R[r]` episodes on row r. Return the results of the episodes in row order."""
     step = private_step_arrays(vector_env.spec, vector_env.rows)
     played_R: list[list[PlayedEpisode]] = [[] for _ in share_R]
     vector_env.reset(step)

@@ -30,29 +30,29 @@ from pbt_rl.record.saved import BEST, Source, saved_to_play
 
 @dataclass(frozen=True)
 class _Array:
-    """Array of an observation, in the environment's format."""
+    """Array of an observation in the format of the environment. path: keys of the array in a nested observation."""
 
     name: str
     path: tuple[str, ...]
     shape: tuple[int, ...]
     read: Callable[[NDArray[Any], int], NDArray[Any]]
-    """(array [R, *shape], R) -> input array of the network."""
+    """Function from (array [R, *shape], R) to an input array of the network."""
 
 
 @dataclass(frozen=True)
 class Interface:
-    """Conversion of an environment's observations and actions."""
+    """Conversion between an environment's observations and actions and the arrays of a policy."""
 
     arrays: tuple[_Array, ...]
     actions: Callable[[NDArray[Any]], Any]
-    """Array [A] -> action of one environment. Array [R, A] -> actions of R environments."""
+    """Function from an array [A] to the action of one environment, and from [R, A] to the actions of R environments."""
 
 
 class Policy(play.Policy):
     """Trained policy as a function of the environment's observations: `action, state = policy(obs, state)`.
 
-    model: network options of the run. seed: seed of action sampling. greedy: take the most probable action instead of
-    sampling. interface: None means the interface of a vector env.
+    model: network options of the run. seed: seed of action sampling. greedy: True to take the most probable action
+    instead of sampling. interface: None means the interface of a vector env.
     """
 
     def __init__(
@@ -75,11 +75,12 @@ class Policy(play.Policy):
     ) -> tuple[Any, PolicyState]:
         """Return (action, state for the next call). Raises ConfigError if the observation does not fit.
 
-        obs: observation of one environment, or of R environments with a leading axis R. It may be an array, a dict or a
-        tuple, nested or flat with the names of `spec.obs`. Observations for the critic only (`spec.critic`) may be
-        missing. Pass an action mask from the info dict as `{"obs": ..., "action_mask": ...}`.
-        state: result of the previous call. None when episodes begin.
-        first: [R] bool, rows whose episode begins with this observation. Use it if other rows continue.
+        obs: observation of one environment, or of R environments with a leading axis R: an array, a nested dict or
+        tuple, or a flat dict with the names of `spec.obs`. Observations that only the critic reads (`spec.critic`) may
+        be missing. If the environment returns an action mask in the info dict, pass
+        `{"obs": ..., "action_mask": ...}`.
+        state: state that the previous call returned. None when all episodes begin.
+        first: [R] bool, True if the episode of a row begins with this observation. Needed if other episodes continue.
         """
         arrays, rows = self._read(obs)
         count = 1 if rows is None else rows
@@ -95,16 +96,16 @@ class Policy(play.Policy):
         return self._interface.actions(action_RA), state
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the arguments of `load_policy`. The receiving process loads the policy again and restarts sampling.
+        """Pickle the arguments of `load_policy`. The unpickling process loads the policy again, with the initial seed.
 
-        Loading raises ConfigError if the checkpoint has been deleted, as a training run does with old checkpoints.
+        Unpickling raises ConfigError if the checkpoint was deleted. (A training run deletes old checkpoints.)
         """
         if self._loaded is None:
             raise TypeError("only a policy of load_policy can be pickled")
         return partial(load_policy, **self._loaded), ()
 
     def _read(self, obs: Any) -> tuple[dict[str, NDArray[Any]], int | None]:
-        """Return the arrays by name, and the number of rows. None means one environment without a row axis."""
+        """Return name -> input array of the network, and the number of rows. None: `obs` has no axis of rows."""
         given = {array.name: array_of(self._find(array, obs)) for array in self._interface.arrays}
         rows: int | None = None
         for array in self._interface.arrays:
@@ -160,10 +161,11 @@ def load_policy(
 ) -> Policy:
     """Load a trained member of a run as a policy on the CPU.
 
-    run: the run's folder. member: an id, or `best`. at: frames of a checkpoint. None means the newest complete
-    checkpoint. greedy: take the most probable action instead of sampling with `seed`. trust: import the modules that
-    the run's config.json names, such as a custom environment. Raises ConfigError for a folder without a run, for an
-    unsaved member or checkpoint, and for a run that names modules if `trust` is False.
+    run: folder of the run. member: id of a member, or `best`. at: frames of a checkpoint. None: newest checkpoint.
+    greedy: True to take the most probable action instead of sampling with `seed`.
+    trust: True to import the modules that the run's config.json names, such as a custom environment.
+    Raises ConfigError for a folder without a run, for an unsaved member or checkpoint, and for a run that names modules
+    if `trust` is False.
     """
     folder = path_given("run", run)
     config, saved = saved_to_play(Source(folder, at, str(member)), say, trust=trust)
@@ -186,7 +188,7 @@ def load_policy(
 
 
 def gymnasium_interface(spec: EnvSpec, options: EnvOptions) -> Interface | None:
-    """Return the interface that a Gymnasium environment's spaces define. None for any other environment."""
+    """Return the interface that the spaces of a Gymnasium environment define. None for other environments."""
 
     def reader(leaf: Leaf) -> Callable[[NDArray[Any], int], NDArray[Any]]:
         bare = replace(leaf, path=(), in_info=False)

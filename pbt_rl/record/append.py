@@ -1,4 +1,4 @@
-"""Append-only files of whole records, on a disk that may be full, read-only or missing for a while."""
+"""Append-only files of complete records, on a disk that may be full, read-only or missing for a while."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ RETRY_SECONDS = 10.0
 
 
 class AppendFile:
-    """File that always ends with a whole record, even if a write fails. Use it from one thread.
+    """File that ends with a complete record even if a write fails. Not thread-safe.
 
-    A partially written record is removed immediately, or before the next record if that fails.
+    A partially written record is removed immediately. If the removal fails, it is repeated before the next record.
     """
 
     def __init__(self, path: Path, position: int | None = None) -> None:
         """Open or create the file. position: truncate the file to this number of bytes.
 
-        Raises OSError, also for a symbolic link.
+        Raises OSError if the file cannot be opened or is a symbolic link.
         """
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         self._file = os.open(path, flags, 0o666)
         size = os.fstat(self._file).st_size
         self.position = size if position is None else min(position, size)
-        """Size of the whole records in bytes."""
+        """Size of the complete records in bytes."""
         self._torn = False
         if self.position < size:
             os.ftruncate(self._file, self.position)
 
     def append(self, record: bytes) -> None:
-        """Write one record. Raises OSError and leaves the file unchanged."""
+        """Write one record. If this raises OSError, the file is unchanged."""
         self._mend()
         rest = memoryview(record)
         self._torn = True
@@ -47,7 +47,7 @@ class AppendFile:
         self.position += len(record)
 
     def sync(self) -> None:
-        """Flush to disk (fsync). Raises OSError."""
+        """Flush the file to disk (fsync). Raises OSError."""
         os.fsync(self._file)
 
     def close(self) -> None:
@@ -63,13 +63,13 @@ class AppendFile:
 
 
 class Outage:
-    """Interval in which writing fails. A line is printed at its start and at its end.
+    """State of writes that may fail, with a warning when writes begin to fail and when they work again.
 
-    Attempts are at least `RETRY_SECONDS` apart, because frequent attempts on a full disk would slow the run down.
+    Attempts are at least `RETRY_SECONDS` apart. Otherwise attempts on a full disk would slow the run down.
     """
 
     def __init__(self, what: str, warn: Callable[[str], None]) -> None:
-        """what: plural noun, such as "TensorBoard files". warn: called with each line."""
+        """what: plural noun for messages, such as "TensorBoard files". warn: function that prints a warning."""
         self._what, self._warn = what, warn
         self.on = False
         """True while writing fails."""
@@ -97,7 +97,7 @@ class Outage:
 
 
 def reason(error: Exception) -> str:
-    """Return the text of an error. For an OSError: the system's message, and the file if it is known."""
+    """Return the text of an error. For an OSError: the message of the system, and the file name if known."""
     if not isinstance(error, OSError):
         return str(error)
     text = error.strerror or str(error)

@@ -57,7 +57,7 @@ class Written:
     members: int
     bytes: int
     seconds: float
-    """Duration of the write, since the thread took the job."""
+    """Duration of the write in the thread."""
     kept: bool
 
 
@@ -70,7 +70,7 @@ class WriteFailed:
 
 
 class UnfinishedCheckpoint:
-    """Files of one checkpoint, written in order of arrival. Each method except `discard` raises OSError.
+    """Files of one checkpoint, written in order of arrival. All methods except `discard` may raise OSError.
 
     1. Call `make_folder`.
     2. For each member, call `pack` and `write`.
@@ -85,7 +85,7 @@ class UnfinishedCheckpoint:
         self._remembered: list[SavedMember] = []
 
     def make_folder(self, state: bytes) -> None:
-        """Make the folder and write the state (JSON)."""
+        """Make the folder and write state.json."""
         if not self._folder.is_dir():
             self._folder.mkdir(parents=True, exist_ok=True)
             _sync_folder(self._folder.parent)
@@ -97,7 +97,7 @@ class UnfinishedCheckpoint:
         self._state = self._write(STATE, state)
 
     def pack(self, snapshot: MemberSnapshot) -> None:
-        """Serialise a member. Its arrays may be modified afterwards. Raises MemoryError."""
+        """Serialise a member. The member's arrays may be modified afterwards. Raises MemoryError."""
         tensors = to_tensors(snapshot.arrays, self._names)
         self._packed = pack(tensors, header_to_metadata(snapshot.header))
 
@@ -115,8 +115,8 @@ class UnfinishedCheckpoint:
     def finish(self) -> None:
         """Write the manifest and rename the folder.
 
-        The name usually contains the frames of the saved members, because learners continue to train after the
-        request. The name of a kept checkpoint contains the frames at which it was due, because users type this number.
+        The name of an ordinary checkpoint contains the least frames of the saved members, which may exceed the frames
+        at the request. The name of a permanent checkpoint contains the frames at which it was due (a round number).
         """
         if not self._kept:
             ahead = [saved.frames for saved in self._members if saved.frames >= self._frames]
@@ -156,7 +156,7 @@ class UnfinishedCheckpoint:
 
 
 def remove_oldest(folder: Path, keep: int) -> None:
-    """Remove complete checkpoints, except the newest `keep` and all kept checkpoints. Raises OSError.
+    """Remove complete checkpoints, except permanent checkpoints and the newest `keep` others. Raises OSError.
 
     Folders without a readable manifest are not removed, because their content is unknown.
     """
@@ -181,7 +181,7 @@ def remove_unfinished(folder: Path) -> None:
 
 
 def _free_names(folder: Path, frames: int, own: Path | None = None) -> tuple[Path, Path]:
-    """Return an unused name for a checkpoint, and a temporary name. own: present temporary name of the checkpoint."""
+    """Return an unused path for a checkpoint, and its temporary path. own: present temporary path of the checkpoint."""
     for count in itertools.count(1):
         path = folder / (f"at_{frames}" if count == 1 else f"at_{frames}_{count}")
         partial = path.with_name(f"{path.name}.partial")
@@ -215,8 +215,8 @@ class _Added:
 class CheckpointWriter:
     """Writer of checkpoints into a folder, one at a time. Call all methods from the thread that created the writer.
 
-    keep: number of checkpoints to retain, at least 1. Checkpoints begun with `kept` do not count.
-    warn: called by `poll` with problems that do not affect a checkpoint.
+    keep: number of checkpoints to retain, at least 1. Permanent checkpoints do not count.
+    warn: function that `poll` calls with warnings, for example if an old checkpoint could not be removed.
     """
 
     def __init__(self, folder: Path, names: NetNames, keep: int, warn: Callable[[str], None]) -> None:
@@ -225,7 +225,7 @@ class CheckpointWriter:
         self.busy = False
         """True from `begin_checkpoint` until `poll` returns the result."""
         self._jobs: SimpleQueue[_Begun | _Added | str | None] = SimpleQueue()
-        """Jobs of the thread. A text is the reason to abandon the checkpoint. None ends the thread."""
+        """Jobs of the thread. A text abandons the checkpoint, and is the reason. None ends the thread."""
         self._ended: SimpleQueue[Written | WriteFailed | str] = SimpleQueue()
         self._error = ""
         self._thread = threading.Thread(target=self._run, name="checkpoints", daemon=True)
@@ -234,9 +234,9 @@ class CheckpointWriter:
     def begin_checkpoint(self, frames: int, state: Mapping[str, Any], expected: int, kept: bool) -> None:
         """Begin a checkpoint.
 
-        state: content of state.json. It is encoded here, and may be modified afterwards.
+        state: content of state.json. The state is encoded here, and may be modified afterwards.
         expected: number of snapshots, including snapshots of remembered states.
-        kept: never delete this checkpoint.
+        kept: True for a permanent checkpoint.
 
         Raises TypeError if JSON cannot represent the state.
         """
@@ -249,20 +249,20 @@ class CheckpointWriter:
     def add(self, snapshot: MemberSnapshot, done: Callable[[], None]) -> None:
         """Add one of the expected snapshots. The last snapshot completes the checkpoint.
 
-        done: called by the thread when the arrays may be reused, even after a failure. It must not raise.
+        done: function that the thread calls when the arrays may be reused, even after a failure. `done` must not raise.
         """
         assert self.busy, "no checkpoint is in progress"
         self._jobs.put(_Added(snapshot, done))
 
     def abandon(self, reason: str) -> None:
-        """Abandon the checkpoint in progress if it is incomplete.
+        """Abandon the checkpoint in progress, unless all its snapshots have been added.
 
-        Until `poll` returns the result, further snapshots may be added. Further snapshots are only released (`done`).
+        Until `poll` returns the result, more snapshots may be added. For these, only `done` is called.
         """
         self._jobs.put(reason)
 
     def poll(self) -> list[Written | WriteFailed]:
-        """Return the results since the last call. A failed checkpoint has a result only after its last snapshot.
+        """Return the results since the last call. A failed checkpoint has its result after the last expected snapshot.
 
         Raises RunFailed if the thread failed because of a bug.
         """
@@ -280,10 +280,10 @@ class CheckpointWriter:
         return ended
 
     def close(self, timeout_seconds: float) -> bool:
-        """Write complete checkpoints, abandon an incomplete one, and end the thread. Return True if it ends in time.
+        """Finish or abandon the checkpoint in progress, and end the thread. Return True if the thread ends in time.
 
-        Otherwise the thread ends with the process, and the run's next checkpoint removes the unfinished files. `poll`
-        returns the last results.
+        The checkpoint is abandoned if snapshots are missing. `poll` returns the result of the checkpoint.
+        A thread that does not end in time ends with the process. The run's next checkpoint removes unfinished files.
         """
         self._jobs.put(None)
         self._thread.join(timeout_seconds)
@@ -303,7 +303,7 @@ class CheckpointWriter:
             self._error = traceback.format_exc()
 
     def _write(self, begun: _Begun) -> Written | WriteFailed:
-        """Write a checkpoint, member by member as they arrive."""
+        """Write a checkpoint: each member as soon as its snapshot arrives."""
         began = time.monotonic()
         files = UnfinishedCheckpoint(self._folder, begun.frames, self._names, begun.kept)
         failure = _failure(files.make_folder, begun.state)
@@ -334,7 +334,7 @@ class CheckpointWriter:
 
 
 def _failure(act: Callable[..., object], *arguments: object) -> str:
-    """Run a step. Return the reason of a failure, or an empty text."""
+    """Call a function. Return the reason of a failure, or an empty text."""
     try:
         act(*arguments)
     except OSError as error:

@@ -1,14 +1,14 @@
 """Reader of the checkpoints of a run. Reading executes no code from the files.
 
-checkpoints/at_FRAMES/             FRAMES: least frames of any training member; a duplicate is named at_FRAMES_2
+checkpoints/at_FRAMES/             FRAMES: population clock; a second folder with equal frames is named at_FRAMES_2
   manifest.json                    written last: a folder with a readable manifest is complete
-  state.json                       all state except the members (`CheckpointWriter.begin_checkpoint`)
+  state.json                       state of the run, except the members (`CheckpointWriter.begin_checkpoint`)
   policy_00.safetensors            arrays of member 0 as named tensors
   remembered_00_3.safetensors      remembered state of member 0 in generation 3
-checkpoints/at_FRAMES.partial/     being written or deleted; the next checkpoint of the run removes it
+checkpoints/at_FRAMES.partial/     folder that is being written or deleted; the run's next checkpoint removes it
 
     in a member's file       in MemberSnapshot.arrays
-    net.NAME                 "param" [N]          NAME: of the network's `state_dict`
+    net.NAME                 "param" [N]          NAME: name in the network's `state_dict`
     optim.MOMENT.NAME        MOMENT [N]
     optim.steps              "optimizer_steps" []
     optim.lr_factor          "lr_factor" []
@@ -46,7 +46,7 @@ LENGTH_BYTES = 8
 
 
 def pack(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> bytes:
-    """Serialise arrays and metadata to a safetensors file. Raises MemoryError."""
+    """Return the bytes of a safetensors file with these arrays and metadata. Raises MemoryError."""
     contiguous = {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in arrays.items()}
     data: bytes = save(contiguous, dict(metadata))
     return data
@@ -55,7 +55,7 @@ def pack(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> byt
 def unpack(data: bytes) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
     """Return the arrays (writable) and the metadata of a safetensors file.
 
-    Raises ValueError, with the reason, for data of another format.
+    Raises ValueError if `data` has another format.
     """
     try:
         arrays = load(data)
@@ -80,7 +80,7 @@ Arrays = Mapping[str, NDArray[Any]]
 PARAM = "param"
 WEIGHTS, OPTIMIZER, NORMALISERS = "net.", "optim.", "stats."
 ALL = (WEIGHTS, OPTIMIZER, NORMALISERS)
-"""Prefixes of the tensor names in a file."""
+"""Prefixes of tensor names in a member's file."""
 OPTIMIZER_SCALARS = {"steps": "optimizer_steps", "lr_factor": "lr_factor"}
 """Tensor name without its prefix -> name of the array."""
 MAX_LINES = 20
@@ -88,10 +88,10 @@ MAX_LINES = 20
 
 @dataclass(frozen=True)
 class NetNames:
-    """Position of each parameter of a network in its flat vector.
+    """Position of each parameter of a network in the network's flat vector.
 
-    parts: (name in the `state_dict`, offset, shape). A shape of four numbers belongs to a convolution: (out, in,
-    height, width). In the vector a convolution is stored channels-last, see algos/weights.py.
+    parts: (name in the `state_dict`, offset, shape). A shape of four numbers is the kernel of a convolution: (out, in,
+    height, width). The vector contains such kernels channels-last, see algos/weights.py.
     """
 
     parts: tuple[tuple[str, int, tuple[int, ...]], ...]
@@ -99,7 +99,7 @@ class NetNames:
     """Length N of the vector, including the zero padding between the parts."""
 
     def views(self, flat: NDArray[Any]) -> dict[str, NDArray[Any]]:
-        """Return views of a flat vector [N] by name, with the shapes of the `state_dict`."""
+        """Return a view of each parameter in a flat vector [N], by name, with the shape in the `state_dict`."""
         assert flat.shape == (self.size,), f"shape {flat.shape}, wanted ({self.size},)"
         found = {}
         for name, offset, shape in self.parts:
@@ -115,7 +115,7 @@ class NetNames:
 
 @dataclass(frozen=True)
 class Misfit:
-    """Difference between a file and a network in the presence, shape or dtype of a tensor."""
+    """Tensor whose shape or dtype differs between a file (`has`) and a network (`wanted`), or that is missing."""
 
     name: str
     has: str
@@ -126,7 +126,7 @@ class Misfit:
 
 
 def to_tensors(arrays: Arrays, names: NetNames) -> dict[str, NDArray[Any]]:
-    """Return views (not copies) of a member's arrays, by tensor name."""
+    """Return views (not copies) of a member's arrays, by their tensor name in a file."""
     moments = [name for name, array in arrays.items() if name != PARAM and array.shape == (names.size,)]
     tensors = {f"{WEIGHTS}{name}": view for name, view in names.views(arrays[PARAM]).items()}
     for moment in moments:
@@ -141,7 +141,8 @@ def to_tensors(arrays: Arrays, names: NetNames) -> dict[str, NDArray[Any]]:
 def from_tensors(path: Path, tensors: Arrays, names: NetNames) -> dict[str, NDArray[Any]]:
     """Copy a member's complete state from tensors into new arrays.
 
-    path: used in the error message. Raises ConfigError, with the layers, if the tensors belong to another network.
+    path: used in the error message.
+    Raises ConfigError, which lists the layers, if the tensors belong to another network.
     """
     # Optimiser and normalisers are copied without a check. Only the network can mismatch.
     optimizer = [name.removeprefix(OPTIMIZER) for name in tensors if name.startswith(OPTIMIZER)]
@@ -162,7 +163,7 @@ def from_tensors(path: Path, tensors: Arrays, names: NetNames) -> dict[str, NDAr
 
 
 def check_finite(path: Path, tensors: Arrays) -> None:
-    """Raise ConfigError if an array of the file contains NaN or infinity."""
+    """Raise ConfigError if a tensor contains NaN or infinity. path: file of the tensors, for the message."""
     broken = sorted(name for name, array in tensors.items() if not np.isfinite(array).all())
     if broken:
         raise ConfigError(
@@ -172,9 +173,9 @@ def check_finite(path: Path, tensors: Arrays) -> None:
 
 
 def misfits(has: Arrays, wanted: Arrays, prefixes: tuple[str, ...]) -> list[Misfit]:
-    """Compare a file's tensors with the tensors of a network.
+    """Compare the tensors of a file (`has`) with the tensors of a network (`wanted`). Return the differences.
 
-    If all tensors of a prefix are missing, there is one entry for the prefix.
+    If the file has no tensor with a prefix, the result contains one entry for the prefix.
     """
     found = []
     for prefix in prefixes:
@@ -207,19 +208,19 @@ def shortened(lines: Sequence[str]) -> list[str]:
 
 KEY = "pbt_rl.member"
 COUNTS = tuple(field.name for field in fields(SnapshotHeader) if field.name not in ("values", "remembered"))
-"""Fields that must be non-negative integers."""
+"""Fields of a header that must be non-negative integers."""
 _DECODER = decoder(SnapshotHeader)
 
 
 def header_to_metadata(header: SnapshotHeader) -> dict[str, str]:
-    """Convert a header to the metadata of a member's file."""
+    """Return a header as metadata, for a member's file."""
     return {KEY: json.dumps(as_json_types(header), allow_nan=False)}
 
 
 def header_from_metadata(metadata: Mapping[str, str]) -> SnapshotHeader | None:
-    """Decode the header of a member's file. None for a file that contains only weights.
+    """Decode the header of a member's file. None if the file contains only weights.
 
-    Raises ValueError, with the reason, for a damaged header.
+    Raises ValueError for a damaged header.
     """
     if KEY not in metadata:
         return None
@@ -243,7 +244,7 @@ class SavedFile:
     """One file of a checkpoint."""
 
     file: str
-    """Name inside the checkpoint's folder."""
+    """Name in the checkpoint's folder."""
     bytes: Whole
     sha256: str
 
@@ -259,14 +260,17 @@ class SavedMember(SavedFile):
 
 @dataclass(frozen=True)
 class Manifest:
-    """Content of manifest.json. number: counts the checkpoints of a run, from 1. frames: see `Checkpoint.frames`."""
+    """Content of manifest.json.
+
+    number: 1 for the first checkpoint of a run, 2 for the second. frames: see `Checkpoint.frames`.
+    """
 
     number: Whole
     frames: Whole
     time: float
     """Seconds since the epoch."""
     kept: bool
-    """True if the checkpoint is never deleted."""
+    """True for a permanent checkpoint."""
     members: tuple[SavedMember, ...]
     remembered: tuple[SavedMember, ...]
     state: SavedFile
@@ -278,7 +282,7 @@ class Manifest:
         return [*self.members, *self.remembered, self.state]
 
     def to_text(self) -> str:
-        """Return the file content."""
+        """Return the text of manifest.json."""
         return msgspec.json.format(msgspec.json.encode(self), indent=1).decode() + "\n"
 
 
@@ -286,7 +290,7 @@ _MANIFEST_DECODER = msgspec.json.Decoder(Manifest)
 
 
 def member_file(member: int, generation: int | None = None) -> str:
-    """Return the name of a member's file. generation: of a remembered state. None: the current state."""
+    """Return the name of a member's file. generation: generation of a remembered state. None: the current state."""
     name = f"policy_{member:02d}" if generation is None else f"remembered_{member:02d}_{generation}"
     return f"{name}.safetensors"
 
@@ -313,20 +317,20 @@ def read_manifest(path: Path) -> Manifest:
 
 FOLDER = re.compile(r"at_\d+(_\d+)?")
 PARTIAL = re.compile(r"at_\d+(_\d+)?\.partial")
-"""Folder names of complete and of partial checkpoints."""
+"""Patterns of the folder names of complete checkpoints (FOLDER) and of partial checkpoints (PARTIAL)."""
 _STATE = msgspec.json.Decoder(dict[str, Any])
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Complete checkpoint. Each file is verified before it is used."""
+    """Complete checkpoint. All methods verify the checksum of a file before they use its content."""
 
     path: Path
     manifest: Manifest
 
     @property
     def frames(self) -> int:
-        """Least frames of any training member. For a kept checkpoint: the frames at which it was due."""
+        """Population clock at the checkpoint. For a permanent checkpoint: the frames at which it was due."""
         return self.manifest.frames
 
     def members(self) -> list[SavedMember]:
@@ -338,27 +342,27 @@ class Checkpoint:
         return sorted(self.manifest.remembered, key=lambda saved: (saved.member, saved.generation))
 
     def state(self) -> dict[str, Any]:
-        """Read all state except the members. NaN and infinities are strings. Raises CheckpointBroken."""
+        """Read state.json. NaN and infinities are strings. Raises CheckpointBroken."""
         try:
             return _STATE.decode(self._verified(self.manifest.state))
         except (*NOT_JSON, RecursionError) as error:
             raise CheckpointBroken(f"{self.path / STATE} is damaged: {error}") from error
 
     def file(self, member: int) -> Path:
-        """Return the file of a member. Raises ConfigError if there is none."""
+        """Return the path of a member's file. Raises ConfigError if the checkpoint does not contain the member."""
         return self.path / self._saved(member_file(member)).file
 
     def load(self, member: int, names: NetNames, generation: int | None = None) -> MemberSnapshot:
-        """Read a member's current state. generation: read its remembered state of this generation instead.
+        """Read a member's current state. With `generation`: read the member's remembered state of this generation.
 
-        Raises CheckpointBroken, or ConfigError, with the layers, if the state belongs to another network.
+        Raises CheckpointBroken. Raises ConfigError, which lists the layers, if the state belongs to another network.
         """
         file = member_file(member, generation)
         tensors, header = self._read(self._saved(file))
         return MemberSnapshot(header, from_tensors(self.path / file, tensors, names))
 
     def states(self, names: NetNames) -> SavedStates:
-        """Return a function for each state that reads it. Each function raises the errors of `load`."""
+        """Return a function for each state, which reads this state. These functions raise the errors of `load`."""
         keys = [(saved.member, None) for saved in self.members()]
         remembered = [(saved.member, saved.generation) for saved in self.remembered()]
         return {
@@ -366,7 +370,7 @@ class Checkpoint:
         }
 
     def tensors(self, member: int) -> tuple[dict[str, NDArray[Any]], SnapshotHeader]:
-        """Read a member's tensors by name, whatever network they belong to. Raises CheckpointBroken or ConfigError."""
+        """Read a member's tensors (by name) and header, for any network. Raises CheckpointBroken or ConfigError."""
         return self._read(self._saved(member_file(member)))
 
     def verify(self) -> None:
@@ -422,19 +426,19 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """Checkpoints in the folder `runs/NAME/checkpoints`. The folder may be missing."""
+    """Checkpoints in a folder `runs/NAME/checkpoints`. The folder may be missing."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def all(self) -> list[Checkpoint]:
-        """Return the checkpoints with a readable manifest, in order of number. Reads only manifests."""
+        """Return the checkpoints with a readable manifest, oldest first. No other files are read."""
         return self._read()[0]
 
     def newest(self, note: Callable[[str], None]) -> Checkpoint | None:
-        """Return the newest complete checkpoint after verification. None if no checkpoint is complete.
+        """Return the newest checkpoint whose files are all undamaged. None if there is no such checkpoint.
 
-        note: called with a line about each newer checkpoint that is skipped.
+        note: function that prints a line about each newer checkpoint, which is skipped.
         """
         whole = None
         readable, unreadable = self._read()
@@ -452,7 +456,7 @@ class Checkpoints:
         return whole
 
     def at(self, frames: int) -> Checkpoint:
-        """Return the last checkpoint at these frames. Raises ConfigError, with the available frames."""
+        """Return the last checkpoint at these frames. Raises ConfigError, which lists the available frames."""
         found = self.all()
         for checkpoint in reversed(found):
             if checkpoint.frames == frames:
@@ -461,7 +465,7 @@ class Checkpoints:
         raise ConfigError(f"{self.folder} has no checkpoint at {frames} frames; available: {there}")
 
     def _read(self) -> tuple[list[Checkpoint], list[tuple[Path, CheckpointBroken]]]:
-        """Return the readable checkpoints in order of number, and the other folders with their errors."""
+        """Return the readable checkpoints, oldest first, and the unreadable folders with their errors."""
         readable: list[Checkpoint] = []
         unreadable: list[tuple[Path, CheckpointBroken]] = []
         try:

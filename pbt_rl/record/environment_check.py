@@ -13,10 +13,10 @@ from pbt_rl.record.journal import as_json_types, journal_events
 
 
 def check_environment(run: Path, spec: EnvSpec, note: Callable[[str], None], *, trains: bool) -> None:
-    """Raise ConfigError if the run's networks no longer fit its environment.
+    """Raise ConfigError if the networks of a run no longer fit the environment.
 
-    note: called with a warning if only the bounds of actions have changed.
-    trains: training continues. Names of shaping values and observations, and the number of agents, must be equal too.
+    spec: present environment. note: function that prints a warning if only the bounds of actions have changed.
+    trains: True if training continues. Only then are shaping names, observation names and agents compared.
     """
     try:
         start = next(journal_events(run), None)
@@ -46,7 +46,7 @@ def check_environment(run: Path, spec: EnvSpec, note: Callable[[str], None], *, 
 
 
 def _observations(was: Mapping[str, Any], now: Mapping[str, Any], *, named: bool) -> list[str]:
-    """Describe the differences. named: compare names even if there is only one observation."""
+    """Describe the differences between observations. named: compare names even if there is only one observation."""
     before, after = ({name: _described(one) for name, one in obs.items()} for obs in (was, now))
     if not named and len(before) == len(after) == 1:
         before = dict(zip(after, before.values(), strict=True))

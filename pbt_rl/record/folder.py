@@ -4,7 +4,7 @@ runs/NAME/
   config.json      complete config
   journal.jsonl    all events, see `record.journal`
   summary.json     result, written at the end of the run
-  policy_00.json   current hypers and shaping of member 0
+  policy_00.json   current values of member 0
   policy_00/       TensorBoard events of member 0
   population/      TensorBoard events of the population
   checkpoints/     at_FRAMES/: complete state of the run, see `record.checkpoints`
@@ -60,11 +60,11 @@ class RunFolder:
 
     @property
     def is_run(self) -> bool:
-        """True if the folder contains a config. False also for an invalid or unreadable path."""
+        """True if the folder contains a config. False for an invalid or unreadable path."""
         return os.path.isfile(self.config)  # noqa: PTH113 - Path.is_file raises for such a path
 
     def lacks(self, name: str) -> str:
-        """Format the error message about a missing file, with a hint at runs inside or beside the folder."""
+        """Return the error message about a missing file, with a hint at runs inside or beside the folder."""
         if self.is_run:
             return f"{self.path} has no {name}: restore the file"
         inside, there = _runs_in(self.path), os.path.lexists(self.path)
@@ -78,15 +78,15 @@ class RunFolder:
         return f"{self.path} is not the folder of a run: {f'it has no {name}' if there else 'it does not exist'}{hint}"
 
     def member_events(self, member: int) -> Path:
-        """Folder of a member's TensorBoard events."""
+        """Return the folder of a member's TensorBoard events."""
         return self.path / _policy(member)
 
     def values(self, member: int) -> Path:
-        """File of a member's current hypers and shaping."""
+        """Return the file with a member's current values."""
         return self.path / f"{_policy(member)}.json"
 
     def write_values(self, member: int, generation: int, values: Values) -> None:
-        """Write a member's current hypers and shaping, which only users read. Raises OSError."""
+        """Write a member's current values to a file for the user. Raises OSError."""
         content = {
             "member": member,
             "generation": generation,
@@ -102,9 +102,9 @@ class RunFolder:
         write_whole(self.config, json.dumps(to_json(config), indent=2) + "\n")
 
     def at_default(self, field: str) -> bool:
-        """Check whether an option or a whole group had its default value when the config was written.
+        """Check whether an option, or each option of a group, had its default value when the config was written.
 
-        The option may be missing in this version of pbt_rl. False if unknown.
+        False if unknown. The option need not exist in this version of pbt_rl.
         """
         try:
             changed = json.loads((self.path / CHANGED).read_text(encoding="utf-8"))
@@ -114,15 +114,15 @@ class RunFolder:
         return known and not any(name == field or name.startswith(f"{field}.") for name in changed)
 
     def write_origin(self, path: Path) -> None:
-        """Record the path that this new folder will have. Raises OSError."""
+        """Write the file `.origin` in a new folder. path: final path of the folder. Raises OSError."""
         write_whole(self.path / ORIGIN, json.dumps([os.path.realpath(path), self.path.stat().st_ino]) + "\n")
 
     @property
     def is_own(self) -> bool:
-        """True if the user created the folder at this path, and owns all files in it that commands use.
+        """True if the user created the folder at this path, and owns the config, the journal and the checkpoints.
 
-        False for a copied, moved or unpacked folder, because its path or its inode differs. False if another
-        user may write a file, or if a file is a symbolic link.
+        False for a copied, moved or unpacked folder, because the path or the inode differs from `.origin`. False if
+        another user may write one of these files, or if a file is a symbolic link.
         """
         run = RunFolder(Path(os.path.realpath(self.path)))
         try:
@@ -150,16 +150,16 @@ def _runs_in(folder: Path) -> list[Path]:
 def write_whole(path: Path, text: str, *, sync: bool = True) -> None:
     """Write a file atomically. A reader finds either the old content or the complete new content.
 
-    sync: flush to disk, which makes the write atomic even if the power fails.
-    Raises OSError, leaves the old file unchanged, and removes its partial file. The next write replaces the partial
-    file of a killed process.
+    sync: True to flush to disk, which makes the write atomic even if the power fails.
+    If the write fails, OSError is raised, the old file is unchanged, and the temporary file is removed. The temporary
+    file of a killed process is replaced by the next write.
     """
     draft = path.with_name(f".{path.name}.new")
     draft.unlink(missing_ok=True)
     try:
         with draft.open(
             "x", encoding="utf-8"
-        ) as file:  # never write through a symbolic link that another user has created
+        ) as file:  # mode x, because another user may have created a symbolic link
             file.write(text)
             file.flush()
             if sync:
@@ -189,10 +189,10 @@ def to_json(config: Config) -> dict[str, Any]:
 
 
 def config_from_json(data: object, at_default: Callable[[str], bool] = lambda _: False) -> Config:
-    """Rebuild the config of a run, without imports of the modules that it names.
+    """Build a config from the content of config.json, without imports of the modules that the config names.
 
-    at_default: returns True if an option had its default value in the saved run. A removed option with its default
-    value is ignored.
+    at_default: returns True if an option had its default value in the saved run. An option that this version does not
+    have is ignored if it had its default value.
     Raises ConfigError for an invalid config, and EnvSetupError for options that an environment family rejects.
     """
     if not isinstance(data, dict):
@@ -221,7 +221,7 @@ def config_from_json(data: object, at_default: Callable[[str], bool] = lambda _:
 
 
 def _hypers(data: object) -> type[Hypers]:
-    """Return a class of hypers that includes the numbers of a custom algorithm, without an import of the algorithm."""
+    """Return a class with the hyperparameters of a custom algorithm, without an import of this algorithm."""
     registered = {option.field for option in table(Hypers).values()}
     more = tuple(
         (name, type(value))

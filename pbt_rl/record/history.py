@@ -1,4 +1,4 @@
-"""History of a run, read from its journal. The run may have ended, may still be running, or was killed."""
+"""History of a run, read from the run's journal. The run may have ended, may still train, or was killed."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ FRAMES = "frames"
 
 @dataclass(frozen=True)
 class Point:
-    """State of a member at one time. seconds: since the start of the run. frames: of the member."""
+    """State of a member at one time. seconds: seconds since the start of the run. frames: frames of this member."""
 
     seconds: float
     member: int
@@ -56,19 +56,19 @@ class Point:
     objective: float | None
     episodes: int
     complete: bool = True
-    """False while some environments have not finished an episode since the member's last change."""
+    """False while an environment of the member has not finished an episode since the member's last change."""
     early: float | None = None
-    """Mean objective of all episodes since the last change. Some of these episodes may not count yet."""
+    """Mean objective of all episodes since the member's last change, including episodes that do not count yet."""
 
     @property
     def drawn(self) -> float | None:
-        """Objective for a curve. None while incomplete, because the curve would drop at each change."""
+        """Objective for a curve, or None while `complete` is False. (Otherwise curves would drop at each change.)"""
         return self.objective if self.complete else None
 
 
 @dataclass(frozen=True)
 class TakenDecision:
-    """Decision with its time, and the objective of its member at this time."""
+    """Decision of a controller, with its time. objective: objective of the changed member at this time."""
 
     seconds: float
     frames: int
@@ -78,13 +78,13 @@ class TakenDecision:
 
     @property
     def donor(self) -> int | None:
-        """Member whose weights are copied. None if the decision copies no weights."""
+        """Member whose weights the decision copies. None if the decision copies no weights."""
         return getattr(self.decision, "donor", None)
 
 
 @dataclass(frozen=True)
 class TimeSlice:
-    """Interval in which a member had a slot. slot: counted over all packs."""
+    """Interval in which a member had a slot. slot: number of the slot among the slots of all packs."""
 
     slot: int
     member: int
@@ -96,8 +96,8 @@ class TimeSlice:
 class Phase:
     """Training of a member between two decisions of a search.
 
-    score: objective at the end of the phase. outcome: `on` (continued), `completed` or `evicted`. Both are None
-    in the present phase.
+    score: objective at the end of the phase. outcome: `on` (continued), `completed` or `evicted`.
+    `score` and `outcome` are None in a phase that has not ended.
     """
 
     member: int
@@ -135,9 +135,9 @@ class RunOptions:
     search: SearchOptions = SearchOptions()
     pbt: PbtOptions = PbtOptions()
     api: str | None = None
-    """Set for a run of `tune.run`, which counts steps and evaluations instead of frames and episodes."""
+    """Not None for a run of `tune.run`, which counts steps and evaluations instead of frames and episodes."""
     choices: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Value name -> meaning of each index, for values that are choices."""
+    """Name of a value -> texts of its choices, for each value that is a choice."""
 
     @property
     def controls(self) -> frozenset[int]:
@@ -151,7 +151,7 @@ class RunOptions:
         return FRAMES if self.api is None else "steps"
 
     def shown(self, name: str, value: float) -> float | str:
-        """Return the value. For a choice: its meaning as text."""
+        """Return a value for display. If the value is the index of a choice, return the text of this choice."""
         texts = self.choices.get(name)
         return value if not texts else texts[min(max(round(value), 0), len(texts) - 1)]
 
@@ -160,7 +160,7 @@ class RunOptions:
 class History:
     """Tables of a run's events, see `history_of`.
 
-    The config is the one of the last resume. Seconds count from the start, without interruptions.
+    The config is the config of the last resume. Seconds count from the start of the run, without interruptions.
     """
 
     name: str
@@ -169,18 +169,18 @@ class History:
     noise: Noise | None = None
     """Noise of the comparisons. None if the windows of the members were not read."""
     folder: RunFolder | None = None
-    """Folder from which the events were read. None if they have another source."""
+    """Folder from which the events were read. None if the events have another source."""
 
     @property
     def start(self) -> Start:
-        """First event."""
+        """First event, with config and versions."""
         start = self.events[0]
         assert isinstance(start, Start)
         return start
 
     @property
     def config(self) -> dict[str, Any]:
-        """Config of the last resume, with the present names of options."""
+        """Config of the last resume. Renamed options have their new names."""
         return present_config(self.start.config)
 
     def of(self, kind: type[E]) -> list[E]:
@@ -208,12 +208,12 @@ class History:
 
     @cached_property
     def final(self) -> Final | None:
-        """Final evaluation. None if there was none."""
+        """Final evaluation. None without a final evaluation."""
         return self.newest(Final)
 
     @cached_property
     def told(self) -> Progress | None:
-        """Latest progress record. None if there is none."""
+        """Latest progress record. None without a progress record."""
         return self.newest(Progress)
 
     @cached_property
@@ -233,29 +233,29 @@ class History:
 
     @property
     def learners_lost(self) -> list[float]:
-        """Seconds at which a learner was replaced, because it died or hung."""
+        """Seconds from the start of the run to each replacement of a learner."""
         return [self.since(e) for e in self.of(Other) if e.kind == "pack_lost"]
 
     @property
     def entry_episodes(self) -> int:
-        """Number of episodes per entry of a window. More than 1 for a device simulator."""
+        """Number of episodes in each entry of a window: more than 1 for a device simulator."""
         return max((e.count for e in self.of(Round)), default=1)
 
     @property
     def cpu_seconds(self) -> float:
-        """CPU seconds of all learner and actor processes. 0 if not recorded."""
+        """CPU seconds of all learner and actor processes. 0 if the journal does not record them."""
         return self._spent(lambda stage: stage not in (WAITING, GPU_LEARNING))
 
     @property
     def gpu_seconds(self) -> float:
-        """Seconds of learning on GPUs, summed over GPUs. 0 without a GPU."""
+        """Seconds of learning, summed over all GPUs. 0 without a GPU."""
         return self._spent(lambda stage: stage == GPU_LEARNING)
 
     def _spent(self, counts: Callable[[str], bool]) -> float:
-        """Integrate the busy threads of some stages over time.
+        """Return the seconds of some stages, summed over threads. counts: returns True for a stage to include.
 
-        Each progress record contains means over the preceding interval. The first records of a run have no means. The
-        first record with means therefore covers the time since the start.
+        A progress record contains the mean number of busy threads since the preceding record. The first records of a
+        run have no means. The first record with means is therefore used for all the time before it.
         """
         total, before, busy, known = 0.0, 0.0, 0.0, False
         for event in self.of(Progress):
@@ -286,9 +286,9 @@ class History:
 
     @cached_property
     def _walked(self) -> tuple[Lineage, list[Point], list[TakenDecision]]:
-        """Lineage, points and decisions, from one pass over the events.
+        """Lineage, points and decisions, computed in one pass over the events.
 
-        Points and decisions depend on the lineage at the time of each event.
+        One pass is needed, because points and decisions depend on the lineage at the time of their event.
         """
         lineage, points, decisions = Lineage(), list[Point](), list[TakenDecision]()
         for event in self.events:
@@ -309,7 +309,7 @@ class History:
 
     @cached_property
     def time_slices(self) -> list[TimeSlice]:
-        """Time slices of all slots. A member that has not left its slot has it until the end of the run."""
+        """Time slices of all slots. The time slice of a member that has not left its slot ends with the run."""
         slots: dict[tuple[int, int], int] = {}
         held: dict[int, tuple[int, float]] = {}
         time_slices = list[TimeSlice]()
@@ -329,9 +329,9 @@ class History:
 
     @cached_property
     def phases(self) -> list[Phase]:
-        """Phases of a search, numbered as in its decisions, in order of their end.
+        """Phases of a search, in order of their end. The numbers of the phases come from the decisions.
 
-        A member's first phase begins when it first enters a slot. A member without a slot so far has no phase.
+        A member's first phase begins when the member first enters a slot. Before, the member has no phase.
         """
         entered: dict[int, float] = {}
         for one in self.time_slices:
@@ -351,12 +351,12 @@ class History:
 
     @property
     def training_seconds(self) -> float:
-        """Seconds of training without start-up and shutdown. `seconds` if the journal does not record them."""
+        """Seconds of training, without start-up and shutdown. If the journal does not record them: `seconds`."""
         told = None if self.told is None else self.told.training_seconds
         return self.seconds if told is None else told
 
     def trained_until(self, seconds: float) -> float:
-        """Convert seconds since the start to training seconds, by linear interpolation between progress records."""
+        """Convert seconds since the start of the run to training seconds (linear between progress records)."""
         times, trained = self._training_clock
         after = bisect_right(times, seconds)
         if not times or after == 0:
@@ -370,7 +370,7 @@ class History:
 
     @cached_property
     def _training_clock(self) -> tuple[list[float], list[float]]:
-        """Seconds since the start, and training seconds, of each progress record that has both."""
+        """Seconds since the start, and training seconds, for each progress record with training seconds."""
         known = [(self.since(e), e.training_seconds) for e in self.of(Progress)]
         told = [(time, trained) for time, trained in known if trained is not None]
         return [time for time, _ in told], [trained for _, trained in told]
@@ -381,12 +381,12 @@ class History:
         return self.options.controls
 
     def standard_error(self, evaluation: Evaluation) -> float:
-        """Return the standard error of an evaluation's mean. With tasks, the number of tasks replaces the episodes."""
+        """Return the standard error of an evaluation's mean. Samples are episodes, or tasks in an env with tasks."""
         return evaluation.spread / math.sqrt(max(1, self.start.tasks or evaluation.episodes))
 
     @cached_property
     def last(self) -> dict[int, Node]:
-        """Last node of each member (also of stopped members), in order of id."""
+        """Last node in the lineage of each member, including stopped members, in order of id."""
         return {m: self.lineage.path(m)[-1] for m in sorted({n.member for n in self.lineage.nodes})}
 
     @cached_property
@@ -398,26 +398,26 @@ class History:
         return curves
 
     def objective(self, node: Node) -> float | None:
-        """Return the last known objective of a node. None if it is missing, NaN or infinite."""
+        """Return the last objective of a node in the lineage. None if the objective is missing, NaN or infinite."""
         return finite(self.lineage.objectives.get(node.key))
 
     @cached_property
     def ranking(self) -> list[int]:
-        """Members of the population that have a score, best first, see `by_score`."""
+        """Members that have a score and are not controls, best first (see `by_score`)."""
         return [m for m in self._ranked if m not in self.controls]
 
     @property
     def best(self) -> int | None:
-        """Best member of the population. None while no member has a score."""
+        """Best member that is not a control. None while no member has a score."""
         return self.ranking[0] if self.ranking else None
 
     @property
     def final_scores(self) -> Mapping[int, float]:
-        """Means of the final evaluation, by member."""
+        """Member -> mean of the final evaluation."""
         return {} if self.final is None else self.final.means
 
     def score(self, member: int | None) -> float | None:
-        """Return the mean of a member's final evaluation. Without a final evaluation: its last known objective."""
+        """Return the mean of a member's final evaluation, or the member's last objective without a final evaluation."""
         if member is None or member not in self.last:
             return None
         final = finite(self.final_scores.get(member))
@@ -425,7 +425,7 @@ class History:
 
     @cached_property
     def now(self) -> Mapping[int, MemberProgress]:
-        """Latest progress of each member."""
+        """Member -> latest progress."""
         return {} if self.told is None else {one.member: one for one in self.told.members}
 
     @cached_property
@@ -435,12 +435,12 @@ class History:
 
     @property
     def frames(self) -> int:
-        """Population clock at the last record: least frames of any training member."""
+        """Population clock at the last comparison or progress record."""
         return next((e.frames for e in reversed(self.events) if isinstance(e, Round | Progress)), 0)
 
     @property
     def founders(self) -> int:
-        """Number of initialised weights from which the unstopped members of the population descend."""
+        """Number of initial members from which the present members descend (without stopped members and controls)."""
         return sum(member not in self.controls for member, _ in self.lineage.surviving_roots())
 
     @property
@@ -459,7 +459,7 @@ class History:
 
     @cached_property
     def varied(self) -> list[str]:
-        """Names of the values that differ between nodes, because they are tuned or searched."""
+        """Names of the values that differ between nodes of the lineage, because they are tuned or searched."""
         nodes = self.lineage.nodes
         return (
             [n for n in nodes[0].values if len({node.values.get(n) for node in nodes}) > 1] if nodes else []
@@ -467,12 +467,12 @@ class History:
 
     @property
     def is_search(self) -> bool:
-        """True for a search, which trains members in phases and can evict them."""
+        """True for a search, which trains members in phases and can evict members."""
         return bool(self.phases)
 
 
 def read_run(folder: Path) -> History:
-    """Read the journal of a run's folder. Raises ConfigError if it is not the folder of a run."""
+    """Read the journal of a run. Raises ConfigError if `folder` is not the folder of a run."""
     noise, events = Noise(), []
     for event in journal_events(folder):
         if isinstance(event, Round):
@@ -486,7 +486,7 @@ def history_of(
 ) -> History:
     """Build the history of a run.
 
-    noise: of the comparisons. None if the windows of the members were not read.
+    noise: noise of the comparisons. None if the windows of the members were not read.
     Raises ConfigError if the first event is not `start`.
     """
     if not events or not isinstance(events[0], Start):
@@ -516,7 +516,7 @@ def _points(event: Round | Progress, seconds: float) -> list[Point]:
 
 
 def light(event: Event) -> Event:
-    """Reduce each window of a `Round` to its mean, because full windows take 90 % of a journal of many members."""
+    """Reduce each window of a comparison to its mean. (In a run of many members, windows are 90 % of the journal.)"""
     if not isinstance(event, Round):
         return event
     means = [(m, mean(m.objectives)) for m in event.report.members]
@@ -525,11 +525,11 @@ def light(event: Event) -> Event:
 
 
 def uninterrupted(events: Iterable[Event]) -> Sequence[Event]:
-    """Remove the interruptions from the events.
+    """Remove the interruptions from the events of a resumed run.
 
-    - All times from a `Resume` on are shifted back by the length of the interruption before it.
+    - The times of a `Resume` and of all later events are reduced by the length of the interruption.
     - Each `End` and `Final` before a `Resume` is removed.
-    - Each member leaves its slot at a `Resume`, because it may then enter another slot.
+    - All members leave their slots at a `Resume`, because they may enter other slots afterwards.
     - The first event gets the config of the last `Resume`.
     """
     told: list[Event] = []
@@ -549,6 +549,6 @@ def uninterrupted(events: Iterable[Event]) -> Sequence[Event]:
 
 
 def _held(events: Iterable[Event]) -> list[tuple[int, int]]:
-    """Return (pack, slot) of each slot that has a member after the events."""
+    """Return (pack, slot) for each slot that holds a member after the last event."""
     held = {(e.pack, e.slot): e.enters for e in events if isinstance(e, SlotChange)}
     return [place for place, member in held.items() if member is not None]

@@ -1,7 +1,7 @@
 """Journal of a run: one JSON object per line and event, written immediately.
 
-Each event has the fields `event` (its kind), `time` (seconds since the epoch) and `frames` (population clock: the
-least emulator frames of any training member). docs/reference/run-files.md lists the kinds.
+Each event has the fields `event` (its kind), `time` (seconds since the epoch) and `frames` (population clock).
+docs/reference/run-files.md lists the kinds.
 
 While the file cannot be written (full disk, read-only or missing folder), up to 64 MB of events wait in memory. If the
 limit is exceeded, the oldest events are dropped and counted in a `lost` event. Events that an audit needs, such as
@@ -49,13 +49,13 @@ LineT = TypeVar("LineT")
 
 
 class Journal:
-    """Writer of events to one file. Use it from one thread of one process.
+    """Writer of the events of a run to one file. Not thread-safe. Only one process may write the file.
 
-    An existing file must end with a complete event (see `cut_journal`). New events are appended to it.
+    Events are appended to an existing file, which must end with a complete event (see `cut_journal`).
     """
 
     def __init__(self, path: Path, warn: Callable[[str], None] = warnings.warn) -> None:
-        """warn: called with a line when writes begin to fail, and when they succeed again. Raises OSError."""
+        """warn: function that prints a line when writes begin to fail, and when writes work again. Raises OSError."""
         self._path, self._warn = path, warn
         self._file = AppendFile(path)
         self._outage = Outage(f"events of {path}", warn)
@@ -68,8 +68,8 @@ class Journal:
     def write(self, event: str, frames: int, **content: Any) -> None:
         """Append one event, or keep it in memory while the file cannot be written.
 
-        content: JSON types, and dataclasses, paths, tuples, numpy numbers, NaN and infinities.
-        Raises TypeError for other types, and writes nothing.
+        content: fields of the event: JSON types, dataclasses, paths, tuples, numpy numbers, NaN and infinities.
+        For other types, TypeError is raised and nothing is written.
         """
         self._add(event, frames, content)
         if self._outage.due():
@@ -83,7 +83,7 @@ class Journal:
             self._drop()
 
     def position(self) -> int:
-        """Return the size of the written events in bytes."""
+        """Return the size of the written events in the file, in bytes."""
         return self._file.position
 
     def sync(self) -> None:
@@ -93,7 +93,7 @@ class Journal:
         self._file.sync()
 
     def start(self, config: Any, seed: int, spec: Any) -> None:
-        """Write the first event, with package versions. Raises OSError. config, spec: dataclasses or JSON types."""
+        """Write the first event, with package versions. Raises OSError. config, spec: as dataclasses or JSON types."""
         known = {"versions": versions(), "git": git_version()}
         self._add("start", 0, {"config": config, "seed": seed, **known, "spec": spec})
         self._write_waiting()
@@ -110,9 +110,10 @@ class Journal:
         incomplete: Sequence[int] = (),
         count: int = 1,
     ) -> None:
-        """Write a controller's report and decisions.
+        """Write a comparison: the report to the controller, and the controller's decisions.
 
-        incomplete: members whose objective does not cover all of their environments yet. count: see `events.Round`.
+        incomplete: members with an environment that has not finished an episode since the member's last change.
+        count: number of episodes in each entry of a window.
         """
         made = [decision_to_dict(d) for d in decisions]
         members = [
@@ -179,9 +180,9 @@ def read_journal(path: Path) -> list[dict[str, Any]]:
 def each_line(path: Path, decode: Callable[[bytes, int], LineT]) -> Iterator[LineT]:
     """Yield `decode(line, number)` for each line.
 
-    An incomplete last line is skipped, because a killed process may leave it.
+    An incomplete last line, which a killed process may leave, is skipped.
     Lines are read one at a time, because the journal of a long run has gigabytes.
-    Raises OSError, the errors of `decode`, and ValueError if an earlier line is not JSON.
+    Raises OSError, the errors of `decode`, and ValueError if a line before the last is not JSON.
     """
     broken = 0
     with path.open("rb") as file:
@@ -196,12 +197,12 @@ def each_line(path: Path, decode: Callable[[bytes, int], LineT]) -> Iterator[Lin
                 broken = number
             else:
                 yield event
-            if not line.endswith(b"\n"):  # the last line, to which a running process may still append
+            if not line.endswith(b"\n"):  # the last line, which a running process may still complete
                 return
 
 
 def cut_journal(path: Path, position: int) -> None:
-    """Truncate a journal to its first `position` bytes, after which the run continues.
+    """Truncate a journal to its first `position` bytes, to which a resumed run appends.
 
     Raises ConfigError if the file is missing or shorter, or if no event ends at this position.
     Raises OSError if the file cannot be read or truncated.
@@ -242,11 +243,11 @@ def _line(record: Mapping[str, Any]) -> bytes:
 
 
 MOST_BYTES = 64 << 20
-"""Maximum size of config.json and summary.json, which are far smaller even with thousands of members."""
+"""Maximum size of config.json and summary.json. (Even with thousands of members, these files are far smaller.)"""
 
 
 def check_file(path: Path, most_bytes: int | None = None) -> None:
-    """Raise ValueError if a path is not a regular file (but a device or pipe), or too large. Raises OSError."""
+    """Raise ValueError if a path is not a regular file (for example a pipe), or is too large. Raises OSError."""
     facts = path.stat()
     if not stat.S_ISREG(facts.st_mode):
         raise ValueError(f"{path.name} is not a regular file")
@@ -271,9 +272,10 @@ def read_object(path: Path, if_missing: str) -> dict[str, Any]:
 
 
 def was_saved(folder: Path) -> bool:
-    """Check whether a run has ever had a checkpoint. Raises ConfigError.
+    """Check whether a run has ever had a checkpoint, according to its journal. Raises ConfigError.
 
-    A resume truncates the journal before the event of its checkpoint. The `resume` event then replaces this event.
+    Both `checkpoint` and `resume` events count. (A resume truncates the journal, and thereby removes the event of the
+    checkpoint from which it continues.)
     """
     if not RunFolder(folder).journal.exists():
         return False
@@ -296,7 +298,7 @@ def versions() -> dict[str, str]:
 
 
 def git_version() -> str | None:
-    """Return the commit of this source tree, with "-dirty" if files have changes. None outside a git checkout."""
+    """Return the commit of this source tree, with "-dirty" if files were changed. None outside a git checkout."""
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():  # an installed package may lie inside the repository of another project
         return None
@@ -308,11 +310,11 @@ def git_version() -> str | None:
     return answer.stdout.strip()
 
 
-# -- events, as they are read -------------------------------------------------------------------------------
+# -- decoded events -----------------------------------------------------------------------------------------
 
 
 def journal_events(folder: Path) -> Iterator[Event]:
-    """Yield the events of a run's journal in order, see `each_line`. Raises ConfigError."""
+    """Yield the events of a run's journal, oldest first. Raises ConfigError if the journal is missing or damaged."""
     path = RunFolder(folder).journal
     try:
         check_file(path)

@@ -2,12 +2,12 @@
 
 The kernel holds the lock (`flock`) and releases it at the end of the process, even if the process is killed.
 
-`--overwrite` renames the old folder. It is deleted at the first report of the new run:
+`--overwrite` renames the folder of the old run. The old run is deleted at the first report of the new run:
 
     runs/.demo.new.1f3a        new folder; renamed to runs/demo when it is locked and contains a config
     runs/.demo.replaced.1f3a   old run; restored if the new run fails before its first report
 
-A killed process leaves these folders behind. The next run with this name deletes the new folder, and prints a line
+If the process is killed, these folders remain. The next run with this name deletes the new folder, and prints a line
 about the old run.
 """
 
@@ -32,23 +32,23 @@ from pbt_rl.record.folder import RunFolder, made_name
 
 FILE = ".lock"
 TIMEOUT_SECONDS = 1.0
-"""Time to retry, because a process that only checks whether a lock is held acquires it for a moment."""
+"""Seconds of retries. (A process that checks whether a lock is held acquires this lock for a moment.)"""
 _MAX_BYTES = 400
 
 
 class Held(Exception):  # noqa: N818 - describes the state
-    """Another process holds the lock. The message identifies this process."""
+    """Another process holds the lock. The message identifies the other process."""
 
 
 class FolderLock:
-    """Lock of this process on a folder: `flock` on the file `.lock`, which contains the name of the process.
+    """Lock of this process on a folder: `flock` on the file `.lock`, which contains process id and host name.
 
-    Child processes do not inherit the lock. It survives a rename of the folder. On a file system without locks,
+    Child processes do not inherit the lock. The lock survives a rename of the folder. On a file system without locks,
     `supported` is False, and nothing is locked.
     """
 
     def __init__(self, folder: Path) -> None:
-        """Raises Held or OSError."""
+        """Acquire the lock. Raises Held or OSError."""
         self._path = folder / FILE
         self.supported = True
         deadline = time.monotonic() + TIMEOUT_SECONDS
@@ -86,9 +86,9 @@ class FolderLock:
 
 
 def is_held(folder: Path) -> bool | None:
-    """Check whether a process holds the lock of a folder. None if the file system does not support locks.
+    """Check whether a process holds the lock of a folder. False if the lock file cannot be opened.
 
-    False if the lock file cannot be opened.
+    None if the file system does not support locks.
     """
     try:
         file = _open_to_read(folder)
@@ -103,7 +103,7 @@ def is_held(folder: Path) -> bool | None:
 
 
 def _holder(folder: Path) -> str:
-    """Read the process that holds the lock from the lock file."""
+    """Return the name of the process that holds the lock, from the lock file."""
     try:
         file = _open_to_read(folder)
     except OSError:
@@ -143,7 +143,7 @@ class LockedRun:
         self.config, self.folder = config, folder
         """The config contains the final name of the run."""
         self.existing = existing
-        """True if the run existed before, and its files are unchanged. False for a new folder with only a config."""
+        """True if the run existed before. Its files are then unchanged. False for a new folder with only a config."""
         self.notes: list[str] = []
         """Lines to print for the user."""
         if not lock.supported:
@@ -158,12 +158,12 @@ class LockedRun:
         self._deleting: threading.Thread | None = None
 
     def set_aside(self, aside: Path, lock: FolderLock) -> None:
-        """Set the folder of the replaced run, which `started` deletes. lock: of this folder."""
+        """Set the folder of the replaced run, which `started` deletes. lock: lock on this folder."""
         self._aside = aside
         self._locks.append(lock)
 
     def started(self) -> None:
-        """Delete the replaced run. Called at the first report of the new run. Safe to call again."""
+        """Delete the replaced run. Call this at the first report of the new run. Safe to call again."""
         self._started = True
         if self._aside is not None:
             # Use a thread, because the deletion of a long run may take seconds.
@@ -172,10 +172,10 @@ class LockedRun:
             self._aside = None
 
     def release(self, *, failed: bool) -> str:
-        """Release the folder. Safe to call twice.
+        """Release the locks. Safe to call twice. Return an error message, or an empty text.
 
-        Before the first report, a replaced run is restored. Return an error message if that fails, else an empty text.
-        failed: an error stopped the run. Before the first report, a new folder is then deleted.
+        If the new run has not reported yet, the replaced run is restored.
+        failed: True if an error stopped the run. If the run has not reported yet, its new folder is deleted.
         """
         problem = ""
         try:
@@ -199,11 +199,11 @@ class LockedRun:
 
 
 def lock_run_folder(config: Config) -> LockedRun:
-    """Lock the folder of a run. Create a new folder with a config, or leave an existing folder unchanged.
+    """Lock the folder of a run. If the run does not exist, create its folder with a config.
 
     With `overwrite`, rename the folder of an existing run, and create a new folder.
-    Raises ConfigError and changes nothing if another process writes the run, if the path is not a run, or if the folder
-    cannot be written.
+    Raises ConfigError if another process writes the run, if the path exists but is not a run, or if the folder cannot
+    be written. Nothing is changed in these cases.
     """
     # Path.exists raises for an invalid path and for a path without read permission.
     made_out = not os.path.exists(config.out)  # noqa: PTH110
@@ -228,7 +228,7 @@ def lock_run_folder(config: Config) -> LockedRun:
 
 
 def _lock_named(config: Config, folder: RunFolder) -> LockedRun | None:
-    """Lock or create the folder of a named run. None to try again, because another process was faster."""
+    """Lock or create the folder of a named run. None if another process was faster: the caller tries again."""
     path, name = folder.path, config.name
     if not os.path.lexists(path):
         return _make(config, folder)
@@ -270,7 +270,10 @@ def _lock_named(config: Config, folder: RunFolder) -> LockedRun | None:
 
 
 def _make(config: Config, folder: RunFolder) -> LockedRun | None:
-    """Create a folder with lock and config, and rename it. None to try again, because another process was faster."""
+    """Create a folder with lock and config under a hidden name, and rename it to the name of the run.
+
+    None if another process was faster: the caller tries again.
+    """
     made = _hidden(folder.path, NEW)
     made.mkdir()
     lock: FolderLock | None = None
@@ -291,7 +294,7 @@ def _make(config: Config, folder: RunFolder) -> LockedRun | None:
 
 
 def _recover(path: Path) -> list[str]:
-    """Delete the new folders that a killed process left. Return lines for the user about replaced runs."""
+    """Delete unfinished new folders of killed processes. Return lines for the user about replaced runs."""
     for left in _siblings(path, NEW):
         _delete_unlocked(left)
     return [
@@ -302,7 +305,10 @@ def _recover(path: Path) -> list[str]:
 
 
 def _delete_unlocked(made: Path) -> None:
-    """Delete a new folder while its lock is held, because a process that still creates it may be about to lock it."""
+    """Delete a new folder that no process has locked. This function holds the lock during the deletion.
+
+    Otherwise a process that is creating this folder could lock it meanwhile.
+    """
     try:
         file = os.open(made / FILE, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:  # no lock file yet

@@ -1,8 +1,8 @@
-"""Saved members of a run, and the trust check of its config.
+"""Saved members of a run, and the trust check of the run's config.
 
-A config may name modules (`module:name`), a cluster, folders, and options of engines. Modules are imported, which
-executes their code. These options are used only if the user created the run, or trusts its author (--trust). Each
-command first checks the options that it uses (`PLAY`, `AUDIT`). Other files of a run are only read as data.
+A config may name modules (`module:name`), whose import executes code, as well as a cluster, folders and options of
+engines. A command uses these options only if the user created the run, or trusts its author (--trust). Before, the
+command checks the options that it uses (`PLAY`, `AUDIT`). The other files of a run contain only data.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pbt_rl.record.journal import read_object
 def read_config(run: Path) -> Config:
     """Read the config of a run, without imports. Call `check_trust` before you use the config.
 
-    Raises ConfigError for a missing or invalid config, and EnvSetupError.
+    Raises ConfigError for a missing or invalid config, and EnvSetupError for invalid environment options.
     """
     folder = RunFolder(run)
     missing = folder.lacks("config.json")
@@ -43,7 +43,7 @@ def read_config(run: Path) -> Config:
 def _holds_text(value: Any) -> bool:
     """Check whether a value of --env-option contains text.
 
-    Constructors of environments may use a text as the name of a module, file or program.
+    A text may be dangerous, because an environment may use it as the name of a module, file or program.
     """
     if isinstance(value, Mapping):
         return any(_holds_text(inner) for inner in value.values())
@@ -51,7 +51,7 @@ def _holds_text(value: Any) -> bool:
 
 
 _MACHINE = tuple(name for name, option in table(Config).items() if "machine" in option.metadata)
-"""Options about the machine: its size, and folders that are read or written."""
+"""Options about the machine: number of processes and threads, and folders that are read or written."""
 
 NETWORK = ("model.encoder", "model.core", "model.policy-head", "model.value-head")
 """Options that may name network modules."""
@@ -64,7 +64,7 @@ AUDIT = ("controller", "pbt.exploit", "pbt.explore", "pbt.custom-explore")
 def check_trust(config: Config, options: Collection[str], run: Path, *, trust: bool) -> None:
     """Raise ConfigError if one of these options names code or paths of another author.
 
-    trust: the user trusts the author of the run. There is no check.
+    options: names of the options to check. trust: True to skip the check, because the user trusts the author.
     If the user created the run at this path, a line with the options is printed instead of the error.
     """
     named = [] if trust else _foreign(config, options)
@@ -81,7 +81,7 @@ def check_trust(config: Config, options: Collection[str], run: Path, *, trust: b
 
 
 MOST_SHOWN = 80
-"""Maximum characters to print of the options of a run that the user created."""
+"""Maximum number of characters in the printed line of options that name code or paths."""
 
 
 @cache
@@ -90,7 +90,7 @@ def _say(line: str) -> None:
 
 
 def _foreign(config: Config, asked: Collection[str]) -> list[tuple[str, str]]:
-    """Return (option, value) of the given options that name code or paths outside this installation."""
+    """Return (option, value) for each asked option that names code or paths outside this installation."""
     options = values_of(config)
     found: list[tuple[str, str]] = []
     for name, option in table(config).items():
@@ -115,7 +115,7 @@ _SOURCE = re.compile(rf"(?P<run>.+?)(@(?P<at>[0-9]{{1,18}}))?(:(?P<member>{_MEMB
 
 @dataclass(frozen=True)
 class Source:
-    """Parsed text RUN[@FRAMES][:MEMBER]. at: frames of a checkpoint. None: the newest complete checkpoint."""
+    """Parsed text RUN[@FRAMES][:MEMBER]. at: FRAMES of a checkpoint, or None for the newest complete checkpoint."""
 
     run: Path
     at: int | None = None
@@ -123,7 +123,7 @@ class Source:
 
     @classmethod
     def of(cls, text: str) -> Source | None:
-        """Parse the text. None if it does not name the folder of a run."""
+        """Parse a text. None if the text does not name the folder of a run."""
         text = os.path.expanduser(os.path.expandvars(text))  # noqa: PTH111 - the text is more than a path
         if RunFolder(Path(text)).is_run:
             return cls(Path(text))
@@ -136,7 +136,7 @@ class Source:
 
 @dataclass(frozen=True)
 class SavedPolicy:
-    """Member of a checkpoint."""
+    """Saved member: a member in a checkpoint of a run."""
 
     run: Path
     checkpoint: Checkpoint
@@ -150,8 +150,8 @@ class SavedPolicy:
 def find_saved(source: Source, note: Callable[[str], None]) -> SavedPolicy:
     """Find a saved member.
 
-    note: called with a line about each newer checkpoint that is skipped because it is incomplete.
-    Raises ConfigError, with the available frames or members. Raises CheckpointBroken if state.json is damaged.
+    note: function that prints a line about each newer checkpoint that is skipped because it is damaged.
+    Raises ConfigError, which lists the available frames or members. Raises CheckpointBroken if state.json is damaged.
     """
     if not re.fullmatch(_MEMBER, source.member):
         raise ConfigError(f"--member {source.member!r} cannot be used: write best or the id of a member")
@@ -168,7 +168,10 @@ def find_saved(source: Source, note: Callable[[str], None]) -> SavedPolicy:
 
 
 def saved_to_play(source: Source, note: Callable[[str], None], *, trust: bool) -> tuple[Config, SavedPolicy]:
-    """Return the config and a saved member of a run. Raises the errors of `check_trust` and `find_saved`."""
+    """Return the config and a saved member of a run, after the trust check.
+
+    Arguments and errors: see `check_trust` and `find_saved`.
+    """
     config = read_config(source.run)
     check_trust(config, PLAY, source.run, trust=trust)
     return config, find_saved(source, note)

@@ -3,5 +3,5 @@
     journal.jsonl, event files -> History -+-> figures (PNG) -> report page, live page, TensorBoard
                                            +-> exports (CSV)
 
-A training process does not import this package. A separate process (`images`) draws the figures for TensorBoard.
+Training processes do not import this package. A separate process (`images`) draws the figures for TensorBoard.
 """

@@ -1,4 +1,4 @@
-"""`pbt-rl audit RUN`: recompute the decisions of a recorded run and compare them bit for bit."""
+"""`pbt-rl audit RUN`: recompute the decisions of a run from its journal, and compare them bit for bit."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ EXIT_OK, EXIT_DIFFERENT = 0, 1
 def audit(run: Path, trust: bool = False) -> int:
     """Recompute all decisions of a run and print the result: agreement, or the first mismatch. Return the exit code.
 
-    The environment is not needed, because the journal contains its reward weights. trust: import user-defined rules.
+    The environment is not needed, because the journal contains the defaults of shaping.
+    trust: True to import custom rules that the run names.
     Raises ConfigError if `run` is not the folder of a run.
     """
     recorded = Recorded.open(run, trust)
@@ -49,7 +50,7 @@ def audit(run: Path, trust: bool = False) -> int:
 
 @dataclass(frozen=True)
 class Recorded:
-    """Recorded run to recompute. config: options at its start. events: iterator over all events."""
+    """Recorded run to recompute. config: options at the start of the run. events: iterator over all events."""
 
     run: Path
     trust: bool
@@ -61,7 +62,7 @@ class Recorded:
 
     @classmethod
     def open(cls, run: Path, trust: bool = False) -> Recorded:
-        """Read the head of a run's journal. Raises ConfigError if the run is missing or cannot be recomputed."""
+        """Read the first events of a run. Raises ConfigError if the run is missing or cannot be recomputed."""
         events = journal_events(run)
         head = _head(events)
         start, config = _first_event(run, head)
@@ -71,13 +72,16 @@ class Recorded:
         return cls(run, trust, start, config, itertools.chain(head, events), frozenset(first))
 
     def table(self, config: Config) -> dict[str, HyperSpec]:
-        """Return name -> HyperSpec of the members' values, for a config."""
+        """Return the table of the members' values with the options of `config`: name -> HyperSpec."""
         return value_table(config, self.start.shaping, self.names)
 
     def resumed(
         self, event: Resume, state: Any, change: Callable[[Config], Config] = lambda c: c
     ) -> Controller:
-        """Return the controller after a resume with other options. change: applied to these options."""
+        """Return the controller after a resume. state: the controller's state before the resume.
+
+        change: function that is applied to the config of the resume.
+        """
         config = config_from_json(event.config, RunFolder(self.run).at_default)
         check_trust(config, AUDIT, self.run, trust=self.trust)
         config = change(_declared(config, self.trust, self.run))
@@ -90,16 +94,16 @@ class Recorded:
 
 
 class Rounds:
-    """Iterator over events that counts rounds and decisions. It stores no events, because long journals are large."""
+    """Iterator over events that counts comparisons (`Round` events) and decisions. Events are not stored."""
 
     def __init__(self, run: Path, events: Iterable[Event]) -> None:
         self._run, self._events = run, events
         self.decisions = self.replacements = 0
         self.frames: dict[int, int] = {}
-        """Index of a round in the journal -> population clock in frames."""
+        """Index of a `Round` in the journal -> population clock in frames."""
 
     def __iter__(self) -> Iterator[Event]:
-        """Yield the events. Raises ConfigError if rounds are missing from the journal."""
+        """Yield the events. Raises ConfigError if `Round` events are missing from the journal."""
         for index, event in enumerate(self._events):
             match event:
                 case Lost(counts=counts) if lost := counts.get("round"):
@@ -114,7 +118,7 @@ class Rounds:
 
 
 def _declared(config: Config, trust: bool, run: Path) -> Config:
-    """Return the config with the declared hypers. A user-defined algorithm is imported only if it declares hypers."""
+    """Return the config with the hyperparameters of a custom algorithm, which is imported only if it declares any."""
     if all("bounds" in option.metadata for option in table(config.hypers).values()):
         return config
     check_trust(config, ("algo",), run, trust=trust)
@@ -122,7 +126,7 @@ def _declared(config: Config, trust: bool, run: Path) -> Config:
 
 
 def _head(events: Iterator[Event]) -> list[Event]:
-    """Return the events up to the initial values of the members."""
+    """Return the first events of a journal, up to the initial values of the members."""
     head = []
     for event in events:
         head.append(event)
@@ -132,7 +136,10 @@ def _head(events: Iterator[Event]) -> list[Event]:
 
 
 def _first_event(run: Path, events: Sequence[Event]) -> tuple[Start, Config]:
-    """Return the first event and its config. events: result of `_head`. Raises ConfigError for other journals."""
+    """Return the first event of a journal, and the config of the run. events: result of `_head`.
+
+    Raises ConfigError if the journal belongs to a run of `tune.run`, or is incomplete.
+    """
     if not events or not isinstance(events[0], Start):
         raise ConfigError(
             f"{run} is not the folder of a run: its journal does not begin with the event `start`"
@@ -150,7 +157,7 @@ def _first_event(run: Path, events: Sequence[Event]) -> tuple[Start, Config]:
 
 
 def _described(mismatch: Mismatch, frames: int | None) -> str:
-    """Format a mismatch. frames: population clock of its round, None for the initial values."""
+    """Format a mismatch. frames: population clock of the comparison. None: the initial values differ."""
     pairs = itertools.zip_longest(mismatch.recorded, mismatch.decided)
     recorded, decided = next((a, b) for a, b in pairs if a != b)
     where = "values at the start" if frames is None else f"round at {frames:,} frames"
@@ -161,7 +168,7 @@ def _described(mismatch: Mismatch, frames: int | None) -> str:
 
 
 def _differing(one: Any, other: Any) -> str:
-    """Describe a decision. If `other` has the same type, only the fields that differ are listed."""
+    """Describe the decision `one`. If `other` has an equal type, list only the fields in which they differ."""
     if one is None:
         return "nothing"
     if type(one) is not type(other):
@@ -177,7 +184,7 @@ def _flat(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _origin(start: Start) -> str:
-    """Return a note if another version recorded the run, because other versions may decide differently."""
+    """Return a note if another version of pbt_rl recorded the run, because versions may decide differently."""
     then, now = (start.versions.get("pbt_rl"), start.git), (__version__, git_version())
     if then == now:
         return ""

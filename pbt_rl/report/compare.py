@@ -1,4 +1,4 @@
-"""`pbt-rl report A B C`: one page that compares runs, and the same data as CSV.
+"""`pbt-rl report A B C`: one page that compares runs, and CSV files with the data of the page.
 
 Runs that differ only in their seed form a group. The page shows the spread over the seeds of each group.
 """
@@ -40,14 +40,17 @@ NO_DIFFERENCE = frozenset(
 DRAWS = "pbt.start_values"
 """Option in which `pbt-rl prove` stores the initial values that it sampled with the seed."""
 NOT_TIMED = {"train_for_frames", "pbt.period_frames", "pbt.start_frames"}
-"""Options to ignore if members are compared by time, because they are estimates from a measured speed."""
+"""Options to ignore in runs with comparisons by time, where these options are estimates from a measured speed."""
 MOST_OPTIONS = 4
-"""Maximum number of options named per group."""
+"""Maximum number of options in the text of a group."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that differ only in their seed. label: name of the group. options: options that differ between groups."""
+    """Runs that differ only in their seed. label: name of the group.
+
+    options: text of the options that differ between groups.
+    """
 
     label: str
     options: str
@@ -55,20 +58,20 @@ class Group:
 
 
 def mean_objective(run: History) -> float | None:
-    """Return the mean of the members' last known objectives. None without a known objective."""
+    """Return the mean of the last objectives of all members except controls. None if no objective is known."""
     known = [o for member in run.ranking if (o := run.objective(run.last[member])) is not None]
     return fmean(known) if known else None
 
 
 def mean_and_std(numbers: Sequence[float]) -> str:
-    """Format numbers as `mean ± sample std`."""
+    """Format numbers as `mean ± sample std`. "-" without a number."""
     if not numbers:
         return "-"
     return f"{fmean(numbers):.4g}" + (f" ± {stdev(numbers):.2g}" if len(numbers) > 1 else "")
 
 
 def groups(runs: Sequence[History]) -> list[Group]:
-    """Group the runs by their options. Groups are in the order of their first runs."""
+    """Group runs that differ only in their seed. Groups are in the order of their first runs."""
     options = [dict(_flat(run.config)) for run in runs]
     keys = _keys(options, NO_DIFFERENCE | {DRAWS})
     by_seed = {(key, one.get("seed")): one.get(DRAWS) for key, one in zip(keys, options, strict=True)}
@@ -91,7 +94,7 @@ def groups(runs: Sequence[History]) -> list[Group]:
 
 
 def _named(names: Sequence[str]) -> str:
-    """Return the common prefix of run names before their seed numbers. Without a common prefix: the first name."""
+    """Return a name for a group: the run names without seed numbers, or the first name if these differ."""
     if len(names) == 1:
         return names[0]
     stems = {re.sub(r"[._-]*(seed)?[0-9]*$", "", name) for name in names}
@@ -99,7 +102,7 @@ def _named(names: Sequence[str]) -> str:
 
 
 def _keys(options: Sequence[Mapping[str, Any]], left_out: AbstractSet[str]) -> list[str]:
-    """Return a key per run. Runs with equal keys form a group. left_out: options that the key ignores."""
+    """Return a key for each run. Runs with equal keys form a group. left_out: options that the keys ignore."""
     keys = []
     for one in options:
         absent = left_out | NOT_TIMED if one.get("pbt.ready") == "timed" else left_out
@@ -133,7 +136,7 @@ def write_comparison(
 ) -> list[Path]:
     """Write page, figures and tables into `out`. Return the paths, the page first. Raises ConfigError.
 
-    begins: called before the figures are drawn and after all checks.
+    begins: function that is called after all checks, before the figures are drawn.
     """
     runs = [read_run(folder) for folder in folders]
     if len({folder.resolve() for folder in folders}) < len(folders):
@@ -177,7 +180,10 @@ def curves(found: Sequence[Group]) -> Figure | None:
 
 
 def mean_and_range(axes: Axes, lines: Sequence[Curve], colour: str, label: str) -> None:
-    """Draw mean and range of curves, over the frames for which all curves have data."""
+    """Draw mean and range of curves, over the frames for which all curves have data.
+
+    A curve that ends before another curve begins is left out.
+    """
     left = sorted(lines, key=lambda line: float(line[0][-1]))
     while left and left[0][0][-1] < max(x[0] for x, _ in left):
         del left[0]  # this line ends before another line starts
@@ -192,7 +198,7 @@ def mean_and_range(axes: Axes, lines: Sequence[Curve], colour: str, label: str) 
 
 
 def _tops(group: Group) -> list[Curve]:
-    """Return the curve of the best fifth of members, for each run with data."""
+    """Return the mean objective of the best fifth of members over the frames, for each run with data."""
     known = ((run, drawn_curves(run)) for run in group.runs)
     tops = [top_mean(list(one.values()), max(1, math.ceil(run.population / 5))) for run, one in known if one]
     return [(x, y) for x, y in tops if len(x) > 0]
@@ -208,7 +214,7 @@ def pareto(points: Sequence[tuple[float, float]]) -> Points:
 
 
 def run_costs(history: History, kind: str) -> Points:
-    """Return (processor seconds so far, best member's objective) along a run, empty if unknown. kind: CPU or GPU."""
+    """Return (processor seconds so far, best objective) points along a run. Empty if unknown. kind: CPU or GPU."""
     whole = history.cpu_seconds if kind == "CPU" else history.gpu_seconds
     known = drawn_curves(history)
     if not whole or not known:
@@ -221,7 +227,7 @@ def run_costs(history: History, kind: str) -> Points:
 def cost_curves(groups: Sequence[tuple[str, Sequence[History]]]) -> Figure | None:
     """Draw each run's best objective over its processor time, and the Pareto front.
 
-    groups: (colour, runs) pairs. CPU and GPU have separate axes. None if no run has a record of processor time.
+    groups: (colour, runs) pairs. CPU and GPU have separate axes. None if no journal records processor time.
     """
     lines = {
         kind: [
@@ -249,7 +255,7 @@ def cost_curves(groups: Sequence[tuple[str, Sequence[History]]]) -> Figure | Non
 
 
 def comparison_page(found: Sequence[Group], picture: bytes | None, cost: bytes | None = None) -> str:
-    """Return the HTML page. picture, cost: PNG files of the curves over frames and over processor time, or None."""
+    """Return the page as HTML. picture: PNG file of the curves over frames. cost: PNG file over processor time."""
     environments = sorted({run.options.env for group in found for run in group.runs})
     warning = none("The runs use different environments: their scores are not comparable.") * (
         len(environments) > 1

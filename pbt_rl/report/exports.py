@@ -20,14 +20,14 @@ COLUMNS = frozenset(
         "began_steps", "began_own_steps", "weights_trained_steps", "weights_trained_steps_at_end",
     }
 )  # fmt: skip
-"""Columns of members.csv and nodes.csv besides the hyperparameters."""
+"""Columns of members.csv and nodes.csv that are not values of members."""
 OF_GAMES = ("member", "mean", "spread", "episodes")
 OF_DECISIONS = ("donor", "donor_generation", "copy", "until_frames")
 COUNTS = COLUMNS | {"until_frames"}
 
 
 def files(history: History) -> dict[str, str]:
-    """Return file name -> content."""
+    """Return the CSV files of a run: file name -> text. Empty tables are left out."""
     tables = {
         "members.csv": members(history),
         "nodes.csv": nodes(history),
@@ -49,22 +49,22 @@ def files(history: History) -> dict[str, str]:
 
 
 def _counted(column: str, unit: str) -> str:
-    """Return a column's name with the run's unit (frames or steps)."""
+    """Return the name of a column, with "frames" replaced by the unit of the run (frames or steps)."""
     return column.replace(FRAMES, unit) if column in COUNTS else column
 
 
 def label(key: StateKey) -> str:
-    """Return the name of a node: m3g2 is member 3 after its second change."""
+    """Return the name of a node in the lineage: m3g2 is member 3 after its second change."""
     return f"m{key[0]}g{key[1]}"
 
 
 def value_column(name: str) -> str:
-    """Return the column name of a hyperparameter: its name, or `value.NAME` if COLUMNS contains the name."""
+    """Return the column name of a member's value: NAME, or `value.NAME` if COLUMNS contains NAME."""
     return f"value.{name}" if name in COLUMNS else name
 
 
 def members(history: History) -> list[dict[str, Any]]:
-    """Return the last known state of each member, one record per member."""
+    """Return one record per member, with the member's last known state."""
     stopped = {t.decision.member: t.decision.reason for t in history.decisions if t.change.stopped}
     records = []
     for member, node in history.last.items():
@@ -91,7 +91,7 @@ def members(history: History) -> list[dict[str, Any]]:
 
 
 def nodes(history: History) -> list[dict[str, Any]]:
-    """Return one record per node of the lineage. A node is a member between two of its changes."""
+    """Return one record per node of the lineage. A node is a member between two of its changes (a generation)."""
     lineage = history.lineage
     return [
         {
@@ -134,7 +134,7 @@ def decisions(history: History) -> list[dict[str, Any]]:
 
 
 def table_text(records: Sequence[dict[str, Any]]) -> str:
-    """Return records as CSV with the union of their columns."""
+    """Return records as CSV text. A column is written if any record has it."""
     columns = dict.fromkeys(name for record in records for name in record)
     file = io.StringIO()
     writer = csv.DictWriter(file, list(columns), lineterminator="\n")

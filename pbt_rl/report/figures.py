@@ -1,4 +1,4 @@
-"""Figures of a run. Each function returns a figure, or the reason why it cannot be drawn."""
+"""Figures of a run. Each function returns a figure, or the reason why the figure cannot be drawn."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ NO_PHASES = "This run is not a search: its members are not trained phase by phas
 NO_EVALUATIONS = "There were no evaluations during training (--evaluate-every-frames)."
 NO_STATISTICS = "The environment has no episode_extra_stats."
 SPEED, LOSSES = "throughput/frames_per_second", ("_loss", "/entropy", "/kl", "/grad_norm")
-"""TensorBoard tag of the speed, and endings of the tags of shown learning statistics."""
+"""TensorBoard tag of the speed, and suffixes of the learning tags that are drawn."""
 MOST_PANELS = 24
 NAME_WIDTH, NAME_HEIGHT = 0.06, 0.045
-"""Two curves share a label if their ends are closer than this, as shares of the axes."""
+"""Maximum distance of the ends of two curves that share a label, as a share of the axes (x, y)."""
 MOST_NAMED = 12
-"""Maximum number of curves with labels. More labels would overlap."""
+"""Maximum number of curves that are labelled. With more curves, labels would overlap."""
 
 
 def objective(history: History) -> style.Drawn:
     """Draw each member's objective (faint) and the mean of the best fifth at each number of frames (thick).
 
-    A dotted line precedes a member's first objective: the mean over the episodes that have ended.
+    Until the objective covers every environment of a member, a dotted line shows the mean over the ended episodes.
     """
     known = drawn_curves(history, controls=True)
     controls = {m: points for m, points in known.items() if m in history.controls}
@@ -80,7 +80,7 @@ def objective(history: History) -> style.Drawn:
 
 
 def _early(points: Sequence[Point]) -> list[tuple[float, float]]:
-    """Return (frames, mean of the ended episodes) of a member, up to its first objective."""
+    """Return (frames, mean over the ended episodes) points of a member, up to the first complete objective."""
     line: list[tuple[float, float]] = []
     for point in points:
         mean = point.early if point.objective is None else point.objective
@@ -92,12 +92,12 @@ def _early(points: Sequence[Point]) -> list[tuple[float, float]]:
 
 
 def statistics(history: History) -> style.Drawn:
-    """Draw `episode_extra_stats` of the environment, such as reward terms, and metrics of callbacks."""
+    """Draw the environment's `episode_extra_stats` (such as reward terms), and the metrics of callbacks."""
     return _scalars(history, lambda tag: tag.startswith(EXTRA), NO_STATISTICS)
 
 
 def learning(history: History) -> style.Drawn:
-    """Draw speed and losses of all members."""
+    """Draw the speed of the run, and the losses of all members."""
     return _scalars(
         history,
         lambda tag: tag == SPEED or (tag.startswith("learning/") and tag.endswith(LOSSES)),
@@ -106,7 +106,10 @@ def learning(history: History) -> style.Drawn:
 
 
 def _scalars(history: History, shows: Callable[[str], bool], nothing: str) -> style.Drawn:
-    """Draw the tags that `shows` selects from a run's TensorBoard files. The best member's line is thick."""
+    """Draw a run's TensorBoard scalars, one panel per tag. The best member's line is thick.
+
+    shows: returns True for a tag to draw. nothing: reason to return if there is no such tag.
+    """
     folder, lines = history.folder, dict[str, dict[int | None, list[tuple[int, float]]]]()
     if folder is not None:
         folders: dict[int | None, Path] = {m: folder.member_events(m) for m in history.last}
@@ -134,7 +137,7 @@ def _scalars(history: History, shows: Callable[[str], bool], nothing: str) -> st
 
 
 def _control_band(axes: Axes, curves: Sequence[Sequence[Point]]) -> None:
-    """Draw mean and range of the controls."""
+    """Draw mean and range of the objectives of the control group. curves: points of each control."""
     if not curves:
         return
     until = min(points[-1].frames for points in curves)
@@ -149,7 +152,7 @@ def _control_band(axes: Axes, curves: Sequence[Sequence[Point]]) -> None:
 
 
 def name_ends(axes: Axes, ends: Mapping[int, tuple[float, float]]) -> None:
-    """Label each curve with its member's number. Curves that end close to each other share one label."""
+    """Label each curve with the member's id. Curves whose ends are close share a label. ends: member -> (x, y)."""
     (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
     groups: list[list[tuple[float, float, int]]] = []
     for member, (frames, objective) in sorted(ends.items(), key=lambda end: (-end[1][1], end[1][0])):
@@ -197,11 +200,12 @@ def drawn_curves(history: History, *, controls: bool = False) -> dict[int, list[
 
 
 def top_mean(curves: Sequence[Sequence[Point]], count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return a grid of frames, and the mean of the highest `count` curves at each point.
+    """Return a grid of frames, and the mean of the highest `count` curves at each point of the grid.
 
-    Where fewer curves have data, the mean is over these. The grid begins when half of the curves have begun.
-    Parallel members have different numbers of frames. Therefore each curve is extended at both ends, by 4 % of the
-    grid's last frame. A curve that ends in the last 10 % of the grid is extended to the end of the grid.
+    At points where fewer than `count` curves have data, the mean of the curves with data is returned.
+    The grid begins where half of the curves have begun. Because members have different numbers of frames at one time,
+    each curve is extended at both ends by 4 % of the grid's last frame. A curve that ends in the last 10 % of the grid
+    is extended to the end of the grid.
     """
     first, last = float(np.median([c[0].frames for c in curves])), max(c[-1].frames for c in curves)
     grid = np.linspace(first, last, GRID_POINTS)
@@ -218,7 +222,7 @@ def top_mean(curves: Sequence[Sequence[Point]], count: int) -> tuple[np.ndarray,
 
 
 def schedules(history: History) -> style.Drawn:
-    """Draw each tuned hyperparameter over the training frames of the weights, the best member's values thick."""
+    """Draw the values that have changed, over the training frames of the weights. The best member's line is thick."""
     if all(len({tuple(n.values.items()) for n in history.lineage.path(m)}) == 1 for m in history.last):
         return "No member's values changed during the run."
     lineage = history.lineage
@@ -249,7 +253,7 @@ def schedules(history: History) -> style.Drawn:
 
 
 def forest(history: History) -> style.Drawn:
-    """Draw the lineage as a forest: one lane per set of weights, one branch per copy, coloured by objective."""
+    """Draw the lineage as a forest: a lane for each set of weights, a branch for each copy, coloured by objective."""
     lineage = history.lineage
     if not any(history.objective(node) is not None for node in lineage.nodes):
         return "No member has a score yet."
@@ -276,7 +280,7 @@ def forest(history: History) -> style.Drawn:
 
 
 def _branches(history: History, layout: Layout, norm: Normalize, colours: ScalarMappable) -> LineCollection:
-    """Return one line per node and per copy. Lines of the last members' ancestors are thick."""
+    """Return one line per node of the lineage and per copy. Ancestors of the members at the end have thick lines."""
     lineage, ancestor_until = history.lineage, ancestors(history)
     thick = min(4.0, max(0.8, 0.35 * layout.points_per_lane))
     lines, shades, widths = [], [], []
@@ -306,7 +310,7 @@ def _label_members(axes: Axes, history: History, layout: Layout) -> None:
 
 
 def phases(history: History) -> style.Drawn:
-    """Draw the scores at the end of each phase of a search, and the number of members that began it."""
+    """Draw the scores at the end of each phase of a search, and the number of members that began the phase."""
     if not history.is_search:
         return NO_PHASES
     figure = style.new_figure(4.6)
@@ -358,7 +362,7 @@ def _draw_counts(axes: Axes, history: History, numbers: Sequence[int]) -> None:
         axes.legend(loc="upper right")
     axes.margins(y=0.15)
     axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
-    axes.set_ylabel("members that began it")
+    axes.set_ylabel("members that began the phase")
     axes.set_xlabel("phase")
     axes.xaxis.set_major_locator(MaxNLocator(20, integer=True))
     axes.grid(visible=False, axis="x")

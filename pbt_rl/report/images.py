@@ -1,4 +1,4 @@
-"""Child process that draws the population's figures beside training."""
+"""Child process that draws the figures of a run while the run trains."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DPI = 100
 
 def images(run: Path, names: Sequence[str]) -> dict[str, bytes | str]:
     """Return figure name -> PNG file, or the reason why there is no figure."""
-    # Imported here, after `main` has set the priority, because the import takes as long as the drawing.
+    # These imports take as long as the drawing. They are here, because `main` first lowers the priority.
     from pbt_rl.record.history import read_run  # noqa: PLC0415
     from pbt_rl.report.pictures import PICTURES, draw  # noqa: PLC0415
 
@@ -23,7 +23,7 @@ def images(run: Path, names: Sequence[str]) -> dict[str, bytes | str]:
 
 
 def main() -> None:
-    """Draw figures and write them to a file. The parent process passes run, figure names and file descriptor."""
+    """Draw figures and write the figures to a file. The parent process passes run, names, file and niceness."""
     _, (run, names, descriptor, niceness) = begin_child()
     os.nice(niceness)
     with os.fdopen(descriptor, "wb") as file:

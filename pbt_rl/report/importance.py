@@ -16,18 +16,21 @@ from pbt_rl.report.style import FAINT, TOP, Drawn, new_figure, plain
 
 MIN_CONFIGURATIONS = 10
 FORESTS = 100
-"""Number of forests for 40 to 200 configurations, as in the paper. Otherwise a quarter of it is fitted, because fewer
+"""Number of forests for 40 to 200 configurations, as in the paper. Otherwise a quarter of this number is used: fewer
 configurations cannot rank 100 forests reliably, and more configurations take too long."""
 MOST_CONFIGURATIONS = 1000
-"""Maximum number of configurations. Above it a random sample is used, because 12,000 take minutes."""
+"""Maximum number of configurations. If there are more, a random sample is used, because 12,000 take minutes."""
 FOLDS = 10
 TRAINED = "frames trained"
-"""Additional feature of the forests, because longer training improves the objective for any hyperparameters."""
+"""Name of an additional feature of the forests. Longer training improves the objective for any hyperparameters."""
 
 
 @dataclass(frozen=True)
 class Importance:
-    """Importance of each hyperparameter (sum 1), and R squared of the best forest on held-out configurations."""
+    """Importances of hyperparameters.
+
+    shares: name -> importance (sum 1). r_squared: R squared of the best forest on held-out configurations.
+    """
 
     shares: Mapping[str, float]
     r_squared: float
@@ -40,7 +43,7 @@ def importance(
 ) -> Importance:
     """Fit forests with random settings. Return the importances of the best forest in ten-fold cross-validation.
 
-    configurations: at least `MIN_CONFIGURATIONS`, all with the same names.
+    configurations: at least `MIN_CONFIGURATIONS`, with equal names. forests: number of forests. None: see FORESTS.
     Raises ConfigError if scikit-learn is missing.
     """
     try:
@@ -78,7 +81,7 @@ def importance(
 
 
 def figure(history: History) -> Drawn:
-    """Draw the importances. Configurations are the members of a search, or with PBT all nodes of the lineage."""
+    """Draw the importances. Configurations are the members of a search, or all nodes of the lineage with PBT."""
     lineage = history.lineage
     known = [
         n

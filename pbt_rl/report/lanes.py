@@ -1,4 +1,4 @@
-"""Layout of the lineage forest."""
+"""Layout of the figure of the lineage. A lane is a horizontal line: one set of weights during training."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from pbt_rl.controllers.lineage import Node
 from pbt_rl.record.history import History
 
 THIN_LANE = 0.3
-"""Height of a lane without a surviving member, relative to a member's lane."""
+"""Height of a lane whose weights were replaced, relative to a lane whose weights a member still has at the end."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Vertical positions of the nodes, downwards from 0 to `bottom`. height: height of the axes in inches."""
+    """Vertical positions of the nodes in the figure of the lineage, in lanes.
+
+    y: key of a node -> position, downwards from 0 to `bottom`. height: height of the axes in inches.
+    """
 
     y: dict[StateKey, float]
     bottom: float
@@ -22,7 +25,7 @@ class Layout:
 
     @classmethod
     def of(cls, history: History) -> Layout:
-        """Stack the lanes of a history vertically."""
+        """Return the layout that stacks the lanes of a history vertically."""
         last = {node.key for node in history.last.values()}
         y: dict[StateKey, float] = {}
         bottom = 0.0
@@ -34,12 +37,15 @@ class Layout:
 
     @property
     def points_per_lane(self) -> float:
-        """Height of a member's lane in points."""
+        """Height in points (1/72 inch) of a lane whose weights a member still has at the end."""
         return self.height * 72 / (self.bottom + 3)
 
 
 def ancestors(history: History) -> dict[StateKey, int]:
-    """Return key -> training frames up to which a last member descends from this node, for all ancestors."""
+    """Return key -> training frames, for each node from which the weights of a member at the end descend.
+
+    training frames: frames of the node's weights when the last copy was made that survives, or at the end.
+    """
     found: dict[StateKey, int] = {}
     for node in history.last.values():
         key: StateKey | None = node.key
@@ -51,9 +57,10 @@ def ancestors(history: History) -> dict[StateKey, int]:
 
 
 def _lanes(history: History) -> list[list[Node]]:
-    """Return the lanes, tree by tree. A lane is a list of nodes in which each node continues the previous one.
+    """Return the lanes, tree by tree. A lane is a list of nodes in which each node continues the node before.
 
-    The lane of a copy is below its donor's lane. Later copies are nearer, so that no branch crosses a lane.
+    The lane of a copy is below the donor's lane. Later copies are nearer to the donor. Otherwise branches would cross
+    lanes.
     """
     lineage = history.lineage
     lanes = []

@@ -1,4 +1,4 @@
-"""Table of the runs in a folder for `pbt-rl runs`. It imports no module that a run's files name."""
+"""Table of the runs in a folder for `pbt-rl runs`. Modules that are named in the files of a run are not imported."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from pbt_rl.record.run_lock import is_held
 
 T = TypeVar("T")
 PLANNED_ENDS = ("frames", "steps", "seconds", "objective", "all members are done")
-"""Values of `ended` of a finished run."""
+"""Reasons for the end of a finished run (`ended` in summary.json)."""
 TUNE_STATE = "state.pickle"
-"""Name of the file from which a `tune.run` run resumes."""
+"""Name of the file from which a run of `tune.run` resumes."""
 _MAX_JSON_BYTES = 8 << 20
 _TAILS = tuple(1 << exponent for exponent in (14, 17, 20, 23))
-"""Sizes in bytes. The end of the journal is read with increasing size until a `Progress` event is found."""
+"""Bytes to read from the end of the journal. Larger parts are read until a part contains a `Progress` event."""
 
 
 @dataclass(frozen=True)
 class RunRow:
     """Table row of one run. None means unknown.
 
-    frames: minimum over the members that train. best: the best member's objective in training. final: its mean in the
+    frames: population clock. best: objective of the best member in training. final: mean of the best member in the
     final evaluation. changed: time of the last write, in seconds since the epoch.
     state: running, ended, resumable, interrupted, failed, or "broken: REASON".
     """
@@ -57,7 +57,7 @@ class _Config(Struct):
 
 
 class _Tuned(Struct):
-    """Environment and number of members of a `tune.run` run."""
+    """Fields of the config in the journal of a `tune.run` run. api: shown as the environment."""
 
     api: str
     num_members: Whole
@@ -139,7 +139,10 @@ def _config(folder: RunFolder) -> tuple[str, int, int]:
 
 
 def _tuned(folder: RunFolder) -> tuple[str, int, int]:
-    """Return the result of `_config` for a `tune.run` run, from its journal. Raises _Broken."""
+    """Return environment and number of members of a `tune.run` run (twice, because no member is a control).
+
+    Raises _Broken.
+    """
     head, _ = _read(folder.journal, _TAILS[-1], from_start=True)
     try:
         start = decode_event(head.partition(b"\n")[0], 1)
@@ -150,7 +153,7 @@ def _tuned(folder: RunFolder) -> tuple[str, int, int]:
 
 
 def _state(folder: RunFolder, ended: str | None, summary: _Summary | None, *, begun: bool) -> str:
-    """Return the state of a run that is not running. begun: the journal contains an event. Raises _Broken."""
+    """Return the state of a run that is not running. begun: True if the journal contains an event. Raises _Broken."""
     planned = ended in PLANNED_ENDS
     unsaved = os.path.lexists(folder.config) and summary is not None and summary.saved_at_frames is None
     if planned and not unsaved:
@@ -164,7 +167,10 @@ def _state(folder: RunFolder, ended: str | None, summary: _Summary | None, *, be
 
 
 def _tail(journal: Path) -> tuple[Event | None, Progress | None]:
-    """Return the last event and the last `Progress`, or None without a `Progress` near the end. Raises _Broken."""
+    """Return the last event and the last `Progress` event. None if no `Progress` event is near the end.
+
+    Raises _Broken.
+    """
     last = None
     for size in _TAILS:
         data, whole = _read(journal, size)
@@ -185,7 +191,7 @@ def _events_backwards(data: bytes) -> Iterator[Event]:
 
 
 def _json(path: Path, kind: type[T], lack: str) -> T:
-    """Read a JSON object. lack: error message for missing fields. Raises _Broken."""
+    """Read a JSON object. lack: message if fields are missing or wrong, such as "is not a summary". Raises _Broken."""
     data, whole = _read(path, _MAX_JSON_BYTES)
     is_object = whole and data.lstrip().startswith(b"{")
     try:
@@ -197,7 +203,10 @@ def _json(path: Path, kind: type[T], lack: str) -> T:
 
 
 def _read(path: Path, limit: int, *, from_start: bool = False) -> tuple[bytes, bool]:
-    """Return the last or first `limit` bytes of a file, and True if these are the whole file. Raises _Broken."""
+    """Return the last `limit` bytes of a file, and True if the file is not longer. Raises _Broken.
+
+    from_start: return the first bytes instead.
+    """
     try:
         check_file(path)
         with path.open("rb") as file:

@@ -2,7 +2,7 @@
 
     journal.jsonl -> Live -> page, and figures drawn by a child process -> server -> browser
 
-It only reads the run's files. It writes nothing and does not contact the run's processes.
+`pbt-rl watch` only reads the files of the run, and does not contact the processes of the run.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pbt_rl.report.pictures import PICTURES, Picture
 MIN_GAP_SECONDS, MIN_DRAWING_SECONDS = 1.0, 10.0
 """Minimum pause between two renewals of the page, and between two drawings of the figures."""
 GAP_FACTOR = 10.0
-"""The pause after a renewal is at least this multiple of its duration, which is seconds for a long journal."""
+"""Minimum pause after a renewal, as a multiple of its duration. (With a long journal, a renewal takes seconds.)"""
 DRAWING_PRIORITY = 5
 """Niceness of the drawing process, because training has priority."""
 BEING_DRAWN = "being drawn"
@@ -31,16 +31,16 @@ SCRIPT = f"<script>{resources.files(__package__).joinpath('live.js').read_text(e
 
 
 class Live:
-    """Page and figures of one run. `step` renews both. Call it from one thread."""
+    """Page and figures of one run. `step` renews page and figures. Not thread-safe."""
 
     def __init__(self, run: Path) -> None:
-        """Raises ConfigError if `run` is not the folder of a run."""
+        """Build the first page. Raises ConfigError if `run` is not the folder of a run."""
         self.page: str | ConfigError = ""
         self.pictures: dict[str, bytes | str] = {p.name: BEING_DRAWN for p in PICTURES if not p.more}
         """Name of a figure -> PNG file, or the reason why there is no figure."""
         self._folder = RunFolder(run)
         self._history, self._read = read_run(run), 0
-        """Newest history, and modification time of its journal in nanoseconds."""
+        """Newest history, and modification time of the journal from which it was read, in nanoseconds."""
         self._next = 0.0
         self._drawing = Drawing(
             run, list(self.pictures), self._not_drawn, MIN_DRAWING_SECONDS, DRAWING_PRIORITY
@@ -48,7 +48,7 @@ class Live:
         self._build()
 
     def step(self) -> None:
-        """Read the journal if it has changed, and renew page and figures if this is due."""
+        """If a renewal is due: read the journal if it has changed, and renew page and figures."""
         if time.monotonic() < self._next:
             return
         began = time.monotonic()
@@ -84,5 +84,5 @@ class Live:
 
 
 def _url(one: Picture, data: bytes) -> str:
-    """Return the HTML of a figure. Its URL contains a checksum, so that the browser reloads a changed figure."""
+    """Return the HTML of a figure. The URL contains a checksum, which makes browsers reload a changed figure."""
     return picture(f"{one.name}.png?{zlib.crc32(data):x}", one.title)

@@ -1,4 +1,4 @@
-"""Report page of a run, one HTML document without JavaScript. `live` adds a script that renews the page."""
+"""Report page of a run: one HTML document without JavaScript. `report.live` adds a script that renews the page."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from pbt_rl.report.verdict import control_facts, notes
 
 LAST_DECISIONS = 200
 LONG = 24
-"""Number of characters above which a cell's text is wrapped."""
+"""Maximum number of characters of a cell without line breaks."""
 NUMERIC = frozenset("~-+.0123456789")
 """Characters with which a number begins."""
 QUIET_SECONDS = 120.0
-"""The page of a running run shows the age of the last record if it exceeds this."""
+"""Age of the last record above which the page of a running run shows this age."""
 KINDS: Mapping[DecisionName, tuple[str, str]] = {
     "replace": ("replacement", "replacements"),
     "mutate": ("mutation", "mutations"),
@@ -44,14 +44,15 @@ ENDS = {
     "steps": "all steps taken",
     "objective": "target objective reached",
 }
-"""Reason for the end of a run -> text. Other reasons are texts."""
+"""Reason for the end of a run -> text on the page. Other reasons are shown unchanged."""
 MEMBERS_CAPTION = (
     "Last known state of each member, best first. Hyperparameters are shown if they differ between members or have "
-    "changed (start → now). Objective: mean over the window, which are the last episodes since the member's last "
-    "change. The window first grows by one episode of every environment at a time, so it may lag behind the return. "
-    "~: some environments have not ended an episode since the change. Environments: number of those that have. Return: "
-    "mean over the last 100 episodes since the change, without shaping. Final: mean over the final evaluation. "
-    "Generation: number of changes. Founder: member with whose initial weights the lineage began."
+    "changed (start → now). Objective: mean over the window (the latest episodes since the member's last change). "
+    "The window first grows by one episode of every environment at a time. The objective may therefore lag behind the "
+    "return. ~: some environments have not ended an episode since the change. Environments: number of environments "
+    "that have ended an episode. Return: mean over the last 100 episodes since the change, without shaping. Final: "
+    "mean over the final evaluation. Generation: number of changes. Founder: member from whose initial weights the "
+    "present weights descend."
 )
 CONTROLS_CAPTION = (
     "One run shows the result for one seed. To find out whether PBT helps on this task, compare several seeds "
@@ -71,7 +72,7 @@ def document(title: str, body: str) -> str:
 
 
 def section(title: str, caption: str, body: str, name: str = "") -> str:
-    """Return an HTML section of a page. Without a body the section is empty.
+    """Return an HTML section of a page. If `body` is empty, the section has no heading.
 
     caption: text behind the question mark, may be empty. body: HTML. name: HTML id, by default from the title.
     """
@@ -88,12 +89,12 @@ def image(data: bytes, alt: str) -> str:
 
 
 def picture(source: str, alt: str) -> str:
-    """Return an HTML image. source: its URL."""
+    """Return an HTML image. source: URL of the image. alt: text without the image."""
     return f'<div class="wide"><img alt="{escape(alt)}" src="{escape(source)}"></div>'
 
 
 def table(rows: Sequence[Mapping[str, object]], kinds: Sequence[str] = ()) -> str:
-    """Return rows with equal columns as an HTML table. kinds: CSS class of each row."""
+    """Return rows as an HTML table. All rows must have equal columns. kinds: CSS class of each row."""
     head = "".join(f"<th{_side([row[name] for row in rows])}>{escape(name)}</th>" for name in rows[0])
     body = "".join(
         f"<tr{f' class={kind}' if kind else ''}>{''.join(map(_cell, row.values()))}</tr>"
@@ -108,7 +109,7 @@ def _cell(cell: object) -> str:
 
 
 def _side(cells: Sequence[object]) -> str:
-    """Return the CSS class of a cell or column. Numbers, with or without a unit, are aligned right."""
+    """Return the CSS class of a cell or of a column of cells. Numbers (with or without a unit) are aligned right."""
     texts = [cell for cell in cells if isinstance(cell, str) and cell[:1] not in NUMERIC]
     return " class=text" if any(len(text) > LONG for text in texts) else "" if texts else " class=number"
 
@@ -119,7 +120,7 @@ def none(text: str) -> str:
 
 
 def items(lines: Sequence[str]) -> str:
-    """Return lines of text as an HTML list. Without lines: an empty string."""
+    """Return lines of text as an HTML list. Empty without lines."""
     shown = "".join(f"<li>{escape(line)}</li>" for line in lines)
     return f'<ul class="none">{shown}</ul>' if shown else ""
 
@@ -136,7 +137,7 @@ def page(
 
     pictures: (picture, PNG file or the reason why there is no figure). running: True if a process trains the run, None
     if unknown. age: seconds since the last record of a running run. show: function that returns the HTML of a picture.
-    By default pictures are embedded in the page.
+    None: pictures are embedded in the page.
     """
     shown: dict[bool, list[str]] = {False: [], True: []}
     missing: dict[bool, dict[str, list[str]]] = {False: {}, True: {}}
@@ -180,7 +181,10 @@ def page(
 
 
 def status(history: History, running: bool | None, age: float = 0.0) -> str:
-    """Return state, time, frames and speed as HTML. The times include the age of the last record."""
+    """Return state, time, frames and speed of a run as HTML.
+
+    running: True if a process trains the run. None if unknown. age: seconds since the last record, added to the times.
+    """
     options, told = history.options, history.told
     left = None if told is None or not running else told.seconds_left
     passed = history.training_seconds + min(age, age if left is None else left)
@@ -245,7 +249,7 @@ def _best(history: History) -> str:
 
 
 def _moved(history: History) -> str:
-    """Describe the hyperparameter that changed most along the best member's lineage. Empty without a change."""
+    """Describe the value that changed most along the best member's lineage. Empty without a change."""
     if history.best is None or history.is_search:
         return ""
     line = history.lineage.line(history.last[history.best].key)
@@ -263,7 +267,7 @@ def _moved(history: History) -> str:
 
 
 def facts(history: History) -> list[tuple[str, str]]:
-    """Return the key figures as (name, value)."""
+    """Return the key figures of a run as (name, value)."""
     unit, told = history.options.unit, history.told
     shown = [(f"{unit} of all members, summed", short(history.all_frames))]
     if history.entry_episodes > 1:
@@ -280,7 +284,7 @@ def facts(history: History) -> list[tuple[str, str]]:
 
 
 def _typed(history: History) -> list[str]:
-    """Return one line per resume at which the user changed hyperparameters of all members."""
+    """Return one line for each resume at which the user changed values of all members."""
     nodes = {history.lineage[key].frames: values for key, values in history.lineage.typed.items()}
     return [
         f"At {short(frames)} {history.options.unit} you gave all members "
@@ -290,7 +294,7 @@ def _typed(history: History) -> list[str]:
 
 
 def _members(history: History) -> str:
-    """Return the table of the members, best first. Columns without content are left out."""
+    """Return the table of the members as HTML, best member first. Columns without content are left out."""
     states = {}
     for state in members(history):
         now = history.now.get(state["member"])
@@ -321,14 +325,14 @@ def _members(history: History) -> str:
 
 
 def _moves(history: History, member: int) -> dict[str, str]:
-    """Return column -> `start → now` for the changed hyperparameters of a member."""
+    """Return column -> `start → now` for each value of a member that has changed."""
     path = history.lineage.path(member)
     pairs = ((n, path[0].values[n], path[-1].values[n]) for n in history.varied)
     return {value_column(n): " → ".join(_change(history, n, a, b)) for n, a, b in pairs if a != b}
 
 
 def _change(history: History, name: str, then: float, now: float) -> tuple[str, str]:
-    """Format a value before and after a change, or return the meanings of a choice."""
+    """Return a value before and after a change as texts. For a choice: the texts of both indices."""
     before, after = (history.options.shown(name, number) for number in (then, now))
     return (before, after) if isinstance(before, str) and isinstance(after, str) else two_values(then, now)
 
@@ -372,7 +376,7 @@ def _config(history: History) -> str:
 def write_report(run: Path, out: Path, begins: Callable[[], object] = lambda: None) -> list[Path]:
     """Write all files of the report into `out`. Return their paths, the page first. Raises ConfigError.
 
-    begins: called before the figures are drawn, which takes seconds, and after all checks.
+    begins: function that is called after all checks, before the figures are drawn (which takes seconds).
     If a file of an earlier report is a symbolic link, the link is replaced. `out` may be a symbolic link only if the
     link is outside the run's folder.
     """
@@ -386,7 +390,7 @@ def write_report(run: Path, out: Path, begins: Callable[[], object] = lambda: No
     contents: dict[str, bytes] = {"report.html": page(history, pictures).encode()}
     contents |= {f"{p.name}.png": image for p, image in pictures if isinstance(image, bytes)}
     contents |= {name: text.encode() for name, text in files(history).items()}
-    # An earlier report may contain figures that this one lacks.
+    # An earlier report may contain figures that this report does not contain.
     return write_files(out, contents, [f"{p.name}.png" for p, image in pictures if isinstance(image, str)])
 
 
@@ -412,7 +416,7 @@ def write_files(out: Path, contents: Mapping[str, bytes], absent: Sequence[str] 
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """Replace a file or a symbolic link atomically. Raises OSError without a change to the old file."""
+    """Replace a file or a symbolic link atomically. If this raises OSError, the old file is unchanged."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.unlink(missing_ok=True)
     try:

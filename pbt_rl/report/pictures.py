@@ -15,14 +15,17 @@ from pbt_rl.report.style import STYLE, Drawn, png
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure with its texts. name: used for its file and TensorBoard tag. caption: text behind a question mark."""
+    """Figure with its texts. name: file name and TensorBoard tag. caption: text behind the question mark.
+
+    draw: function that returns the figure, or the reason why the figure cannot be drawn.
+    """
 
     name: str
     title: str
     caption: str
     draw: Callable[[History], Drawn]
     more: bool = False
-    """The page shows the figure only after a click."""
+    """True if the page shows the figure only after a click."""
 
 
 PICTURES = (
@@ -94,11 +97,11 @@ PICTURES = (
 
 
 NOT_MEANT = frozenset({figures.NO_EVALUATIONS, figures.NO_PHASES, figures.NO_STATISTICS})
-"""Reasons for a missing figure that the page does not show, because the run cannot have this figure."""
+"""Reasons that the page does not show: a run with such a reason cannot have the figure."""
 
 
 def draw(picture: Picture, history: History, dpi: int = 150) -> bytes | str:
-    """Return a PNG file, or the reason why there is no figure."""
+    """Return a figure as a PNG file, or the reason why there is no figure."""
     with mpl.rc_context(STYLE):
         drawn = picture.draw(history)
     if not isinstance(drawn, str) and history.options.unit != FRAMES:

@@ -1,6 +1,6 @@
 """Read-only HTTP server of the watch page and its figures.
 
-The page loads no files from other servers. There is no authentication: anyone who reaches the port can read the page.
+The page loads no files from other servers. There is no authentication: everyone who reaches the port can read the page.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pbt_rl.report.live import Live
 
 REQUEST_SECONDS = 10.0
 UNWATCHED_SECONDS = 10.0
-"""The page is not renewed if no browser has requested it for this time."""
+"""Seconds after the last request of a browser at which the renewal of the page stops."""
 
 
 class Server(ThreadingHTTPServer):
@@ -24,11 +24,11 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, host: str, port: int, live: Live) -> None:
-        """Bind to the port, or to any free port if it is 0. Raises OSError."""
+        """Bind to a port. port: 0 for any free port. Raises OSError."""
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.live, self.host = live, host
         self.asked = time.monotonic()
-        """Time of the last request."""
+        """`time.monotonic()` of the last request."""
         super().__init__((host, port), Handler)
 
     def server_bind(self) -> None:

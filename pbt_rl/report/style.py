@@ -21,13 +21,13 @@ from pbt_rl.config import Hypers
 from pbt_rl.controllers.hypers import hyper_table
 
 Drawn = Figure | str
-"""A figure, or the reason why it cannot be drawn."""
+"""Figure, or the reason why the figure cannot be drawn."""
 WIDTH = 9.0
 """Width of a figure in inches."""
 INK, FAINT, GRID, BEST, TOP = "#1f2937", "#94a3b8", "#e5e9f0", "#c2410c", "#1d4ed8"
 CONTROL = "#7e22ce"
 UNKNOWN = "#c9ced6"
-"""Colour of nodes without an objective."""
+"""Colour of nodes of the lineage without an objective."""
 STYLE: Any = {
     "font.family": "DejaVu Sans",
     "font.size": 8.5,
@@ -78,7 +78,7 @@ def png(figure: Figure, dpi: int = 150) -> bytes:
 
 
 def plain(name: str) -> str:
-    """Escape dollar signs in a name, because matplotlib renders text between them as a formula."""
+    """Escape dollar signs in a name. Otherwise matplotlib renders the text between two dollar signs as a formula."""
     return name.replace("$", r"\$")
 
 
@@ -91,7 +91,7 @@ def short(number: float) -> str:
 
 
 def frames_axis(axes: Axes, label: str = "frames of the member") -> None:
-    """Label the x axis as frames, from 0."""
+    """Label the x axis as frames, and let the axis begin at 0."""
     axes.set_xlabel(label)
     axes.set_xlim(left=0)
     axes.xaxis.set_major_locator(MaxNLocator(6))
@@ -100,17 +100,17 @@ def frames_axis(axes: Axes, label: str = "frames of the member") -> None:
 
 @dataclass(frozen=True)
 class ValueAxis:
-    """Axis of one hyperparameter. Discounts and decays are drawn as 1 - value, wide ranges on a log scale."""
+    """Axis of one hyperparameter. Discounts and decays are drawn as 1 - value. Wide ranges have a log scale."""
 
     label: str
     one_minus: bool
     log: bool
     meanings: tuple[str, ...] = ()
-    """Names of the choices, if the value is an index into them. Empty for other values."""
+    """Texts of the choices, if the value is the index of a choice. Empty for other values."""
 
     @classmethod
     def of(cls, name: str, values: Sequence[float], meanings: Sequence[str] = ()) -> ValueAxis:
-        """Choose the scale: from the table of hypers, or for an unknown name from the values."""
+        """Return the axis of the hyperparameter `name`. If the name is unknown, `values` decide the scale."""
         if meanings:
             return cls(plain(name), one_minus=False, log=False, meanings=tuple(meanings))
         spec = hyper_table(Hypers()).get(name)
@@ -126,7 +126,7 @@ class ValueAxis:
         return 1 - value if self.one_minus else value
 
     def dress(self, axes: Axes) -> None:
-        """Set scale and ticks of the y axis, after drawing."""
+        """Set scale and ticks of the y axis. Call this after drawing."""
         axis = axes.yaxis
         if self.meanings:
             axis.set_major_locator(FixedLocator(range(len(self.meanings))))
@@ -143,7 +143,7 @@ class ValueAxis:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Return three to six round ticks for a log axis. Empty if the range is too narrow."""
+    """Return three to six round numbers as ticks of a log axis. Empty if the range is too narrow."""
     for mantissas in ((1.0,), (1.0, 3.0), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)):
         powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
         ticks = [m * 10.0**p for p in powers for m in mantissas if low <= m * 10.0**p <= high]
@@ -153,7 +153,7 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 
 def colour_scale(values: Sequence[float]) -> tuple[Normalize, ScalarMappable]:
-    """Map objectives to colours. The lowest 2 % share one colour, because one failure would dominate the scale."""
+    """Return a map from objectives to colours. The lowest 2 % share a colour, because one failure may be very low."""
     finite = [v for v in values if math.isfinite(v)] or [0.0]
     low, high = float(np.quantile(finite, 0.02)), max(finite)
     norm = Normalize(low, high if high > low else low + 1e-9 + abs(low) * 1e-9, clip=True)

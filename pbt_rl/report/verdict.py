@@ -1,4 +1,4 @@
-"""Comparison of population and control group, and the noise of a run's comparisons, for the report page."""
+"""Texts of the report page: population against control group, and noise of the comparisons of members."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from pbt_rl.report.style import short
 
 FEW_COMPARISONS, MANY_COMPARISONS = 10, 100
 ENOUGH_REPLACEMENTS = 4
-"""Minimum number of replacements for a statement about their noise."""
+"""Minimum number of replacements for a warning that chance decided most of them."""
 
 
 def control_facts(history: History) -> list[tuple[str, object]]:
-    """Return (name, value) pairs that compare population and controls. Empty for a run without controls."""
+    """Return (name, value) pairs that compare controls with the other members. Empty for a run without controls."""
     if not history.controls:
         return []
     own, others = scores(history)
@@ -56,7 +56,8 @@ def expected_best(scores: Sequence[float], k: int, picks: Sequence[float] | None
     k <= N: draws without replacement, sum_i x_i C(i-1, k-1) / C(N, k). Unbiased for the best of k new samples.
     k > N: draws with replacement, sum_i x_i ((i/N)^k - ((i-1)/N)^k). Biased downwards, because N samples lack rarer
     scores.
-    picks: numbers that rank the members in place of their scores. Members with equal numbers get their mean score.
+    picks: one number per score. The draw with the highest number counts, instead of the draw with the highest score.
+    Draws with equal numbers count with their mean score.
     """
     by, count = scores if picks is None else picks, len(scores)
     equal: dict[float, list[float]] = {}
@@ -72,13 +73,17 @@ def expected_best(scores: Sequence[float], k: int, picks: Sequence[float] | None
 
 
 def _picked(halves: Sequence[Mapping[int, float]], k: int) -> float:
-    """Return the expected score of the best of k members. Each half of the episodes selects once and scores once."""
+    """Return the expected score of the best of k members.
+
+    halves: member -> mean, for each half of the episodes. One half selects the best member, the other half scores it.
+    The result is the mean over both assignments of the halves.
+    """
     one, other = ([half[m] for m in sorted(half)] for half in halves)
     return fmean((expected_best(one, k, picks=other), expected_best(other, k, picks=one)))
 
 
 def _halves(history: History, members: AbstractSet[int]) -> tuple[dict[int, float], dict[int, float]] | None:
-    """Return member -> mean for each half of the final evaluation. None if a member lacks them."""
+    """Return member -> mean for each half of the final evaluation. None if a member has no such means."""
     scores = () if history.final is None else history.final.members
     known = {g.member: g.halves for g in scores if g.halves is not None and all(map(math.isfinite, g.halves))}
     if not members <= known.keys():
@@ -87,7 +92,10 @@ def _halves(history: History, members: AbstractSet[int]) -> tuple[dict[int, floa
 
 
 def scores(history: History) -> tuple[dict[int, float], dict[int, float]]:
-    """Return member -> final evaluation mean, or objective in training, for the population and for the controls."""
+    """Return the scores (member -> score) of the members that are not controls, and of the controls.
+
+    Scores are means of the final evaluation. Without a final evaluation: objectives in training.
+    """
     known = history.final_scores or {m: o for m in history.last if (o := history.score(m)) is not None}
     finite = {m: score for m, score in known.items() if math.isfinite(score)}
     return (
@@ -102,7 +110,7 @@ def _frames(history: History, *, control: bool) -> float:
 
 
 def notes(history: History) -> list[str]:
-    """Return sentences about the noise of a PBT run's comparisons, with remedies. Empty without a comparison."""
+    """Return sentences about the noise of the comparisons in a PBT run, with remedies. Empty without a comparison."""
     noise, options = history.noise, history.options
     if noise is None or history.is_search or not noise.comparisons:
         return []
@@ -128,9 +136,9 @@ def mostly_luck(noise: Noise) -> bool:
 
 
 def said_of_luck(noise: Noise, period: str, *, in_python: bool) -> str:
-    """Return the number of replacements within the noise and, if these are the majority, the remedy.
+    """Return a text with the number of replacements within the noise, and a remedy if most replacements are.
 
-    period: name of the option. in_python: the run is a `tune.run` run, whose options are arguments.
+    period: name of the option for the period. in_python: True for a run of `tune.run`, whose options are arguments.
     """
     made = counted(noise.replacements, "replacement")
     found = f"{made}, {noise.within} of them within the noise of the windows (Welch's test, p >= {LEVEL:g})."

@@ -1,7 +1,7 @@
 """`pbt-rl audit RUN --what-if NAME=VALUE ...`: recompute the decisions on recorded scores with other rules.
 
-The result is exact up to the first different decision. Later results are labelled as estimates, because a run with the
-other rules would have different weights and scores from that decision on.
+The result is exact up to the first decision that differs. Later results are labelled as estimates, because a run with
+the other rules would have other weights and scores after this decision.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pbt_rl.run.resolved import build_controller
 from pbt_rl.run.shown import of_rules
 
 OF_SCORES = ("objective_episodes", "evaluate_episodes", "tune", "prior", "start_values", "enabled")
-"""PBT options that the recorded scores depend on."""
+"""PBT options that influence the recorded scores."""
 OF_TIMES = ("ready", "period", "start_frames", "start_seconds", "min_episodes")
 """Prefixes of the PBT options that change the times of comparisons."""
 MOST_LINES = 20
@@ -32,14 +32,14 @@ MOST_LINES = 20
 
 @dataclass(frozen=True)
 class WhatIf:
-    """Decisions of other rules on recorded scores. differing: rounds with different decisions, oldest first."""
+    """Decisions of other rules on recorded scores. differing: comparisons with other decisions, oldest first."""
 
     rounds: Rounds
     differing: Sequence[Mismatch]
 
     @property
     def exact_rounds(self) -> int:
-        """Number of rounds before the first difference."""
+        """Number of comparisons before the first decision that differs."""
         return sum(not self.differing or index < self.differing[0].index for index in self.rounds.frames)
 
     @property
@@ -50,7 +50,7 @@ class WhatIf:
 
 
 def with_rules(config: Config, words: Sequence[str], run: Path) -> Config:
-    """Return the config with other decision rules, given as NAME=VALUE. Raises ConfigError."""
+    """Return a config with other decision rules. words: options as NAME=VALUE. Raises ConfigError."""
     for word in words:
         name, given, value = word.partition("=")
         name = spelt(name)
@@ -80,7 +80,7 @@ def with_rules(config: Config, words: Sequence[str], run: Path) -> Config:
 
 
 def _as_typed(word: str, options: Mapping[str, Option]) -> list[str]:
-    """Convert NAME=VALUE to command-line words. Entries of a list option are separated by commas."""
+    """Convert NAME=VALUE to words of a command line. In VALUE, commas separate the entries of a list option."""
     name, _, value = word.partition("=")
     option = options.get(spelt(name))
     several = option is not None and option.is_list
@@ -88,7 +88,7 @@ def _as_typed(word: str, options: Mapping[str, Option]) -> list[str]:
 
 
 def decide_again(recorded: Recorded, words: Sequence[str]) -> WhatIf:
-    """Recompute the recorded rounds with other rules. Raises ConfigError."""
+    """Recompute the decisions of all recorded comparisons with other rules. Raises ConfigError."""
     run = recorded.run
     other = with_rules(recorded.config, words, run)
     own = recorded.config.pbt.exploit
@@ -135,7 +135,7 @@ def what_if(run: Path, words: Sequence[str], trust: bool = False) -> int:
 
 
 def described(one: Mismatch) -> list[str]:
-    """Return one line per member for which the two decisions differ."""
+    """Return one line for each member whose recorded and recomputed decisions differ."""
     recorded, decided = (
         {d.member: _named(d) for d in made if not isinstance(d, dict)} for made in (one.recorded, one.decided)
     )
@@ -148,7 +148,7 @@ UNSEEN = "not compared"
 
 
 def _named(decision: Decision) -> str:
-    """Name a decision without its values. Values are ignored, because they depend on earlier random numbers."""
+    """Describe a decision without its values. (The values depend on earlier random numbers.)"""
     if isinstance(decision, Replace):
         return f"copies member {decision.donor}"
     kind = type(decision).__name__.lower()

@@ -43,7 +43,7 @@ OnCheckpoint = Callable[["Written"], Stop | None]
 
 @dataclass(eq=False)
 class Callbacks:
-    """User callbacks and their results. Use this object from one thread."""
+    """User callbacks and their results. Not thread-safe."""
 
     on_report: OnReport | None = None
     on_decision: OnDecision | None = None
@@ -64,7 +64,7 @@ class Callbacks:
         self._of_member: dict[int, dict[str, float]] = {}
 
     def report(self, view: RunView) -> RunView:
-        """Call `on_report`. Return the view with the newest value of each metric."""
+        """Call `on_report`. Return the view, extended by the newest value of each metric."""
         if (on_report := self.on_report) is not None:
             self._call("on_report", lambda: self._note_report(on_report(view), view.members))
         members = [

@@ -1,4 +1,4 @@
-"""Checkpoints of the whole run: periodic, on request, and at its end. In async mode training continues meanwhile.
+"""Checkpoints of a run: periodic, on request, and at the end. In async mode, training continues during a checkpoint.
 
     due -> state of the run           captured between two comparisons, while no decision is in flight
         -> all states are retained    `Dispatch.begin_checkpoint` lists the states that learners still have to save
@@ -8,7 +8,7 @@
 
 If a pack has no learner, the restore points of its members are written.
 
-A checkpoint does not delay a decision. If the decision changes an unsaved member, this member is saved first.
+A checkpoint does not delay a decision. If a decision changes an unsaved member, the member is saved before the change.
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ from pbt_rl.run.resolved import ResolvedRun
 CLOSE_SECONDS = 5.0
 POLL_SECONDS = 0.01
 AGAIN_SECONDS = 60.0
-"""Delay before the retry of a failed checkpoint, if it is one that is never deleted. Others are not retried."""
+"""Delay before the retry of a failed permanent checkpoint. Other failed checkpoints are not retried."""
 STAGING_BYTES = 1 << 26
-"""Memory per pack for members on their way to disk, but at least one member."""
+"""Maximum bytes of a pack's saved members that the writer has not finished. One member is always allowed."""
 
 
 @dataclass(eq=False)
 class Due:
     """Schedule of checkpoints. A period of 0 means no periodic checkpoints.
 
-    every_seconds: period of ordinary checkpoints. every_frames: period of kept checkpoints, which are never deleted.
+    every_seconds: period of ordinary checkpoints. every_frames: period of permanent checkpoints.
     """
 
     every_seconds: float
     every_frames: int
     next_frames: int = field(default=0, init=False)
-    """Population clock at which the next kept checkpoint is due, in frames."""
+    """Population clock at which the next permanent checkpoint is due, in frames."""
     next_seconds: float = field(default=math.inf, init=False)
     """`time.monotonic()` at which the next ordinary checkpoint is due."""
     not_before: float = field(default=0.0, init=False)
-    """Earliest `time.monotonic()` of a retry of a kept checkpoint."""
+    """Earliest `time.monotonic()` of the retry of a failed permanent checkpoint."""
     asked: bool = field(default=False, init=False)
     """True if a checkpoint is requested."""
 
@@ -75,7 +75,7 @@ class Due:
         return self.asked or (self.reached(frames) and now >= self.not_before) or now >= self.next_seconds
 
     def reached(self, frames: int) -> bool:
-        """Check whether the frames of the next kept checkpoint are reached."""
+        """Check whether the frames of the next permanent checkpoint are reached."""
         return 0 < self.next_frames <= frames
 
     def begun(self) -> None:
@@ -87,12 +87,12 @@ class Due:
         self.next_seconds = time.monotonic() + self.every_seconds if self.every_seconds else math.inf
 
     def kept(self, frames: int) -> int:
-        """Schedule the next kept checkpoint. Return the frames for the name of the present one."""
+        """Schedule the next permanent checkpoint. Return the frames in the name of the present checkpoint."""
         self.next_frames = self._following(frames)
         return self.next_frames - self.every_frames
 
     def not_kept(self, frames: int) -> None:
-        """Schedule a retry of a kept checkpoint after AGAIN_SECONDS. frames: from `kept`."""
+        """Schedule the retry of a failed permanent checkpoint after AGAIN_SECONDS. frames: frames in its name."""
         if self.every_frames and self.next_frames == frames + self.every_frames:
             self.next_frames, self.not_before = frames, time.monotonic() + AGAIN_SECONDS
 
@@ -106,30 +106,31 @@ class Due:
 class Round:
     """Checkpoint in progress.
 
-    number: counts the checkpoints of this process. packs: packs that have a learner. frames: population clock.
+    number: 1 for the first checkpoint of this process, 2 for the second. packs: packs that have a learner.
+    frames: frames in the name of the checkpoint.
     """
 
     number: int
     packs: frozenset[int]
     frames: int
     kept: bool = False
-    """True if the checkpoint is never deleted."""
+    """True for a permanent checkpoint."""
     evaluates: bool = False
     """True if the best member of the checkpoint is evaluated."""
     all_frames: int = 0
-    """Frames of the whole population."""
+    """Frames of the population, summed over the members."""
     state: dict[str, Any] = field(default_factory=dict)
     """State of the run without members and learners."""
     learners: dict[int, dict[str, Any]] = field(default_factory=dict)
     """Pack -> saved state of its learner."""
     wanted: list[tuple[State, SnapshotHeader]] = field(default_factory=list)
-    """States of members to write. Empty as soon as all learners have sent their own state."""
+    """States of members to write. Empty after all learners have sent their own state."""
     to_come: dict[State, SnapshotHeader] = field(default_factory=dict)
-    """States to write that are not in the pool yet."""
+    """States of members that learners still have to save to the pool."""
 
 
 class Checkpointing:
-    """Scheduler of checkpoints. It passes members from learners to the writer. Use it from one thread."""
+    """Schedule of checkpoints, and transfer of members from learners to the writer. Not thread-safe."""
 
     def __init__(
         self, resolved: ResolvedRun, folder: RunFolder, dispatch: Dispatch, recorder: Recorder
@@ -146,16 +147,16 @@ class Checkpointing:
         """Positions of the parameters in a member's flat vector. Set before the first checkpoint."""
         self.newest: Checkpoint | None = None
         self.begun = self.whole = 0
-        """Number of checkpoints so far, and number of the last complete checkpoint."""
+        """Count of checkpoints so far, and `Round.number` of the last complete checkpoint."""
         self._round: Round | None = None
         self._new_writer = partial(CheckpointWriter, folder.checkpoints, keep=config.keep_checkpoints)
         self._writer: CheckpointWriter | None = None
         self._writing: deque[tuple[int, State]] = deque()
-        """(pack or -1, state) of each state that the writer has, in order."""
+        """(pack, state) of each state that the writer has, oldest first. pack: -1 for a state without a learner."""
         self._done: deque[None] = deque()
         """One element per state that the writer has finished. The writer's thread appends the elements."""
         self.failure = ""
-        """Reason for the failure of the last checkpoint. Empty if it succeeded."""
+        """Reason for the failure of the last checkpoint. Empty if the last checkpoint succeeded."""
         self.moved = 0
         """Progress counter: number of times that a member was saved or written."""
 
@@ -177,7 +178,7 @@ class Checkpointing:
 
     @property
     def _in_progress(self) -> bool:
-        """True during a checkpoint, and while the writer ends an abandoned checkpoint."""
+        """True during a checkpoint, and while the writer stops an abandoned checkpoint."""
         return self._round is not None or (self._writer is not None and self._writer.busy)
 
     @property
@@ -187,7 +188,7 @@ class Checkpointing:
 
     @property
     def waits_for_learners(self) -> bool:
-        """True if a learner has not sent its own state yet."""
+        """True if a checkpoint is in progress and a learner has not sent its own state yet."""
         current = self._round
         return current is not None and len(current.learners) < len(current.packs)
 
@@ -196,11 +197,11 @@ class Checkpointing:
     def begin_checkpoint(
         self, fleet: Fleet, packs: Collection[int], make_state: Callable[[], dict[str, Any]]
     ) -> None:
-        """Begin a checkpoint. There must be no decision in flight, and the fleet must be settled.
+        """Begin a checkpoint. No decision may be in flight, and `Fleet.settled` must be true.
 
         packs: packs that have a learner.
-        make_state: returns the state of the run without its learners, as JSON types. It is called immediately, and
-        raises OSError if the run's record cannot be written.
+        make_state: returns the state of the run without members and learners, as JSON types. Raises OSError if the
+        journal cannot be written. Called immediately.
         """
         self.begun += 1
         current = self._round = Round(self.begun, frozenset(packs), self._frames)
@@ -266,7 +267,7 @@ class Checkpointing:
             self._add(pack, state, header)
 
     def _add(self, pack: int, state: State, header: SnapshotHeader) -> None:
-        """Pass a state to the writer. pack: of the learner that saved it. -1: no learner."""
+        """Pass a state to the writer. pack: pack whose learner saved the state. -1: no learner saved it."""
         assert self._writer is not None
         self._writing.append((pack, state))
         snapshot = MemberSnapshot(_counted(header, state), state.read())
@@ -295,7 +296,7 @@ class Checkpointing:
             self._ended(result, self._round)
 
     def _ended(self, result: Written | WriteFailed, current: Round | None) -> None:
-        """Record the result of a checkpoint. current: None if it was abandoned."""
+        """Record the result of a checkpoint. current: None for an abandoned checkpoint."""
         if isinstance(result, Written):
             try:
                 self.newest = Checkpoint(result.path, read_manifest(result.path / FILE))
@@ -304,7 +305,7 @@ class Checkpointing:
         if isinstance(result, WriteFailed):
             if current is not None:
                 self._give_up(current)
-            if not self.failure:  # warn once of repeated failures
+            if not self.failure:  # warn only of the first of consecutive failures
                 self._recorder.warn(f"the run could not be saved: {result.reason}; training continues")
             self.failure = result.reason
             return
@@ -319,7 +320,7 @@ class Checkpointing:
             self.evaluations.begin(self.newest, current.state["best_member"], current.all_frames)
 
     def _give_up(self, current: Round) -> None:
-        """Drop an abandoned checkpoint, and release the states that the writer does not have."""
+        """Drop a failed or abandoned checkpoint, and release the states that the writer does not have."""
         self._round = None
         for state in [*(state for state, _ in current.wanted), *current.to_come]:
             state.release()
@@ -330,7 +331,7 @@ class Checkpointing:
     def abandon(self, reason: str) -> None:
         """Abandon the checkpoint in progress, and request a new one.
 
-        Waits at most CLOSE_SECONDS until the writer has stopped.
+        Wait at most CLOSE_SECONDS until the writer has stopped.
         """
         current = self._round
         if current is None:
@@ -353,7 +354,7 @@ class Checkpointing:
 
 
 def _counted(header: SnapshotHeader, state: State) -> SnapshotHeader:
-    """Update the counts of a header, because the learner may have trained since the start of the checkpoint."""
+    """Return a header with newer counts, because the learner may have trained since the start of the checkpoint."""
     frames, steps, updates, fresh_frames = state.counts
     if state.member != header.member:
         return replace(header, fresh_frames=fresh_frames)

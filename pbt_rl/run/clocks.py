@@ -1,6 +1,6 @@
-"""Clocks and timeouts that exclude time in which this process was stopped.
+"""Clocks and timeouts that exclude time in which this process was stopped (SIGSTOP, frozen container).
 
-Otherwise a supervisor that was stopped (SIGSTOP, frozen container) would treat all its processes as hung.
+Otherwise the supervisor would treat all its processes as hung after such a stop.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from collections.abc import Callable
 from pbt_rl.envs.time_limits import LEAST_COUNTED, waited_seconds
 
 GAP_SECONDS = 1.0
-"""Maximum interval between two ticks. In a longer interval this process was stopped or in a long call."""
+"""Longest interval between two ticks that counts. In longer intervals this process was stopped or in a long call."""
 GAPS_KEPT = 1000
 LOOK_SECONDS, STOP_SECONDS = 0.25, 2.0
-"""Polling interval of `RunningClock`, and the interval after which the process counts as stopped."""
+"""Polling interval of `RunningClock`, and the idle time between two polls that counts as a stop of the process."""
 
 
 class Every:
-    """Periodic timer. at_once: due immediately. Otherwise due after the first period."""
+    """Periodic timer. at_once: due immediately for the first time, instead of after one period."""
 
     def __init__(self, seconds: float, *, at_once: bool = False) -> None:
         self._seconds = seconds
@@ -37,13 +37,13 @@ class Every:
         return True
 
     def done(self, gap: Callable[[float], float]) -> None:
-        """Set the next due time. gap: seconds of work since `due` -> seconds until the next due time."""
+        """Set the next due time. gap: function from seconds since `due` to seconds until the next due time."""
         now = time.monotonic()
         self._next = now + gap(now - self._began)
 
 
 class ScheduledClock:
-    """Clock that excludes the gaps between ticks that are more than GAP_SECONDS apart.
+    """Clock that excludes intervals of more than GAP_SECONDS between two ticks.
 
     clock: a monotonic clock in seconds.
     """
@@ -51,7 +51,7 @@ class ScheduledClock:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._last = clock, clock()
         self._gaps: deque[tuple[float, float]] = deque(maxlen=GAPS_KEPT)
-        """(begin, end) of each gap."""
+        """(begin, end) of each excluded interval."""
 
     def tick(self) -> None:
         """Record that this process runs. Call it several times per second."""
@@ -69,8 +69,8 @@ class ScheduledClock:
 class RunningClock:
     """Clock that excludes time in which this process was stopped (SIGSTOP, frozen container).
 
-    A thread polls the clock, also while the main thread waits. If two polls are more than STOP_SECONDS apart, only the
-    CPU time between them counts, because a busy process can delay the thread.
+    A separate thread polls the clock. If the process is idle for more than STOP_SECONDS between two polls, only the CPU
+    time between these polls counts. (A busy process can delay the thread without being stopped.)
     clock: a monotonic clock in seconds. cpu: CPU seconds of the process.
     """
 
@@ -82,7 +82,7 @@ class RunningClock:
         threading.Thread(target=_look_often, args=(weakref.ref(self),), name="clock", daemon=True).start()
 
     def __call__(self) -> float:
-        """Return the seconds."""
+        """Return the time in seconds, without stopped time."""
         with self._lock:
             now, cpu = self._clock(), self._cpu()
             idle = now - self._last - (cpu - self._last_cpu)
@@ -100,16 +100,17 @@ def _look_often(clock: weakref.ref[RunningClock]) -> None:
 
 
 class SchedulingDelay:
-    """Heartbeat age of a process, without its waits for a CPU core. clock: a monotonic clock in seconds."""
+    """Heartbeat age of a process, without the waits for a CPU core. clock: a monotonic clock in seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._began, self._waited = clock, float("-inf"), 0.0
 
     def deduct(self, seconds: float, counted: float, pid: int) -> float:
-        """Return `counted` seconds minus the waits for a core since the last heartbeat.
+        """Return `counted` minus the seconds in which the process waited for a core since its last heartbeat.
 
         The result is at least the share LEAST_COUNTED of `counted`. Call this method once a second.
-        seconds: since the last heartbeat. pid: of the process. Waits of its children are included.
+        seconds: seconds since the last heartbeat. counted: part of `seconds` in which the supervisor ran.
+        pid: process id. Waits of child processes are included.
         """
         began, waited = self._clock() - seconds, waited_seconds(pid)
         if began > self._began + GAP_SECONDS:  # there was a newer heartbeat
@@ -119,9 +120,9 @@ class SchedulingDelay:
 
 
 class Timeout:
-    """Timeout without progress.
+    """Timeout that progress restarts.
 
-    Time in which this process is stopped does not count, because other processes are often stopped too.
+    Time in which this process is stopped does not count, because the other processes are often stopped with it.
     clock: a monotonic clock in seconds.
     """
 
@@ -130,11 +131,14 @@ class Timeout:
         self._left = seconds
 
     def renew(self) -> None:
-        """Restart the timeout, after progress."""
+        """Restart the timeout. Call it after progress."""
         self._left = self._seconds
 
     def over(self) -> bool:
-        """Check whether the timeout is over. Call it several times per second: a call counts at most GAP_SECONDS."""
+        """Check whether the timeout is over. Call it several times per second.
+
+        At most GAP_SECONDS count between two calls.
+        """
         now = self._clock()
         self._left -= min(now - self._last, GAP_SECONDS)
         self._last = now

@@ -6,7 +6,7 @@
 
 consumes      reports of the population, acknowledgements
 produces      messages to the learners, rows of matchups, lines of the record
-waits for     nothing (methods do not block)
+waits for     nothing (no method blocks)
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from pbt_rl.run.recorder import Recorder, fields_of
 from pbt_rl.run.resolved import ResolvedRun
 
 REPLACEMENT_TIMES = 1000
-"""Maximum number of stored times. (A run of a month makes hundreds of thousands of replacements.)"""
+"""Maximum number of stored durations. (A run of a month makes hundreds of thousands of replacements.)"""
 
 LONG_LOOK_SECONDS = 0.005
-"""A `look` without decisions that takes more CPU time is followed by a pause."""
+"""CPU time of a `look` without decisions, above which a pause follows."""
 LOOK_GAP = 4
-"""Length of the pause, as a multiple of the CPU time."""
+"""Length of the pause after a slow `look`, as a multiple of its CPU time."""
 MOST_LOOK_GAP_SECONDS = 0.5
-"""Maximum length of the pause."""
+"""Maximum length of the pause after a slow `look`."""
 
 
 def make_slots(resolved: ResolvedRun, population: Population) -> Slots:
-    """Build the slots of all packs. A search uses no time slices."""
+    """Build the slots of all packs. In a search, members hold their slots without time slices."""
     config = resolved.config
     limits = (None, None) if config.searches else (config.slot_frames, config.train_for_frames)
     return Slots(resolved.plan.packs, population, *limits)
@@ -56,8 +56,8 @@ def make_slots(resolved: ResolvedRun, population: Population) -> Slots:
 class Comparisons:
     """Comparisons of members by the controller, and execution of its decisions.
 
-    slots: from `make_slots`. end: end condition of the run. When it is met, slots no longer change. seconds: returns
-    the training time.
+    slots: from `make_slots`. end: end condition of the run. After it is met, slots do not change. seconds: returns the
+    seconds of training.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Comparisons:
         self._at_once = config.mode == "serial"
         """True in serial mode, which requires a comparison after each report."""
         self._spread = resolved.spread
-        """True if learners are on other machines, with other clocks. Members then move to free slots of other packs."""
+        """True if learners are on other machines. Only then do members move to free slots of other packs."""
         self.dispatch = Dispatch(population, self.slots, self._send)
         agents = resolved.spec.agents
         self.matchups = (
@@ -92,7 +92,7 @@ class Comparisons:
         )
         """None for single-agent environments."""
         self.replacement_times = deque[float](maxlen=REPLACEMENT_TIMES)
-        """Duration of each recent replacement in its learner, in milliseconds."""
+        """Milliseconds that a learner spent on each of the latest replacements."""
         self._reported: list[int] = []
         """Pack of each report since the last `look`."""
         self._next_look = 0.0
@@ -104,7 +104,7 @@ class Comparisons:
                 self._recorder.slot_held(pack, swap)
 
     def first_matchups(self) -> list[NDArray[np.int64]]:
-        """Make and record the initial matchups: rows [U, E, S] of each pack."""
+        """Make and record the initial matchups. Return the row of each agent [U, E, S], for each pack."""
         matchups = [] if self.matchups is None else self.matchups.first()
         for pack, row_UES in enumerate(matchups):
             self._record_matchup(pack, 1, row_UES)
@@ -115,10 +115,10 @@ class Comparisons:
         self._fleet = fleet
 
     def go_on(self, values: Values) -> None:
-        """Continue a resumed run: send the frame limits of members, and make changes that were held back at its end.
+        """Continue a resumed run: send frame limits, apply new values, and make the slot swaps that were held back.
 
-        The first comparison waits for a report, because the run was saved after a comparison.
-        values: new values of all members, given by the user.
+        There is no comparison before the next report, because the run was saved after a comparison.
+        values: values that the user has changed for all members.
         """
         self.dispatch.send_limits()
         if values:
@@ -139,9 +139,9 @@ class Comparisons:
         self._fleet.send(pack, message)
 
     def compare(self, pack: int | None = None) -> Sequence[Decision]:
-        """Report the population to the controller. Record and return its decisions.
+        """Report the population to the controller. Record and return the controller's decisions.
 
-        There are no new decisions while earlier decisions are not applied. pack: learner that has just reported.
+        Return no decisions while earlier decisions are not applied. pack: pack whose learner has just reported.
         """
         self._reported += [] if pack is None else [pack]
         if self.dispatch.busy:
@@ -185,9 +185,9 @@ class Comparisons:
         self.look()
 
     def look(self) -> None:
-        """Compare members if there were reports since the last look, and if no decision is pending.
+        """Compare members if there were reports since the last call, and if no decision is pending.
 
-        The rate is limited, because each look reads all members. One look per report is too slow for 1,000 members.
+        The rate is limited, because each call reads all members: with 1,000 members, a call per report is too slow.
         """
         if not self._reported or time.monotonic() < self._next_look:
             return
@@ -211,14 +211,17 @@ class Comparisons:
         self.change_slots()
 
     def _record_applied(self, ack: Acknowledgement, decided: float, clock: dict[str, float]) -> None:
-        """Record that a decision was applied. decided: its `time.perf_counter()`. clock: times of its stages."""
+        """Record that a decision was applied.
+
+        decided: `time.perf_counter()` of the decision. clock: stage -> `time.perf_counter()`.
+        """
         times = clock | {"answered": time.perf_counter()}
         self._recorder.applied(ack, {stage: (at - decided) * 1000 for stage, at in times.items()})
         if ack.donor is not None:
             self.replacement_times.append(ack.milliseconds)
 
     def note_saved(self, message: Saved) -> State:
-        """Record that a learner has saved a state, and return the state."""
+        """Record that a learner has saved a state to the pool, and return this state."""
         waited = self.dispatch.busy
         state = self.dispatch.saved(message)
         if waited:
@@ -232,7 +235,7 @@ class Comparisons:
         self.change_slots()
 
     def change_slots(self) -> None:
-        """Swap slots if all decisions are applied. Entering members then have their new state."""
+        """Swap slots and send new matchups, if all decisions are applied and the run has not ended."""
         if self.dispatch.busy:
             return
         self.slots.held_back = self._end.why is not None
@@ -252,7 +255,7 @@ class Comparisons:
             self._recorder.note(swap.text(pack))
 
     def scatter(self, pack: int) -> bool:
-        """Move members of a pack that has no machine to other packs. Return True if a member has moved."""
+        """Move members of a pack without a machine to other packs. Return True if a member has moved."""
         moved = self.dispatch.scatter(pack)
         self._note_moved(moved)
         if moved:

@@ -28,7 +28,7 @@ class Continued:
 
     @property
     def record(self) -> dict[str, Any]:
-        """State of the record, from `Recorder.positions`."""
+        """State of journal and displays at the checkpoint, from `Recorder.positions`."""
         record: dict[str, Any] = self.state["record"]
         return record
 
@@ -51,11 +51,11 @@ class Continued:
 
     @property
     def resumes(self) -> int:
-        """Number of resumes, including this one."""
+        """Number of resumes of the run, including the present resume."""
         return int(self.state["resumes"]) + 1
 
     def vector_envs(self, plan: Plan) -> Sequence[Any]:
-        """Return the saved states of the vector envs, actor by actor. Empty if their layout has changed."""
+        """Return the saved states of the vector envs, actor by actor. Empty if the plan has other vector envs."""
         saved: list[list[Any]] = self.state["units"]
         rows = [
             vector_env_rows(vector_env)

@@ -1,7 +1,7 @@
-"""Control group: members with the initial values of the population that PBT never changes.
+"""Control group: members that start like the members that PBT trains, but that PBT never changes.
 
-ids 0 .. num_policies - 1    population: the controller compares and changes these members
-ids num_policies ..          controls: the controller does not receive these members, and they are never donors
+ids 0 .. num_policies - 1    members that the controller compares and changes
+ids num_policies ..          controls: the controller does not receive them, and they are never donors
 """
 
 from __future__ import annotations
@@ -24,18 +24,19 @@ from pbt_rl.plan import Plan
 class Controlled(ControllerWrapper):
     """Wrapper that hides the controls from a controller.
 
-    Control i starts with the weights (`initialised_net`) and values of member i. Both groups therefore start equally.
-    Values of additional controls are sampled like values of members. Controls are evaluated together with the
-    population, because evaluation frames are not used for training.
+    Control i starts with the weights (`initialised_net`) and values of member i. The values of additional controls are
+    sampled like the values of members.
+    Controls are evaluated while other members are evaluated, because a member does not train during its evaluation.
+    Otherwise controls would train on more of their frames.
     """
 
     population: int
-    """Number of members that the controller receives."""
+    """Number of members that are not controls."""
     _evaluated: set[int] = field(default_factory=set, init=False)
-    """Members of the population under evaluation."""
+    """Members under evaluation that are not controls."""
 
     def initial(self, num_members: int) -> list[Values]:
-        """Return the initial values of the population and of the controls, in order of id."""
+        """Return the initial values of all members, with the controls last."""
         controls = num_members - self.population
         drawn = (
             deepcopy(self.controller).initial(controls)[self.population :]
@@ -50,12 +51,12 @@ class Controlled(ControllerWrapper):
         return replace(report, members=tuple(m for m in report.members if m.member < self.population))
 
     def observe(self, report: PopulationReport) -> list[Decision]:
-        """Return the controller's decisions, and the decisions to evaluate controls."""
+        """Return the controller's decisions, followed by decisions that start or end the evaluation of controls."""
         decisions = self.controller.observe(self.seen(report))
         return [*decisions, *self._evaluations(report, decisions)]
 
     def _evaluations(self, report: PopulationReport, decisions: list[Decision]) -> list[Decision]:
-        """Evaluate controls from the start of a member's evaluation to the end of all evaluations."""
+        """Return decisions that evaluate the controls while at least one other member is under evaluation."""
         before = bool(self._evaluated)
         begun = [d for d in decisions if isinstance(d, Evaluate)]
         self._evaluated -= {d.member for d in decisions}
@@ -92,14 +93,14 @@ def around(
 
 
 def check(config: Config, spec: EnvSpec, _plan: Plan) -> None:
-    """Raise ConfigError if controls would be opponents of the population."""
+    """Raise ConfigError if controls would play against the members that PBT trains."""
     why = f"the members of {config.env} play against each other, and controls would be opponents of the population"
     fits = not config.controls or spec.agents == 1
     require(fits, "control", f"{config.control:g}", f"{why}: leave out --control")
 
 
 def notes(config: Config) -> list[str]:
-    """Format a note that lists the controls, for the plan of a run."""
+    """Return a note that lists the controls. Empty without controls."""
     more, last = config.controls, config.members - 1
     if not more:
         return []

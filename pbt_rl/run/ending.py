@@ -15,7 +15,7 @@ from pbt_rl.run.throughput import Throughput
 
 @dataclass(eq=False)
 class RunEnd:
-    """End condition of a run. Its properties have no side effects."""
+    """End condition of a run. The properties have no side effects."""
 
     config: Config
     population: Population
@@ -36,7 +36,7 @@ class RunEnd:
 
     @property
     def remedy(self) -> str:
-        """Description of the spent budget, with the option that extends it."""
+        """Text for the user: the spent budget, and the option that extends this budget."""
         config, frames = self.config, self.population.least_frames
         total, seconds = "is a total, and {:,} is reached".format, math.ceil(self.throughput.training_seconds)
         spent = {
@@ -47,7 +47,7 @@ class RunEnd:
         return "the run is complete" if spent is None else f"{spent}: give more to continue"
 
     def _spent(self) -> str | None:
-        """Return the spent budget or another reason for the end. None while the run continues."""
+        """Return the spent budget, or that all members are done. None while the run continues."""
         config, population = self.config, self.population
         if population.has_reached(config.stop_at_objective):
             return "objective"

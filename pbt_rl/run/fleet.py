@@ -1,7 +1,7 @@
 """Fleet: all processes of a run, and their shared memory.
 
-A fleet starts processes, detects their end, replaces them, and forwards messages. In serial mode, `run.serial` runs
-actors and learners in the supervisor's process instead.
+A fleet starts processes, detects their end, replaces ended processes, and forwards messages. In serial mode,
+`run.serial` runs actors and learners in the supervisor's process instead.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from pbt_rl.run.memory import Matchups, Memory, Start
 from pbt_rl.run.resolved import ResolvedRun
 
 GRACE_SECONDS = 3.0
-"""Time for learners to stop and for environments to close at the end. Afterwards their processes are killed."""
+"""Seconds for learners to stop and for environments to close at the end. Afterwards their processes are killed."""
 HANG_CHECK_SECONDS = 1.0
 ROOM_SECONDS = 0.01
 """Polling interval while a learner's connection is full."""
 STARTS = 5
-"""Factor on a learner's timeout during its start, because imports and compilation take long."""
+"""Factor on a learner's timeout until the learner is ready, because imports and compilation take long."""
 
 LearnerChild = Child[ToLearner, FromLearner]
 ActorChild = Child[Never, EnvironmentWarning]
-"""Process that receives its setup, and sends warnings and errors. Steps and actions go through mailboxes instead."""
+"""Handle of an actor process, which sends warnings and errors. Steps and actions go through mailboxes instead."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ class Received:
 class LearnerLost:
     """Event: a learner process has ended or hangs.
 
-    text: error of the learner, or a description of the end. user_error: the user must fix the cause. machine: the
-    cause is the loss of the machine.
+    text: error of the learner, or a description of the end. user_error: True if the user must fix the cause.
+    machine: True if the machine of the learner was lost.
     """
 
     pack: int
@@ -68,7 +68,7 @@ class LearnerLost:
 
 @dataclass(frozen=True)
 class MachineLeaving:
-    """Event: the machine of a pack will leave soon. lost: event to handle when it leaves."""
+    """Event: the cluster will soon remove the machine of a pack. lost: event of the removal."""
 
     lost: LearnerLost
 
@@ -80,10 +80,10 @@ class ActorFailed:
     actor: int
     text: str
     user_error: bool = False
-    """The environment violates its interface, which the user must fix."""
+    """True if the environment violates its interface. The user must fix the environment."""
     hung: bool = False
     killed: bool = False
-    """Another program killed the process (SIGKILL), and the environment did not fail."""
+    """True if another program killed the process (SIGKILL). The environment itself did not fail."""
 
 
 @dataclass(frozen=True)
@@ -118,23 +118,23 @@ class Fleet(Protocol):
         """Check whether a pack is waiting for a machine."""
 
     def heartbeat_age_seconds(self, pack: int, /) -> float:
-        """Return the seconds since a learner's last heartbeat."""
+        """Return the seconds since a learner's last heartbeat, without time in which a process was stopped."""
 
     def learns(self) -> bool:
         """Check whether a learner on this machine has a batch to learn from."""
 
     def environment_seconds(self) -> float:
-        """Return the CPU-seconds of all environments."""
+        """Return the CPU-seconds of all environments since the start of the fleet."""
 
     def actions_given(self, actor: int) -> int:
-        """Return the number of actions sent to an actor's vector envs. 0: no vector env could be reset."""
+        """Return the number of actions sent to an actor's vector envs. 0 if no vector env could be reset."""
 
     def set_matchup(self, pack: int, row_UES: NDArray[np.int64]) -> int:
-        """Set the matchup of a pack: rows [U, E, S]. Return its version."""
+        """Set the matchup of a pack, and return the version of this matchup. row_UES: row of each agent."""
 
     @property
     def settled(self) -> bool:
-        """True if a checkpoint may begin now. Always, except in serial mode: only between two batches."""
+        """True if a checkpoint may begin now. In serial mode, a checkpoint may begin only between two batches."""
 
     def save_vector_envs(self) -> list[Any]:
         """Return the states of all vector envs, actor by actor. Empty if they cannot be saved."""
@@ -144,11 +144,11 @@ class Fleet(Protocol):
 
 
 StartsFleet = Callable[[ResolvedRun, Start, Matchups, StatePool], Fleet]
-"""Function that starts the processes of a run. The processes load members from the pool and save them to it."""
+"""Function that starts the processes of a run. The processes load members from the pool, and save members to it."""
 
 
 class LocalFleet:
-    """Base of the fleets on this machine, which share memory with learners and actors."""
+    """Base class of the fleets on this machine, which share memory with learners and actors."""
 
     def __init__(
         self, resolved: ResolvedRun, start: Start, matchups: Matchups = (), pool: StatePool | None = None
@@ -188,7 +188,7 @@ class ProcessFleet(LocalFleet):
         self._learner_timeout = resolved.config.learner_timeout_seconds
         self._clock = ScheduledClock()
         self._delays = defaultdict[str, SchedulingDelay](SchedulingDelay)
-        """Label of a child process -> its waits for a CPU core."""
+        """Label of a child process -> the child's waits for a CPU core."""
         self.learners: list[LearnerChild] = []
         self.actors: list[ActorChild] = []
         """Actors, in the order of `memory.actors`."""
@@ -227,7 +227,7 @@ class ProcessFleet(LocalFleet):
         return None if self._logs is None else self._logs / f"{name}.log"
 
     def events(self, timeout_seconds: float) -> Iterator[Event]:
-        """Wait for events, and yield them. The end of a process comes after all of its messages."""
+        """Wait for events, and yield them. The messages of a process come before the event of its end."""
         self._clock.tick()
         learners, actors = [*self.learners], [*self.actors]
         children: list[LearnerChild | ActorChild] = [*learners, *actors]
@@ -271,7 +271,7 @@ class ProcessFleet(LocalFleet):
         return any(heartbeat.learns for heartbeat in self.memory.heartbeats)
 
     def _heartbeat_age(self, child: LearnerChild | ActorChild, seconds: float) -> float:
-        """Subtract the waits for a CPU core from a heartbeat age. seconds: since the last heartbeat of the child."""
+        """Return the heartbeat age of a child without its waits for a CPU core. seconds: age with these waits."""
         counted = self._clock.of_last(seconds)
         if counted < GAP_SECONDS:
             return counted
@@ -290,7 +290,7 @@ class ProcessFleet(LocalFleet):
 
     def _hung_actors(self) -> Iterator[ActorFailed]:
         for index, record in enumerate(self.memory.actors):
-            # An actor steps its vector envs sequentially. The newest heartbeat of a vector env counts for all.
+            # An actor steps its vector envs sequentially. Their newest heartbeat is therefore the actor's heartbeat.
             seconds = self._heartbeat_age(
                 self.actors[index], min([box.heartbeat_age_seconds() for box in record.boxes])
             )
@@ -338,7 +338,7 @@ class ProcessFleet(LocalFleet):
         return []
 
     def close(self, *, at_once: bool = False) -> None:
-        """Stop learners and close environments in parallel. After GRACE_SECONDS, kill their processes."""
+        """Stop learners and close environments in parallel. After GRACE_SECONDS, kill the remaining processes."""
         children: list[LearnerChild | ActorChild] = [*self.learners, *self.actors]
         for learner in self.learners:
             learner.post(StopLearner())

@@ -1,6 +1,6 @@
 """Limits of the machine: open files, and the estimated memory of a run on host and devices.
 
-The estimate is computed from the shapes of arrays. It is exact for the large parts: rollouts, copies of weights,
+The estimate is computed from the shapes of arrays, and is exact for the large parts: rollouts, copies of weights,
 mailboxes. Constants for interpreters and emulators were measured. Custom environments count as small environments.
 """
 
@@ -31,10 +31,10 @@ from pbt_rl.run.resolved import ResolvedRun
 MEMORY_INFO = Path("/proc/meminfo")
 MIB, GIB = 2**20, 2**30
 LEARNER_BYTES = 330 * MIB
-"""Learner without policies: interpreter, torch, compiled kernels (proportional set size)."""
+"""Memory of a learner without policies: interpreter, torch, compiled kernels (proportional set size)."""
 SUPERVISOR_BYTES = 240 * MIB
 EVALUATION_BYTES = 360 * MIB
-"""Evaluation process with a few small environments."""
+"""Memory of an evaluation process with a few small environments."""
 CUDA_BYTES = 700 * MIB
 """Device memory of the CUDA context and the library workspaces of three threads."""
 REMEDY = (
@@ -42,33 +42,33 @@ REMEDY = (
     "--num-policies"
 )
 ACTOR_BYTES = 45 * 2**20
-"""Actor without environments."""
+"""Memory of an actor without environments."""
 ENVIRONMENT_BYTES: Mapping[str, int] = {"atari": 840 * 1024}
 """Measured bytes of one environment, for families with large environments."""
 OPTIMIZER_VECTORS = 3
 """Temporary vectors of parameter length in an optimiser step that is not one fused kernel (algos/optim.py)."""
 ROUND_BYTES = 32
-"""Bytes per row of a device simulator: three sums, temporaries, stages."""
+"""Bytes per row of a device simulator: sums of the episode, and temporary arrays."""
 GIVEN_BYTES = 10
-"""Bytes per row of a device simulator: reward, objective, two end flags."""
+"""Bytes per row of a device simulator for static inputs of a CUDA graph: reward, objective, two end flags."""
 SMALL_ENVIRONMENT_BYTES = 4096
-"""Bytes of one environment of all other families, as of CartPole. Large custom environments are underestimated."""
+"""Assumed bytes of one environment of other families, measured with CartPole. Too small for large environments."""
 NEARLY_ALL = 0.9
 """Share of the available memory above which a run gets a warning."""
 MANY_ROWS = 4096
-"""Rows of each member in the first of two estimates, whose difference is the memory of a row."""
+"""Rows of each member in the smaller of two estimates. The difference of the estimates gives the memory of a row."""
 COMFORTABLE = 1 << 16
-"""Maximum of the soft limit that is set, because some programs loop over all descriptors up to the limit."""
+"""Soft limit of open files, unless a run needs more. Some programs loop over all descriptors up to this limit."""
 RESERVE = 64
 """Descriptors for short-lived files, libraries, and the devices of a GPU driver."""
 MAPPED = 2
-"""Descriptors per mapped file, because Python's mmap duplicates its descriptor."""
+"""Descriptors per memory-mapped file: the descriptor of the file, and its duplicate in Python's mmap object."""
 SEGMENTS = 16
 """Maximum number of segments of the state pool. Each segment has twice the size of the previous one."""
 PER_CHILD = 3
 """Descriptors per process: socket, connection to the keeper, pidfd."""
 HOST = "host"
-"""Name of the place of all memory that is not on a GPU."""
+"""Name of the memory that is not on a GPU."""
 
 
 def check_start(resolved: ResolvedRun) -> None:
@@ -78,7 +78,7 @@ def check_start(resolved: ResolvedRun) -> None:
 
 
 def descriptors_needed(plan: Plan, members: int, agents: int) -> int:
-    """Return the maximum number of additional files that the supervisor opens."""
+    """Return the maximum number of files that the supervisor opens for a run."""
     shared = 1 + SEGMENTS  # the pool of states
     record = members + 6  # TensorBoard files; journal, locks, a checkpoint
     per_pack = 2 + MAPPED * (1 + (agents > 1))  # shaping, eventfd; heartbeat, table of matchups
@@ -90,7 +90,7 @@ def descriptors_needed(plan: Plan, members: int, agents: int) -> int:
 
 
 def allow_open_files(needed: int) -> None:
-    """Raise the soft limit of open files by `needed` if necessary. Raises ConfigError if the hard limit is too low."""
+    """Raise the soft limit if `needed` more files cannot be opened. Raises ConfigError if the hard limit is too low."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = len(list(Path("/proc/self/fd").iterdir())) + needed
     if hard != resource.RLIM_INFINITY and wanted > hard:
@@ -105,7 +105,7 @@ def allow_open_files(needed: int) -> None:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Memory of a run in bytes, per place: HOST or the name of a GPU."""
+    """Memory of a run in bytes, for each place: HOST or the name of a GPU."""
 
     packs: tuple[PackBytes, ...]
     needed: Mapping[str, int]
@@ -114,7 +114,7 @@ class Estimate:
 
 
 def memory_notes(resolved: ResolvedRun) -> list[str]:
-    """Return a warning, with a remedy, for each place whose available memory may be too small."""
+    """Return a warning with a remedy for each place (HOST or a GPU) whose available memory may be too small."""
     found, notes = estimate(resolved), []
     for place, size in found.needed.items():
         on_host = place == HOST
@@ -143,7 +143,7 @@ def check_memory(resolved: ResolvedRun) -> None:
 def describe_rows(resolved: ResolvedRun) -> list[str]:
     """Describe the memory of a row of a device simulator, and the number of rows that fit.
 
-    Empty for other environments.
+    Empty if the environment is not a device simulator.
     """
     if not resolved.spec.simulator:
         return []
@@ -176,7 +176,7 @@ def _gib(size: float) -> str:
 
 
 def _parts(needed: Estimate) -> str:
-    """Format the parts of the estimate, largest first."""
+    """Format the parts of the estimate, the largest part first."""
     parts = {
         "rollouts": sum(p.rollouts for p in needed.packs),
         "replay": sum(p.replay for p in needed.packs),
@@ -245,7 +245,7 @@ class PackBytes:
     replay: int
     """Replay buffer. 0 for an algorithm without replay."""
     weights: int
-    """All copies, gradients and moments of the policies in slots."""
+    """Weights (all copies), gradients and moments of the policies in slots."""
     update: int
     """Temporary memory of one optimiser step: samples, and activations for the backward pass."""
     parked: int
@@ -254,17 +254,17 @@ class PackBytes:
     environments: int
     """Estimate from ENVIRONMENT_BYTES and SMALL_ENVIRONMENT_BYTES."""
     actors: int
-    """Actors without their environments."""
+    """Actor processes without their environments."""
 
     @property
     def total(self) -> int:
-        """Sum of the parts."""
+        """Sum of all fields."""
         return sum(getattr(self, part.name) for part in fields(self))
 
 
 @one_thread()
 def pack_bytes(config: Config, spec: EnvSpec, plan: PackPlan) -> PackBytes:
-    """Compute the allocations of the learner and the actors of a pack."""
+    """Estimate the memory of the learner and the actors of a pack."""
     net = build_net(spec, config.model, config.algorithm)
     dtype = compute_dtype(config.learner.precision, torch.device(plan.device), spec)
     numbers = sum(p.numel() for p in net.parameters())
@@ -331,8 +331,8 @@ def _rollout_bytes(spec: EnvSpec, steps: int, rows: int, state_size: int) -> int
 def _episode_bytes(spec: EnvSpec, steps: int, state_size: int, recorded: bool) -> int:
     """Return the bytes of a row of a device simulator without its rollout.
 
-    They contain the values after time limits, the last observation and state before a time limit, and the sums of the
-    episode. recorded: inference batches are captured as CUDA graphs, which need static inputs.
+    Included: the values after time limits, the last observation and recurrent state before a time limit, and the sums
+    of the episode. recorded: True if inference batches are captured as CUDA graphs, which need static inputs.
     """
     last = _size(layout.kept for layout in obs_layouts(spec).values())
     given = recorded * (2 * last + GIVEN_BYTES)
@@ -345,7 +345,7 @@ def _size(arrays: Iterable[tuple[torch.dtype | np.dtype[Any], tuple[int, ...]]])
 
 
 def _update_bytes(config: Config, spec: EnvSpec, plan: PackPlan, net: PolicyNet, dtype: torch.dtype) -> int:
-    """Return the bytes of an optimiser step of one policy: observations of batch and minibatch, and activations."""
+    """Return the temporary bytes of an optimiser step of one policy: observations and activations."""
     batch = plan.batch_rows * config.learner.rollout
     parts = 1 if config.algorithm.learns_per_vector_env else config.learner.minibatches
     stored = _size(layout.stored for layout in obs_layouts(spec).values())
@@ -357,7 +357,7 @@ def _update_bytes(config: Config, spec: EnvSpec, plan: PackPlan, net: PolicyNet,
 
 
 def _kept_for_backward(spec: EnvSpec, net: PolicyNet, dtype: torch.dtype) -> int:
-    """Measure the bytes per sample that autograd keeps in a forward pass."""
+    """Measure the bytes per sample that autograd keeps for the backward pass."""
     weights = {p.data_ptr() for p in net.parameters()}
     kept: dict[int, int] = {}
 

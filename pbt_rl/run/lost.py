@@ -1,4 +1,4 @@
-"""Replacement of learners and actors that died or hang, within limits.
+"""Replacement of learners and actors that died or hang. Too many replacements end the run.
 
     LearnerLost -> kill the learner and its actors  drop their messages
                 -> abandon a checkpoint in progress
@@ -8,11 +8,13 @@
 The members of the lost learner continue from the newest checkpoint, while other packs train. Parked members and
 remembered states lose no training, because they are in the store.
 
-If a machine is lost, its learner restarts on another free machine. If no machine is free, the members move to running
-packs, and wait there for a slot. As soon as a machine is free, the learner restarts without members, and its slots are
-assigned to waiting members. If the loss of a machine is announced (MachineLeaving), a checkpoint is written first.
+If a machine is lost, its learner restarts on a free machine. If no machine is free, the members move to running packs,
+and wait there for a slot. As soon as a machine is free, the learner restarts without members, and its slots are
+assigned to waiting members. If the loss of a machine is announced (MachineLeaving), a checkpoint is written before the
+learner is replaced.
 
-The population clock never decreases. Training since the newest checkpoint is lost, and the journal records the loss.
+The population clock never decreases. The members of the lost learner lose their training since the newest checkpoint,
+and the journal records the lost frames.
 """
 
 from __future__ import annotations
@@ -50,22 +52,22 @@ class LostLearners:
     start: Start = field(init=False)
     count: int = field(default=0, init=False)
     _replaced: deque[float] = field(default_factory=lambda: deque(maxlen=MOST_REPLACED), init=False)
-    """`time.monotonic()` of the last replacements."""
+    """`time.monotonic()` of the last MOST_REPLACED replacements."""
     _updates: dict[int, dict[int, int]] = field(default_factory=dict, init=False)
     """Pack -> member -> updates at the first report of the learner."""
     _trained: set[int] = field(default_factory=set, init=False)
     """Packs whose learner has taken an optimiser step."""
     _leaving: dict[int, tuple[LearnerLost, int]] = field(default_factory=dict, init=False)
-    """Pack whose machine will leave -> (event, number of checkpoints that began before)."""
+    """Pack whose machine will leave -> (event, count of checkpoints that had begun at the event)."""
 
     def note_report(self, pack: int, report: LearnerReport) -> None:
-        """Record whether a learner has trained, because only a learner that has trained is replaced."""
+        """Record whether a learner has trained. (A learner that died before its first update is not replaced.)"""
         first = self._updates.setdefault(pack, {})
         if any(one.updates > first.setdefault(one.member, one.updates) for one in report.members):
             self._trained.add(pack)
 
     def replace(self, fleet: Fleet, lost: LearnerLost) -> None:
-        """Replace a learner. Raises RunFailed, with the cause, if the learner may not be replaced.
+        """Replace a learner. Raises RunFailed if the learner may not be replaced.
 
         Raises ConfigError if the learner failed before training because of a user error.
         """
@@ -96,7 +98,7 @@ class LostLearners:
         self._scatter(fleet)
 
     def found(self, fleet: Fleet) -> None:
-        """Assign slots of a restarted learner to waiting members."""
+        """Assign the slots of a restarted learner to members without a slot."""
         self._scatter(fleet)
         self.comparisons.change_slots()
 
@@ -108,12 +110,12 @@ class LostLearners:
                 fleet.replace_learner(pack, self._start_again(pack))
 
     def leave(self, lost: LearnerLost) -> None:
-        """Request a checkpoint because a machine will leave. `step` then replaces its learner."""
+        """Request a checkpoint because a machine will leave. After the checkpoint, `step` replaces the learner."""
         self._leaving[lost.pack] = (lost, self.checkpoints.begun)
         self.checkpoints.when.asked = True
 
     def step(self, fleet: Fleet) -> None:
-        """Replace the learners of leaving machines as soon as the run is saved."""
+        """Replace the learners of machines that will leave, if the checkpoint that `leave` requested is complete."""
         for lost, begun in [*self._leaving.values()]:
             if self.checkpoints.whole > begun:
                 self.replace(fleet, lost)
@@ -136,7 +138,7 @@ class LostLearners:
         )
 
     def _refused(self, lost: LearnerLost) -> str:
-        """Return the reason not to replace a learner. Empty if it may be replaced."""
+        """Return the reason not to replace a learner. Empty if the learner may be replaced."""
         if lost.machine:
             return ""
         if lost.pack not in self._trained:
@@ -151,14 +153,14 @@ class LostLearners:
 
 
 WINDOW_MINUTES = 10
-"""Window in which restarts are counted. Rare failures of an environment are therefore allowed forever."""
+"""Minutes after which a restart no longer counts. Rare failures of an environment therefore never end a run."""
 WORKED_STEPS = 1000
-"""Number of vector env steps after which the setup of an environment counts as correct."""
+"""Number of vector env steps after which the interface of an environment counts as correct."""
 FEW_STEPS = 100
-"""Minimum number of vector env steps between two restarts that counts as progress."""
+"""Least number of vector env steps between two restarts that counts as progress."""
 MAX_ERROR_CHARACTERS = 10_000
 ADDRESS = re.compile("0x[0-9a-f]+")
-"""Memory address in an error. It differs between processes in otherwise equal errors."""
+"""Memory address in an error text. Addresses are ignored when errors of two processes are compared."""
 
 
 @dataclass(eq=False)
@@ -169,7 +171,7 @@ class ActorRestarts:
     recorder: Recorder
     count: int = field(default=0, init=False)
     _recent: deque[float] = field(default_factory=deque, init=False)
-    """Times of the restarts within the window."""
+    """`time.monotonic()` of each restart in the last WINDOW_MINUTES."""
     _steps: dict[int, int] = field(default_factory=dict, init=False)
     """Actor -> total steps of its vector envs at the last restart."""
     _for_nothing: Counter[int] = field(default_factory=Counter, init=False)
@@ -178,7 +180,10 @@ class ActorRestarts:
     """Hash of an error -> number of restarts with this error."""
 
     def replace(self, fleet: Fleet, failed: ActorFailed) -> None:
-        """Restart an actor. Raises EnvSetupError if its environment never worked, RunFailed after too many restarts."""
+        """Restart an actor.
+
+        Raises EnvSetupError if the environment never worked, and RunFailed after too many restarts.
+        """
         steps, text = fleet.actions_given(failed.actor), _bounded(failed.text)
         if failed.user_error and steps < WORKED_STEPS:
             raise EnvSetupError(text)
@@ -197,7 +202,7 @@ class ActorRestarts:
             ) from error
 
     def _check_rate(self, actor: int, steps: int, text: str) -> None:
-        """Raise RunFailed after too many restarts. steps: total steps of the actor's vector envs in this run."""
+        """Raise RunFailed after too many restarts. steps: all steps of the actor's vector envs so far."""
         limit, now = self.config.max_actor_restarts, time.monotonic()
         self._recent.append(now)
         while self._recent[0] < now - 60 * WINDOW_MINUTES:
@@ -217,7 +222,7 @@ class ActorRestarts:
             )
 
     def _shortened(self, error: str) -> str:
-        """Replace a repeated error by its last line."""
+        """Return an error text. Of a repeated error, return only a note and the last line."""
         key, lines = hash(ADDRESS.sub("", error)), error.splitlines()
         self._seen[key] += 1
         again = f"the same error again ({self._seen[key]} times): "
@@ -225,7 +230,7 @@ class ActorRestarts:
 
 
 def _bounded(text: str) -> str:
-    """Truncate an error to its last characters, which contain the cause. Replace invalid characters."""
+    """Truncate an error text to its last characters, which contain the cause. Replace invalid characters."""
     cut = len(text) - MAX_ERROR_CHARACTERS
     text = text.encode(errors="replace").decode()
     return text if cut <= 0 else f"({cut} characters left out)\n{text[cut:]}"

@@ -1,4 +1,4 @@
-"""Shared memory of a run, setups of its processes, and the initial state (new or restored)."""
+"""Shared memory of a run, setups of the processes, and the initial state (new or restored)."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ class Start:
     """Initial state of a run: content of the slots, and states of processes."""
 
     slots: Sequence[tuple[Load | None, ...]]
-    """Per pack: member of each slot that the learner loads. None: an empty slot."""
+    """Per pack: the member that the learner loads into each slot. None: an empty slot."""
     unheld_values: Values
-    """Hypers of a slot without a member."""
+    """Values of a slot without a member."""
     learners: Sequence[Mapping[str, Any]] = ()
-    """Per pack: saved state of its learner. Empty if the plan has changed."""
+    """Per pack: saved state of the learner. Empty if nothing was saved or the plan has changed."""
     vector_envs: Sequence[Any] = ()
-    """Per vector env, actor by actor: saved state of the environments. Empty if there are no saved states."""
+    """Per actor: saved states of its vector envs. Empty if there are no saved states."""
     resumes: int = 0
-    """Number of resumes of the run. The seeds of processes depend on it."""
+    """Number of resumes of the run. The seeds of processes depend on this number."""
     renewals: int = 0
-    """Number of restarts of the processes on another machine. Their seeds depend on it."""
+    """Number of restarts of the processes on another machine. The seeds of processes depend on this number."""
     seconds: float = 0.0
     """Seconds of training before this start."""
     seeds_before: int = 0
-    """Number of seeds to skip, because preceding packs on other machines use them."""
+    """Number of seeds to skip: the seeds of the packs with lower numbers, which are on other machines."""
 
     @classmethod
     def fresh(cls, plan: Plan, values: Sequence[Values]) -> Start:
@@ -65,19 +65,19 @@ class Start:
 
 
 Matchups = Sequence[NDArray[np.int64]]
-"""Per pack: initial rows [U, E, S]. Empty if environments have one agent."""
+"""Per pack: row of each agent [U, E, S] in the initial matchups. Empty if environments have one agent."""
 
 
 @dataclass
 class ActorRecord:
-    """State of an actor that outlives its process."""
+    """Setup, mailboxes and counts of an actor, which outlive its process."""
 
     pack: int
     setup: ActorSetup
     boxes: list[Mailbox]
     restarts: int = 0
     given: int = 0
-    """Number of actions that its vector envs received from previous learners."""
+    """Number of actions that the actor's vector envs received from earlier learners."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class PackMemory:
 
 
 class Memory:
-    """Mailboxes, tables of shaping and matchups, eventfds, and the setups that refer to them.
+    """Mailboxes, tables of shaping and matchups, eventfds, and the setups of learners and actors.
 
     pool: pool of states. None: create a pool, which `close` closes.
     """
@@ -134,7 +134,7 @@ class Memory:
         return self._own(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
 
     def _pack_memory(self, number: int, row_UES: NDArray[np.int64] | None) -> PackMemory:
-        """Create the tables of a pack. `_fill_shaping` writes the shaping table."""
+        """Allocate the shared memory of a pack. `_fill_shaping` writes the shaping table."""
         pack, names = self._resolved.plan.packs[number], tuple(self._resolved.spec.shaping)
         shaping_fd = self._own(anonymous_memory(ShapingTable.size(names, pack.slots), "shaping"))
         heartbeat_fd = self._own(anonymous_memory(Heartbeat.SIZE, "heartbeat"))
@@ -149,7 +149,7 @@ class Memory:
     def _fill_shaping(self, number: int, start: Start) -> None:
         """Write the initial shaping and frames of a pack's slots.
 
-        The table must contain the learner's versions, because actors start episodes before the learner is ready.
+        The version numbers must be the learner's, because actors start episodes before the learner is ready.
         """
         names, loads = tuple(self._resolved.spec.shaping), start.slots[number]
         shaping = ShapingTable.map(
@@ -165,7 +165,7 @@ class Memory:
             shaping.frames[slot] = 0 if load is None else load.counts.frames
 
     def _actor(self, number: int, index: int, seed: np.random.SeedSequence) -> ActorRecord:
-        """Create the mailboxes and the setup of an actor. number: of the pack. index: of the actor in the pack."""
+        """Create the mailboxes and the setup of an actor. number: pack. index: index of the actor in this pack."""
         config, spec, pack = self._resolved.config, self._resolved.spec, self._resolved.plan.packs[number]
         shared, vector_envs = self._packs[number], pack.vector_envs_per_actor
         boxes = [Mailbox.create(spec, pack.rows, f"mailbox-{number}-{index}") for _ in range(vector_envs)]
@@ -193,7 +193,7 @@ class Memory:
         return ActorRecord(number, setup, boxes)
 
     def begin_anew(self, number: int, start: Start) -> None:
-        """Prepare a pack for new processes, after the old processes have ended."""
+        """Reset the mailboxes and the shaping of a pack for new processes. The old processes must have ended."""
         self._renewals += 1
         actors = [record for record in self.actors if record.pack == number]
         for record in actors:
@@ -228,7 +228,7 @@ class Memory:
         )
 
     def environment_seconds(self) -> float:
-        """Return the CPU-seconds of all environments."""
+        """Return the CPU-seconds of all environments since the start of the fleet."""
         return sum(int(box.header[BUSY_NS]) for record in self.actors for box in record.boxes) / 1e9
 
     def actions_given(self, actor: int) -> int:
@@ -252,9 +252,9 @@ class Memory:
 
 
 def member_layout(resolved: ResolvedRun, values: Values) -> tuple[ArrayLayout, NetNames]:
-    """Return the layout of a member's arrays, and the positions of parameters in its flat vector.
+    """Return the layout of a member's arrays, and the positions of the parameters in the member's flat vector.
 
-    Builds a pack of one policy. An invalid model therefore raises its error early.
+    An invalid model raises its error here, because a pack of one policy is built.
     """
     pack = lone_pack(resolved.config, resolved.spec, resolved.plan.packs[0], values)
     arrays = {name: x.numpy() for name, x in pack.export_member(0).items()}
@@ -262,7 +262,7 @@ def member_layout(resolved: ResolvedRun, values: Values) -> tuple[ArrayLayout, N
 
 
 def make_store(resolved: ResolvedRun, values: Values) -> tuple[Store, StatePool, NetNames]:
-    """Create a store and its pool. Also return the positions of parameters in a member's flat vector."""
+    """Create the store. Return the store, its pool, and the positions of the parameters in a member's flat vector."""
     layout, names = member_layout(resolved, values)
     pool = StatePool(layout)
     initialiser = CpuInitialiser(resolved.config, resolved.spec, resolved.plan.packs[0], values)

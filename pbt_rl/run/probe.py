@@ -19,13 +19,13 @@ from pbt_rl.run.callbacks import Callbacks, Stop
 from pbt_rl.run.train import train
 
 PROBE_SECONDS, MOST_PROBE_SECONDS = 5.0, 30.0
-"""Seconds of training in a trial, and the maximum if updates are slow."""
+"""Seconds of training in a trial: usually, and at most if updates are slow."""
 UPDATES = 3
-"""Minimum number of increases of the frames in a trial."""
+"""Minimum number of views in a trial with more frames than the preceding view."""
 
 
 def describe_duration(config: Config) -> str:
-    """Estimate the duration of a run, or its frames if its time is limited. Raises KeyboardInterrupt."""
+    """Estimate the duration of a run, or the frames of each member if the time is limited. Raises KeyboardInterrupt."""
     steps: list[tuple[float, int]] = []
     restarted = 0
 

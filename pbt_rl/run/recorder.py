@@ -44,13 +44,13 @@ PROGRESS_FIELDS = (
     "member", "generation", "frames", "objective", "episodes", "complete", "early", "ended", "environments"
 )  # fmt: skip
 RUN_FIELDS = ("training_seconds", "seconds_left", "frames_per_second", "lag_mean", "lag_max")
-"""Fields of `MemberView` and `RunView` that progress events of the journal contain."""
+"""Fields of `MemberView` and of `RunView` that are written to progress events of the journal."""
 
 
 class Recorder:
-    """Writer of all records and displays of a run. Use it from one thread.
+    """Writer of all records and displays of a run. Not thread-safe.
 
-    callbacks: called with views, decisions and checkpoints.
+    callbacks: user callbacks, which receive views, decisions and checkpoints.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Recorder:
         self._resolved, self._folder, self._population = resolved, folder, population
         self._callbacks = callbacks
         self._warnings: list[str] = []
-        """Different warnings so far."""
+        """Warnings so far, without repetitions."""
         self._terminal = Terminal([*describe_plan(resolved), f"run folder: {folder.path}"])
         self._trackers: outlets.Trackers
         self._journal: Journal
@@ -68,7 +68,7 @@ class Recorder:
         self._outage = Outage(f"small files of {folder.path}", self._terminal.event)
         self._shown: RunView | None = None
         self._decided: dict[int, tuple[Change, Values, dict[int, float | None]]] = {}
-        """Per member: its last decision, its values before, and the scores of all members in this comparison."""
+        """Member -> last decision, values before this decision, and scores of all members in the comparison."""
         self._evaluation: Evaluation | None = None
         self._view_checks: list[Callable[[RunView], list[str]]] = [
             WaitingComparison(usual_wait(resolved)),
@@ -81,12 +81,12 @@ class Recorder:
     def start(
         self, continued: Continued | None = None, first: WarmStart | None = None, seconds: float = 0.0
     ) -> None:
-        """Start or continue the record, and take over the terminal.
+        """Start or continue the records of a run, and take over the terminal.
 
-        continued: saved state of a resumed run. Its files are truncated to their positions in the checkpoint.
-        seconds: run time at the checkpoint.
-        Raises OSError if a file cannot be written. Raises ConfigError if a file of a resumed run was changed, or if a
-        tracker cannot be started.
+        continued: saved state of a resumed run. The journal is truncated to its length at the checkpoint.
+        first: warm start to record. seconds: run time at the checkpoint.
+        Raises OSError if a file cannot be written. Raises ConfigError if the journal of a resumed run does not fit, or
+        if a tracker cannot be started.
         """
         config, folder = self._resolved.config, self._folder
         self._saved = continued is not None
@@ -149,7 +149,7 @@ class Recorder:
             self.note(f"{name} is now {value:g} for each member{more}")
 
     def positions(self) -> dict[str, Any]:
-        """Return the state of the record for a checkpoint, as JSON types.
+        """Return the length of the journal, the config and the newest evaluation for a checkpoint, as JSON types.
 
         Raises OSError if the journal cannot be flushed.
         """
@@ -182,7 +182,7 @@ class Recorder:
     # -- what happens -----------------------------------------------------------------------------------------
 
     def decided(self, report: PopulationReport, decisions: list[Decision]) -> None:
-        """Record a comparison: report and decisions of the controller."""
+        """Record a comparison: the report to the controller, and the controller's decisions."""
         incomplete = [member.id for member in self._population.members if not member.complete]
         self._journal.round(report, decisions, incomplete, self._resolved.plan.packs[0].episodes_each)
         made = changes(decisions, self._population.generations)
@@ -218,7 +218,10 @@ class Recorder:
         pair_counts: list[list[int]],
         slot_members: Sequence[int | None],
     ) -> None:
-        """Record new matchups. pair_counts: see `Matchups`. slot_members: member of each slot."""
+        """Record new matchups. pair_counts: number of agent pairs for each pair of slots [P, P].
+
+        slot_members: member of each slot.
+        """
         self.write(
             "matchup", pack=pack, matchup_version=matchup_version, slots=slot_members, games=pair_counts
         )
@@ -230,7 +233,7 @@ class Recorder:
         self.write("actor_restart", actor=failed.actor, kind=kind, cause=failed.text)
 
     def pack_lost(self, lost: LearnerLost, members: list[dict[str, Any]]) -> None:
-        """Record the replacement of a learner. members: members of its pack, each with its lost frames."""
+        """Record the replacement of a learner. members: each member of the pack, with the lost frames."""
         ids, lost_frames = ", ".join(str(m["member"]) for m in members), {m["frames_lost"] for m in members}
         frames = (
             " to ".join(f"{n:,}" for n in sorted({min(lost_frames), max(lost_frames)})) if members else ""
@@ -256,7 +259,7 @@ class Recorder:
     def evaluated(self, evaluation: Evaluation, clip: bytes = b"", *, again: bool = False) -> None:
         """Record an evaluation during training. clip: GIF of the first episode, or empty.
 
-        again: the evaluation was recorded before a resume. An earlier TensorBoard file contains it.
+        again: True if the evaluation was already recorded before a resume. TensorBoard already contains it.
         """
         self._evaluation = evaluation
         facts = asdict(evaluation)
@@ -266,7 +269,7 @@ class Recorder:
         self.note(evaluation_text(evaluation))
 
     def progress(self) -> None:
-        """Record the progress of each member, from which reports draw curves."""
+        """Record the progress of each member. Reports draw their curves from these records."""
         views = self._population.views()
         members = [
             {name: getattr(v, name) for name in PROGRESS_FIELDS}
@@ -299,7 +302,7 @@ class Recorder:
                 self.warn(text)
 
     def _write_small_files(self, *, last: bool = False) -> None:
-        """Write the values of changed members. last: also write during the pause after a failure."""
+        """Write the values of changed members to files. last: True to write even if writes have just failed."""
         if not (last or self._outage.due()):
             return
         try:
@@ -326,8 +329,8 @@ class Recorder:
     ) -> None:
         """Write the result, and close all records and displays.
 
-        may_wait: returns True if this method may wait some seconds for figures and trackers.
-        saved_at_frames: frames of the checkpoint at the end. None if there is none.
+        ended: reason for the end. may_wait: returns True if this method may wait some seconds for figures and trackers.
+        saved_at_frames: frames of the checkpoint at the end. None without such a checkpoint.
         """
         self._terminal.stop()
         view = self._as_shown(view)
@@ -377,5 +380,5 @@ class Recorder:
 
 
 def fields_of(ack: Acknowledgement) -> dict[str, Any]:
-    """Return the fields of an acknowledgement for the journal, without the times of the learner."""
+    """Return the fields of an acknowledgement for the journal. The times of the learner are left out."""
     return {name: value for name, value in asdict(ack).items() if name != "clock"}

@@ -31,9 +31,9 @@ from pbt_rl.run import control
 
 
 def build_controller(config: Config, table: Mapping[str, HyperSpec], seed: int) -> Controller:
-    """Build the controller of `--controller`, with the wrappers of other options.
+    """Build the controller of `--controller`, inside the wrappers that other options add.
 
-    table: from `value_table`. `--pbt.tune` and `--pbt.prior` refer to its names.
+    table: name -> properties of a value, from `value_table`.
     Raises ConfigError, for example for an unknown name in `--pbt.tune`.
     """
     entry, pbt = controller_entry(config.controller), config.pbt
@@ -73,9 +73,9 @@ def resumed_controller(
     """Build the controller of a resumed run or of an audit.
 
     state: saved state of the controller (`save_state`).
-    values: new values of all members. Values that are not tuned are also replaced in the state.
-    Raises ConfigError as `build_controller`. Raises ValueError, with the reason, if the state does not fit the
-    controller, for example because the class of a rule has changed.
+    values: values that the user has changed for all members. Values that are not tuned are replaced in `state`.
+    Raises the ConfigErrors of `build_controller`. Raises ValueError if the state does not fit the controller, for
+    example because the class of a rule has changed.
     """
     controller = build_controller(config, table, seed)
     controller.initial(config.members)  # only for the number of members: the values are in the state
@@ -86,7 +86,7 @@ def resumed_controller(
 
 
 def _with(values: Values, state: Any) -> Any:
-    """Replace the entries with these names in a state of JSON types, at all depths."""
+    """Return a copy of a state of JSON types, in which `values` replace the entries with equal names at all depths."""
     if isinstance(state, list):
         return [_with(values, part) for part in state]
     if not isinstance(state, Mapping):
@@ -96,7 +96,7 @@ def _with(values: Values, state: Any) -> Any:
 
 @dataclass(frozen=True)
 class ResolvedRun:
-    """All facts that follow from a config on a machine. The construction detects most user errors."""
+    """Config of a run, with environment, plan and table of values for a machine. `resolve` detects most user errors."""
 
     config: Config
     options: EnvOptions
@@ -104,7 +104,7 @@ class ResolvedRun:
     plan: Plan
     table: dict[str, HyperSpec]
     spread: bool = False
-    """True if packs are on other machines, which may come and go during training."""
+    """True if packs are on other machines, which the cluster may add and remove during training."""
 
     @classmethod
     def resolve(cls, config: Config, machine: Machine) -> ResolvedRun:
@@ -124,7 +124,7 @@ class ResolvedRun:
 
     @property
     def tuned(self) -> dict[str, HyperSpec]:
-        """Table of values after --pbt.tune and --pbt.prior. Raises ConfigError."""
+        """Table of values, with the changes of --pbt.tune and --pbt.prior. Raises ConfigError."""
         return chosen(self.table, self.config.pbt.tune, self.config.pbt.prior)
 
     def controller(self) -> Controller:
@@ -152,10 +152,10 @@ class ResolvedRun:
 def value_table(
     config: Config, shaping: Mapping[str, float], recorded: Collection[str] | None = None
 ) -> dict[str, HyperSpec]:
-    """Build the table of a member's values: hypers of the algorithm, and shaping.
+    """Build the table of a member's values: hyperparameters of the algorithm, and shaping.
 
     shaping: defaults of the environment.
-    recorded: names in a recorded run. An audit gives them, because it must not import the algorithm of the run.
+    recorded: names of the values in a recorded run. None: use the hyperparameters that the algorithm reads.
     Raises ConfigError for an unknown name in --shaping.
     """
     every = hyper_table(config.hypers)

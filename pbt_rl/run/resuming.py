@@ -5,8 +5,8 @@ The supervisor's state consists of JSON types:
     controller    random generator, and state of the rules
     population    members, objective windows, ratings, statistics
     dispatch      remembered states, counts of decisions
-    slots         assigned members, and the times of their entry; assigned again if the plan has changed
-    matchups      random generator, games played, current rows; made again if the plan has changed
+    slots         assigned members, and the times of their entry; discarded if the plan has changed
+    matchups      random generator, counts of earlier pairs, current rows; discarded if the plan has changed
     times         durations of replacements
     spent         seconds, training seconds and frames
 
@@ -37,11 +37,11 @@ from pbt_rl.run.continued import Changed, Continued
 from pbt_rl.run.throughput import Spent, Throughput
 
 OF_THE_COMMAND = frozenset({"name", "out", "overwrite", "resume"})
-"""Options that select a run. They may differ at a resume."""
+"""Options that select a run. These options may differ at a resume."""
 
 
 def may_resume(config: Config) -> bool:
-    """Check whether a run of this name exists and --overwrite is not given."""
+    """Check whether a run with the name in `config` exists and --overwrite is not given."""
     exists = config.name is not None and RunFolder(config.out / config.name).is_run
     return exists and not config.overwrite
 
@@ -80,7 +80,7 @@ def find_continued(config: Config, folder: RunFolder, note: Callable[[str], None
 
 @dataclass(frozen=True)
 class _SavedRecord:
-    """State of the record, see `Recorder.positions`."""
+    """State of journal and displays, from `Recorder.positions`."""
 
     journal: Whole
     config: dict[str, Any]
@@ -89,7 +89,7 @@ class _SavedRecord:
 
 @dataclass(frozen=True)
 class _SavedState:
-    """Outer levels of a run's state. The inner levels are decoded by the objects that they belong to."""
+    """Outer levels of a run's saved state. `decoded` and `restore_state` check the inner levels."""
 
     record: _SavedRecord
     run: Any
@@ -100,7 +100,7 @@ class _SavedState:
 
 @contextlib.contextmanager
 def fitting_state(folder: RunFolder) -> Iterator[None]:
-    """Convert the ValueError of a state that does not fit the options into a ConfigError."""
+    """Convert a ValueError, which means that the saved state does not fit the options, into a ConfigError."""
     try:
         yield
     except ConfigError:
@@ -141,7 +141,7 @@ def _differing(before: Config, now: Config) -> Changed:
 
 @dataclass(frozen=True)
 class _RunState:
-    """Parts of the supervisor's state. `slots_plan` and `matchups_plan` are the plans of slots and matchups."""
+    """Parts of the supervisor's state. Slots and matchups are restored only if `slots_plan`, `matchups_plan` fit."""
 
     controller: dict[str, Any]
     population: dict[str, Any]
@@ -175,17 +175,17 @@ def run_state(
 
 
 def controller_state(state: Any) -> Any:
-    """Return the controller's part of a run's state. Raises ValueError if the state is invalid."""
+    """Return the controller's part of the supervisor's state. Raises ValueError if the state is invalid."""
     return decoded(_RunState, state, "run").controller
 
 
 def restore_run_state(
     state: Any, population: Population, comparisons: Comparisons, throughput: Throughput
 ) -> bool:
-    """Restore a saved state into objects that were built with the options of the resumed run.
+    """Restore the supervisor's state, except the controller, into objects with the options of the resumed run.
 
-    `resumed_controller` restores the controller. Return True if the plan of packs and slots is unchanged.
-    Raises ValueError if the state does not fit. The objects are then unusable.
+    Return True if the plan of packs and slots is unchanged.
+    Raises ValueError if the state does not fit. The objects are unusable after this error.
     """
     saved: _RunState = decoded(_RunState, state, "run")
     restore_state(population, saved.population, "population")

@@ -1,4 +1,4 @@
-"""Serial mode: its training loop, and its fleet. Actors and learners run in the supervisor's process.
+"""Training loop and fleet of serial mode. Actors and learners run in the supervisor's process.
 
     if there are messages for packs    the packs handle the messages in order, without training
     otherwise                          the loop continues: each pack in turn learns from a batch
@@ -37,14 +37,15 @@ from pbt_rl.run.memory import Matchups, Start
 from pbt_rl.run.resolved import ResolvedRun
 
 PAUSE_SECONDS = 0.1
-"""Interval at which rollout collection is interrupted for other work of the supervisor."""
+"""Seconds of rollout collection between two yields to the supervisor."""
 
 
 def train_serially(packs: Sequence[SerialPack], supervisor: Compares) -> Iterator[bool]:
-    """Train all packs in one thread. This is the loop of `--mode serial`.
+    """Train all packs in one thread: the loop of `--mode serial`.
 
-    At each yield, the supervisor delivers messages, updates displays, and saves the run. To end the run, it stops the
-    iteration. The loop yields True after an iteration over all packs: a run saved there resumes bit for bit.
+    At each yield, the supervisor delivers messages, updates displays, and saves the run. The supervisor ends the run by
+    not requesting the next element. The loop yields True after the last pack of an iteration: a run that is saved at
+    this point resumes bit for bit.
     """
     pause = Every(PAUSE_SECONDS)
     while True:
@@ -86,25 +87,25 @@ class Compares(Protocol):
     """Interface of the training loop to the supervisor."""
 
     def compare(self, pack: SerialPack, report: LearnerReport) -> Sequence[Decision]:
-        """Report the population to the controller, and return its decisions."""
+        """Report the population to the controller, and return the controller's decisions."""
 
     def exchange(self, decisions: Sequence[Decision]) -> None:
         """Send decisions to the learners."""
 
 
 class Forward:
-    """Sender of reports to a supervisor in another process (`--nodes`), which compares the members."""
+    """Sender of reports to a supervisor in another process (`--nodes`). This supervisor compares the members."""
 
     def compare(self, pack: SerialPack, report: LearnerReport) -> Sequence[Decision]:
         pack.learner.send(report)
         return ()
 
     def exchange(self, decisions: Sequence[Decision]) -> None:
-        """Do nothing."""
+        """Do nothing, because the supervisor sends decisions as messages."""
 
 
 class Line:
-    """One end of a connection within a thread. It consists of queues, because a full pipe would block the thread."""
+    """One end of a connection within a thread, made of queues. (A full pipe would block the thread.)"""
 
     def __init__(self, there: deque[bytes], back: deque[bytes]) -> None:
         self._there, self._back = there, back
@@ -161,14 +162,14 @@ class SerialPack:
 
 
 class EnvironmentFolder:
-    """Working directory of the environments. It is separate, because some environments change it."""
+    """Separate working directory for the environments. (Some environments change the working directory.)"""
 
     def __init__(self) -> None:
         self._theirs = _working_directory()
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
-        """Switch to this directory. At the exit, store the directory that the environments have changed to."""
+        """Switch to the directory of the environments. At the exit, store their new directory and switch back."""
         ours = _working_directory()
         os.fchdir(self._theirs)
         try:
@@ -187,7 +188,7 @@ class EnvironmentFolder:
 class SerialFleet(LocalFleet):
     """Fleet whose actors and learners run sequentially in this process. Equal seeds give equal bits.
 
-    supervisor: compares members. None: reports are sent to a supervisor in another process.
+    supervisor: supervisor that compares members. None: reports are sent to a supervisor in another process.
     """
 
     def __init__(
@@ -205,7 +206,7 @@ class SerialFleet(LocalFleet):
         self.packs = [self._start_pack(number) for number in range(len(resolved.plan.packs))]
         self._training = train_serially(self.packs, supervisor or Forward())
         self.settled = True
-        """True if all packs have made equal progress. A checkpoint needs this, because a resume starts with pack 0."""
+        """True after an iteration over all packs. Only then may a checkpoint begin: a resume starts at pack 0."""
         self._paused = False
         self._said_unsaved = False
         self._stacks = StackDumps(list)
@@ -224,7 +225,10 @@ class SerialFleet(LocalFleet):
         return SerialPack(number, Line(there, back), learner, actors, self._folder, self._env_id)
 
     def events(self, timeout_seconds: float) -> Iterator[Event]:
-        """Deliver messages. Without messages, train until the loop yields, unless `timeout_seconds` is 0."""
+        """Yield messages of the learners. If there are none, train until `train_serially` yields.
+
+        Do not train if `timeout_seconds` is 0.
+        """
         while self._notices:
             yield self._notices.pop(0)
         if not any(pack.line.poll() for pack in self.packs):
@@ -263,13 +267,13 @@ class SerialFleet(LocalFleet):
         return 0.0
 
     def learns(self) -> bool:
-        """Return False, because displays are not updated during learning."""
+        """Return False, because no display is updated while a learner learns."""
         return False
 
     def save_vector_envs(self) -> list[Any]:
         """Return the states of all vector envs, actor by actor.
 
-        Empty if an environment has no `save_state`, or if it fails or does not return JSON types.
+        Empty if an environment has no `save_state`, or if `save_state` fails or does not return JSON types.
         """
         try:
             with self._folder.entered():
@@ -288,7 +292,7 @@ class SerialFleet(LocalFleet):
         return [] if any(state is None for states in vector_envs for state in states) else vector_envs
 
     def close(self, *, at_once: bool = False) -> None:  # noqa: ARG002 - the time is limited anyway
-        """Close all environments and learners. Print a line if an environment does not close in time."""
+        """Close all environments and learners. Print a warning if an environment does not close in time."""
         with self._folder.entered(), contextlib.ExitStack() as actors:
             for actor in (actor for pack in self.packs for actor in pack.actors):
                 actors.callback(actor.close)
@@ -302,7 +306,7 @@ class SerialFleet(LocalFleet):
 
 
 def _working_directory() -> int:
-    """Open a descriptor of the working directory, which stays valid if the directory is deleted."""
+    """Return a descriptor of the working directory. The descriptor stays valid if the directory is deleted."""
     return os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
 
 

@@ -52,20 +52,20 @@ def page(resolved: ResolvedRun, first: Values) -> Iterator[str]:
 
 
 SLOW_CORE = 1_000
-"""Expected minimum of the frames/s of one core."""
+"""Frames/s of one core with a slow environment."""
 FAST_CORE = 4_000
-"""Expected maximum of the frames/s of one core, with few exceptions."""
+"""Frames/s of one core with a fast environment. Few environments are faster."""
 USUAL_STEPS = 250
-"""Assumed length of a first episode without a known time limit, in steps."""
+"""Assumed length of an episode in steps, if the time limit is unknown."""
 
 
 def compares(config: Config) -> bool:
-    """Check whether members are compared with each other."""
+    """Check whether the run compares members with each other."""
     return controller_entry(config.controller).compares and config.pbt.enabled and config.num_policies > 1
 
 
 def first_comparison(config: Config) -> float:
-    """Return the time of the first comparison: frames per member. With a timed rule: training seconds."""
+    """Return the time of the first comparison in frames per member, or in training seconds if a timed rule is used."""
     pbt = config.pbt
     if READY_RULES[pbt.ready].by_time:
         return max(pbt.start_seconds, pbt.period_seconds)
@@ -73,7 +73,7 @@ def first_comparison(config: Config) -> float:
 
 
 def environments_each(resolved: ResolvedRun) -> int:
-    """Return the number of environments (or simulator rows) of a member, the maximum over learners."""
+    """Return the largest number of environments (or simulator rows) that a member has on any learner."""
     return max(pack.environments // pack.slots for pack in resolved.plan.packs)
 
 
@@ -83,22 +83,25 @@ def episodes_each(resolved: ResolvedRun) -> int:
 
 
 def longest_wait(resolved: ResolvedRun) -> int:
-    """Return the frames of a member until all its environments have ended their episodes, at most. 0: unknown."""
+    """Return the maximum frames of a member until each of its environments has ended `episodes_each` episodes.
+
+    0 if the time limit is unknown.
+    """
     spec = resolved.spec
     return environments_each(resolved) * episodes_each(resolved) * spec.time_limit * spec.frame_skip
 
 
 def usual_wait(resolved: ResolvedRun) -> int:
-    """Return the frames of a member that a comparison may wait for episodes without a warning.
+    """Return the frames of a member during which a comparison may wait for episodes without a warning.
 
-    It is a period, or the longest wait if the budget has room for four of these.
+    The result is one period, or `longest_wait` if this is longer and the budget has room for four such waits.
     """
     config, longest = resolved.config, longest_wait(resolved)
     return max(config.pbt.period_frames, longest if 4 * longest <= config.train_for_frames else 0)
 
 
 def describe_comparisons(resolved: ResolvedRun) -> list[str]:
-    """Describe the times and rules of comparisons. Warn if comparisons cannot happen in time."""
+    """Describe the times and rules of comparisons. Add a note or warning if comparisons come late or wait long."""
     config, pbt, spec, plan = resolved.config, resolved.config.pbt, resolved.spec, resolved.plan
     entry = controller_entry(config.controller)
     frames, seconds = config.train_for_frames, config.train_for_seconds
@@ -153,9 +156,9 @@ def describe_comparisons(resolved: ResolvedRun) -> list[str]:
 
 
 def _slow_episodes(resolved: ResolvedRun, rounds: int) -> list[str]:
-    """Warn if comparisons by time must wait for episodes even on fast cores.
+    """Return a note if comparisons by time must wait for episodes even on fast cores. Otherwise empty.
 
-    rounds: number of episodes in each environment that a comparison needs.
+    rounds: number of episodes that a comparison needs in each environment.
     """
     spec, plan, period = resolved.spec, resolved.plan, resolved.config.pbt.period_seconds
     steps, speed = spec.time_limit or USUAL_STEPS, FAST_CORE * plan.cpus
@@ -171,9 +174,9 @@ def _slow_episodes(resolved: ResolvedRun, rounds: int) -> list[str]:
 def _at_most(budget: float, first: float, period: float, longest: float) -> str:
     """Describe the number of comparisons within a budget. Empty without comparisons.
 
-    All arguments are frames of a member, or all arguments are seconds.
-    period: minimum interval between comparisons.
-    longest: duration of one episode in each environment if all reach their time limit. 0: unknown.
+    All arguments have equal units: frames of a member, or seconds.
+    first: time of the first comparison. period: minimum interval between comparisons.
+    longest: duration of the episodes of a comparison if each episode reaches its time limit. 0: unknown.
     """
     most = _comparisons_within(budget, max(first, period), period)
     least = _comparisons_within(budget, max(first, longest), max(period, longest))
@@ -182,12 +185,12 @@ def _at_most(budget: float, first: float, period: float, longest: float) -> str:
 
 
 def _comparisons_within(budget: float, first: float, period: float) -> int:
-    """Count the comparisons within a budget. All arguments are frames per member, or all are seconds."""
+    """Count the comparisons within a budget. All arguments have equal units: frames of a member, or seconds."""
     return max(0, math.ceil((budget - first) / period))
 
 
 def tuned_names(resolved: ResolvedRun) -> frozenset[str]:
-    """Return the names of the tuned values. Empty for a single member."""
+    """Return the names of the tuned values. Empty for a population of one member."""
     several = resolved.config.num_policies > 1
     return frozenset(name for name, spec in resolved.tuned.items() if spec.tuned and several)
 
@@ -281,7 +284,7 @@ def describe_plan(resolved: ResolvedRun) -> list[str]:
 
 
 def _other_batch(resolved: ResolvedRun, pack: PackPlan) -> str:
-    """Explain why a batch differs from --learner.batch. Empty if it does not."""
+    """Explain why the batch of a pack differs from --learner.batch. Empty if they are equal."""
     config, agents = resolved.config, resolved.spec.agents
     asked, rollout = config.learner.batch, config.learner.rollout
     if pack.batch_rows * rollout == asked or resolved.plan.sizing.per_vector_env:
@@ -300,7 +303,7 @@ def _other_batch(resolved: ResolvedRun, pack: PackPlan) -> str:
 
 
 def _ids(members: tuple[int, ...]) -> str:
-    """List all ids, or the first and the last of many."""
+    """Format the ids. Of more than 16 ids, only the first three, the last and the number are shown."""
     if len(members) <= 16:
         return ", ".join(map(str, members))
     return f"{', '.join(map(str, members[:3]))}, ... {members[-1]} ({len(members)})"
@@ -313,7 +316,7 @@ OF_CONTROLLERS = ("schedule", "search", "pbt.frequencies", "pbt.migrant_hypers")
 
 
 def unread(resolved: ResolvedRun) -> list[str]:
-    """Format a note for each option that the user has changed but this run does not use."""
+    """Return a note for each option that the user has changed but that this run does not use."""
     config = resolved.config
     usual = {**in_frames(config.train_for_frames), **recommended(resolved)}
     reasons = dict([*_reasons(config, resolved.spec.agents), *_of_learning(resolved)])
@@ -326,7 +329,7 @@ def unread(resolved: ResolvedRun) -> list[str]:
 
 
 def recommended(resolved: ResolvedRun) -> Mapping[str, Any]:
-    """Return the recipe of the run's environment: dotted field -> value."""
+    """Return the recipe of the run's environment: config field -> value."""
     config = resolved.config
     backend, name = backend_of(config.env, config.env_options)
     made = backend.recipe_of  # does not construct the environment again
@@ -334,7 +337,7 @@ def recommended(resolved: ResolvedRun) -> Mapping[str, Any]:
 
 
 def _reasons(config: Config, agents: int) -> Iterator[tuple[str, str]]:
-    """Yield (dotted field, reason) of each unused option of this run."""
+    """Yield (config field, reason) for each option that this environment, controller or rules do not use."""
     for group in ENVIRONMENT_GROUPS - read_groups(config.env, agents):
         yield from _of_group(config, group, f"{config.env} does not use it")
     if config.num_policies > 1:
@@ -344,7 +347,10 @@ def _reasons(config: Config, agents: int) -> Iterator[tuple[str, str]]:
 
 
 def of_rules(config: Config) -> Iterator[tuple[str, str]]:
-    """Yield (dotted field, reason) of each unused option of controllers and rules. Custom controllers may use all."""
+    """Yield (config field, reason) for each unused option of controllers and rules.
+
+    Yield nothing for custom controllers, because they may use all options.
+    """
     if ":" in config.controller:
         return
     yield from _of_controllers(config)
@@ -368,19 +374,19 @@ def of_rules(config: Config) -> Iterator[tuple[str, str]]:
 
 
 def _of_controllers(config: Config) -> Iterator[tuple[str, str]]:
-    """Yield (dotted field, reason) of each option that only other controllers use."""
+    """Yield (config field, reason) for each option that only other controllers use."""
     for name in sorted({*OF_CONTROLLERS}.difference(controller_entry(config.controller).options)):
         readers = [other for other, entry in CONTROLLERS.items() if name in entry.options]
         yield from _of_group(config, name, f"it belongs to --controller {', '.join(readers)}")
 
 
 def _of_group(config: Config, group: str, reason: str) -> Iterator[tuple[str, str]]:
-    """Yield (dotted field, reason) of each option of a group. group: an option group, or a single option."""
+    """Yield (config field, reason) for each option of a group. group: an option group, or a single option."""
     yield from ((one.field, reason) for one in table(config).values() if group in (one.path[0], one.field))
 
 
 def _of_learning(resolved: ResolvedRun) -> Iterator[tuple[str, str]]:
-    """Yield (dotted field, reason) of each unused option of algorithm, network and final evaluation."""
+    """Yield (config field, reason) for each unused option of algorithm, network and final evaluation."""
     config, spec = resolved.config, resolved.spec
     for one in table(config).values():
         if one.path[0] == "hypers" and one.path[-1] not in resolved.table:
@@ -425,7 +431,7 @@ SHOWN = 6
 
 
 def network_sees(config: Config, spec: EnvSpec) -> list[str]:
-    """Describe each input array of the network, and the scaling of actions."""
+    """Describe each input array of the network, and the range to which actions are scaled."""
     normalized, encoder = normalized_obs(config, spec), config.model.encoder
     parts = []
     for name, layout in obs_layouts(spec).items():

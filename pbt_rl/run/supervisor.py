@@ -17,8 +17,9 @@ loop      consumes   events of the fleet: messages, deaths, hangs; signals
           produces   loads and saves, one comparison at a time; slot swaps; views, at most once per second
           waits for  the next event, at most 0.1 s
 
-Other modules of this package contain its parts: `comparisons` (execution of decisions), `lost` (replacement of dead
-processes), `checkpointing`, `ending` (end conditions), `resuming`, and `recorder` (records and displays).
+Other modules of this package contain parts of the supervisor: `comparisons` (execution of decisions), `lost`
+(replacement of dead processes), `checkpointing`, `ending` (end conditions), `resuming`, and `recorder` (records and
+displays).
 """
 
 from __future__ import annotations
@@ -78,11 +79,11 @@ from pbt_rl.run.warm_start import WarmStart
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 TIMEOUT_SECONDS = 0.1
 SAVE_SECONDS = 30.0
-"""Timeout of the last checkpoint without progress. (40 members on a slow disk take minutes.)"""
+"""Timeout of the last checkpoint, which each saved member restarts. (40 members on a slow disk take minutes.)"""
 ROLLOUT_SECONDS = 300.0
-"""Maximum wait for learners before the last checkpoint, because a simulator first completes its rollout."""
+"""Maximum wait for learners before the last checkpoint. (The learner of a simulator completes its rollout first.)"""
 SAY_SECONDS = 5.0
-"""Interval of messages during this wait."""
+"""Interval of messages during the wait for learners before the last checkpoint."""
 ANSWER_SECONDS = 8.0
 """Maximum heartbeat age of a learner during the last checkpoint."""
 
@@ -91,7 +92,7 @@ class Supervisor:
     """Supervisor of one run.
 
     continued: saved state of a run to resume. first: warm start of the members. callbacks: user functions.
-    fleet: function that starts the processes. None: start them on this machine.
+    fleet: function that starts the processes. None: start the processes on this machine.
     """
 
     def __init__(
@@ -254,7 +255,7 @@ class Supervisor:
 
     @property
     def _resumes(self) -> int:
-        """Number of resumes of the run, including the present one."""
+        """Number of resumes of the run, including the present resume."""
         return 0 if self._continued is None else self._continued.resumes
 
     def _state(self, fleet: Fleet) -> dict[str, Any]:
@@ -279,7 +280,7 @@ class Supervisor:
 
     @property
     def _may_save(self) -> bool:
-        """True if the run can be saved: all learners are ready. With --nodes, learners may be missing."""
+        """True if the run can be saved: training has begun, and no learner is missing (with --nodes: some may be)."""
         return self._begun and (self._resolved.spread or self._all_serve)
 
     def _begin_checkpoint(self, fleet: Fleet) -> None:
@@ -326,7 +327,7 @@ class Supervisor:
         self._throughput.note(self._population.frames, report.stage_seconds)
 
     def compare(self, pack: SerialPack, report: LearnerReport) -> Sequence[Decision]:
-        """Report all members to the controller, and return its decisions. Called by the loop of serial mode."""
+        """Report all members to the controller, and return the decisions. Called by the loop of serial mode."""
         self._note_report(pack.number, report)
         return self._comparisons.compare(pack.number)
 
@@ -335,7 +336,7 @@ class Supervisor:
         self._comparisons.exchange(decisions)
 
     def _note_ready(self, fleet: Fleet, pack: int, note: str) -> None:
-        """Record that a learner has started. note: warning of the learner, or empty."""
+        """Record that a learner is ready. note: warning of the learner, or empty."""
         self._ready.add(pack)
         self._comparisons.dispatch.started(pack)
         if note:
@@ -346,10 +347,10 @@ class Supervisor:
             self._begin_to_train()
 
     def _begin_to_train(self) -> None:
-        """Start training after all learners are ready."""
+        """Start training, because all learners are ready."""
         self._begun = True
         if self._continued is None:
-            # The first decisions of a search set the budgets of its members.
+            # The first decisions of a search set the budgets of all members.
             self._comparisons.exchange(self._comparisons.compare())
         else:
             self._comparisons.go_on(self._given)
@@ -385,7 +386,7 @@ class Supervisor:
     # -- the end ----------------------------------------------------------------------------------------------
 
     def _save_at_end(self, fleet: Fleet) -> str:
-        """Apply all decisions, and save the run. Return an error message if the run was not saved."""
+        """Apply all decisions, and save the run. Return an error message, which is empty if the run was saved."""
         self._closing = True
         self._throughput.end()
         if not self._begun:
@@ -399,7 +400,7 @@ class Supervisor:
         return unsaved
 
     def _save_last(self, fleet: Fleet) -> str:
-        """Pause all learners, and save the run. Return the reason if the run was not saved, or an empty text."""
+        """Pause all learners, and save the run. Return the reason of a failure, or an empty text."""
         checkpoints, dispatch = self._checkpoints, self._comparisons.dispatch
         for pack in range(len(self._resolved.plan.packs)):
             fleet.send(pack, PauseTraining())

@@ -12,12 +12,12 @@ RATE_WINDOW_SECONDS = 10.0
 STRETCH_SECONDS, LEAST_STRETCH_SECONDS = 60.0, 5.0
 RECENT_REPORTS = 5
 HISTORY_REPORTS = 10_000
-"""Maximum number of stored reports. Above it, every second report of the older half is dropped."""
+"""Maximum number of stored reports. If there are more, every second report of the older half is dropped."""
 
 
 @dataclass(frozen=True)
 class Spent:
-    """Usage at a checkpoint: `seconds` and `training_seconds` of `Throughput`, and frames of the population."""
+    """Time and frames spent until a checkpoint: see the properties of `Throughput`. frames: sum over all members."""
 
     seconds: float
     training_seconds: float
@@ -25,46 +25,46 @@ class Spent:
 
 
 class Throughput:
-    """Frames and stage seconds over time. All seconds of a resumed run include the time before the resume.
+    """Frames and busy seconds of the stages (acting, learning) over time.
 
-    clock: a monotonic clock in seconds.
+    In a resumed run, all seconds include the time before the resume. clock: a monotonic clock in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._began = clock, clock()
         self._before = Spent(0.0, 0.0, 0)
         self._history: list[tuple[float, int]] = [(0.0, 0)]
-        """(seconds, frames of the population) per report. Some older reports are dropped."""
+        """(seconds, frames of the population) for each report. Some older reports are dropped."""
         self._training_since: float | None = None
         self._training_until: float | None = None
         self._stages: dict[str, float] = {}
         self._stretch: deque[tuple[float, Mapping[str, float]]] = deque()
-        """(seconds, stage seconds since the previous view) of each view in the last minute."""
+        """(seconds, busy seconds of the stages since the previous view) for each view in the last minute."""
 
     def resume(self, spent: Spent) -> None:
-        """Continue from the usage at the checkpoint. Time until this call does not count."""
+        """Continue from the time and frames at the checkpoint. Time until this call does not count."""
         self._before, self._began = spent, self._clock()
         self._history = [(spent.seconds, spent.frames)]
 
     @property
     def spent(self) -> Spent:
-        """Usage so far, with the frames at the last report."""
+        """Time spent so far, and the frames at the last report."""
         return Spent(self.seconds, self.training_seconds, self._history[-1][1])
 
     @property
     def seconds(self) -> float:
-        """Seconds since the start."""
+        """Seconds since the start of the run."""
         return self._before.seconds + self._clock() - self._began
 
     @property
     def training_seconds(self) -> float:
-        """Seconds of training: without the time until the first frames after a start or resume, and after `end`."""
+        """Seconds of training, which begins with the first frames after a start or resume and stops at `end`."""
         until = self.seconds if self._training_until is None else self._training_until
         now = 0.0 if self._training_since is None else until - self._training_since
         return self._before.training_seconds + now
 
     def end(self) -> None:
-        """Stop the training clock, because saving and evaluation do not count."""
+        """Stop the clock of `training_seconds`. The last checkpoint and the final evaluation do not count."""
         self._training_until = self.seconds
 
     @property
@@ -74,7 +74,7 @@ class Throughput:
 
     @property
     def stalled_seconds(self) -> float:
-        """Seconds without new frames, if this time is much longer than the usual interval between reports. Else 0.
+        """Seconds without new frames, or 0 if reports are not yet much later than usual.
 
         Before the first frames: seconds since the start or resume.
         """
@@ -89,7 +89,7 @@ class Throughput:
         return silent if silent > max(LEAST_STRETCH_SECONDS, 3 * usual) else 0.0
 
     def note(self, frames: int, stage_seconds: Mapping[str, float]) -> None:
-        """Add a report. frames: total frames of the population."""
+        """Add a report. frames: frames of the population. stage_seconds: busy seconds since the last report."""
         now = self.seconds
         if frames > self._before.frames and self._training_since is None:
             self._training_since = now
@@ -100,10 +100,10 @@ class Throughput:
         _add(self._stages, stage_seconds)
 
     def busy_threads(self, environment_seconds: float) -> dict[str, float]:
-        """Return the mean number of busy threads by stage over the last minute. Empty in the first seconds.
+        """Return the mean number of busy threads of each stage over the last minute. Empty in the first seconds.
 
         environment_seconds: CPU time of environments since the last call.
-        The window is long, because each stage is reported at its end: shares of one second would often be 0 or 1.
+        The window is long, because the time of a stage is reported when the stage ends.
         """
         stages, self._stages = self._stages, {}
         _add(stages, {"environment": environment_seconds})  # learners report the time of simulators
@@ -133,7 +133,7 @@ class Throughput:
         return self._rate_from(self._first_since(start + (self._history[-1][0] - start) / 4))
 
     def _first_since(self, seconds: float) -> int:
-        """Return the index of the first report at or after this time, but not the index of the last report."""
+        """Return the index of the first report at or after this time. The last report is excluded."""
         index = bisect_left(self._history, seconds, key=lambda point: point[0])
         return max(0, min(index, len(self._history) - 2))
 

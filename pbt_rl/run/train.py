@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def train(config: Config, callbacks: Callbacks | None = None, spare: Waiting[Any, Any] | None = None) -> int:
-    """Train a population and return the exit code. spare: idle learner process. Raises the errors of `train_on`."""
+    """Train a population and return the exit code. Arguments and errors: see `train_on`."""
     with _machines(config) as cluster:
         return train_on(cluster, config, callbacks, spare)
 
@@ -64,8 +64,8 @@ def train_on(
 ) -> int:
     """Train a population and return the exit code. If the run exists, continue from its last checkpoint.
 
-    cluster: machines for the processes of the run. None: this machine. spare: idle learner process.
-    Raises ConfigError or EnvSetupError before anything starts, and the exception of a callback after the end.
+    cluster: machines for the processes of the run. None: this machine. spare: idle process for the first learner.
+    Raises ConfigError or EnvSetupError before processes start, and the exception of a callback after the end.
     """
     resolved = _resolved(cluster, config)
     here = resolved if cluster is None else replace(resolved, plan=replace(resolved.plan, packs=()))

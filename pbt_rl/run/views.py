@@ -27,7 +27,10 @@ from pbt_rl.run.throughput import Throughput
 
 
 def discarded_share(resolved: ResolvedRun, discarded: int, steps: int) -> float:
-    """Return the share of discarded rollouts. discarded: number of rollouts of one policy. steps: of all members."""
+    """Return the share of discarded rollouts.
+
+    discarded: number of discarded rollouts. (A rollout has the steps of one policy.) steps: steps of all members.
+    """
     packs = resolved.plan.packs
     envs = sum(pack.envs_per_policy for pack in packs) / len(packs)
     sampled = steps / (envs * resolved.config.learner.rollout)
@@ -39,20 +42,20 @@ UNCOMPARED = "members were never compared"
 VIEW_SECONDS, MOST_VIEW_SECONDS = 1.0, 10.0
 """Minimum and maximum seconds between two views."""
 LEAST_PROGRESS_SECONDS, PROGRESS_SECONDS, MOST_PROGRESS_SECONDS = 0.5, 10.0, 60.0
-"""Seconds between two progress records: at the start of a run, usually, and in a run of days."""
+"""Seconds between two progress records: in the first seconds of a run, later, and after days."""
 CURVE_POINTS = 2_000
-"""Approximate maximum of the points of a curve. A long run records progress 2,000 times."""
+"""Approximate number of progress records of a long run, and therefore of points of a curve."""
 
 
 def view_gap(took_seconds: float) -> float:
-    """Return the seconds until the next view. A slow view has a longer gap (1,000 members take almost a second)."""
+    """Return the seconds until the next view: longer after a slow view. (A view of 1,000 members takes almost 1 s.)"""
     return min(max(VIEW_SECONDS, 10 * took_seconds), MOST_VIEW_SECONDS)
 
 
 def progress_gap(run_seconds: float) -> float:
-    """Return the seconds until the next progress record, which takes 8 kB of the journal for 64 members.
+    """Return the seconds until the next progress record. (With 64 members, a record has 8 kB in the journal.)
 
-    Early gaps are a tenth of the run time, because a run of seconds needs a curve too.
+    In the first 100 s the interval is a tenth of the run time, because even short runs need curves.
     """
     early = min(max(LEAST_PROGRESS_SECONDS, run_seconds / 10), PROGRESS_SECONDS)
     return max(early, min(run_seconds / CURVE_POINTS, MOST_PROGRESS_SECONDS))
@@ -75,7 +78,7 @@ def run_view(
     """Build a view of the current state.
 
     environment_seconds: CPU-seconds of environments since the last view.
-    learns: True if a learner has a batch. begun: True after all learners were ready.
+    learns: True if a learner has a batch to learn from. begun: True if training has begun.
     stepping: number of actors that have made a step.
     """
     config, rate, members = resolved.config, throughput.steady_rate(), population.views()
@@ -118,7 +121,7 @@ def seconds_to_end(
 ) -> float | None:
     """Estimate the seconds until a budget is spent. None if unknown. rate: frames/s of all members.
 
-    The result is an upper bound for a search, which may stop members.
+    In a search, the result is an upper bound, because the search may stop members early.
     """
     left = []
     full = controller_entry(config.controller).full_frames(config, config.train_for_frames)
@@ -133,7 +136,7 @@ def seconds_to_end(
 def seconds_to_comparison(
     controller: Controller, population: Population, rate: float, training_seconds: float = 0.0
 ) -> float | None:
-    """Estimate the seconds until the next comparison. 0 if it waits for episodes. None if unknown."""
+    """Estimate the seconds until the next comparison. None if unknown. 0 while the comparison waits for episodes."""
     training = sum(not member.stopped for member in population.members)
     controller, report = innermost(controller, population.report(training_seconds))
     if not isinstance(controller, PbtController) or rate <= 0 or min(training, len(report.members)) < 2:
@@ -153,19 +156,19 @@ def _waits_for(resolved: ResolvedRun, *, begun: bool, stepping: int) -> str:
 
 
 LONG_WAIT = 3
-"""Number of usual waits after which a late comparison is warned of. One wait if no episode has ended."""
+"""A warning follows if a comparison is late by this multiple of the usual wait (1 if no episode has ended)."""
 
 
 class WaitingComparison:
-    """Detector of a comparison that waits too long for episodes. It warns once.
+    """Detector of a comparison that waits too long for episodes, with one warning per run.
 
-    usual_frames: see `usual_wait`.
+    usual_frames: frames of a member that such a wait usually takes.
     """
 
     def __init__(self, usual_frames: int) -> None:
         self._usual = usual_frames
         self._due_frames: int | None = None
-        """Least frames of any training member when the comparison was due. None: no comparison is due."""
+        """Population clock at which the comparison was due. None: no comparison is due."""
         self._warned = False
 
     def __call__(self, view: RunView) -> list[str]:
@@ -190,7 +193,7 @@ class WaitingComparison:
 
 
 def verdict(resolved: ResolvedRun, view: RunView, folder: Path) -> tuple[str, str]:
-    """Return a summary (best member, comparisons, descent), and the reason if there was no comparison.
+    """Return a summary (best member, comparisons, lineage), and the reason if there was no comparison.
 
     folder: folder of the run, whose journal is read. Raises ConfigError if the journal is damaged.
     """
@@ -215,7 +218,7 @@ def verdict(resolved: ResolvedRun, view: RunView, folder: Path) -> tuple[str, st
 
 
 def _best(view: RunView) -> str:
-    """Format the best member, and its score in the final evaluation. Without one: its score in training."""
+    """Format the best member with the score in the final evaluation, or else with the score in training."""
     named = best_member(view.members)
     final = next((m.final for m in view.members if m.member == named), None)
     if final is None:

@@ -1,7 +1,7 @@
-"""Warm start (`--init-from`): members begin with the saved arrays of another run, as far as they fit.
+"""Warm start (`--init-from`): members begin with saved arrays of another run. Arrays that do not fit are skipped.
 
-Only arrays are loaded. Hypers and shaping come from this run. Frames, steps, updates and the learning rate schedule
-start at 0. Modules in the config of the other run are not imported.
+Only arrays are loaded. Hyperparameters and shaping come from this run. Frames, steps, updates and the learning rate
+schedule start at 0. Modules in the config of the other run are not imported.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ SUFFIX = ".safetensors"
 
 @dataclass(frozen=True)
 class Fitted:
-    """Arrays of a member after tensors of a file were copied into them."""
+    """Result of `fit`. arrays: a member's arrays, with the copied tensors."""
 
     arrays: dict[str, NDArray[Any]]
     loaded: tuple[str, ...]
@@ -54,15 +54,17 @@ class Fitted:
     misfits: tuple[Misfit, ...]
     """Requested tensors that are missing or do not fit."""
     skipped: tuple[str, ...]
-    """Reason for each requested tensor that was not copied: this tensor or another tensor of its group does not fit."""
+    """Reason for each requested tensor that was not copied: a tensor of its group is missing or does not fit."""
 
 
 def fit(path: Path, tensors: Arrays, names: NetNames, onto: Arrays, parts: str = "all") -> Fitted:
-    """Copy the tensors of a file into copies of a member's arrays. parts: see `--init-parts`.
+    """Copy the tensors of a file into copies of a member's arrays.
+
+    tensors: tensors of the file. onto: the member's arrays. parts: parts to copy (`--init-parts`).
 
     A tensor fits if name, shape and dtype are equal. The state of the optimiser is loaded completely or not at all,
-    because moments and step counts must have one origin. The statistics of each observation are also loaded completely
-    or not at all.
+    because moments and step counts must have one origin. For the same reason, the statistics of each observation are
+    loaded completely or not at all.
 
     Raises ConfigError if a loaded tensor is not finite.
     """
@@ -82,7 +84,7 @@ def fit(path: Path, tensors: Arrays, names: NetNames, onto: Arrays, parts: str =
 
 
 def read_saved(path: Path) -> Arrays:
-    """Read the tensors of a file. Raises ConfigError if it cannot be read or is damaged."""
+    """Read the tensors of a file. Raises ConfigError if the file cannot be read or is damaged."""
     if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises for an invalid path
         raise ConfigError(f"{path} is not a file: give a safetensors file of a member")
     try:
@@ -124,7 +126,7 @@ class WarmStart:
     resolved: ResolvedRun
     origins: tuple[Origin, ...]
     skipped: tuple[tuple[str, ...], ...]
-    """Per origin: see `Fitted.skipped`."""
+    """For each origin: the reasons for skipped tensors."""
 
     @classmethod
     def find(cls, resolved: ResolvedRun, note: Callable[[str], None]) -> WarmStart | None:
@@ -140,11 +142,11 @@ class WarmStart:
         return cls(resolved, origins, tuple(_checked(one, names, fresh, resolved.config) for one in origins))
 
     def origin(self, member: int) -> Origin:
-        """Return the origin of a member."""
+        """Return the saved member from which a member starts."""
         return self.origins[member % len(self.origins)]
 
     def states(self, values: Sequence[Values], names: NetNames) -> SavedStates:
-        """Return a function for each member that reads its initial state. values: of all members."""
+        """Return a function for each member, which builds its initial state. values: values of each member."""
         return {(m, None): partial(self._snapshot, m, own, names) for m, own in enumerate(values)}
 
     def _snapshot(self, member: int, values: Values, names: NetNames) -> MemberSnapshot:
@@ -166,7 +168,7 @@ class WarmStart:
         return lines
 
     def record(self) -> dict[str, Any]:
-        """Return the content of the journal event: loaded parts, and the origin of each member in order of id."""
+        """Return the fields of the journal event: loaded parts, and the origin of each member in order of id."""
         members = [self.origin(member).found for member in range(self.resolved.config.members)]
         return {"parts": self.resolved.config.init_parts, "members": members}
 
@@ -187,7 +189,7 @@ def _origin(text: str, note: Callable[[str], None]) -> Origin:
 
 
 def _fresh(resolved: ResolvedRun, member: int) -> tuple[NetNames, Arrays]:
-    """Return the initialised state of a member, before the warm start."""
+    """Return a member's initialised arrays, and the positions of the parameters in its flat vector."""
     plan = replace(resolved.plan.packs[0], members=(member,), slots=1, device="cpu")
     values = {name: spec.default for name, spec in resolved.table.items()}
     pack = build_pack(resolved.config, resolved.spec, plan, [values], resolved.config.seed)

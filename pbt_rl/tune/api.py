@@ -4,8 +4,9 @@
                   ^ step, evaluate                     | state, load, new hypers
                   +------------------------------------+
 
-In each round, all members in slots take an equal number of steps, and each is evaluated. Then the controller decides.
-No decision depends on the speed of a member, so a run is reproducible with any number of processes.
+In each round, all members in slots take an equal number of steps, and each of these members is evaluated. Afterwards,
+the controller decides. Decisions do not depend on the speed of members. A run is therefore reproducible with any number
+of processes.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ from pbt_rl.tune.training import Training, restore
 from pbt_rl.tune.workers import LocalPool, Member, ProcessPool
 
 API = "pbt_rl.tune.run"
-"""Value of the field `api` in the journal's first event."""
+"""Value of the field `api` in the first event of the journal."""
 SPACE = "pbt"
-"""Name of the default controller in saved runs."""
+"""Name of the default controller in the journal and in the saved state."""
 MEMBERS = 8
 
 
@@ -70,38 +71,42 @@ def run(
 ) -> Result:
     """Train each member of a population for `steps` steps, unless the controller stops it.
 
-    - members: a list of members, or a factory `make_member(index)`. The initial members have the indices 0 to N - 1. A
-      restarted member has the next index, so a factory that seeds by index returns new weights. A member from a list
-      restarts from its initial state.
+    - members: a list of members, or a factory `make_member(index)`. The initial members have the indices 0 to N - 1. To
+      restart a member, the factory is called with the next unused index. If the factory uses the index as a seed, the
+      restarted member has new weights. A member from a list restarts from its initial state.
     - num_members: population size, by default 8.
     - controller: a space or a controller. A space maps names to (low, high) or to lists of choices (see `tune.space`).
-      PBT tunes a space. The *frames* in the reports to a controller are steps of members.
+      PBT tunes the values of a space. The *frames* in the reports to a controller are steps of members.
     - evaluate_every: steps between two evaluations. The controller decides after each evaluation, and before the first
-      step. With `PbtController(evaluation=Evaluation(n))`, members are also evaluated n times before a comparison.
-    - window: an objective is the mean of at most this many last evaluations since the member's last change.
+      step. With `PbtController(evaluation=Evaluation(n))`, each member is evaluated n more times before a comparison.
+    - window: maximum number of evaluations in an objective. The objective is the mean of the member's latest
+      evaluations since its last change.
     - table: name -> HyperSpec, for a custom controller. With a table or a space, `step` receives decoded values
-      (integers, choices, tuples). Otherwise it receives floats.
-    - slots: number of members that train at the same time, the least trained first. 0 means all members.
-    - slot_steps: with fewer slots than members, a member leaves its slot to a less trained member after this many
-      steps. None: a member keeps its slot until it is stopped, waits for a decision or has finished.
+      (integers, choices, tuples). Otherwise, `step` receives floats.
+    - slots: number of members that train at the same time. 0 means all members. The least trained members get slots
+      first.
+    - slot_steps: steps after which a member leaves its slot to a less trained member, if there are more members than
+      slots. None: a member keeps its slot until it is stopped, waits for a decision or has finished.
     - workers: number of processes. With 0 or 1, all members run in this process. The result does not depend on this
-      number if each member has separate random generators.
+      number if no two members share a random generator.
     - folder: folder for the journal (`journal.jsonl`, in the format of `pbt-rl train`) and the state of the run. The
       state is saved after the first round of evaluations, at least once a minute, and at the end. Repeat the call to
       resume from the saved state, after Ctrl-C or with more steps.
     - journal: file for the journal, if there is no folder.
-    - on_progress: called after each round of evaluations with a `tune.Progress` (steps, members, best). To end the run,
-      return `pbt_rl.Stop(reason)`.
-    - progress: print a line to stderr every five seconds.
-    - period, quantile, factors, explore: options of the PBT that tunes a space. period: steps between two comparisons,
-      by default a tenth of `steps`. quantile: fraction of the members. The worst fraction copies the best fraction.
-      factors: each value of a copy is multiplied by a random factor. explore: function that changes the values of a
-      copy afterwards, `explore(values)` or `explore(values, rng)` -> all values, decoded as for `step`. Use only `rng`
-      (a random.Random) for randomness, so that the run can be audited.
-    - seed: seed of the PBT that tunes a space. A custom controller and the members have separate seeds.
+    - on_progress: function that is called with a `tune.Progress` (steps, members, best) after each round of
+      evaluations. To end the run, the function returns `pbt_rl.Stop(reason)`.
+    - progress: True to print a line to stderr every five seconds.
+    - period, quantile, factors, explore: options of the PBT that tunes a space.
+      period: steps between two comparisons, by default a tenth of `steps`.
+      quantile: fraction of the members. Members in the worst fraction copy members in the best fraction.
+      factors: each value of a copy is multiplied by a factor that is chosen at random.
+      explore: function that changes the values of a copy after this multiplication: `explore(values)` or
+      `explore(values, rng)` -> all values, decoded as for `step`. Use no other randomness than `rng` (a random.Random),
+      because an audit repeats the call.
+    - seed: seed of the PBT that tunes a space. Custom controllers and members need their own seeds.
 
-    A member is *broken* if its code raises: its objective is NaN, and its steps are skipped. A decision with new
-    weights repairs it. Raises RunFailed if all members are broken, or if a worker died.
+    A member is *broken* if its code raises an error. Its objective is then NaN, and its steps are skipped. A decision
+    with new weights repairs the member. Raises RunFailed if all members are broken, or if a worker died.
     """
     for name in others:
         raise ConfigError(_unknown(name))
@@ -188,7 +193,7 @@ def _places(folder: Path | str | None, journal: Path | str | None) -> tuple[Path
 
 
 def _check_controller(controller: Controller, steps: int, window: int, *, saved: bool) -> None:
-    """Raise ConfigError if a controller needs more steps or evaluations, or cannot be saved."""
+    """Raise ConfigError if a controller needs more steps or a larger window, or cannot be saved (if `saved`)."""
     top: int = getattr(controller, "highest_rung_frames", 0)
     highest = f"the end of the highest rung of {type(controller).__name__}"
     needs(steps >= top, "steps", steps, f"give {top} or more, {highest}")
@@ -247,10 +252,10 @@ def audit(
     *,
     explore: Callable[..., Mapping[str, Any]] | None = None,
 ) -> list[Mismatch]:
-    """Repeat the decisions of a recorded run. Return the mismatches, which are empty if all agree bit for bit.
+    """Recompute the decisions of a recorded run. Return the mismatches: empty if all decisions agree bit for bit.
 
-    folder: argument of `run`. controller: the run's space, or a new instance of its controller. explore: argument of
-    `run`. Raises ConfigError.
+    folder, explore: arguments of `run`. controller: the space of the run, or a new instance of the run's controller.
+    Raises ConfigError if `folder` is not the folder of a `tune.run` run.
     """
     events = list(journal_events(path_given("folder", folder)))
     start = events[0] if events else None
@@ -295,12 +300,12 @@ def _factory(
 
 
 def _summary(table: Mapping[str, HyperSpec] | None) -> dict[str, str]:
-    """Summarise a table for comparison with the saved run, without choices, because these may be of any type."""
+    """Return name -> text of each value, to compare a table with a saved run. Choices are left out (any type)."""
     return {name: f"{spec.scale} {spec.low:g}..{spec.high:g}" for name, spec in (table or {}).items()}
 
 
 def _clear(journal: Path) -> None:
-    """Empty the journal of a run without a saved state. Raises ConfigError if another program wrote the journal."""
+    """Empty the journal of a run without a saved state. Raises ConfigError if `tune.run` did not write the journal."""
     if not journal.exists():
         return
     first = next(journal_events(journal.parent), None)

@@ -1,4 +1,4 @@
-"""Progress and result of a `tune.run` run, as plain data."""
+"""Progress and result of a run of `tune.run`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class MemberProgress:
 
 @dataclass(frozen=True)
 class Progress:
-    """Progress after a round of evaluations. steps: of the least trained running member. of: steps of the whole run."""
+    """Progress after a round of evaluations. steps: least steps of a member that is not stopped. of: steps to train."""
 
     steps: int
     of: int
@@ -41,7 +41,7 @@ class Progress:
 
     @property
     def best(self) -> MemberProgress | None:
-        """Member with the highest finite objective."""
+        """Member with the highest finite objective. None if no objective is finite."""
         known = [m for m in self.members if m.objective is not None and math.isfinite(m.objective)]
         return max(known, key=lambda m: (m.objective or 0.0, -m.member), default=None)
 
@@ -66,7 +66,7 @@ class Screen:
         self._first: tuple[float, int] | None = None
 
     def show(self, progress: Progress) -> None:
-        """Print the line if it is due."""
+        """Print a line if LINE_SECONDS have passed since the last line."""
         now = time.monotonic()
         self._first = self._first or (now, progress.steps)
         if now < self._next:
@@ -83,7 +83,7 @@ def _short(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Final state of one member. objective: mean over the window, None for a broken member."""
+    """Final state of one member. objective: mean over the window. None for a broken member."""
 
     member: int
     values: Values
@@ -93,12 +93,12 @@ class Outcome:
     stopped: bool
     broken: bool
     hypers: Mapping[str, Any]
-    """Values as `step` receives them: integers, choices, tuples."""
+    """`values` in the form that `step` receives: integers, choices, tuples."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Evaluation of a member after `steps` steps."""
+    """Evaluation of a member. steps: steps of the member at the evaluation."""
 
     member: int
     generation: int
@@ -110,9 +110,10 @@ class Evaluation:
 class Result:
     """Result of a run.
 
-    members: final states in order of id. best: id of the member with the highest finite objective, stopped or not. Ties
-    go to the lower id. best_state: `state()` of the best member. Both are None if no objective is finite. history: all
-    evaluations in order of time.
+    members: final states in order of id.
+    best: id of the member with the highest finite objective. Stopped members count. Ties go to the lower id.
+    best_state: result of the best member's `state()`. `best` and `best_state` are None if no objective is finite.
+    history: all evaluations in order of time.
     """
 
     members: tuple[Outcome, ...]
@@ -134,11 +135,11 @@ class Result:
 
     @property
     def best_hypers(self) -> Mapping[str, Any] | None:
-        """Values of the best member as `step` receives them. None without a best member."""
+        """Values of the best member, in the form that `step` receives. None without a best member."""
         return None if self.best is None else self.members[self.best].hypers
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return one row per evaluation: member, generation, step, objective, and the member's values at that time."""
+        """Return one row per evaluation: member, generation, step, objective, and the values of the member."""
         rows = []
         for one in self.history:
             values = self.lineage[one.member, one.generation].values
@@ -147,7 +148,7 @@ class Result:
         return rows
 
     def to_csv(self, path: Path | str) -> None:
-        """Write the rows as CSV. Raises OSError."""
+        """Write the result of `rows` to a CSV file. Raises OSError."""
         rows = self.rows()
         with Path(path).open("w", encoding="utf-8", newline="") as file:
             writer = csv.DictWriter(file, fieldnames=list(rows[0]) if rows else ["member"])
@@ -155,7 +156,7 @@ class Result:
             writer.writerows(rows)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return best, ended, members and rows as a dictionary, without states and lineage."""
+        """Return a dictionary of best, ended, members and rows."""
         members = [asdict(member) for member in self.members]
         return {"best": self.best, "ended": self.ended, "members": members, "rows": self.rows()}
 

@@ -1,4 +1,4 @@
-"""Folder of a `tune.run` run: its journal, and the state from which it resumes.
+"""Folder of a run of `tune.run`: the journal, and the state from which the run resumes.
 
     journal.jsonl   journal in the format of `pbt-rl train`
     state.pickle    complete state between two rounds, with the states of all members; replaced atomically
@@ -23,12 +23,16 @@ from pbt_rl.record.run_lock import FolderLock, Held
 
 JOURNAL, STATE = "journal.jsonl", "state.pickle"
 SAVE_SECONDS, SAVE_SHARE = 60.0, 0.05
-"""Longest interval between saves, and maximum share of the time for saving with shorter intervals."""
+"""Maximum seconds between two saves. If a save takes t seconds, the next save follows after t / SAVE_SHARE."""
 
 
 @dataclass(frozen=True)
 class SavedRun:
-    """Contents of a state file. options: arguments of the first call. position: size of the journal in bytes."""
+    """Contents of a state file.
+
+    options: arguments of the first call. position: size of the journal in bytes. parts: states of the controller and
+    of the members, and the attributes SAVED of `Training`.
+    """
 
     options: dict[str, Any]
     position: int
@@ -37,7 +41,10 @@ class SavedRun:
 
 @contextmanager
 def alone(folder: Path | None) -> Iterator[None]:
-    """Create the folder of a run and hold its lock. Raises ConfigError if this fails."""
+    """Create the folder of a run, and hold the lock of the folder. None: do nothing.
+
+    Raises ConfigError if the folder cannot be written, or if another process holds the lock.
+    """
     if folder is None:
         yield
         return
@@ -58,24 +65,24 @@ def alone(folder: Path | None) -> Iterator[None]:
 
 
 class RunState:
-    """State file of a run."""
+    """Reader and writer of the state file of a run. options: arguments of the present call."""
 
     def __init__(self, folder: Path, options: dict[str, Any]) -> None:
         self.folder, self._path, self._options = folder, folder / STATE, options
         self.saved_at: int | None = None
-        """Steps of the population at the last save."""
+        """Population clock at the last save, in steps. None before the first save."""
         self._next = 0.0
 
     @property
     def due(self) -> bool:
-        """True if the next save is due."""
+        """True if it is time for the next save."""
         return time.monotonic() >= self._next
 
     def save(self, position: int, parts: dict[str, Any], steps: int, began: float) -> None:
         """Write the state atomically. Raises OSError.
 
-        position, parts: see `SavedRun`. steps: population clock. began: time.monotonic() before the states of members
-        were collected.
+        position, parts: see `SavedRun`. steps: population clock. began: `time.monotonic()` before the collection of the
+        members' states.
         """
         draft = self._path.with_name(f".{STATE}.{os.getpid()}")
         with draft.open("wb") as file:
@@ -89,8 +96,8 @@ class RunState:
     def load(self) -> SavedRun | None:
         """Load the saved state. Return None without a state file.
 
-        Raises ConfigError if the file is damaged, or if an option has changed. The option `steps` may change, so that a
-        run can be extended.
+        Raises ConfigError if the file is damaged, or if an option has changed. The option `steps` may change, because a
+        run may be extended.
         """
         try:
             saved = pickle.loads(self._path.read_bytes())

@@ -23,12 +23,12 @@ from pbt_rl.controllers.settings import named
 from pbt_rl.errors import ConfigError
 
 LOG_RATIO = 100.0
-"""Ranges of floats with at least this ratio of their ends are tuned on a logarithmic scale."""
+"""Ratio of the ends of a range of floats (high / low) from which the scale is logarithmic."""
 COMPARISONS = 10
 """Default number of comparisons in a run."""
 FRACTION = 0.25
 COLUMNS = ("member", "generation", "step", "objective")
-"""Columns of `Result.rows` besides the values."""
+"""Columns of `Result.rows` that are not values."""
 
 Space = Mapping[str, Any]
 
@@ -37,12 +37,12 @@ def table_of(space: Space) -> dict[str, HyperSpec]:
     """Convert a space to a table of name -> HyperSpec. Raises ConfigError.
 
     - A tuple (low, high) of integers is a range of integers.
-    - Any other tuple (low, high) is a range of floats. The scale is logarithmic if both ends are positive and their
-      ratio is at least LOG_RATIO, otherwise linear.
+    - Any other tuple (low, high) is a range of floats. The scale is logarithmic if both ends are positive and
+      high / low is at least LOG_RATIO. Otherwise the scale is linear.
     - A list contains choices of any type.
     - A HyperSpec is used unchanged.
 
-    Member 0 begins with the middle of each range, and the other members with random values.
+    Member 0 begins with the middle of each range, or with the first choice. The other members begin with random values.
     """
     needs(bool(space), "space", {}, "name at least one value")
     taken = "use another name, because rows of a result have a column of this name"
@@ -52,7 +52,7 @@ def table_of(space: Space) -> dict[str, HyperSpec]:
 
 
 def loguniform(low: float, high: float) -> HyperSpec:
-    """Return a range of floats on a logarithmic scale. Raises ConfigError."""
+    """Return a range of floats with a logarithmic scale, as a value in a space. Raises ConfigError."""
     remedy = "give two positive numbers, the lower one first"
     needs(0 < low < high < math.inf, "loguniform", (low, high), remedy)
     return HyperSpec("", math.sqrt(low * high), low, high, "log", tuned=True)
@@ -60,7 +60,7 @@ def loguniform(low: float, high: float) -> HyperSpec:
 
 @dataclass(frozen=True)
 class Rules:
-    """Options of the default controller, with the names of `tune.run`'s arguments."""
+    """Options of the default controller. The fields are named like the arguments of `tune.run`."""
 
     period: int | None = None
     quantile: float = FRACTION
@@ -79,7 +79,7 @@ class Rules:
 
 
 def space_controller(table: Mapping[str, HyperSpec], steps: int, seed: int, rules: Rules) -> PbtController:
-    """Create the default controller: synchronous PBT with truncation selection and perturbation by factors."""
+    """Return the default controller: synchronous PBT with truncation selection and perturbation by factors."""
     explore: Explore = PerturbFactors(
         {n: spec for n, spec in table.items() if spec.tuned}, tuple(rules.factors)
     )
@@ -105,7 +105,7 @@ def is_number(value: object) -> TypeGuard[float]:
 
 
 def whole(name: str, value: object, least: int) -> int:
-    """Convert an argument to an integer, such as 5 or 1e6. Raises ConfigError."""
+    """Convert an argument such as 5 or 1e6 to an integer. Raises ConfigError unless it is at least `least`."""
     if is_number(value) and value >= least and float(value).is_integer():
         return int(value)
     raise ConfigError(f"{name}={value!r:.200} cannot be used: give a whole number, {least} or more")
@@ -120,7 +120,7 @@ def needs(condition: bool, name: str, value: object, remedy: str) -> None:
 def _of_meanings(
     function: Callable[..., Mapping[str, Any]], table: Mapping[str, HyperSpec]
 ) -> Callable[[Values, Random], Values]:
-    """Convert an explore function of decoded values to a function of floats and a random generator."""
+    """Wrap a user's explore function, which takes decoded values, as a function of floats and a random generator."""
     who = f"explore={meaning(function)}"
     try:
         takes_rng = len(signature(function).parameters) > 1
@@ -183,7 +183,7 @@ def _scale(ends: tuple[float, float]) -> tuple[Scale, float]:
 
 
 def decode(table: Mapping[str, HyperSpec], values: Mapping[str, float]) -> dict[str, Any]:
-    """Decode floats to the values that `step` receives: integers to int, indices to choices, dotted names to nesting.
+    """Convert the floats of a controller to the values that `step` receives: floats, integers, choices.
 
     `name.0`, `name.1`, ... become the tuple `name`. `shaping.NAME` becomes an entry of the dictionary `shaping`.
     """

@@ -36,15 +36,15 @@ SAVED = (
     "cause",
     "changes",
 )
-"""Attributes of `Training` that are saved. States of controller and members are saved separately."""
+"""Attributes of `Training` that are saved. The states of the controller and of members are saved separately."""
 PROGRESS_EVENTS = 200
-"""Approximate maximum of `progress` events per run."""
+"""Approximate maximum number of `progress` events of a run."""
 
 
 def restore(pool: Pool, parts: Mapping[str, Any], folder: Path) -> None:
-    """Make the members of a saved run and load their states. Raises RunFailed without a change to the folder.
+    """Make the members of a saved run, and load their states. If this raises RunFailed, the folder is unchanged.
 
-    Broken members are made too, because they may copy other members.
+    Broken members (whose code raised an error) are made too, because they may copy other members later.
     """
     states: Mapping[int, bytes] = parts["states"]
     if not states:
@@ -58,7 +58,7 @@ def restore(pool: Pool, parts: Mapping[str, Any], folder: Path) -> None:
 
 
 class Training:
-    """Training of one run. The *frames* of a member are its steps."""
+    """Training of one run. In this class, the *frames* of a member are its steps."""
 
     def __init__(
         self,
@@ -75,13 +75,14 @@ class Training:
         watch: Callable[[Progress], str | None] = lambda _: None,
         state: RunState | None = None,
     ) -> None:
-        """given: the user passed a list of members. Restarted members then load their initial states.
+        """given: True if the user passed a list of members. Restarted members then load their initial states.
 
-        watch: called after each round of evaluations. It returns a reason to end the run, or None. state: state file.
+        watch: function that is called after each round of evaluations, and returns a reason to end the run or None.
+        state: state file. None: the run is not saved.
         """
         self._watch, self._state = watch, state
         self._whole = False
-        """True between two rounds, when the state is consistent."""
+        """True between two rounds. Only then is the state consistent and can be saved."""
         self._changes = 0
         self._pool, self._controller, self._members, self._slots = pool, controller, members, slots
         self._journal, self._table = journal, table
@@ -90,7 +91,7 @@ class Training:
         self._first_states: dict[int, Any] = {}
         self._next_index = len(members)
         self._remembered: dict[StateKey, Any] = {}
-        """(member, generation) -> pickled state, or Failure if it cannot be pickled."""
+        """(member, generation) -> pickled state, or Failure if this state could not be pickled."""
         self._lineage = Lineage()
         self._history: list[Evaluation] = []
         self._cause = ""
@@ -101,13 +102,13 @@ class Training:
         self._next_progress = 0
 
     def run(self) -> Result:
-        """Train to the end."""
+        """Train from the initial values to the end."""
         self._begin_run()
         self._observe()
         return self._go_on()
 
     def go_on(self, parts: Mapping[str, Any], config: Mapping[str, Any]) -> Result:
-        """Resume from saved parts (see `_save_run`, `restore`), and train to the end. config: for the journal."""
+        """Resume a run, and train to the end. parts: see `SavedRun.parts`. config: options for the journal."""
         self._whole = True
         self._write("resume", config=dict(config), changed={})  # the pause does not count as time of the run
         restore_state(self._controller, parts["controller"])
@@ -142,7 +143,7 @@ class Training:
         return self._end(ended)
 
     def _leave(self, state: RunState, error: BaseException) -> None:
-        """Save the state if it is consistent. Print where the repeated call resumes."""
+        """Save the state if it is consistent. Print the step at which a repeated call resumes."""
         if self._whole and not all(m.broken for m in self._members):
             self._save_run(state)
         saved = "nothing was saved, because no round of evaluations had ended: repeat the call to restart"
@@ -168,9 +169,9 @@ class Training:
     # -- training -------------------------------------------------------------------------------------------
 
     def _due(self) -> dict[MemberRecord, int]:
-        """Assign the slots. Return member -> steps until its next evaluation, for the members in slots.
+        """Assign the slots. Return member -> steps until the member's next evaluation, for the members in slots.
 
-        Members that are evaluated before a comparison (`Evaluate`) are included with 0 steps, and need no slot.
+        Members that are evaluated without training (`Evaluate`) are included with 0 steps, even without a slot.
         """
         steps = self._steps
         limits = {m.id: steps if m.until_frames is None else min(m.until_frames, steps) for m in self._live}
@@ -187,7 +188,7 @@ class Training:
         return due
 
     def _train(self, due: Mapping[MemberRecord, int]) -> None:
-        """Train and evaluate members. A broken member skips its steps, and its objective is NaN."""
+        """Train and evaluate members. A broken member skips its steps, and has the objective NaN."""
         tasks = [Train(m.id, Hypers(self._hypers(m)), steps) for m, steps in due.items() if not m.broken]
         results = dict(zip((t.member for t in tasks), self._carry_out(tasks), strict=True))
         for member, steps in due.items():
@@ -267,7 +268,7 @@ class Training:
         self._carry_out(tasks)
 
     def _save(self, keys: Collection[StateKey]) -> dict[StateKey, Any]:
-        """Return key -> pickled state of the member, or Failure for a broken member."""
+        """Return (member, generation) -> pickled state of the member, or Failure for a broken member."""
         for member, generation in keys:
             assert self._members[member].generation == generation, "a state that was not remembered in time"
         whole = sorted(key for key in keys if not self._members[key[0]].broken)

@@ -1,9 +1,9 @@
-"""Worker process of `tune.run`. It runs members for its parent.
+"""Worker process of `tune.run`, which runs members for the parent process.
 
 consumes     a WorkerSetup, then tasks
 produces     one result per task
 waits for    its connection to the parent
-ends         at an `End` message, or when the parent ends it or dies
+ends         at an `End` message, or when the parent kills the worker or dies
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def _import_main(preparation: dict[str, Any]) -> None:
-    """Import the parent's script as multiprocessing's spawn method does. The script then cannot start processes."""
+    """Import the parent's script like multiprocessing's spawn method, so that the script cannot start processes."""
     process: Any = multiprocessing.current_process()
     process._inheriting = True  # noqa: SLF001 - there is no public way
     spawn.prepare(preparation)

@@ -1,9 +1,10 @@
-"""Workers of `tune.run`. They run the members in this process or in several processes.
+"""Workers of `tune.run`, which run the members in this process or in several processes.
 
     run --tasks--> pool --one at a time--> worker --> the user's members
         <-results-      <-----results-----
 
-A member never changes its worker. Copied states are sent through the parent's memory, pickled.
+A member never moves to another worker. States that are copied between workers are pickled and sent to the parent, which
+sends them on.
 """
 
 from __future__ import annotations
@@ -33,16 +34,16 @@ PICKLE = "pickle.dumps"
 
 
 class Member(Protocol):
-    """Object that trains. Runs are reproducible if each member has separate random generators."""
+    """Interface of a member: an object that trains. A run is reproducible if no members share a random generator."""
 
     def step(self, hypers: Mapping[str, Any]) -> None:
         """Train for one step with these hyperparameters."""
 
     def evaluate(self) -> float:
-        """Return the current objective. Higher is better. Must not change the member."""
+        """Return the current objective. Higher is better. This method must not change the member."""
 
     def state(self) -> Any:
-        """Return the complete state of the member, without its hyperparameters. It must be picklable."""
+        """Return the complete state of the member, without hyperparameters. The state must be picklable."""
 
     def load(self, state: Any) -> None:
         """Load a state of this or another member."""
@@ -50,7 +51,7 @@ class Member(Protocol):
 
 @dataclass(frozen=True)
 class Make:
-    """Task: make the member. index: argument of the factory."""
+    """Task: make a member. index: argument of the factory."""
 
     member: int
     index: int
@@ -58,7 +59,7 @@ class Make:
 
 @dataclass(frozen=True)
 class Train:
-    """Task: take `steps` steps, may be 0, and evaluate. The result is the objective."""
+    """Task: train a member for `steps` steps (may be 0), and evaluate the member. The result is the objective."""
 
     member: int
     hypers: Mapping[str, Any]
@@ -67,14 +68,14 @@ class Train:
 
 @dataclass(frozen=True)
 class Save:
-    """Task: return the pickled state."""
+    """Task: return the pickled state of a member."""
 
     member: int
 
 
 @dataclass(frozen=True)
 class Load:
-    """Task: load a pickled state."""
+    """Task: load a pickled state into a member."""
 
     member: int
     state: bytes
@@ -82,18 +83,18 @@ class Load:
 
 @dataclass(frozen=True)
 class End:
-    """Message that ends the worker."""
+    """Message that ends a worker."""
 
 
 Task = Make | Train | Save | Load
 TaskChild = Child[Task | End, Any]
 Queue = deque[tuple[int, Task]]
-"""(position, task) of each waiting task."""
+"""(index of the result, task) for each task of a worker that has no result yet."""
 
 
 @dataclass(frozen=True)
 class WorkerSetup:
-    """First message to a worker. main: preparation data of multiprocessing's spawn method. factory: pickled."""
+    """First message to a worker. main: preparation data of multiprocessing's spawn method. factory: pickled factory."""
 
     main: dict[str, Any]
     factory: bytes
@@ -101,34 +102,34 @@ class WorkerSetup:
 
 @dataclass(frozen=True)
 class WorkerReady:
-    """First message from a worker, sent after it has loaded the factory."""
+    """First message from a worker, after the factory is loaded."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Result of a task in which the member's code raised."""
+    """Result of a task in which the member's code raised an error."""
 
     traceback: str
-    """Empty if the traceback contains no line of the member's code."""
+    """Traceback of the error. Empty if no line of the member's code raised the error."""
     what: str = ""
     """One line with method, member, exception, file and line."""
     refused: str = ""
-    """Error message of a user mistake that ends the whole run. Empty otherwise."""
+    """Error message of a mistake of the user that ends the run. Empty for other failures."""
     unpicklable: bool = False
     """True if the member's state cannot be pickled."""
 
     @property
     def cause(self) -> str:
-        """The traceback, or without a traceback the line `what`."""
+        """The traceback, or `what` if there is no traceback."""
         return self.traceback or self.what
 
 
 class Refused(KeyError):  # noqa: N818 - reads as what happened
-    """User mistake that ends the run. It is a KeyError, because `hypers[name]` raises it for an unknown name."""
+    """Mistake of the user that ends the run. It is a KeyError, because unknown names in `hypers[name]` raise it."""
 
 
 class Unusable(Exception):  # noqa: N818 - reads as what happened
-    """A member's method or the factory returned an unusable object."""
+    """A method of a member, or the factory, returned an unusable object."""
 
 
 class Hypers(dict[str, Any]):
@@ -142,16 +143,16 @@ class Hypers(dict[str, Any]):
 
 
 class Worker:
-    """Members of one process, and the tasks for them."""
+    """Members of one process, and the execution of their tasks."""
 
     def __init__(self, make: Callable[[int], Member]) -> None:
         self._make = make
         self._members: dict[int, Member] = {}
         self._method = ""
-        """The member's method that is running, or PICKLE."""
+        """Name of the member's method that is running, or PICKLE."""
 
     def carry_out(self, task: Task) -> Any:
-        """Carry out a task. Return its result, or a Failure if the member's code raises."""
+        """Carry out a task. Return the result, or a Failure if the member's code raises."""
         try:
             return self._carry_out(task)
         except Refused as error:
@@ -199,13 +200,13 @@ class Worker:
 
 
 def _place(error: BaseException) -> str:
-    """Return ` (FILE, line N)` of the user's code that raised an exception. Empty if only our code raised."""
+    """Return ` (FILE, line N)` of the user's code that raised an exception. Empty if the user's code did not raise."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(OURS)]
     return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
 
 
 def _whole(made: Any) -> Member:
-    """Return a factory's result as a member. Raises Unusable if it lacks a member's methods."""
+    """Return the result of a factory as a member. Raises Unusable if a method of `Member` is missing."""
     methods = ("step", "evaluate", "state", "load")
     lacks = [name for name in methods if not callable(getattr(made, name, None))]
     if lacks:
@@ -224,7 +225,7 @@ def _whole(made: Any) -> Member:
 
 
 class Pool(Protocol):
-    """Workers that carry out tasks. The tasks of each member are carried out in their order."""
+    """Interface of workers that carry out tasks. Each member's tasks are carried out in the order of the list."""
 
     def carry_out(self, tasks: Sequence[Task]) -> list[Any]:
         """Return one result per task, in the order of the tasks."""
@@ -234,7 +235,7 @@ class Pool(Protocol):
 
 
 class LocalPool:
-    """One worker, in this process."""
+    """Pool of one worker, in this process."""
 
     def __init__(self, make: Callable[[int], Member]) -> None:
         self._worker = Worker(make)
@@ -248,7 +249,7 @@ class LocalPool:
 
 
 class ProcessPool:
-    """W worker processes. Worker i runs the members i, i + W, i + 2 W... Raises RunFailed if a worker dies."""
+    """Pool of W worker processes. Worker i runs the members i, i + W, i + 2 W... Raises RunFailed if a worker dies."""
 
     def __init__(self, make: Callable[[int], Member], workers: int) -> None:
         cannot = f"workers={workers} cannot be used:"
@@ -278,7 +279,10 @@ class ProcessPool:
             raise
 
     def carry_out(self, tasks: Sequence[Task]) -> list[Any]:
-        """Return one result per task, in order. Each worker has at most one task, because more could fill its pipes."""
+        """Return one result per task, in the order of the tasks.
+
+        Each worker has at most one task at a time, because several could fill the pipes of the connection.
+        """
         queues: list[Queue] = [deque() for _ in self._children]
         for number, task in enumerate(tasks):
             queues[task.member % len(queues)].append((number, task))

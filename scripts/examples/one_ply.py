@@ -1,4 +1,4 @@
-"""Fixed opponent for connection games. It wins if possible, otherwise blocks, otherwise plays at random.
+"""Fixed opponent for connection games, which wins if possible, otherwise blocks, otherwise plays at random.
 
     pbt-rl eval runs/x --episodes 400 --against scripts.examples.one_ply:tictactoe
     pbt-rl eval runs/x --episodes 400 --against scripts.examples.one_ply:connect_four
@@ -59,7 +59,7 @@ def after(stones: Board, square: tuple[int, int]) -> Board:
 
 
 def wins(stones: Board, in_a_row: int) -> bool:
-    """Return True if `in_a_row` of these stones are in a line."""
+    """Return True if `in_a_row` consecutive stones are in a line."""
     padded = np.pad(stones, in_a_row)
     for down, right in ((0, 1), (1, 0), (1, 1), (1, -1)):
         shifted = [np.roll(padded, (-down * i, -right * i), (0, 1)) for i in range(in_a_row)]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 Act = Callable[[Mapping[str, NDArray[Any]], NDArray[np.bool_]], NDArray[Any]]
 ATTACK = 3
-"""Index of the trigger in an action. The components before it are walking, strafing and turning. 0 means no action."""
+"""Index of the trigger in an action, after walking, strafing and turning. The value 0 means no action."""
 
 
 def sentry(spec: Any) -> Act:

@@ -1,12 +1,12 @@
-"""Scores with default options: make rows of docs/lab/results/as_typed.csv and ten_minutes.csv.
+"""Scores with default options: add rows to docs/lab/results/as_typed.csv and ten_minutes.csv.
 
-    python scripts/lab/as_typed.py gym/Hopper-v5 --frames 1M --seeds 0 1 2   # on cores that other work may share
+    python scripts/lab/as_typed.py gym/Hopper-v5 --frames 1M --seeds 0 1 2   # cores may be shared with other work
     python scripts/lab/as_typed.py gym/Hopper-v5 --frames 1M --seeds 0 --options "--mode serial"
     python scripts/lab/as_typed.py atari/breakout --minutes 10 --seeds 0     # on idle cores, and with Sample Factory
     python scripts/lab/tables.py
 
 Scores are means over 20 evaluation episodes of the last weights with sampled actions. The column `greedy` has the mean
-with greedy actions. Sample Factory has the options of its example, on the CPU.
+with greedy actions. Sample Factory runs with the options of its Atari example, on the CPU.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ GAMES = 20
 
 
 def train_and_play(env: str, policies: int, budget: str, options: str, seed: int) -> dict[str, Any]:
-    """Train in a temporary folder, and evaluate the best member. `seconds` in the result exclude the start-up."""
+    """Train in a temporary folder, and evaluate the best member. `seconds` in the result does not include the start."""
     folder = tempfile.mkdtemp(prefix="as-typed-")
     try:
         run = Path(folder) / "run"
@@ -74,7 +74,7 @@ def ours(*words: str) -> str:
 
 
 def sample_factory(game: str, seconds: float) -> dict[str, Any]:
-    """Train and evaluate Sample Factory with its defaults. Return figures as in `train_and_play`."""
+    """Train and evaluate Sample Factory with its defaults. Return the figures that `train_and_play` returns."""
     options = [f"--game={game}", f"--seconds={seconds}", f"--games={GAMES}"]
     return run_job("sample_factory_as_typed.py", options, seconds + 60)
 
@@ -89,7 +89,7 @@ def add(path: Path, row: Mapping[str, Any]) -> None:
 
 
 def main() -> None:
-    """Make the rows."""
+    """Make the runs, and add their rows."""
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("env")
     length = parser.add_mutually_exclusive_group(required=True)

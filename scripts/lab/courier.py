@@ -1,8 +1,8 @@
-"""Toy environment with a sparse objective and influential reward terms, as a device simulator.
+"""Toy environment with a sparse objective and helpful reward terms, as a device simulator.
 
     PYTHONPATH=scripts/lab pbt-rl train --env courier:make_env --mode serial --rows 64
 
-The agent pushes a point of unit mass through a square. If the point rests at its goal, a delivery is counted, and the
+The agent pushes a point of unit mass through a square. If the point rests at the goal, a delivery is counted, and the
 goal moves. The objective is the number of deliveries in an episode. Other reward terms:
 
     near      closeness to the goal. With weight 0, exploration hardly finds deliveries. With a large weight, the point
@@ -25,11 +25,11 @@ from pbt_rl.envs.simulators import SimulatorStep
 
 STEP_SECONDS, PUSH, MOST_SPEED = 0.1, 2.0, 1.5
 REACH, REST = 0.1, 0.3
-"""Maximum distance and speed of a delivery."""
+"""Maximum distance from the goal, and maximum speed, at which a delivery is counted."""
 
 
 class Courier:
-    """R couriers (see `SimulatorEnv`)."""
+    """R rows of the environment (see `SimulatorEnv`)."""
 
     def __init__(self, rows: int, device: str, seed: int, limit: int) -> None:
         self.spec = EnvSpec(
@@ -52,7 +52,7 @@ class Courier:
         return {"obs": self._see()}
 
     def step(self, action: Tensor) -> SimulatorStep:
-        """Push for STEP_SECONDS."""
+        """Push each point for STEP_SECONDS."""
         push = action.clamp(-1, 1)
         self._speed = (self._speed + PUSH * STEP_SECONDS * push).clamp(-MOST_SPEED, MOST_SPEED)
         moved = self._at + STEP_SECONDS * self._speed
@@ -83,5 +83,5 @@ class Courier:
 
 
 def make_env(rows: int, device: str, seed: int = 0, limit: int = 200) -> Courier:
-    """Create R couriers. limit: steps per episode."""
+    """Create the environment with R rows. limit: steps per episode."""
     return Courier(rows, device, seed, limit)

@@ -4,8 +4,8 @@
     python scripts/lab/evidence.py minatar_breakout --jobs 2    # all seeds of the protocol
     python scripts/lab/tables.py                                # PBT against random search in docs/lab/results.md
 
-Runs, curves and verdicts are in runs/evidence/PROTOCOL. docs/lab/results/PROTOCOL.csv has one row per saved member of a
-completed run. New rows replace rows with equal arm and seed.
+Runs, curves and verdicts are written to runs/evidence/PROTOCOL. docs/lab/results/PROTOCOL.csv has one row per saved
+member of a completed run. New rows replace older rows with equal arm and seed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ COLUMNS = ("seed", "arm", "member", "frames", "validation", "test")
 
 @dataclass(frozen=True)
 class Protocol:
-    """Experiment. options: options of `pbt-rl prove` without name and seeds."""
+    """Experiment. options: options of `pbt-rl prove`, without name and seeds."""
 
     seeds: int
     options: str
@@ -42,7 +42,7 @@ AS_TYPED = (
     "--arm as-typed:'--pbt.exploit top-middle-bottom --pbt.replace-fraction 0.3 --pbt.replace-gap 0.1 "
     "--pbt.replace-errors 2.5 --pbt.explore perturb --pbt.objective-episodes 100'"
 )
-"""Arm with the default rules of PBT. Initial values, periods and budget are equal in all arms."""
+"""Arm with the default rules of PBT. All arms have equal initial values, periods and budgets."""
 THREE = "--pbt.tune learning_rate entropy_coef clip_ratio"
 SEARCH = "--slots 8 --search.phases 4 --search.eviction-rate"
 MINATAR = (
@@ -134,7 +134,7 @@ def command(name: str, seeds: int, jobs: int) -> list[str]:
 
 
 def keep(made: Path, kept: Path) -> None:
-    """Write the rows of `made` (a scores.csv) into `kept`. They replace rows with equal arm and seed."""
+    """Write the rows of `made` (a scores.csv) into `kept`. These rows replace rows with equal arm and seed."""
     new = read_rows(made)
     runs = {(row["arm"], row["seed"]) for row in new}
     rows = [row for row in read_rows(kept) if (row["arm"], row["seed"]) not in runs] + new

@@ -3,7 +3,7 @@
     python scripts/bench.py --env atari/pong --peer
 
 The first call installs Sample Factory into a separate virtual environment, `.venv-peers`. Each run is a separate
-process group and leaves no processes. *frames* are emulator frames: 4 per step.
+process group, of which no process remains. *frames* are emulator frames: 4 per step.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 Backend = Literal["atari", "envpool"]
-"""Atari environments of Sample Factory, or its EnvPool integration."""
+"""Atari environments of Sample Factory, or Sample Factory's EnvPool integration."""
 
 JOBS = Path(__file__).parent / "peers"
 VENV = Path(__file__).parents[2] / ".venv-peers"
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 -- cleaned after a run
 START_LIMIT_SECONDS = 300
-"""Time limit of a job for imports, environments and shutdown. Warm-up and measurement are added."""
+"""Time limit of a job for imports, construction of environments and shutdown, in addition to the measurement."""
 END_SECONDS = 20
-"""Time limit of an orderly shutdown after the job's report."""
+"""Seconds after a job's report at which its processes are killed."""
 ENVIRONMENT = {
     "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
     "MALLOC_TRIM_THRESHOLD_": str(1 << 30),
@@ -38,14 +38,14 @@ ENVIRONMENT = {
 }
 """Environment variables of a job.
 
-The first two make glibc keep freed memory, because activations would otherwise cause page faults in each step. The last
-one allows pickles, because Sample Factory's checkpoints are pickles and torch 2.6 and later refuse them by default."""
+With the first two, glibc retains freed memory. Otherwise activations would cause page faults in each step. The last
+variable allows pickles: Sample Factory's checkpoints are pickles, which torch 2.6 and later refuse by default."""
 
 
 def tuned(num_policies: int, backend: Backend, cores: int | None = None) -> list[str]:
-    """Return the best known options of Sample Factory (docs/lab/speed.md), scaled to the machine's cores.
+    """Return the best known options of Sample Factory (docs/lab/speed.md), scaled to the cores of the machine.
 
-    With EnvPool, each worker has one policy, so the number of workers is a multiple of the number of policies.
+    The number of workers with EnvPool is a multiple of the number of policies, because each worker has one policy.
     """
     cores = cores or len(os.sched_getaffinity(0))
     if backend == "atari":
@@ -58,9 +58,9 @@ def tuned(num_policies: int, backend: Backend, cores: int | None = None) -> list
 
 
 def run_sample_factory(num_policies: int, backend: Backend, seconds: float) -> float:
-    """Return the frames/s of Sample Factory on Pong, summed over all policies. PBT is on with several policies.
+    """Return the frames/s of Sample Factory on Pong, summed over all policies.
 
-    With Sample Factory's default periods, its PBT makes no comparison in such a short run, so PBT costs nothing.
+    With several policies, Sample Factory's PBT is on, but makes no comparison in such a short run (default periods).
     Raises RuntimeError if Sample Factory cannot be installed or run.
     """
     options = [
@@ -74,11 +74,11 @@ def run_sample_factory(num_policies: int, backend: Backend, seconds: float) -> f
 
 
 def peers_python() -> Path:
-    """Return the interpreter of the peers' virtual environment. Make it if it is missing or out of date.
+    """Return the interpreter of the peers' virtual environment. Make this environment if it is missing or out of date.
 
-    It has torch and ale-py in the versions of this interpreter, for a fair comparison. torch is installed first, and
-    constrains the other packages, so that pip does not replace it. Raises RuntimeError if pip fails, or in the peers'
-    environment itself.
+    For a fair comparison, the environment has the torch and ale-py releases of this interpreter. torch is installed
+    first, as a constraint for the other packages. Otherwise pip would replace torch.
+    Raises RuntimeError if pip fails, or if this process runs in the peers' environment.
     """
     if VENV.resolve() == Path(sys.prefix).resolve():
         raise RuntimeError(f"{VENV} is the environment of this project: use a separate one for the peers")
@@ -105,7 +105,7 @@ def peers_python() -> Path:
 
 
 def run_job(script: str, options: Sequence[str], expected_seconds: float) -> dict[str, Any]:
-    """Run a script with the peers' interpreter, and end all its processes. Return its report."""
+    """Run a script with the peers' interpreter, and end all its processes. Return the report of the script."""
     with tempfile.TemporaryDirectory() as folder, _clean_shared_memory():
         report, log = Path(folder) / "report.json", Path(folder) / "log.txt"
         command = [str(peers_python()), "-W", "ignore", str(JOBS / script), f"--json={report}", *options]
@@ -131,7 +131,7 @@ def run_job(script: str, options: Sequence[str], expected_seconds: float) -> dic
 
 
 def _wait(job: subprocess.Popen[bytes], report: Path, limit_seconds: float) -> int | None:
-    """Wait for the end of the job, at most END_SECONDS after its report. Return its exit code, None if it runs."""
+    """Wait for the end of a job, at most END_SECONDS after its report. Return the exit code. None if it still runs."""
     deadline = time.monotonic() + limit_seconds
     reported = False
     while job.poll() is None and time.monotonic() < deadline:
@@ -142,7 +142,7 @@ def _wait(job: subprocess.Popen[bytes], report: Path, limit_seconds: float) -> i
 
 
 def _end_group(job: subprocess.Popen[bytes]) -> None:
-    """End the job's process group. SIGTERM comes first, so that torch and multiprocessing unlink shared memory."""
+    """End the process group of a job, first with SIGTERM, at which torch and multiprocessing unlink shared memory."""
     for number, timeout_seconds in ((signal.SIGTERM, 5.0), (signal.SIGKILL, 5.0)):
         deadline = time.monotonic() + timeout_seconds
         try:
@@ -160,7 +160,7 @@ def _end_group(job: subprocess.Popen[bytes]) -> None:
 
 @contextmanager
 def _clean_shared_memory() -> Iterator[None]:
-    """Context that removes files in /dev/shm which torch processes have left during the context."""
+    """Remove the files in /dev/shm that torch processes made during the block, and did not unlink."""
     before = {path.name for path in SHARED_MEMORY.iterdir()}
     try:
         yield

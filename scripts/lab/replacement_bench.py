@@ -1,8 +1,8 @@
 """Measure the stages between a decision and new weights: `python scripts/bench.py --replacements`.
 
 The run has four policies, and a controller that ignores scores. Every second or two, either two members copy the two
-other members (the maximum of the default rule), or one member changes only its hyperparameters. A minute has dozens of
-both.
+other members (as many as the default rule allows), or one member changes only its hyperparameters. A minute of the run
+has dozens of copies and of changes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ STAGES = {
     "proved": "second checksum of the donor, values read back",
     "answered": "the supervisor receives the acknowledgement",
 }
-"""Stage of an edit -> work since the previous stage."""
+"""Stage of an edit -> work between the preceding stage and this stage."""
 OPTIONS = (
     "--num-policies=4",
     "--train-for-frames=1000000000000",
@@ -45,7 +45,7 @@ OPTIONS = (
 
 @dataclass
 class Exchanges:
-    """Controller that ignores scores: every `every` frames two members copy the others, or one member mutates."""
+    """Controller that ignores scores. Every `every` frames, two members copy the others, or one member mutates."""
 
     table: dict[str, HyperSpec]
     seed: int
@@ -62,7 +62,7 @@ class Exchanges:
         return [{name: spec.default for name, spec in self.table.items()}] * num_members
 
     def observe(self, report: PopulationReport) -> list[Decision]:
-        """Decide if it is due."""
+        """Return decisions if the next decision is due."""
         if report.frames < self._due:
             return []
         self._due = report.frames + self.every
@@ -75,7 +75,7 @@ class Exchanges:
         ]
 
     def remembers(self) -> frozenset[StateKey]:
-        """Remember no states."""
+        """Return no states to remember."""
         return frozenset()
 
 
@@ -91,7 +91,7 @@ def replacements(env: str, seconds: float) -> dict[str, Any]:
 
 
 def applied(env: str, seconds: float) -> list[dict[str, Any]]:
-    """Train. Return the journal's events of applied decisions."""
+    """Train, and return the journal's events of applied decisions."""
     folder = tempfile.mkdtemp(prefix="pbt_rl-bench-")
     command = [sys.executable, "-m", "pbt_rl", "train", "--env", env]
     command += ["--out", folder, "--name=bench", f"--train-for-seconds={seconds}", *OPTIONS]
@@ -107,7 +107,7 @@ def applied(env: str, seconds: float) -> list[dict[str, Any]]:
 
 
 def _stages(event: dict[str, Any]) -> dict[str, float]:
-    """Return the milliseconds of each stage of a change, and two sums from the decision on."""
+    """Return the milliseconds of each stage of a change, and two sums of milliseconds since the decision."""
     until = [event["milliseconds_until"][name] for name in STAGES]
     took = (now - before for before, now in zip([0.0, *until], until, strict=False))
     sums = {"new weights serve": event["milliseconds_until"]["written"], "in all": until[-1]}
@@ -115,7 +115,7 @@ def _stages(event: dict[str, Any]) -> dict[str, float]:
 
 
 def _table(kind: str, changes: Sequence[dict[str, float]]) -> dict[str, Any]:
-    """Print and return median and maximum of each stage."""
+    """Print and return median and maximum of the milliseconds of each stage. kind: title of the table."""
     print(f"{kind}: {len(changes)}" + (", milliseconds:" if changes else ""))
     figures: dict[str, Any] = {"number": len(changes)}
     for name in changes[0] if changes else ():

@@ -1,4 +1,4 @@
-"""Selection rule that was tested as the default (docs/lab/worth.md): the worst quarter copies the best one.
+"""Exploit rule that was tested as the default (docs/lab/worth.md): the worst quarter copies the best quarter.
 
 PYTHONPATH=scripts/lab pbt-rl train --pbt.exploit rules:LimitedTruncation ...
 """
@@ -28,9 +28,9 @@ from pbt_rl.controllers.exploit import (
 class LimitedTruncation:
     """Truncation selection with a noise limit and a diversity limit.
 
-    The worst `fraction` of the members copy one of the best if its lead is at least `errors` standard errors. The other
-    members do not change. In the first `rounds` comparisons no lineage gets more than half of the members, so that slow
-    starters are not lost early.
+    Each member in the worst `fraction` copies a member in the best `fraction`, if the lead of the donor is at least
+    `errors` standard errors. The other members do not change. In the first `rounds` comparisons, no lineage gets more
+    than half of the members. Otherwise slow starters would be lost early.
     """
 
     fraction: float = 0.25

@@ -30,7 +30,7 @@ ROWS = ROOT / "docs" / "lab" / "results"
 PAGE = ROOT / "docs" / "lab" / "results.md"
 README = ROOT / "README.md"
 PARTNERS = 6
-"""Number of members of PBT in `figure5.csv`. They are compared with as many members of random search."""
+"""Number of members of PBT in `figure5.csv`, and of the members of random search with which they are compared."""
 NOT_RL = ("figure5 digits", "figure5 ring", "characters text")
 """Keys of TITLES for tasks without reinforcement learning."""
 
@@ -52,11 +52,11 @@ TITLES = {
     "figure5 ring": "GAN of eight Gaussians, coverage",
     "characters text": "small transformer, negative bits per character",
 }
-"""File of rows, followed by a task if the file has several tasks -> title of the task."""
+"""Name of a file of rows (followed by a task if the file has several tasks) -> title of the task."""
 
 
 def main() -> int:
-    """Rewrite the tables, or compare them with the rows."""
+    """Rewrite the tables. With --check, compare the tables with the rows. Return the exit code."""
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing")
     check = parser.parse_args().check
@@ -99,17 +99,17 @@ def grid(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def short(number: float, sign: str = "") -> str:
-    """Format a number with three digits, without decimals from 1,000 on. sign: "+" also marks positive numbers."""
+    """Format a number with three digits, or without decimals from 1,000 on. sign: "+" to mark positive numbers."""
     return f"{number:{sign},.0f}" if abs(number) >= 1000 else f"{number:{sign}.3g}"
 
 
 def half_by_t(gains: Sequence[float]) -> float:
-    """Return half of the 95 % interval of the mean by Student's t."""
+    """Return half the width of the 95 % interval of the mean by Student's t."""
     return fmean(gains) - interval_by_t(gains).low
 
 
 def gained(gains: Sequence[float]) -> str:
-    """Return the mean of paired differences with half of its 95 % interval by Student's t."""
+    """Format the mean of paired differences, and half the width of its 95 % interval by Student's t."""
     return f"{short(fmean(gains), '+')} +- {short(half_by_t(gains))}" if len(gains) > 1 else "-"
 
 
@@ -144,12 +144,12 @@ def rounds_of(policies: str) -> list[dict[str, float]]:
 
 
 def rate(policies: str, program: str = "pbt_rl") -> str:
-    """Return the median over the rounds of the frames/s of a program."""
+    """Return a program's frames/s, as the median over the rounds, as text."""
     return f"{median(one[program] for one in rounds_of(policies)):,.0f}"
 
 
 def times(policies: str, peer: str) -> str:
-    """Return the median over the rounds of frames/s of pbt_rl divided by frames/s of the peer."""
+    """Return (frames/s of pbt_rl) / (frames/s of the peer), as the median over the rounds, as text."""
     return f"{median(one['pbt_rl'] / one[peer] for one in rounds_of(policies)):.1f}"
 
 
@@ -232,12 +232,13 @@ PUBLISHED = {
     "gym/Pendulum-v1": "-172 (tuned)",
     "atari/breakout": "11 after 1M (PPO2)",
 }
-"""Environment -> published score of PPO. The first six are from CleanRL (docs/benchmark/ppo_continuous_action.md). The
-last is from Baselines. The others are from benchmark.md of RL Baselines3 Zoo: one run each, deterministic policy."""
+"""Environment -> published score of PPO. The first six scores are from CleanRL
+(docs/benchmark/ppo_continuous_action.md), the last is from Baselines, and the others are from benchmark.md of RL
+Baselines3 Zoo (one run each, deterministic policy)."""
 
 
 TRIALS = 10
-"""First seed that was used to choose recipes. The tables exclude it and all higher seeds."""
+"""Lowest seed that was used to choose recipes. The tables exclude this seed and all higher seeds."""
 
 
 def as_typed() -> list[str]:
@@ -289,7 +290,7 @@ def _scores(of_seeds: Mapping[int, float]) -> str:
 
 
 def read_scores(name: str) -> Scores:
-    """Read the scores for a key of TITLES. Of several rows of a member, the last row counts."""
+    """Read the scores for a key of TITLES. If a member has several rows, the last row counts."""
     file, _, task = name.partition(" ")
     found: dict[str, dict[int, dict[int, tuple[float, float]]]] = defaultdict(lambda: defaultdict(dict))
     for row in read_rows(ROWS / f"{file}.csv"):
@@ -300,7 +301,7 @@ def read_scores(name: str) -> Scores:
 
 
 def does_pbt_help() -> list[str]:
-    """Return one line per task that compares PBT with random search: selected members, and means of all members."""
+    """Return one line per task: PBT against random search, for the selected members and for the mean of all members."""
     rows = []
     for name, title in TITLES.items():
         scores = read_scores(name)
@@ -345,7 +346,7 @@ def two_sided(p: float) -> float:
 
 
 def stouffer(one_sided: Sequence[float]) -> float:
-    """Pool one-sided p of independent tests into one z."""
+    """Pool the one-sided p of independent tests into one z (Stouffer's method)."""
     return -sum(NormalDist().inv_cdf(p) for p in one_sided) / math.sqrt(len(one_sided))
 
 

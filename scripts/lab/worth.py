@@ -1,10 +1,10 @@
-"""Does PBT beat its own control, and by which default rule? The experiment of docs/lab/worth.md.
+"""Experiment of docs/lab/worth.md: does PBT score more than its control, and with which default rule?
 
-    python scripts/lab/worth.py run --seeds 100 101 --jobs 2   # may be stopped, and goes on with what is missing
-    python scripts/lab/worth.py tell                           # the tables of docs/lab/worth.md, from the rows
+    python scripts/lab/worth.py run --seeds 100 101 --jobs 2   # may be interrupted: a repetition makes missing runs
+    python scripts/lab/worth.py tell                           # print the tables of docs/lab/worth.md
 
-Rows are in docs/lab/results/worth.csv, one per run. Every run is in serial mode, so that other work on the machine
-changes nothing but its seconds.
+docs/lab/results/worth.csv has one row per run. All runs are in serial mode. Other work on the machine therefore changes
+only the seconds of a run.
 """
 
 from __future__ import annotations
@@ -40,16 +40,17 @@ MEMBERS = 4
 EPISODES, PICKING_EPISODES = 20, 10
 SEEDS = tuple(range(100, 108))
 FIRST_SHARE, COMPARISONS = 0.3, 15
-"""Of the arms `near` and `pb2`: when members are compared first, as a share of the budget, and how often from there."""
+"""Share of the budget before the first comparison, and number of later comparisons, in the arms `near` and `pb2`."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """One environment, with a member's budget.
+    """Environment, with the options of its runs. frames: budget of a member.
 
-    recipe: values that its recipe gives a member, around which members begin. options: a member has eight rows, so that
-    all of them end an episode within a period; rollouts are as much longer, so that a batch is as large as ever.
-    random, best: scores that results are normalised by: of the random policy, and of the best policy known here.
+    recipe: values of the environment's recipe. Members begin near these values.
+    options: a member has only eight rows, because all rows must end an episode within a period. Rollouts are longer
+    instead, which keeps the size of a batch.
+    random, best: scores of the random policy and of the best known policy, with which results are normalised.
     """
 
     env: str
@@ -110,10 +111,12 @@ NEVER = 10**12
 
 @dataclass(frozen=True)
 class Arm:
-    """A rule. first: share of the budget before the first comparison; None: members are left alone.
+    """Compared method. first: share of the budget before the first comparison. None: members are never changed.
 
-    wide: members begin anywhere within x16 of the recipe instead of near it. ranges: values move within x4 of the
-    recipe (gamma up to 0.9999), as does each term of the reward in its range; without it, the default table is tuned.
+    period: share of the budget between two comparisons.
+    wide: True if members begin within a factor of 16 of the recipe. False: within a factor of 2.
+    ranges: True if values are tuned within a factor of 4 of the recipe (gamma up to 0.9999), and reward weights within
+    SHAPING_RANGE. False: the default values are tuned.
     """
 
     first: float | None
@@ -137,12 +140,15 @@ ARMS: Mapping[str, Arm] = {
 
 
 def on_scale(name: str, value: float, factor: float) -> float:
-    """Multiply a value by a factor, on the scale that it is tuned on."""
+    """Multiply a value by a factor. For gamma and lambda, multiply 1 - value instead."""
     return 1 - (1 - value) * factor if name in ("gamma", "gae_lambda") else value * factor
 
 
 def starts(task: Task, seed: int, *, wide: bool) -> list[str]:
-    """Return what each member begins with. Member 0 is the recipe, unless wide; all arms but one begin alike."""
+    """Return the initial values of each member. Member 0 begins with the recipe if `wide` is False.
+
+    All arms with an equal `wide` begin with equal values.
+    """
     draw, most = random.Random(f"{task.env} {seed} {wide}"), math.log(16 if wide else 2)
     low, high = map(math.log, SHAPING_RANGE)
     members = []
@@ -160,7 +166,7 @@ def starts(task: Task, seed: int, *, wide: bool) -> list[str]:
 
 
 def tuned(task: Task, factor: float) -> list[str]:
-    """Return the ranges of the tuned values: within a factor of the recipe, but gamma up to 0.9999."""
+    """Return the ranges of the tuned values: within a factor of the recipe, except that gamma may reach 0.9999."""
     ranges = []
     for name, value in task.recipe.items():
         low, high = sorted((on_scale(name, value, factor), on_scale(name, value, 1 / factor)))
@@ -182,14 +188,14 @@ def command(task: Task, arm: Arm, seed: int) -> list[str]:
     ]  # fmt: skip
     if arm.ranges or arm.wide:
         words += ["--pbt.tune", *tuned(task, 16 if arm.wide else 4)]
-    elif task.shaping:  # the default tunes them in their ranges, too, and its usual values
+    elif task.shaping:  # the arm `default` tunes reward weights within SHAPING_RANGE, and the default values
         usual = ["learning_rate", "entropy_coef", "value_coef", "clip_ratio", "clip_value", "max_grad_norm"]
         words += ["--pbt.tune", *usual, *tuned(task, 4)[-len(task.shaping) :]]
     return [*words, "--pbt.start-values", *starts(task, seed, wide=arm.wide)]
 
 
 def ours(*words: str) -> str:
-    """Return what a command of ours printed. Raises RuntimeError with its end if it failed."""
+    """Run a pbt-rl command, and return the output. Raises RuntimeError if the command fails."""
     path = os.pathsep.join((str(HERE.parents[2]), str(HERE.parent), os.environ.get("PYTHONPATH", "")))
     done = subprocess.run(
         [sys.executable, "-m", "pbt_rl", *words],
@@ -205,7 +211,10 @@ def ours(*words: str) -> str:
 
 
 def train_and_play(name: str, kind: str, seed: int) -> dict[str, object]:
-    """Make one run in a folder that is removed; the picked member is played by other seeds than it was picked by."""
+    """Make one run in a temporary folder, and evaluate the picked member. Return its row.
+
+    The evaluation seeds differ from the seeds of the final evaluation, which picks the member.
+    """
     task, folder = TASKS[name], Path(tempfile.mkdtemp(prefix="worth-"))
     try:
         ours("train", *command(task, ARMS[kind], seed), "--out", str(folder), "--name", "run")
@@ -257,7 +266,7 @@ def read() -> list[dict[str, str]]:
 def missing(
     seeds: Sequence[int], tasks: Sequence[str], arms: Sequence[str]
 ) -> Iterator[tuple[str, str, int]]:
-    """Yield the runs that have no row, seed by seed, so that what is there is balanced whenever it ends."""
+    """Yield (task, arm, seed) for each run without a row, seed by seed. An interrupted experiment is then balanced."""
     done = {(row["task"], row["arm"], int(row["seed"])) for row in read()}
     for seed in seeds:
         for task in tasks:
@@ -265,7 +274,7 @@ def missing(
 
 
 def run(chosen: Namespace) -> None:
-    """Make the runs that are missing, some at the same time."""
+    """Make the missing runs, at most --jobs at the same time."""
     if not ROWS.exists():
         ROWS.write_text(",".join(COLUMNS) + "\n")
 
@@ -280,7 +289,7 @@ def run(chosen: Namespace) -> None:
             pass
 
 
-# -- what the rows tell ---------------------------------------------------------------------------------------
+# -- tables ---------------------------------------------------------------------------------------------------
 
 Scores = Mapping[str, Mapping[str, Mapping[int, float]]]
 """Task -> arm -> seed -> score of the picked member."""
@@ -288,7 +297,7 @@ BOOTSTRAPS = 10_000
 
 
 def scores(rows: Sequence[Mapping[str, str]], how: str) -> Scores:
-    """Return the scores of all rows. how: `drawn` or `greedy`."""
+    """Return the scores of all rows. how: column of the score, `drawn` (sampled actions) or `greedy`."""
     found: dict[str, dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
     for row in rows:
         found[row["task"]][row["arm"]][int(row["seed"])] = float(row[how])
@@ -296,15 +305,19 @@ def scores(rows: Sequence[Mapping[str, str]], how: str) -> Scores:
 
 
 def improvement(of: ArrayLike, over: ArrayLike) -> float:
-    """Return P(a run of one arm scores more than one of the other), ties by half (Mann-Whitney's U over n m)."""
+    """Return the probability that a run in `of` scores more than a run in `over`. Ties count by half.
+
+    The result is Mann-Whitney's U divided by the number of pairs.
+    """
     a, b = np.asarray(of)[:, None], np.asarray(over)[None, :]
     return float((a > b).mean() + 0.5 * (a == b).mean())
 
 
 def pooled(found: Scores, arm: str, than: str, level: float = 0.95) -> tuple[float, float, float, int]:
-    """Return the mean of `improvement` over tasks, its interval by a bootstrap of seeds within tasks, and the runs.
+    """Return the mean of `improvement` over tasks, low and high end of its interval, and the least number of seeds.
 
-    (Agarwal et al. 2021, "Deep RL at the edge of the statistical precipice", section 4.)
+    The interval is a bootstrap of the seeds within each task (Agarwal et al. 2021, "Deep RL at the edge of the
+    statistical precipice", section 4). arm, than: compared arms. level: probability of the interval.
     """
     pairs = [
         (np.array([*arms[arm].values()]), np.array([*arms[than].values()]))
@@ -339,11 +352,11 @@ def iqm(found: Scores, arm: str) -> float:
 
 
 def tell(_chosen: Namespace) -> None:
-    """Print the tables."""
+    """Print the tables of docs/lab/worth.md."""
     rows = read()
     for how in ("greedy", "drawn"):
         found = scores(rows, how)
-        print(f"\n{how} actions, {EPISODES} fresh episodes of the picked member: median (runs)\n")
+        print(f"\n{how} actions, {EPISODES} evaluation episodes of the picked member: median (runs)\n")
         print("| task | " + " | ".join(ARMS) + " |\n| --- |" + " --- |" * len(ARMS))
         for task, arms in found.items():
             cells = [
@@ -362,7 +375,7 @@ def tell(_chosen: Namespace) -> None:
 
 
 def main() -> None:
-    """Make runs, or tell what they show."""
+    """Make runs, or print the tables."""
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
     makes = commands.add_parser("run")

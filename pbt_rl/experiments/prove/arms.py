@@ -40,22 +40,22 @@ INSTEAD = {
     "hours": "arms are compared at equal frames: give --train-for-frames",
     "controller": "each arm has its own controller: add one with --arm NAME, such as --arm mf-pbt",
 }
-"""Option that the arms set -> reason or remedy for the error message."""
+"""Option that the arms set -> reason or remedy in the error message if the user gives this option."""
 OF_ALL_ARMS = ("env", "env-option", "config", "train-for-frames")
 BASELINE = "random"
-"""Baseline arm. All other arms are compared with it."""
+"""Name of the arm with which all other arms are compared."""
 BUILT_IN: Mapping[str, tuple[str, ...]] = {
     "pbt": ("--controller", "pbt"),
     "random": ("--controller", "random"),
     "defaults": ("--pbt.no-enabled",),
 }
 COMPARISONS = 25
-"""Default number of PBT intervals in a run."""
+"""Default number of periods in a run."""
 
 
 @dataclass(frozen=True)
 class Arm:
-    """Compared method. options: options of `pbt-rl train` besides the common options."""
+    """Compared method. options: options of `pbt-rl train` that this arm adds to the common options."""
 
     name: str
     options: tuple[str, ...]
@@ -69,8 +69,8 @@ class Arm:
 def read_arms(given: Sequence[str], without: Sequence[str] = ()) -> list[Arm]:
     """Return the built-in arms except `without`, followed by the given arms.
 
-    given: NAME:OPTIONS, or the name of a controller. Raises ConfigError for an invalid arm, and if only the baseline is
-    left.
+    given: NAME:OPTIONS, or the name of a controller.
+    Raises ConfigError for an invalid arm, or if the result contains only the baseline.
     """
     for name in without:
         if name not in BUILT_IN or name == BASELINE:
@@ -102,7 +102,10 @@ def read_arms(given: Sequence[str], without: Sequence[str] = ()) -> list[Arm]:
 
 
 def check_names(names: Sequence[str], where: str, allowed: Sequence[str] = ()) -> None:
-    """Check that the user gave no option that the arms set, except `allowed` options. Raises ConfigError."""
+    """Raise ConfigError if the user gave an option that the arms set, except `allowed` options.
+
+    names: options that the user gave. where: text for the message.
+    """
     for name in names:
         why = INSTEAD.get(name, "") if name not in allowed else ""
         if name in GIVEN_HERE:
@@ -113,14 +116,14 @@ def check_names(names: Sequence[str], where: str, allowed: Sequence[str] = ()) -
 
 @dataclass(frozen=True)
 class Task:
-    """Training task of all arms. common: their options of `pbt-rl train`, without seed and name."""
+    """Training task of all arms. common: options of `pbt-rl train` that all arms share, without seed and name."""
 
     common: tuple[str, ...]
     config: Config
 
     @classmethod
     def read(cls, common: Sequence[str]) -> Task:
-        """Parse the common options. Raises ConfigError or EnvSetupError."""
+        """Parse and check the common options. Raises ConfigError or EnvSetupError."""
         layers = Layers.read(split(common))
         if "hours" in layers.given:  # before `config` derives other options from it
             check_names(["hours"], "with pbt-rl prove")
@@ -152,7 +155,7 @@ class Task:
         return cls(tuple(common), config)
 
     def command(self, arm: Arm, seed: int) -> list[str]:
-        """Return the arguments of `pbt-rl` for one run, without folder and devices."""
+        """Return the arguments of `pbt-rl` for one run. Folder and devices are left out."""
         members, frames = self.config.num_policies, self.config.train_for_frames
         replaced = {name for name in arm.names if name in OPTIONS and OPTIONS[name].is_list}
         words = ["train", *split(self.common).without(replaced).words, *arm.options]
@@ -173,7 +176,7 @@ class Task:
         return [*words, "--seed", str(seed), "--pbt.start-values", *self.drawn(seed, config.num_policies)]
 
     def check(self, arm: Arm) -> None:
-        """Check that an arm can be trained and differs from other arms. Raises ConfigError or EnvSetupError."""
+        """Raise ConfigError or EnvSetupError if an arm cannot be trained, or has an option without effect."""
         tuned = {spec.name.replace("_", "-") for spec in self._tuned()}
         for name in arm.names:
             of_start = name == "pbt.prior" or name.removeprefix("hypers.") in tuned
@@ -196,7 +199,7 @@ class Task:
         return [spec for spec in table.values() if spec.tuned]
 
     def drawn(self, seed: int, members: int) -> list[str]:
-        """Return the initial values of each member. Member i has equal values in populations of any size."""
+        """Return the initial values of each member. The values of member i do not depend on the number of members."""
         rng, specs = Random(f"members.{seed}"), self._tuned()
         return [",".join(_drawn(spec, rng) for spec in specs) for _ in range(members)]
 
@@ -211,8 +214,8 @@ def _drawn(spec: HyperSpec, rng: Random) -> str:
 def too_short(run: Path) -> str:
     """Return a warning if members were compared in less than half of a run's periods. Otherwise return "".
 
-    Runs with evaluations before comparisons or with growing periods are not checked, because their periods may last
-    longer.
+    Runs with evaluations before comparisons, or with growing periods, are not checked, because they have fewer
+    comparisons.
     """
     config = read_config(run)
     pbt = config.pbt
@@ -223,7 +226,7 @@ def too_short(run: Path) -> str:
 
 
 def lucky(runs: Sequence[Path]) -> str:
-    """Return a warning if most replacements in the runs of an arm were within the noise. Otherwise return ""."""
+    """Return a warning if most replacements in the runs of an arm may be due to chance. Otherwise return ""."""
     from pbt_rl.report.verdict import mostly_luck, said_of_luck  # noqa: PLC0415 - loads matplotlib
 
     noise = Noise()
@@ -238,14 +241,14 @@ def said(config: Config, compared: Sequence[int]) -> str:
     """Return the warning of `too_short`. compared: number of members in each comparison."""
     pbt, frames = config.pbt, config.train_for_frames
     first = max(pbt.start_frames, pbt.period_frames)
-    due = (frames - first) // pbt.period_frames  # without the last one, because the run may end before it
+    due = (frames - first) // pbt.period_frames  # without the last comparison, because the run may end before
     held = sum(compared) / config.num_policies
     if 2 * held >= due:
         return ""
     least = f"{_up(frames / held):,}" if held else f"more than {frames:,}"
     return (
         f"each member was compared {held:.3g} times instead of about {due}: --pbt.period-frames {pbt.period_frames:,} "
-        f"is too short. Between two comparisons a member needs {pbt.min_episodes} whole episodes, and at least one "
+        f"is too short. Between two comparisons a member needs {pbt.min_episodes} complete episodes, and at least one "
         f"episode in each environment. Give {least}{' or more' if held else ''}, or fewer environments "
         "(--envs-per-vector-env, --actors, or --rows of a simulator), under another --name"
     )

@@ -1,7 +1,9 @@
-r"""Evaluation episodes of a run's saved members. Validation episodes select a member, and test episodes score it.
+"""Evaluation episodes of a run's saved members. Validation episodes select a member, and test episodes score it.
 
-run (checkpoint) --> validation episodes of each member --> picked --+
-\--> test episodes of each member -----------------------------> judged.json in the run's folder
+    run -+-> validation episodes of each member -> picked member -+-> judged.json in the run's folder
+         +-> test episodes of each member ------------------------+
+
+The picked member has the best validation score.
 """
 
 from __future__ import annotations
@@ -23,13 +25,16 @@ from pbt_rl.record.saved import Source, find_saved, read_config
 
 FILE = "judged.json"
 VALIDATION, TEST = 1_000_003, 2_000_003
-"""First evaluation seeds. 1000 times the training seed is added, so evaluation seeds are equal in all arms."""
+"""Evaluation seeds for training seed 0. For training seed s, 1000 * s is added in every arm."""
 ROWS = 25
 
 
 @dataclass(frozen=True)
 class Judged:
-    """Mean scores of each saved member of a run. games: episodes per score. frames: sum over all members."""
+    """Mean scores of each saved member of a run.
+
+    games: number of episodes per score. frames: sum of the frames of all members.
+    """
 
     games: int
     frames: int
@@ -39,7 +44,7 @@ class Judged:
 
     @property
     def picked(self) -> int:
-        """Index of the member with the best validation score. Ties go to the lower index. NaN is the lowest score."""
+        """Index of the member with the best validation score. Ties go to the lower index. NaN is the worst score."""
         scores = [-math.inf if math.isnan(score) else score for score in self.validation]
         return scores.index(max(scores))
 
@@ -50,7 +55,10 @@ class Judged:
 
 
 def judge(run: Path, episodes: int) -> Judged:
-    """Evaluate all saved members of a completed run, and write the scores to FILE. Raises ConfigError."""
+    """Evaluate all saved members of a completed run, and write the scores to FILE. Raises ConfigError.
+
+    episodes: number of episodes per score.
+    """
     frames, seed = frames_of(run), read_config(run).seed
     validation = evaluate_members(run, episodes, VALIDATION + 1000 * seed)
     test = evaluate_members(run, episodes, TEST + 1000 * seed)
@@ -64,10 +72,10 @@ def judge(run: Path, episodes: int) -> Judged:
 
 
 def read_judged(run: Path, episodes: int) -> Judged | None:
-    """Read the scores of a run. Return None if its members must be evaluated again.
+    """Read the scores of a run. Return None if the members must be evaluated again.
 
-    Reasons: the file is missing or damaged, the number of episodes differs, or the run was resumed after the file was
-    written.
+    Reasons for None: the file is missing or damaged, the number of episodes differs, or the run was resumed after the
+    file was written.
     """
     try:
         found = convert(json.loads((run / FILE).read_text()), Judged)
@@ -89,7 +97,10 @@ def frames_of(run: Path) -> int:
 
 
 def evaluate_members(run: Path, episodes: int, seed: int) -> dict[int, float]:
-    """Return member -> mean objective. All members have equal seeds. games: episodes per member (and task)."""
+    """Return member -> mean objective of the evaluation episodes. All members have equal evaluation seeds.
+
+    episodes: number of episodes of each member (and of each task).
+    """
     config = read_config(run)
     spec, options = evaluation_spec(config)
     scores = {}

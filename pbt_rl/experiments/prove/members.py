@@ -3,7 +3,7 @@
     outcome = prove_members(make, table, {"pbt": my_pbt}, score=test_score, steps=1000, seeds=range(5))
     for line in outcome.lines(): print(line)
 
-All runs are sequential in this process. No files are written.
+The runs are made one after the other in this process. No files are written.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pbt_rl.tune import Member, run
 from pbt_rl.tune.result import Outcome as Ended
 
 ALONE = "random"
-"""Baseline arm: its members have the initial values of the other arms, and are never changed."""
+"""Name of the baseline arm. Its members begin with the initial values of the other arms, and are never changed."""
 
 
 def prove_members(
@@ -36,14 +36,17 @@ def prove_members(
     seeds: Sequence[int] = range(5),
     window: int = 1,
 ) -> Outcome:
-    """Train each arm and the baseline `random` on each seed, and compare them. Raises ConfigError.
+    """Train the arms and the baseline `random` on each seed, and compare each arm with the baseline.
 
-    - make: (seed, index) -> a member of `tune.run`. At the end, `evaluate()` of the members selects a member.
-    - table: name -> HyperSpec. All arms begin with equal samples from its priors.
-    - arms: name -> (seed -> controller). `random` is not allowed.
-    - score: member -> score of the selected member. It must use other data than `evaluate()`.
+    - make: (seed, index) -> a member of `tune.run`. At the end of a run, the member with the best `evaluate()` is
+      selected.
+    - table: name -> HyperSpec. All arms begin with equal samples from the priors of this table.
+    - arms: name -> (seed -> controller). The name `random` is not allowed.
+    - score: member -> score of the selected member. This function must use other data than `evaluate()`.
     - seeds: two or more.
     - window: see `tune.run`.
+
+    Raises ConfigError.
     """
     require(len(set(seeds)) >= 2, "seeds", list(seeds), "give two or more, because one seed has no spread")
     require(ALONE not in arms, "arms", ALONE, "use another name, because this arm is built in")
@@ -72,7 +75,7 @@ def prove_members(
 
 
 def _evaluated(member: Member, ended: Ended) -> float:
-    """Return the validation score of a member. It is minus infinity for a broken or diverged member."""
+    """Return the validation score of a member. Minus infinity for a broken or diverged member."""
     value = -math.inf if ended.broken else float(member.evaluate())
     return value if math.isfinite(value) else -math.inf
 

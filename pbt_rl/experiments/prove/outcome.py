@@ -1,7 +1,7 @@
-"""Scores of the selected members of each arm, and paired differences to the baseline. Pure functions.
+"""Scores of the selected members of each arm, and paired differences to the baseline. All functions are pure.
 
-n seeds give n differences d (arm minus baseline). The verdict depends on their 95 % interval by Student's t. The page
-docs/reference/proving.md has the simulated coverage of the intervals for few seeds.
+n seeds give n differences d (arm minus baseline). The verdict depends on the 95 % interval of their mean by Student's
+t. The page docs/reference/proving.md has the simulated coverage of the intervals for few seeds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pbt_rl.experiments.prove.judged import Judged
 Scores = dict[str, dict[int, Judged]]
 """Arm -> seed -> scores."""
 EQUAL = 0.05
-"""Tolerated relative difference of frames. Frames differ, because a run ends after a whole batch."""
+"""Tolerated relative difference of frames. (The frames of runs differ, because a run ends after a complete batch.)"""
 
 
 @dataclass(frozen=True)
@@ -41,19 +41,19 @@ class Outcome:
         return iqm([one.score for one in self.scores[arm].values()])
 
     def frames(self, arm: str) -> float:
-        """Return the mean frames of an arm's runs."""
+        """Return the frames of all members of a run of an arm, as the mean over the runs."""
         return fmean(one.frames for one in self.scores[arm].values())
 
     def uneven(self, arm: str) -> bool:
-        """Return True if an arm's frames differ from the baseline's by more than EQUAL."""
+        """Return True if the frames of an arm differ from the frames of the baseline by more than the share EQUAL."""
         return abs(self.share(arm) - 1) > EQUAL
 
     def share(self, arm: str) -> float:
-        """Return an arm's frames as a fraction of the baseline's."""
+        """Return the frames of an arm divided by the frames of the baseline."""
         return self.frames(arm) / self.frames(self.baseline)
 
     def ahead(self, arm: str) -> list[str]:
-        """Return a sentence for each arm that scored higher than `arm` on each of their common seeds."""
+        """Return a sentence for each other arm that scored higher than `arm` on all seeds of both arms."""
         found, ours = [], self.scores[arm]
         for name, theirs in self.scores.items():
             common = ours.keys() & theirs.keys()
@@ -66,7 +66,7 @@ class Outcome:
         return found
 
     def lines(self) -> list[str]:
-        """Return the verdicts as text, one line per arm."""
+        """Return the verdicts as lines of text: the baseline, each other arm, and arms that are ahead of `pbt`."""
         width = max(map(len, self.scores))
         base, seeds = self.baseline, len(self.scores[self.baseline])
         head = f"{base:<{width}}  {self.mean(base):.4g} in evaluation episodes, mean of {seeds} seeds"
@@ -87,7 +87,7 @@ class Outcome:
 
 
 def needed(one: Comparison) -> str:
-    """Describe the number of seeds that would detect the measured difference with the measured spread."""
+    """Describe how many seeds would detect the measured difference with the measured spread."""
     if one.mean == 0:
         return "the difference is 0"
     if one.needed is None:
@@ -99,12 +99,12 @@ def needed(one: Comparison) -> str:
 
 
 def signed(number: float) -> str:
-    """Format a difference with its sign, or 0."""
+    """Format a difference with a sign. Zero has no sign."""
     return f"{number:+.4g}" if number else "0"
 
 
 def outcome(scores: Scores, baseline: str) -> Outcome:
-    """Compare each arm with the baseline on their common seeds. Raises ConfigError if a score is not finite."""
+    """Compare each arm with the baseline on the seeds of both. Raises ConfigError if a score is not finite."""
     for arm, runs in scores.items():
         for seed, one in runs.items():
             if not math.isfinite(one.score):
@@ -127,9 +127,9 @@ Verdict = Literal["helped", "not told apart", "hurt"]
 LEVEL, POWER = 0.95, 0.8
 RESAMPLES = 10_000
 LEAST_WITHOUT_SPREAD = 4
-"""Minimum number of seeds for a verdict if all differences are equal.
+"""Minimum number of seeds for a verdict if the differences of all seeds are equal.
 
-Coarse scores, such as success rates over 20 episodes, often have equal differences on two or three seeds."""
+Coarse scores (such as success rates over 20 episodes) often have equal differences on two or three seeds by chance."""
 DUST = 1e-9
 """Relative tolerance for rounding errors."""
 MOST_SEEDS = 10_000
@@ -146,10 +146,11 @@ class Interval:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Comparison of an arm with the baseline on common seeds.
+    """Comparison of an arm with the baseline on the seeds of both.
 
-    mean: mean of the differences. by_t, by_bootstrap: 95 % intervals of the mean. wins, losses: number of seeds on
-    which the arm's score is higher, lower.
+    mean: mean of the differences. by_t, by_bootstrap: 95 % intervals of the mean.
+    wins: number of seeds on which the arm scores higher than the baseline. losses: number of seeds on which it scores
+    lower.
     """
 
     seeds: int
@@ -163,7 +164,7 @@ class Comparison:
 
     @property
     def verdict(self) -> Verdict:
-        """`helped` if the interval by t is above 0, `hurt` if it is below 0, otherwise `not told apart`."""
+        """`helped` if `by_t` is above 0, `hurt` if `by_t` is below 0, otherwise `not told apart`."""
         if self.seeds < LEAST_WITHOUT_SPREAD and self.by_t.high - self.by_t.low <= DUST * abs(self.mean):
             return "not told apart"
         if self.by_t.low > 0:
@@ -172,7 +173,7 @@ class Comparison:
 
 
 def compare(ours: Sequence[float], theirs: Sequence[float]) -> Comparison:
-    """Compare scores of two arms. Entries with equal index have equal seeds. Raises ValueError for fewer than two."""
+    """Compare the scores of two arms. Scores with equal index have equal seeds. Raises ValueError for a single seed."""
     gains = [0.0 if math.isclose(a, b, rel_tol=DUST) else a - b for a, b in zip(ours, theirs, strict=True)]
     if len(gains) < 2:
         raise ValueError(f"{len(gains)} seed has no spread: give 2 or more")
@@ -186,23 +187,24 @@ def compare(ours: Sequence[float], theirs: Sequence[float]) -> Comparison:
 
 
 def interval_by_t(gains: Sequence[float]) -> Interval:
-    """Return the interval of the mean by Student (1908): mean -+ t * s / sqrt(n), t with n - 1 degrees of freedom."""
+    """Return the 95 % interval of the mean by Student (1908): mean -+ t * s / sqrt(n), n - 1 degrees of freedom."""
     half = t_quantile((1 + LEVEL) / 2, len(gains) - 1) * stdev(gains) / math.sqrt(len(gains))
     return Interval(fmean(gains) - half, fmean(gains) + half)
 
 
 def interval_by_bootstrap(gains: Sequence[float]) -> Interval:
-    """Return the percentile bootstrap interval of the mean over n seeds (Efron 1979)."""
+    """Return the 95 % interval of the mean by the percentile bootstrap over n seeds (Efron 1979)."""
     drawn = np.random.default_rng(0).integers(len(gains), size=(RESAMPLES, len(gains)))
     low, high = np.quantile(np.asarray(gains)[drawn].mean(1), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return Interval(float(low), float(high))
 
 
 def seeds_needed(difference: float, std: float) -> int | None:
-    """Return the number of seeds for a power of 80 %. None means more than MOST_SEEDS.
+    """Return the number of seeds that detects a difference with a power of 80 %. None means more than MOST_SEEDS.
 
-    The result is the smallest n >= 2 with n >= ((t[0.975] + t[0.8]) * s / d)^2, t with n - 1 degrees of freedom. This
-    is the usual approximation for the two-sided paired test (Chow, Shao and Wang 2008, section 3.1).
+    difference, std: mean and std of the differences. The result is the smallest n >= 2 with n >= ((t[0.975] + t[0.8]) *
+    std / difference)^2, where t has n - 1 degrees of freedom. This formula is the usual approximation for the two-sided
+    paired test (Chow, Shao and Wang 2008, section 3.1).
     """
     if difference == 0:
         return None
@@ -221,14 +223,14 @@ def seeds_needed(difference: float, std: float) -> int | None:
 
 
 def t_quantile(share: float, degrees: int) -> float:
-    """Return the quantile of Student's t distribution. share: probability."""
+    """Return a quantile of Student's t distribution. share: probability. degrees: degrees of freedom."""
     from scipy.stats import t  # noqa: PLC0415 - takes a second to load
 
     return float(t.ppf(share, degrees))
 
 
 def iqm(values: Sequence[float]) -> float:
-    """Return the interquartile mean. Values at the quartiles have fractional weights."""
+    """Return the interquartile mean. Values at the borders of the middle half have fractional weights."""
     ordered, cut = sorted(values), len(values) / 4
     weights = [max(0.0, min(i + 1, len(values) - cut) - max(i, cut)) for i in range(len(values))]
     return math.fsum(w * x for w, x in zip(weights, ordered, strict=True)) / math.fsum(weights)

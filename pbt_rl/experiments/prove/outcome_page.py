@@ -1,4 +1,4 @@
-"""HTML page of an experiment with curves and paired differences, and the same data as CSV and JSON."""
+"""HTML page of an experiment with curves and paired differences, and CSV and JSON files with the data of the page."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ VERDICT_COLOURS = {"helped": "#15803d", "not told apart": INK, "hurt": "#c2410c"
 
 
 def write_outcome(folder: Path, found: Outcome, options: str, notes: Sequence[str] = ()) -> list[Path]:
-    """Write page, figures and tables into the experiment's folder. Return the paths. Raises ConfigError."""
+    """Write page, figures and tables into the folder of an experiment. Return the paths. Raises ConfigError.
+
+    options: description of the runs for the page. notes: warnings about the comparison.
+    """
     with mpl.rc_context(STYLE):
         images = {"curves": png(curves(folder, found)), "differences": png(differences(found))}
     contents = {
@@ -73,7 +76,7 @@ def as_json(found: Outcome) -> dict[str, Any]:
 
 
 def curves(folder: Path, found: Outcome) -> Figure:
-    """Plot the best member's objective in training, over the frames of all members: mean and range over seeds."""
+    """Plot each arm's best objective in training over the frames of all members: mean and range over the seeds."""
     figure = new_figure(3.8)
     axes = figure.subplots()
     for number, (arm, runs) in enumerate(found.scores.items()):
@@ -88,7 +91,7 @@ def curves(folder: Path, found: Outcome) -> Figure:
 
 
 def differences(found: Outcome) -> Figure:
-    """Plot the differences of each arm to the baseline: a dot per seed, the mean and its interval."""
+    """Plot the differences of each arm to the baseline: a dot for each seed, their mean and its 95 % interval."""
     arms, dots = list(found.comparisons), [0.0]
     figure = new_figure(0.9 + 0.55 * len(arms))
     axes = figure.subplots()
@@ -114,7 +117,10 @@ def differences(found: Outcome) -> Figure:
 
 
 def page(found: Outcome, images: dict[str, bytes], name: str, options: str, notes: Sequence[str] = ()) -> str:
-    """Return a self-contained HTML page. notes: warnings about the comparison."""
+    """Return a self-contained HTML page.
+
+    images: name of a figure -> PNG file. name: name of the experiment. options, notes: see `write_outcome`.
+    """
     base, seeds = found.baseline, len(found.scores[found.baseline])
     uneven = [f"{arm} ({found.share(arm):.0%})" for arm in found.comparisons if found.uneven(arm)]
     warnings = [f"Frames differ from {base}: {', '.join(uneven)}."] * bool(uneven) + list(notes)
@@ -156,7 +162,7 @@ def page(found: Outcome, images: dict[str, bytes], name: str, options: str, note
 
 
 def headline(found: Outcome) -> str:
-    """Return the verdicts in one sentence, beginning with the arm `pbt`."""
+    """Return the verdicts in one sentence, which begins with the arm `pbt`."""
     if not found.comparisons:
         return "No verdict yet: train each arm on two or more seeds."
     arm = "pbt" if "pbt" in found.comparisons else next(iter(found.comparisons))

@@ -3,8 +3,8 @@
 All evaluations during training have equal seeds, which differ from the seeds of training. Differences between results
 are therefore due to the weights, not to the initial states.
 
-In the final evaluation, a *round* is one episode on every row. Only whole rounds count, because a time limit would
-otherwise drop the longer episodes.
+In the final evaluation, a *round* is one episode on every row. Only complete rounds count. Otherwise the time limit
+would exclude the longest episodes.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from pbt_rl.record.checkpoints import Checkpoint
 from pbt_rl.record.saved import SavedPolicy
 
 JUDGE = "pbt_rl.play.evaluation.process"
-"""Module of the process that plays the episodes."""
+"""Module of the process that plays evaluation episodes."""
 
 
 @dataclass(frozen=True)
 class FinalSetup:
-    """First message to a final evaluation. member: None means the random policy. episodes: number of episodes."""
+    """First message to the process of a final evaluation. member: None for the random policy."""
 
     config: Config
     checkpoint: Checkpoint
@@ -45,18 +45,18 @@ class FinalSetup:
 
 @dataclass(frozen=True)
 class FinalRound:
-    """True objectives of one episode on every row."""
+    """Objective of one episode on each row, in order of the rows."""
 
     objectives: tuple[float, ...]
 
 
 def rows_of(episodes: int) -> int:
-    """Return the number of rows: the largest divisor of `episodes` up to MAX_ROWS. All rounds are then whole."""
+    """Return the number of rows for an evaluation: the largest divisor of `episodes` up to MAX_ROWS."""
     return max(rows for rows in range(1, play.MAX_ROWS + 1) if episodes % rows == 0)
 
 
 def rounds(vector_env: VectorEnv, player: play.Acts) -> Iterator[FinalRound]:
-    """Play forever. Yield each finished round."""
+    """Play forever. Yield a round as soon as each row has ended one more episode."""
     step = private_step_arrays(vector_env.spec, vector_env.rows)
     waiting: list[list[float]] = [[] for _ in range(vector_env.rows)]
     vector_env.reset(step)
@@ -69,7 +69,7 @@ def rounds(vector_env: VectorEnv, player: play.Acts) -> Iterator[FinalRound]:
 
 
 def final_rounds(setup: FinalSetup) -> Iterator[FinalRound]:
-    """Play the episodes of the setup. Yield each finished round."""
+    """Play the episodes of a final evaluation. Yield each complete round."""
     config, seed = setup.config, setup.config.seed
     spec, options = play.evaluation_spec(config)
     number = config.members
@@ -87,26 +87,32 @@ def final_rounds(setup: FinalSetup) -> Iterator[FinalRound]:
 
 
 EPISODES = 20
-"""Default number of episodes of an evaluation during training. With tasks, the default is one episode per task."""
+"""Default number of episodes of an evaluation during training. If the environment has tasks: one episode per task."""
 SEEDS = 2**31
-"""Spawn key of the evaluation seed. Spawn keys of actors are counted from 0."""
+"""Spawn key of the evaluation seed. (Learners and actors have the spawn keys 0, 1, ...)"""
 
 
 @dataclass(frozen=True)
 class EvaluationSetup:
-    """First message to an evaluation during training. descriptor: file descriptor for the clip, -1 without a clip."""
+    """First message to the process of an evaluation during training.
+
+    descriptor: file descriptor for the clip. -1: no clip is filmed.
+    """
 
     config: Config
     checkpoint: Checkpoint
     member: int
     priority: int
-    """Added to the niceness of the process."""
+    """Number to add to the niceness of the process."""
     descriptor: int = -1
 
 
 @dataclass(frozen=True)
 class Evaluated:
-    """Mean and std of the true objective over episodes. With tasks: over the tasks."""
+    """Result of an evaluation during training.
+
+    mean, spread: mean and std of the objective over the episodes, or over the tasks if the environment has tasks.
+    """
 
     mean: float
     spread: float
@@ -115,12 +121,12 @@ class Evaluated:
 
 
 def evaluation_seed(config: Config) -> int:
-    """Return the seed of evaluation episodes. It differs from all training seeds."""
+    """Return the seed of evaluation episodes, which differs from all seeds of training."""
     return int(np.random.SeedSequence(config.seed, spawn_key=(SEEDS,)).generate_state(1)[0])
 
 
 def evaluated(setup: EvaluationSetup) -> Evaluated:
-    """Play the episodes of the setup. Write the clip if there is a descriptor."""
+    """Play the episodes of an evaluation during training. Write the clip if `setup` has a descriptor."""
     os.nice(setup.priority)
     began = time.monotonic()
     config, seed = setup.config, evaluation_seed(setup.config)

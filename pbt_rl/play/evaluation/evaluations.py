@@ -1,16 +1,16 @@
 """Evaluations during training, and the final evaluation.
 
-At a fixed interval of frames the best member plays evaluation episodes in a separate process:
+At a fixed interval of frames, the best member plays evaluation episodes in a separate process:
 
-    due -> the run is saved -> the best member plays from that checkpoint -> journal, TensorBoard, trackers
+    due -> the run is saved -> the best member of this checkpoint plays -> journal, TensorBoard, trackers
 
-The process cannot affect the run. If it dies, the curve lacks a point. There is at most one evaluation at a time. If
-another evaluation becomes due, it begins after the current one.
+The process cannot affect the run. If the process dies, the curve has one point less. There is at most one evaluation at
+a time. If an evaluation becomes due during another evaluation, it begins later, when the other evaluation has ended.
 
-The final evaluation precedes the choice of the best member. A member's objective in training is the mean of its last
-episodes, and the highest of many means is biased upwards. Therefore the best members of the ranking play evaluation
+The final evaluation selects the best member of the run. (A member's objective in training is the mean of its latest
+episodes, and the highest of many means is biased upwards.) The members with the highest objectives play evaluation
 episodes in the environment of `pbt-rl eval`. Each member plays in a separate process, with its weights in the last
-checkpoint. The final evaluation changes no member and no decision.
+checkpoint. The final evaluation does not change members or decisions.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ from pbt_rl.record.append import reason
 from pbt_rl.record.checkpoints import Checkpoint
 
 PRIORITY = 5
-"""Niceness of an evaluation, because training has priority. If all cores are busy, it gets a quarter of a core."""
+"""Niceness of an evaluation, because training has priority. (If all cores are busy, it gets a quarter of a core.)"""
 LIMIT_SECONDS = 3600.0
 """Timeout of an evaluation."""
 LAST_SECONDS = 30.0
-"""Timeout at the end of a run for the evaluation in progress."""
+"""Timeout of the evaluation that is in progress at the end of a run."""
 POLL_SECONDS = 0.05
 Record = Callable[[Evaluation, bytes], None]
-"""Function of an evaluation and a GIF of its first episode. The GIF may be empty."""
+"""Function that receives the result of an evaluation and a GIF of the first episode. The GIF may be empty."""
 
 
 @dataclass(frozen=True)
 class _Playing:
-    """Evaluation in progress. what: the future result, without scores."""
+    """Evaluation in progress. what: result to complete with the scores. clip: file for the GIF."""
 
     child: Child[None, Evaluated]
     what: Evaluation
@@ -61,7 +61,7 @@ class _Playing:
 
 
 def check(config: Config, spec: EnvSpec, _plan: Plan) -> None:
-    """Check that the requested evaluations during training and their clips are possible. Raises ConfigError."""
+    """Raise ConfigError if the requested evaluations during training, or their clips, are impossible."""
     require(
         not config.evaluate_every_frames or spec.agents == 1,
         "evaluate-every-frames",
@@ -74,10 +74,10 @@ def check(config: Config, spec: EnvSpec, _plan: Plan) -> None:
 
 
 def recorded_late(journal: Path, position: int, frames: int) -> list[Evaluation]:
-    """Return the evaluations in the journal after a position, of checkpoints up to `frames`.
+    """Return the evaluations that began before the checkpoint of a resumed run, and were recorded after it.
 
-    position, frames: values of the checkpoint from which a run resumes. These evaluations began before this checkpoint
-    and ended after it, so they are valid for the resumed run.
+    (These evaluations remain valid, although the resume truncates the journal.)
+    position: length of the journal at the checkpoint, in bytes. frames: frames of the checkpoint.
     """
     found: list[Evaluation] = []
     if not journal.exists():  # the code that continues the journal reports this error
@@ -96,10 +96,10 @@ def recorded_late(journal: Path, position: int, frames: int) -> list[Evaluation]
 
 
 class Evaluations:
-    """Scheduler of evaluations during training, and the final evaluation. Not thread-safe.
+    """Schedule and results of evaluations during training, and the final evaluation. Not thread-safe.
 
-    logs: folder for the output of evaluations. evaluated_frames: returns the population clock of the newest recorded
-    evaluation. record: receives results. note: receives messages.
+    logs: folder for the output of the processes. evaluated_frames: returns the population clock of the newest recorded
+    evaluation. record: function that receives results. note: function that receives messages for the user.
     """
 
     def __init__(
@@ -123,14 +123,14 @@ class Evaluations:
         return every > 0 and self._playing is None and frames // every > before // every
 
     def take(self, frames: int) -> bool:
-        """Return True if an evaluation is due. If so, the next one is due at the next multiple of the option."""
+        """Return True if an evaluation is due. The next is then due at the next multiple of --evaluate-every-frames."""
         is_due = self.due(frames)
         if is_due:
             self._taken_frames = frames
         return is_due
 
     def begin(self, checkpoint: Checkpoint, member: int | None, all_frames: int) -> None:
-        """Start the evaluation of a member of a checkpoint. all_frames: frames of the whole population at it."""
+        """Start the evaluation of a member of a checkpoint. all_frames: frames of the population at the checkpoint."""
         generations = {saved.member: saved.generation for saved in checkpoint.members()}
         if member is None or member not in generations:
             return
@@ -152,7 +152,7 @@ class Evaluations:
         self._playing = _Playing(child, what, time.monotonic(), clip)
 
     def step(self) -> None:
-        """Record the result of the evaluation if it has ended."""
+        """Record the result of the evaluation in progress if the evaluation has ended or takes too long."""
         playing = self._playing
         if playing is None:
             return
@@ -179,7 +179,7 @@ class Evaluations:
             self._note("the following evaluations are not filmed")
 
     def finish(self, may_wait: Callable[[], bool]) -> None:
-        """Wait for the evaluation in progress while `may_wait` returns True, at most LAST_SECONDS. Then end it."""
+        """Wait at most LAST_SECONDS for the evaluation in progress, while `may_wait` returns True. Then abort it."""
         deadline = time.monotonic() + LAST_SECONDS
         while self._playing is not None and may_wait() and time.monotonic() < deadline:
             self.step()
@@ -197,7 +197,10 @@ class Evaluations:
         trained_seconds: float,
         stop: Callable[[], bool],
     ) -> RunView:
-        """Run the final evaluation, if any. Return the view with its results. stop: returns True to abort."""
+        """Run the final evaluation if the run has one. Return the view, extended by the results.
+
+        trained_seconds: seconds of training. stop: function that returns True to abort.
+        """
         seconds = final_seconds(self._config, spec, trained_seconds)
         members = candidates(view.members, checkpoint, self._config)
         if not (seconds and members):
@@ -224,7 +227,7 @@ class Evaluations:
             playing.clip.close()
 
     def _failed(self, why: str) -> None:
-        """Print an error, unless the previous evaluation had an equal error."""
+        """Print an error, unless the previous evaluation failed with an equal error."""
         if why != self._said:
             self._said = why
             self._note(f"an evaluation failed: {why}; training continues")
@@ -237,14 +240,14 @@ EPISODES = 20
 SHARE = 0.1
 """Default time limit as a fraction of the training time."""
 LEAST_SECONDS, MOST_SECONDS = 30.0, 60.0
-"""Minimum and maximum of the default time limit. It includes the start of the processes, which may take most of the
-minimum on a busy machine."""
+"""Minimum and maximum of the default time limit. The limit includes the start of the processes, which may take most of
+LEAST_SECONDS on a busy machine."""
 LEAST_TRAINED_SECONDS = 60.0
-"""By default, a shorter training has no final evaluation."""
+"""Minimum training time of a run with a final evaluation by default."""
 ASKED_SECONDS = 600.0
 """Time limit if the user requests a final evaluation."""
 RANDOM_SECONDS = 3.0
-"""Timeout for the random policy after all members have finished."""
+"""Timeout of the random policy after the evaluation of the members."""
 WAIT_SECONDS = 0.1
 
 FinalChild = Child[None, FinalRound]
@@ -257,8 +260,11 @@ def final_seconds(config: Config, spec: EnvSpec, trained_seconds: float) -> floa
 
     - multi-agent environments, because a score depends on the opponents
     - environments with tasks, because each score needs an episode of every task
-    - `serial` mode by default, because results under a time limit are not reproducible. A number of episodes,
-      evaluations before comparisons, or a control group request a final evaluation.
+    - `serial` mode by default, because results under a time limit are not reproducible
+    - short runs by default
+
+    Runs of the last two kinds have a final evaluation if the user requests a number of episodes, evaluations before
+    comparisons, or a control group.
     """
     asked = config.final_episodes
     if asked == 0 or spec.agents > 1 or spec.tasks:
@@ -273,10 +279,11 @@ def final_seconds(config: Config, spec: EnvSpec, trained_seconds: float) -> floa
 
 
 def candidates(members: Sequence[MemberView], checkpoint: Checkpoint, config: Config) -> list[int]:
-    """Return the members of the final evaluation: the best CANDIDATES members of the checkpoint, stopped or not.
+    """Return the members of the final evaluation: the CANDIDATES members with the best objectives in the checkpoint.
 
-    If the user requests a number of episodes, up to CANDIDATES members without an objective are added, because they
-    are new copies of good members. With evaluations before comparisons, or with a control group: all saved members.
+    Stopped members count. If the user requests a number of episodes, up to CANDIDATES members without an objective are
+    added, because they are new copies of good members.
+    With evaluations before comparisons, or with a control group, all saved members are returned.
     """
     asked = config.final_episodes
     saved = {one.member for one in checkpoint.members()}
@@ -298,9 +305,9 @@ def run_final_evaluation(
     stop: Callable[[], bool],
     note: Callable[[str], None],
 ) -> dict[int, FinalEvaluation]:
-    """Return member -> result of the final evaluation. Empty if a member has not finished a round.
+    """Run the final evaluation. Return member -> result. Empty if a member has not finished a round.
 
-    seconds: time limit. stop: returns True to abort. note: receives the start message and errors.
+    seconds: time limit. stop: function that returns True to abort. note: function that receives messages for the user.
     """
     episodes = config.final_episodes or EPISODES
     names = ", ".join(map(str, members))
@@ -340,7 +347,7 @@ def run_final_evaluation(
 
 
 def _results(scores: Mapping[int, list[float]], *, controls: bool) -> dict[int, FinalEvaluation]:
-    if controls:  # equal numbers of episodes, because the maximum of means over fewer episodes is higher
+    if controls:  # equal numbers of episodes, because the highest of many means is higher with fewer episodes
         least = min(map(len, scores.values()))
         scores = {member: own[:least] for member, own in scores.items()}
     return {

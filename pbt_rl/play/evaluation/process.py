@@ -1,8 +1,8 @@
-"""Process that plays one member's evaluation episodes, during training or at its end.
+"""Process that plays the evaluation episodes of one member, during training or after it.
 
 consumes     a FinalSetup or an EvaluationSetup
-produces     one FinalRound per finished round, or one Evaluated
-waits for    nothing; the parent may end it
+produces     one FinalRound per complete round, or one Evaluated
+waits for    nothing; the parent may kill the process
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pbt_rl.processes.child import begin_child, send_failure
 
 
 def main() -> None:
-    """Play the episodes of the setup."""
+    """Play the episodes that the setup from the parent process requests."""
     connection, setup = begin_child()
     if isinstance(setup, EvaluationSetup):
         try:

@@ -1,6 +1,6 @@
 """Model card of an exported member: a README.md for model hubs, with YAML header and Markdown.
 
-It also documents the environment's preprocessing, for use without this package.
+The card documents the preprocessing of the environment, because other programs must repeat it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Card:
     """Contents of a model card.
 
     scores: objectives of evaluation episodes, may be empty. played: description of the environment's preprocessing.
-    lineage: lineage of all members of the run, or None if it is unknown.
+    lineage: lineage of all members of the run. None if unknown.
     """
 
     config: Config
@@ -76,7 +76,7 @@ class Card:
     lineage: Lineage | None
 
     def text(self) -> str:
-        """Return the README.md."""
+        """Return the text of README.md."""
         header = yaml.safe_dump(self._metadata(), sort_keys=False, allow_unicode=True)
         played = f"## Environment\n\n{self.played}" if self.played else ""
         parts = [self._what(), self._how(), played, self._values(), self._descent()]
@@ -218,7 +218,7 @@ _SCORE = "The score is the sum of all unclipped rewards of a game; a lost life d
 
 
 def played(env_id: str, options: EnvOptions) -> str:
-    """Describe an environment's options and preprocessing as Markdown. Empty without options and preprocessing."""
+    """Describe the options and the preprocessing of an environment as Markdown. Empty if it has neither."""
     family, _, name = env_id.partition("/")
     keywords = ", ".join(f"`{key}={value!r}`" for key, value in options.keywords.items())
     parts = [

@@ -27,11 +27,11 @@ def export_member(
     seed: int = 0,
     trust: bool = False,
 ) -> list[Path]:
-    """Write a member in one of the formats, and a model card. Return the paths. Raises ConfigError.
+    """Write a file with a member, and a model card. Return the paths of all files. Raises ConfigError.
 
-    form: a key of SUFFIXES. out: folder, by default `export/policy_NN` in the run. episodes: number of evaluation
-    episodes for the score on the card. With 0 the card has no score. trust: allow imports of modules that the run
-    names.
+    form: format of the file, a key of SUFFIXES. out: folder, by default `export/policy_NN` in the run.
+    episodes: number of evaluation episodes for the score on the card. 0: the card has no score.
+    trust: True to import modules that the run names.
     """
     config, saved = saved_to_play(source, say, trust=trust)
     spec, options = evaluation_spec(config)
@@ -65,7 +65,7 @@ def export_member(
 
 
 def _lineage(saved: SavedPolicy) -> Lineage | None:
-    """Return the run's lineage. None if the journal is missing or damaged."""
+    """Return the lineage of all members of a run. None if the journal is missing or damaged."""
     try:
         return Lineage.from_events(journal_events(saved.run))
     except (OSError, ValueError) as error:

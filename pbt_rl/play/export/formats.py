@@ -20,16 +20,16 @@ from pbt_rl.errors import ConfigError
 from pbt_rl.play.export.net import ExportedPolicy, interface
 
 ROWS = 3
-"""Number of rows for tracing. The exported network accepts any number of rows."""
+"""Number of observations for tracing. The exported network accepts any number."""
 TOLERANCE = 1e-4
-"""Tolerance of logits, means and values, because other programs sum in a different order."""
+"""Tolerance of logits, means and values. (Other programs add floats in another order.)"""
 KEY = "pbt_rl.policy"
-"""Metadata key of the file's interface, which is JSON."""
+"""Key of the file's metadata under which inputs and outputs are described as JSON."""
 Run = Callable[[Sequence[Tensor]], Sequence[np.ndarray[Any, Any]]]
 
 
 def write_onnx(policy: ExportedPolicy, path: Path) -> None:
-    """Write ONNX. Raises ConfigError if packages are missing or the network cannot be exported."""
+    """Write an ONNX file. Raises ConfigError if packages are missing or the network cannot be exported."""
     missing = [name for name in ("onnx", "onnxscript", "onnxruntime") if find_spec(name) is None]
     if missing:
         raise ConfigError(f'--format onnx needs {" and ".join(missing)}: pip install "pbt-rl[export]"')
@@ -71,7 +71,7 @@ def write_onnx(policy: ExportedPolicy, path: Path) -> None:
 
 
 def write_safetensors(policy: ExportedPolicy, path: Path) -> None:
-    """Write the weights, with the names of the network's `state_dict`, and the normalisers."""
+    """Write a safetensors file with the weights (named as in the network's `state_dict`) and the normalisers."""
     tensors = {  # copies, because the file cannot contain one tensor under two names
         f"net.{name}": x.clone(memory_format=torch.contiguous_format)
         for name, x in policy.net.state_dict().items()
@@ -88,11 +88,14 @@ FORMATS: Mapping[str, Callable[[ExportedPolicy, Path], None]] = {
 }
 """Format -> writer, for the formats that need only the policy."""
 SUFFIXES = {"onnx": ".onnx", "safetensors": ".safetensors", "rsl_rl": "_rsl_rl.pt"}
-"""Format -> end of the file name."""
+"""Format -> suffix of the file name."""
 
 
 def check_same(policy: ExportedPolicy, run: Run, path: Path) -> None:
-    """Compare an exported file with the policy for 1 and 8 rows. If they differ, remove it and raise ConfigError."""
+    """Compare the outputs of an exported file and of the policy. If they differ, remove the file and raise ConfigError.
+
+    run: function from inputs to the outputs of the file. Inputs are random batches of 1 and 8 observations.
+    """
     generator = torch.Generator().manual_seed(0)
     for rows in (1, 8):
         arrays = [port.random(rows, generator) for port in policy.inputs]

@@ -1,4 +1,4 @@
-"""Trained member as one torch module from observations to actions. It includes normalisation and scaling.
+"""Trained member as one torch module from observations to actions, with normalisation and scaling.
 
 Axes: N observations, A action components, D distribution parameters, S recurrent state.
 """
@@ -23,16 +23,16 @@ from pbt_rl.learner.build import build_distribution, build_net, normalized_obs, 
 
 STATE_IN, STATE_OUT = "state_in", "state_out"
 RESERVED = ("action", "params", "value", STATE_IN, STATE_OUT)
-"""Names of the outputs, and of the input for the recurrent state."""
+"""Names of the outputs, and of the input for the recurrent state. No input for an observation has such a name."""
 _ONE = slice(0, 1)
 
 
 @dataclass(frozen=True)
 class Port:
-    """Input of the exported network. shape: of one row. frames: number of stacked frames, 1 without stacking.
+    """Input of the exported network. shape: shape of one observation. frames: number of stacked frames, at least 1.
 
-    obs: name of the observation, which may differ from `name` if it is in RESERVED. given: description of the
-    environment's array format, if it differs.
+    obs: name of the observation in the environment. `name` differs if RESERVED contains this name. Empty for the
+    recurrent state. given: description of the environment's array, if its format differs.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Port:
         return torch.zeros((rows, *self.shape), dtype=getattr(torch, self.dtype))
 
     def random(self, rows: int, generator: torch.Generator) -> Tensor:
-        """Return random values [rows, *shape] that are plausible for the dtype."""
+        """Return random numbers [rows, *shape] in the usual range of the dtype."""
         if self.dtype == "float32":
             return torch.randn((rows, *self.shape), generator=generator)
         high = 256 if self.dtype == "uint8" else 1000
@@ -57,14 +57,14 @@ class Port:
 class ExportedPolicy(nn.Module):
     """Exported policy: (observations, state) -> (action, params, value, next state).
 
-    observations: [N, ...] each.
-    state: [N, S], zeros at the start of an episode. It exists only if the policy is recurrent.
-    action: [N, A], the most probable action. int32 indices. If any component is continuous: float32, indices first,
-    then numbers within the space's bounds.
-    params: [N, D], logits of all components, then means, then log stds.
-    value: [N], in units of reward. It is missing if `acts_only`, because the critic then has other inputs.
+    observations: one array [N, ...] per observation.
+    state: [N, S], zeros at the start of an episode. Only recurrent policies have this input and output.
+    action: [N, A], the most probable action: int32 indices. If a component is continuous: float32, first the indices,
+    and after them the numbers within the bounds of the action space.
+    params: [N, D], first the logits of all components, then means, then log stds.
+    value: [N], in units of reward. Missing if `acts_only`, because the critic then has other inputs than the actor.
 
-    Floats are float32, also after training with bfloat16.
+    Floats are float32, even after training with bfloat16.
     """
 
     def __init__(
@@ -99,11 +99,11 @@ class ExportedPolicy(nn.Module):
         return (*RESERVED[: 2 if self.acts_only else 3], *((STATE_OUT,) if self.recurrent else ()))
 
     def statistics(self) -> dict[str, Tensor]:
-        """Return the normaliser statistics, name -> [1, ...]."""
+        """Return the statistics of the normalisers: name -> [1, ...]."""
         return {name: getattr(self, f"statistic_{n}") for n, name in enumerate(self._names)}
 
     def forward(self, *arrays: Tensor) -> tuple[Tensor, ...]:
-        """Compute the outputs. arrays: one array per input, in the order of `inputs`."""
+        """Return the outputs in the order of `outputs`. arrays: inputs, in the order of `inputs`."""
         rows = arrays[0].shape[0]
         named = {port.obs: x for port, x in zip(self.inputs, arrays, strict=True)}
         state = named.pop("") if self.recurrent else arrays[0].new_zeros((rows, 0), dtype=torch.float32)
@@ -142,7 +142,7 @@ def exported_policy(config: Config, spec: EnvSpec, pack: Pack) -> ExportedPolicy
 
 
 def _ports(spec: EnvSpec) -> list[Port]:
-    """Return one input per observation. Names in RESERVED get the prefix `obs.`."""
+    """Return one input per observation of the actor. Names in RESERVED get the prefix `obs.`."""
     layouts = {name: layout for name, layout in obs_layouts(spec).items() if name not in spec.critic}
     ports = list[Port]()
     taken = {*RESERVED, *(name for name in layouts if name not in RESERVED)}
@@ -156,12 +156,12 @@ def _ports(spec: EnvSpec) -> list[Port]:
 
 
 def _bounds(given: tuple[float, ...]) -> list[float | None]:
-    """Replace infinite bounds by None, because JSON has no infinities."""
+    """Return the bounds with None instead of infinities, because JSON has no infinities."""
     return [bound if isfinite(bound) else None for bound in given]
 
 
 def interface(policy: ExportedPolicy) -> dict[str, Any]:
-    """Return the description of inputs and outputs as JSON types."""
+    """Return a description of the policy's inputs and outputs, as JSON types."""
     action = policy.action
     return {
         "inputs": [

@@ -1,8 +1,9 @@
 """Export of a trained member for RSL-RL's runner: weights as a checkpoint, options and schedule as JSON.
 
 The checkpoint has the keys of rsl-rl-lib 4 and 5 (`actor_state_dict`, ...) and of rsl-rl-lib 3 (`model_state_dict`).
-The last policy layer includes the scale of actions. The last value layer includes the scale of returns. An asymmetric
-critic is left out, because RSL-RL has one MLP over all inputs and pbt_rl has one encoder per input.
+The last layer of the policy includes the scale of actions, and the last layer of the critic includes the scale of
+returns. An asymmetric critic is left out, because RSL-RL has one MLP over all inputs, and pbt_rl has one encoder per
+input.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from pbt_rl.play.export.net import ExportedPolicy
 from pbt_rl.version import __version__
 
 NORMALIZER_EPS = 0.01
-"""`EmpiricalNormalization` of RSL-RL adds this number to the std. pbt_rl adds 1e-6 to the variance instead."""
+"""Number that RSL-RL's `EmpiricalNormalization` adds to the std. (pbt_rl adds 1e-6 to the variance instead.)"""
 GROUP = "policy"
 """Name of the observation group in the runner's options, as in the examples of Isaac Lab and RSL-RL."""
 Layers = list[tuple[Tensor, Tensor]]
@@ -38,9 +39,10 @@ Layers = list[tuple[Tensor, Tensor]]
 def write_rsl_rl(
     policy: ExportedPolicy, path: Path, config: Config, header: SnapshotHeader, line: Sequence[Node]
 ) -> list[Path]:
-    """Write checkpoint and options. Return both paths. Raises ConfigError for a network that RSL-RL does not support.
+    """Write the checkpoint (`path`), and options with schedule (.json). Return both paths.
 
-    line: lineage of the weights, oldest first. Empty if it is unknown.
+    header: header of the saved member. line: lineage of its weights, oldest node first. Empty if unknown.
+    Raises ConfigError for a network that RSL-RL does not support.
     """
     actor, critic = _actor(policy, path), _critic(policy)
     torch.save(_checkpoint(policy, actor, critic, header), path)
@@ -64,7 +66,10 @@ def write_rsl_rl(
 
 
 def _actor(policy: ExportedPolicy, path: Path) -> tuple[Layers, Tensor]:
-    """Return the layers from observation to action, and the log std of actions. Raises ConfigError if unsupported."""
+    """Return the layers from observation to action, and the log std of actions.
+
+    Raises ConfigError for a network that RSL-RL does not support. path: used in the error message.
+    """
     body, heads, distribution = policy.net.acting_body, policy.net.heads, policy.distribution
     layers = _layers(body, heads.policy)
     against = {
@@ -93,7 +98,7 @@ def _actor(policy: ExportedPolicy, path: Path) -> tuple[Layers, Tensor]:
 
 
 def _critic(policy: ExportedPolicy) -> Layers | None:
-    """Return the layers from observation to value. None if RSL-RL does not support this critic."""
+    """Return the layers from observation to value. None if RSL-RL does not support the critic."""
     body = policy.net.body.critic if isinstance(policy.net.body, TwinBody) else policy.net.body
     layers = None if policy.acts_only else _layers(body, policy.net.heads.value)
     if layers is not None:
@@ -143,7 +148,7 @@ def _checkpoint(
 
 
 def _named(prefix: str, layers: Layers) -> dict[str, Tensor]:
-    """Name tensors as in RSL-RL's `MLP`, in which layers and activations alternate."""
+    """Return name -> tensor with the names of RSL-RL's `MLP`, in which layers and activations alternate."""
     named = {}
     for number, (weight, bias) in enumerate(layers):
         named[f"{prefix}{2 * number}.weight"] = weight.contiguous().clone()
@@ -152,7 +157,7 @@ def _named(prefix: str, layers: Layers) -> dict[str, Tensor]:
 
 
 def _normalizer(policy: ExportedPolicy) -> dict[str, Tensor]:
-    """Return the state of `EmpiricalNormalization`: (x - mean) / (std + eps). Empty without normalisation."""
+    """Return the state of RSL-RL's `EmpiricalNormalization`, (x - mean) / (std + eps). Empty without normalisation."""
     if not policy.normalises:
         return {}
     (name,) = (port.obs for port in policy.inputs)
@@ -175,7 +180,10 @@ def _runner(
     critic: bool,
     scale: float,
 ) -> dict[str, Any]:
-    """Return the options of `OnPolicyRunner`. founder: member that began the lineage of these weights."""
+    """Return the options of RSL-RL's `OnPolicyRunner`.
+
+    founder: member from whose initial weights the exported weights descend. scale: scale of returns.
+    """
     learner = config.learner
     assert isinstance(policy.distribution, DiagonalGaussian)
     half = policy.distribution.half or (1.0,)  # RSL-RL has one std for all actions, unscaled
@@ -213,7 +221,7 @@ def _runner(
 
 
 def _algorithm(values: Values, scale: float) -> dict[str, float]:
-    """Return the hyperparameters with the names of RSL-RL's `PPO`. scale: scale of returns in pbt_rl's value loss."""
+    """Return hyperparameters with the names of RSL-RL's `PPO`. scale: scale of returns in the value loss of pbt_rl."""
     return {
         "learning_rate": values["learning_rate"],
         "clip_param": values["clip_ratio"],

@@ -1,4 +1,4 @@
-"""Interface of a cluster backend, and its messages: requests to node workers, with one answer each.
+"""Interface of a cluster backend, and the messages to node workers: requests, with one answer each.
 
 `nodes.ray_backend` implements the interface with Ray.
 """
@@ -38,16 +38,16 @@ class WorkerSetup:
     start: Start
     layout: ArrayLayout
     states: Mapping[int, State]
-    """Pool entry -> content. Members without an entry get initialised weights."""
+    """Pool entry -> content. Members without an entry start with initialised weights."""
     matchups: tuple[NDArray[np.int64], ...]
-    """Rows [U, E, S]. Empty if environments have one agent."""
+    """Row of each agent [U, E, S]. Empty if environments have one agent."""
     folder: Path
-    """Working directory of the supervisor, which may contain custom modules."""
+    """Working directory of the supervisor. Custom modules are imported from this directory."""
 
 
 @dataclass(frozen=True)
 class Send:
-    """Order to send a message to the learner. state: first written to the pool entry that the message names."""
+    """Order to send a message to the learner. state: content to write to the message's pool entry beforehand."""
 
     message: ToLearner
     state: State | None = None
@@ -55,14 +55,14 @@ class Send:
 
 @dataclass(frozen=True)
 class RestartActor:
-    """Order to replace an actor. actor: its index in the pack."""
+    """Order to replace an actor. actor: index in the pack."""
 
     actor: int
 
 
 @dataclass(frozen=True)
 class SetMatchup:
-    """Order to set the matchups. rows: [U, E, S]."""
+    """Order to set the matchups. rows: row of each agent [U, E, S]."""
 
     rows: NDArray[np.int64]
 
@@ -74,22 +74,23 @@ Order = Send | RestartActor | SetMatchup
 class Request:
     """Request to a node worker: execute orders, and wait at most `timeout_seconds` for events.
 
-    number: counts the requests. If a number is repeated, the answer was lost. The worker then repeats the answer, and
-    executes nothing.
+    number: 0 for the first request, 1 for the second. If the answer is lost, the request is sent again with an equal
+    number. The worker then repeats the answer, and does not execute the request again.
     """
 
     number: int
     orders: tuple[Order, ...] = ()
     timeout_seconds: float = 0.0
     setup: WorkerSetup | None = None
-    """Only in the first request."""
+    """Setup of the worker, which only the first request contains."""
 
 
 @dataclass(frozen=True)
 class Heard:
-    """Event on a node worker, which numbers its pack 0 and its actors from 0.
+    """Event on a node worker. Its pack has number 0, and its actors are numbered from 0.
 
-    state: state that the learner has saved. actions_given: actions that the vector envs of a failed actor received.
+    state: state that the learner has saved. actions_given: for a failed actor, the number of actions that its vector
+    envs received.
     """
 
     event: Received | LearnerLost | ActorFailed
@@ -104,15 +105,15 @@ class Answer:
     heard: tuple[Heard, ...]
     environment_seconds: float
     heartbeat_age_seconds: float
-    """Heartbeat age of the learner (see `Fleet`)."""
+    """Heartbeat age of the learner (see `Fleet.heartbeat_age_seconds`)."""
 
 
 class WorkerUnavailable(Exception):  # noqa: N818 - a state, not an error
-    """A node worker is unreachable, but may answer later. The call may have been executed."""
+    """A node worker is unreachable, but may answer later. The request may have been executed."""
 
 
 class WorkerDied(Exception):  # noqa: N818 - as above
-    """A node worker has died. node_gone: its node has died too."""
+    """A node worker has died. node_gone: True if its node has died too."""
 
     def __init__(self, text: str, *, node_gone: bool = False) -> None:
         super().__init__(text)
@@ -120,7 +121,7 @@ class WorkerDied(Exception):  # noqa: N818 - as above
 
 
 class WorkerFailed(Exception):  # noqa: N818 - as above
-    """A node worker has raised an error. user_error: the user must fix the cause."""
+    """A node worker has raised an error. user_error: True if the user must fix the cause."""
 
     def __init__(self, text: str, *, user_error: bool) -> None:
         super().__init__(text)
@@ -129,7 +130,7 @@ class WorkerFailed(Exception):  # noqa: N818 - as above
 
 @dataclass(frozen=True)
 class Place:
-    """Resources for one pack: a share of a node's cores, and possibly a GPU."""
+    """Resources for one pack: a share of a node's cores, and possibly a GPU. index: number of the place on its node."""
 
     node: str
     index: int
@@ -139,7 +140,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Node:
-    """Live node of a cluster. leaving: it will be removed soon."""
+    """Live node of a cluster. leaving: True if the cluster will remove the node soon."""
 
     name: str
     cpus: float
@@ -148,19 +149,19 @@ class Node:
 
 
 class Backend(Protocol):
-    """Cluster backend. Objects for node workers and calls are opaque. A worker executes its calls in sequence."""
+    """Cluster backend. Handles of node workers and calls are opaque. A node worker executes its calls in sequence."""
 
     def nodes(self) -> Mapping[str, Node]:
         """Return the live nodes by id."""
 
     def start(self, place: Place) -> Any:
-        """Start a node worker in a place, without waiting for it. If the worker never starts, its calls fail."""
+        """Start a node worker in a place, and return its handle without waiting. If the start fails, its calls fail."""
 
     def call(self, worker: Any, request: Request) -> Any:
-        """Send a request to a node worker. Return the call."""
+        """Send a request to a node worker. Return a handle for `wait` and `result`."""
 
     def wait(self, calls: Collection[Any], timeout_seconds: float) -> list[Any]:
-        """Wait at most `timeout_seconds` for the end of a call. Return all ended calls."""
+        """Wait at most `timeout_seconds` until at least one call has ended. Return all ended calls."""
 
     def result(self, call: Any) -> Any:
         """Return the `Answer` of an ended call. Raises WorkerUnavailable, WorkerDied or WorkerFailed."""

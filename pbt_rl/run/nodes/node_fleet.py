@@ -4,10 +4,11 @@
     supervisor     answers, states of nodes   requests with orders   any answer
     node worker    requests                   answers with events    its learner, at most the timeout of the request
 
-Each node worker has one request in flight. Requests provide ordering, back pressure and the heartbeat. A lost request
-or answer is repeated with an equal number. A node worker that is unreachable for UNREACHABLE_SECONDS counts as dead.
+Each node worker has one request in flight. Requests provide ordering, back pressure and the heartbeat. If a request or
+its answer is lost, the request is repeated with an equal number. A node worker that is unreachable for
+UNREACHABLE_SECONDS counts as dead.
 
-In serial mode only one request of all node workers is in flight. The order of requests is the order of `run.serial`.
+In serial mode only one node worker at a time has a request in flight, and packs train in the order of `run.serial`.
 Runs with and without --nodes therefore give equal bits for equal seeds.
 """
 
@@ -58,16 +59,16 @@ from pbt_rl.run.resolved import ResolvedRun
 
 UNREACHABLE_SECONDS = 30.0
 DEATH_SECONDS = 30.0
-"""Time for the cluster to report the death of a node, after the death of its node worker."""
+"""Maximum seconds between the death of a node worker and the cluster's report that its node has died."""
 NODES_SECONDS = 1.0
 TIMEOUT_SECONDS = 0.1
-"""Minimum timeout of a request. Decisions wait for the end of the request in flight."""
+"""Minimum timeout of a request. The timeout is short, because decisions wait for the end of the request in flight."""
 REQUESTS_PER_SECOND = 500
 """Maximum rate of requests without orders, summed over all node workers."""
 
 
 class NodeFleet:
-    """Fleet of packs on the nodes of a cluster. Use it from one thread.
+    """Fleet of packs on the nodes of a cluster. Not thread-safe.
 
     pool: states of the run, in the memory of this process. States are copied to and from the nodes.
     """
@@ -80,9 +81,9 @@ class NodeFleet:
         self._next_look = 0.0
         self._nodes: Mapping[str, Node] = {}
         self._shunned = ""
-        """Node that failed last. Places on other nodes are preferred."""
+        """Id of the node that failed last. Places on other nodes are preferred."""
         self._gone: set[str] = set()
-        """Dead nodes. The cluster may list them for some more seconds."""
+        """Ids of dead nodes, which the cluster may still list for some seconds."""
         packs = resolved.plan.packs
         self._first_actor = [sum(pack.actors for pack in packs[:number]) for number in range(len(packs))]
         self._timeout = max(TIMEOUT_SECONDS, len(packs) / REQUESTS_PER_SECOND)
@@ -108,12 +109,12 @@ class NodeFleet:
     # -- places ---------------------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        """Update the nodes of the cluster."""
+        """Read the list of live nodes from the cluster."""
         self._next_look = time.monotonic() + NODES_SECONDS
         self._nodes = {key: node for key, node in self._backend.nodes().items() if key not in self._gone}
 
     def _place_all(self) -> None:
-        """Start node workers for waiting packs while there are free places."""
+        """Start node workers for packs without a node worker, while there are free places."""
         self._look()
         for remote in self._remote_packs:
             if remote.worker is None:
@@ -168,7 +169,7 @@ class NodeFleet:
         yield from self._overdue()
 
     def _served(self) -> Iterable[RemotePack]:
-        """Select the packs that may get a request now."""
+        """Return the packs that may get a request now."""
         if not self._serial:
             return self._remote_packs
         there = [remote for remote in self._remote_packs if remote.worker is not None]
@@ -248,7 +249,7 @@ class NodeFleet:
         return Received(number, event.message)
 
     def _overdue(self) -> Iterator[Event]:
-        """Yield the loss of node workers that are unreachable, or that have not answered in time."""
+        """Yield an event for each node worker that has died, is unreachable, or has not answered in time."""
         now = time.monotonic()
         for remote in self._remote_packs:
             if remote.worker is None:
@@ -278,7 +279,7 @@ class NodeFleet:
         remote.orders.append(RestartActor(local))
 
     def actions_given(self, actor: int) -> int:
-        """Return the actions that the actor's vector envs had received at its last failure."""
+        """Return the number of actions that the actor's vector envs had received at the actor's last failure."""
         remote, local = self._remote_pack_of(actor)
         return remote.given.get(local, 0)
 
@@ -337,7 +338,7 @@ class NodeFleet:
 
 @dataclass(frozen=True)
 class OverNodes:
-    """Cluster backend as used by `run.train`."""
+    """Connected cluster, as `run.train` uses it."""
 
     backend: Backend
 

@@ -28,16 +28,15 @@ OwnFleet = ProcessFleet | SerialFleet
 
 
 class NodeWorker:
-    """Learner and actors of one pack. Use it from the main thread of its process.
+    """Learner and actors of one pack. All methods must be called from the main thread of its process.
 
-    The kernel kills child processes when the thread that started them ends. One thread must therefore start and run
-    the fleet.
+    The kernel kills child processes when the thread that started them ends.
     """
 
     def __init__(self) -> None:
         self._fleet: OwnFleet | None = None
         self._pool: StatePool | None = None
-        """Pool of this node: states on their way to or from the learner."""
+        """Pool of this node, for states that the learner loads or has just saved."""
         self._started_from: list[int] = []
         self._loading: dict[int, deque[int | None]] = {}
         """Member -> pool entry of each unacknowledged message, oldest first. None: a message without an entry."""
@@ -78,9 +77,9 @@ class NodeWorker:
                 fleet.set_matchup(0, rows)
 
     def _make_room(self, message: ToLearner, state: State | None) -> None:
-        """Write the state that a message loads, or allocate the pool entry that a message saves to.
+        """Prepare the pool entry of a message: write the state to load, or allocate memory for the state to save.
 
-        Entries have the numbers of the supervisor's pool.
+        Pool entries have equal numbers here and in the supervisor's pool.
         """
         pool = self._pool
         assert pool is not None

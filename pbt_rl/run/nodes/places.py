@@ -1,6 +1,6 @@
 """Places for packs on cluster nodes, and the plan of a run. All functions are pure.
 
-Each pack is planned with the cores of the smallest place, because it may have to continue in any place.
+Each pack is planned with the cores of the smallest place, because a pack may have to continue in any place.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pbt_rl.run.resolved import ResolvedRun
 
 
 def packs_per_node(nodes: Mapping[str, Node], devices: str) -> int:
-    """Return the packs per node without GPUs. More than 1 if `devices` lists `cpu` more often than there are nodes."""
+    """Return the packs per node without GPUs: 1, or more if `devices` lists more devices than the cluster has nodes."""
     cores = [int(node.cpus) for node in nodes.values() if not node.leaving]
     wanted, most = devices.count(",") + 1, 1
     while sum(min(most, count) for count in cores) < wanted and most < max(cores, default=0):
@@ -69,7 +69,7 @@ def cluster_run(config: Config, nodes: Mapping[str, Node]) -> ResolvedRun:
 
 
 def free_places(places: Sequence[Place], taken: Sequence[Place], shunned: str) -> list[Place]:
-    """List the free places. Nodes with the fewest packs are first. shunned: node to use last."""
+    """List the free places. Places on nodes with the fewest packs are first. shunned: id of the node to use last."""
     used = {(place.node, place.index) for place in taken}
     load = {place.node: 0 for place in places}
     for place in taken:

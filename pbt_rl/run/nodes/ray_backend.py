@@ -1,6 +1,6 @@
 """Ray backend. Node workers are Ray actors, calls are Ray tasks, and states are in Ray's object store.
 
-The caller copies each result, because the result may be lost with its node.
+The fleet copies states out of each answer, because Ray's memory is lost with its node.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from pbt_rl.run.nodes.backend import Node, Place, Request, WorkerDied, WorkerFai
 from pbt_rl.run.nodes.node_worker import NodeWorker
 
 NODE_DIED = "its node has died"
-"""Part of Ray's message if an actor dies with its node."""
+"""Part of Ray's error message if a node worker dies with its node."""
 CAUSE = "The actor died because"
-"""First words of the cause in Ray's message, after the description of the actor."""
+"""First words of the cause in Ray's error message, after the description of the node worker."""
 
 
 class RayBackend:
     """Ray cluster.
 
-    address: of a running cluster. None: start a cluster on this machine, which `close` stops.
-    If this process is already connected to a cluster, this cluster is used, and stays connected.
+    address: address of a running cluster. None: start a cluster on this machine, which `close` stops.
+    If this process is already connected to a cluster, the existing connection is used, and `close` keeps it.
     Raises ConfigError if there is no cluster at the address.
     """
 

@@ -1,8 +1,8 @@
-"""Remote pack on the supervisor's machine: its place, the request in flight, and orders for the next request.
+"""State of a remote pack on the supervisor's machine: place, request in flight, and orders for the next request.
 
-    waiting    there is no free place                 -> start_worker() ->
-    starting   its node worker starts the processes   -> LearnerReady ->
-    running    one request is always in flight        -> kill() -> waiting
+    waiting    there is no free place                      -> start_worker() ->
+    starting   the node worker starts the pack's processes -> LearnerReady ->
+    running    one request is always in flight             -> kill() -> waiting
 
 After `kill`, answers of the killed node worker are ignored.
 """
@@ -23,7 +23,7 @@ from pbt_rl.run.nodes.backend import Answer, Backend, Order, Place, Request, Wor
 RETRY_SECONDS = 0.5
 """Delay before the repetition of a request to an unreachable node worker."""
 HOLD_SECONDS = 3.0
-"""Time in which all processes of a removed node die, in any order."""
+"""Seconds within which all processes of a removed node die, in any order."""
 
 
 @dataclass(eq=False)
@@ -32,33 +32,33 @@ class RemotePack:
 
     number: int
     start: Start
-    """Initial state for the next start of its processes."""
+    """Initial state for the next start of the pack's processes."""
     rows: NDArray[np.int64] | None
-    """Matchups [U, E, S]. None if environments have one agent."""
+    """Row of each agent [U, E, S] in the present matchups. None if environments have one agent."""
     matchup_version: int = 1
     incarnation: int = 0
     """Number of killed node workers of this pack."""
     place: Place | None = None
     worker: Any = None
     call: Any = None
-    """Call in flight."""
+    """Handle of the request in flight (`Backend.call`)."""
     ready: bool = False
     leaving: bool = False
     """True after the supervisor was notified that the node will leave."""
     orders: list[Order] = field(default_factory=list)
     given: dict[int, int] = field(default_factory=dict)
-    """Failed actor -> actions that its vector envs received."""
+    """Failed actor -> number of actions that its vector envs received."""
     heard_at: float = 0.0
-    """`time.monotonic()` of the last answer, or of a later request."""
+    """`time.monotonic()` of the last answer, or of a request after this answer."""
     heartbeat_age: float = 0.0
     """Heartbeat age of the learner in seconds, at the last answer."""
     unavailable_at: float | None = None
     """`time.monotonic()` of the first failed request since the last answer. None if the last request succeeded."""
     retry_at: float = 0.0
     died: str = ""
-    """Cause of the node worker's death. The state of its node is not known yet."""
+    """Cause of the node worker's death. Empty while the node worker lives."""
     held: LearnerLost | None = None
-    """Death of its learner. It is reported after the next answer, which shows that the node has not died too."""
+    """Death of the learner, which is reported after the next answer. (An answer shows that the node is alive.)"""
     _held_until: float = 0.0
     _request: Request | None = None
     _number: int = 0
@@ -67,7 +67,7 @@ class RemotePack:
 
     @property
     def environment_seconds(self) -> float:
-        """CPU-seconds of its environments, summed over all incarnations."""
+        """CPU-seconds of the pack's environments, summed over all its node workers."""
         return self._seconds_before + self._seconds
 
     def start_worker(self, backend: Backend, place: Place, setup: WorkerSetup) -> None:
@@ -118,11 +118,11 @@ class RemotePack:
             self._seconds, self.heartbeat_age = answer.environment_seconds, answer.heartbeat_age_seconds
 
     def hold(self, lost: LearnerLost) -> None:
-        """Record the death of the learner, and send no request for HOLD_SECONDS."""
+        """Record the death of the learner, and send no request for HOLD_SECONDS. (The whole node may be dying.)"""
         self.held, self._held_until = lost, time.monotonic() + HOLD_SECONDS
 
     def unreachable(self) -> None:
-        """Record that the request in flight or its answer was lost."""
+        """Record that the request in flight, or the answer to this request, was lost."""
         now = time.monotonic()
         self.call, self.retry_at = None, now + RETRY_SECONDS
         self.unavailable_at = self.unavailable_at or now

@@ -1,4 +1,4 @@
-"""Train Sample Factory 2.1.1 on an Atari game with its defaults for a fixed time, then evaluate it.
+"""Train Sample Factory 2.1.1 with its defaults on an Atari game for a fixed time, and evaluate the policy.
 
 `scripts/lab/as_typed.py` runs this script in the peers' virtual environment. The training is equivalent to
 `python -m sf_examples.atari.train_atari --algo=APPO --env=GAME --device=cpu`.
@@ -27,7 +27,7 @@ played: list[gymnasium.wrappers.RecordEpisodeStatistics] = []
 
 
 def make(env_name: str, cfg: Any, env_config: Any, render_mode: str | None = None) -> Any:
-    """Make the environment of Sample Factory's example. Store its innermost wrapper, which records whole games."""
+    """Make the environment of Sample Factory's example. Store the innermost wrapper, which records complete games."""
     env = made = make_atari(env_name, cfg, env_config, render_mode)
     while not isinstance(made, gymnasium.wrappers.RecordEpisodeStatistics):
         made = made.env
@@ -36,9 +36,9 @@ def make(env_name: str, cfg: Any, env_config: Any, render_mode: str | None = Non
 
 
 class Clock(AlgoObserver):
-    """Observer that ends the run a fixed time after its first training step.
+    """Observer that ends the run a fixed time after the first training step.
 
-    It is needed, because the runner ignores train_for_seconds.
+    (The runner of Sample Factory ignores train_for_seconds.)
     """
 
     def __init__(self, seconds: float) -> None:

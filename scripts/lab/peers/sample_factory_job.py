@@ -1,4 +1,4 @@
-"""Measure the frames/s of Sample Factory 2.1.1 on Pong, with the environments and runner of its examples.
+"""Measure the frames/s of Sample Factory 2.1.1 on Pong, with the environments and the runner of its examples.
 
 `scripts/lab/peer_bench.py` runs this script in the peers' virtual environment. Sample Factory receives the arguments
 after `--`.
@@ -45,8 +45,8 @@ JOB = {  # the job of scripts/bench.py as options of Sample Factory
 def make_atari(env_name: str, cfg: Any, env_config: Any, render_mode: str | None = None) -> Any:
     """Make the environment of Sample Factory's Atari example.
 
-    This registers the games, because ale-py registers them only with gymnasium 1.0 or later. Sample Factory needs an
-    earlier version.
+    The games are registered here, because ale-py registers games only with gymnasium 1.0 or later, and Sample Factory
+    needs an earlier version.
     """
     register_v0_v4_envs()
     return atari_utils.make_atari_env(env_name, cfg, env_config, render_mode)
@@ -65,7 +65,7 @@ def make_envpool(env_name: str, cfg: Any, env_config: Any, render_mode: str | No
 
 
 class Meter(AlgoObserver):
-    """Observer that measures frames/s after each policy has trained and the warm-up is over."""
+    """Observer that measures frames/s, after all policies have trained and the warm-up is over."""
 
     def __init__(self, policies: int, warmup_seconds: float, seconds: float, path: Path) -> None:
         self.policies, self.warmup_seconds, self.seconds, self.path = policies, warmup_seconds, seconds, path
@@ -75,9 +75,9 @@ class Meter(AlgoObserver):
         self.done = False
 
     def on_training_step(self, runner: Runner, training_iteration_since_resume: int) -> None:  # noqa: ARG002
-        """Record time and frames. At the end of the window, write the report and end the run.
+        """Record time and frames. At the end of the measurement, write the report and end the run.
 
-        The report is written before the end of the run, because EnvPool's rollout processes may hang at the end.
+        The report is written before the end of the run, because EnvPool's rollout processes may hang when they end.
         """
         if self.done or len(runner.env_steps) < self.policies:
             return
