@@ -62,8 +62,9 @@ def recipe(spec: EnvSpec) -> dict[str, object]:
             {"hypers.entropy_coef": _CONTINUOUS["hypers.entropy_coef"]} if spec.action.low else {}
         )
     found = dict(_CONTINUOUS if spec.action.low else _DISCRETE)
-    if spec.simulator or any(array.unscaled for array in spec.obs.values()):  # tensor rows have no bounds
-        found["learner.normalize_observations"] = True  # otherwise numbers near 1000 prevent learning
+    # Observations of device simulators have no bounds.
+    if spec.simulator or any(array.unscaled for array in spec.obs.values()):
+        found["learner.normalize_observations"] = True  # unnormalised numbers near 1000 prevent learning
     if grids:
         found |= _GRIDS
     if any(map(looks_like_a_picture, spec.obs.values())):
@@ -92,7 +93,7 @@ _DISCRETE: dict[str, object] = {
 }
 """Options for discrete actions and vectors of numbers.
 
-Published values for CartPole are gamma 0.98 and lambda 0.8. With them only one seed of four learned LunarLander
+Published values for CartPole are gamma 0.98 and lambda 0.8. With these values only one seed of four learned LunarLander
 (docs/lab/games.md).
 """
 
@@ -152,7 +153,7 @@ _IMAGES = {name: value for name, value in atari.recipe().items() if not name.sta
 
 
 def _time_limit_of(env: Any) -> int:
-    """Return the step limit of Gymnasium's `TimeLimit` wrapper; 0 without one."""
+    """Return the step limit of Gymnasium's `TimeLimit` wrapper; 0 without this wrapper."""
     while isinstance(env, gymnasium.Wrapper):
         if isinstance(env, gymnasium.wrappers.TimeLimit):
             return env._max_episode_steps  # noqa: SLF001 - there is no public access
@@ -234,10 +235,10 @@ class GymVectorEnv:
         self._objective: dict[int, float] = {}
         """Row -> objective of the episode that ended with this step, if it differs from the sum of its rewards."""
         self._cut_at: dict[int, int] = {}
-        """Row -> step at which its first episode is truncated, until that episode ends."""
+        """Row -> step at which the row's first episode is truncated. Without rows whose first episode has ended."""
 
     def spread_phases(self, rng: np.random.Generator) -> bool:
-        """See `SpreadsPhases`. Only the limit of a `TimeLimit` wrapper is known."""
+        """Truncate the first episode of each row at a random step. Return False if there is no `TimeLimit` wrapper."""
         limit = self.spec.time_limit
         if limit:
             self._cut_at = dict(enumerate(rng.integers(1, limit + 1, self.rows).tolist()))
@@ -276,7 +277,7 @@ class GymVectorEnv:
         }
 
     def restore_state(self, state: dict[str, Any]) -> None:
-        """Continue from a state. Its last step is not restored, because it was already delivered."""
+        """Continue from a saved state. The arrays of the last step are not written again."""
         for env, saved in zip(self._envs, state["envs"], strict=True):
             assert isinstance(env, SavesState)
             env.restore_state(saved)
@@ -285,7 +286,7 @@ class GymVectorEnv:
         self._cut_at = dict(state["cut_at"])
 
     def close(self) -> None:
-        """Close every environment once, even if one raises."""
+        """Close every environment once, even if closing another environment raises."""
         with contextlib.ExitStack() as closing:
             while self._envs:
                 closing.callback(self._envs.pop().close)

@@ -31,7 +31,7 @@ class OldGym(gymnasium.Env[Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Reset and seed the environment: by parameters of its `reset`, or by its method `seed`."""
+        """Reset the environment. Seed it by a parameter of its `reset`, or by its method `seed`."""
         super().reset(seed=seed)
         taken = inspect.signature(self.old.reset).parameters
         given = {"seed": seed, "options": options} if "seed" in taken else {}

@@ -1,7 +1,7 @@
 """Environments that other packages register with Gymnasium on import.
 
 `PACKAGE/ID` means `gym/PACKAGE:ID`, for any installed package. For the packages in PACKAGES the id alone suffices, such
-as `gym/MiniGrid-Empty-5x5-v0`. Some of them need more than an import.
+as `gym/MiniGrid-Empty-5x5-v0`. Some packages register their environments in a function instead of on import.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Package:
 
     module: import name.
     ids: prefixes of its ids.
-    register: called after the import if no id is registered yet.
+    register: function that registers the environments, called after the import if no id is registered yet.
     usual: default id.
     """
 

@@ -72,7 +72,7 @@ def find_training_info(env: Any) -> TrainingInfoInterface | None:
 
 
 def default_shaping(env_id: str, env: Any) -> dict[str, float]:
-    """Return the flattened default shaping of an environment, empty without shaping. Raises as `flatten` does."""
+    """Return the flattened default shaping of an environment, empty without shaping. Raises EnvSetupError."""
     interface = find_interface(env)
     if interface is None:
         return {}
@@ -127,7 +127,7 @@ def with_critic(spec: EnvSpec, names: Iterable[str]) -> EnvSpec:
     """Return the spec with more critic-only observations.
 
     names: names of arrays, or of Dicts with all their parts, such as `sim` for `sim.mass` and `sim.friction`.
-    Raises EnvSetupError for an unknown name, or if no observation is left for the policy.
+    Raises EnvSetupError for an unknown name, or if the policy has no observation left.
     """
     found = set(spec.critic)
     for name in names:

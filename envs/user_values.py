@@ -40,7 +40,7 @@ def wrapped(env: Any) -> Iterator[Any]:
 
 
 def metadata_of(env: Any) -> Mapping[str, Any]:
-    """Return `env.metadata`. An empty mapping if it is not a mapping."""
+    """Return `env.metadata`. An empty mapping if `env.metadata` is not a mapping."""
     found = attribute(env, "metadata")
     return found if isinstance(found, Mapping) else {}
 

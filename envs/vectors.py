@@ -303,7 +303,7 @@ def _in_processes(env: Any) -> AsyncVectorEnv | None:
 
 
 def _declares_frames(env: AnyVectorEnv) -> Any:
-    """Return an object whose `frames_per_step` is the value of a row, also if rows run in other processes."""
+    """Return an object whose `frames_per_step` is the value of a row, even if rows run in other processes."""
     inner = _in_processes(env)
     if inner is None or not _hides(env, "frames_per_step"):
         return _one_row(env)

@@ -6,7 +6,7 @@ delay other rows.
 
 The engine writes maps to a temporary folder in TMPDIR, and removes the folder only when it is closed. Labs must not
 share this folder, because their maps have equal names. Therefore TMPDIR is a scratch folder of the row. The row's
-keeper (`pbt_rl.processes.keeper`) removes it after the row and its compilers have ended.
+keeper (`pbt_rl.processes.keeper`) removes the scratch folder after the row's process and its map compilers have ended.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Row:
 
     @property
     def late(self) -> bool:
-        """True after the timeout of the answer. `answer` then raises."""
+        """True after the timeout of the answer. After the timeout, `answer` raises LabError."""
         return time.monotonic() >= self.asked_at + SILENCE_SECONDS
 
     @property
@@ -98,7 +98,7 @@ class Row:
 
 
 class Labs:
-    """R rows with a Lab each. setups: one per row. Their `memory_fd` and `row` are set by this class."""
+    """R rows with a Lab each. setups: one per row. This class sets the fields `memory_fd` and `row` of each setup."""
 
     def __init__(self, setups: Sequence[RowSetup]) -> None:
         self.rows: list[Row] = []

@@ -14,7 +14,9 @@ FOLDER = "contributed/dmlab30/"
 TASK_CAP = 100.0
 """Cap of a level's score, in percent of the human score."""
 TEST_MIXER_SEED = 0x600D5EED
-"""Setting `mixerSeed` of evaluations. The maps differ from all maps of training, which uses the default seed."""
+"""Value of the engine's setting `mixerSeed` in evaluations. Training uses the default value, so all maps of evaluations
+differ from the maps of training.
+"""
 
 
 @dataclass(frozen=True)
