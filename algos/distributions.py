@@ -104,7 +104,10 @@ class DiagonalGaussian:
         return self._bounded(action, partial(constant, like=action))
 
     def greedy(self, params: Tensor) -> Tensor:
-        """Return the environment's actions for the means, without `constant`, which exports do not support."""
+        """Return the environment's actions for the means.
+
+        `constant` is not called, because exports do not support it.
+        """
         mean = params.chunk(2, -1)[0]
         return self._bounded(mean, mean.new_tensor)
 
@@ -143,7 +146,7 @@ class Distribution(Protocol):
         """Sample (action [..., A], log_prob [...]) without gradients. Equal generator states give equal samples."""
 
     def log_prob(self, params: Tensor, action: Tensor) -> Tensor:
-        """Return the log probability (density) [...] of actions [..., A]. Discrete actions may be of any width."""
+        """Return the log probability (density) [...] of actions [..., A]. Discrete actions may have any dtype."""
 
     def entropy(self, params: Tensor) -> Tensor:
         """Return the entropy [...] in nats."""
@@ -267,8 +270,8 @@ class TanhGaussian:
 
         a = (low + high) / 2 + (high - low) / 2 * tanh(u),   u ~ N(mean, std)
 
-    Params have the layout of `DiagonalGaussian`. Rollouts store u, because computing u from a loses digits near the
-    bounds. Log probabilities are densities of a.
+    Params are means, then log stds. Rollouts store u, because computing u from a loses digits near the bounds. Log
+    probabilities are densities of a.
 
     The entropy has no closed form. It contains the mean of log |da / du| over a normal, which is computed by
     Gauss-Hermite quadrature with NODES points. The error per component is below 0.0001 nats for stds up to 1, 0.002 up
@@ -389,7 +392,7 @@ _IMPOSSIBLE = -1e9
 def mask_logits(logits: Tensor, mask: Tensor, nvec: tuple[int, ...]) -> Tensor:
     """Mask logits so that masked actions have probability 0 and gradient 0.
 
-    If a component is fully masked, its action 0 gets probability 1: log_prob, entropy and gradients are 0.
+    If a component is fully masked, action 0 of the component gets probability 1: log_prob, entropy and gradients are 0.
 
     logits: [..., D] float32, components concatenated, D = sum(nvec).
     mask: [..., D], 0 = masked.
@@ -413,7 +416,7 @@ def make_distribution(
     """Build the distribution of discrete components (`nvec`), continuous components, or both.
 
     low, high: bounds of the continuous components, infinite on a side without a bound; empty: unbounded.
-    units: (centre, half) of `DiagonalGaussian`.
+    units: (centres, half widths) of the continuous components. A sample u is scaled to centre + half width * u.
     tanh: squash normals into the bounds instead of clipping them.
     """
     assert nvec or n_continuous, "an action has at least one component"

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 tl: Any = None
-"""`triton.language`, set by `make_adam`. It is a global, because Triton looks names up in the module of the kernel."""
+"""`triton.language`, set by `make_adam`. The variable is global, because Triton looks names up in the module of the
+kernel."""
 
 BLOCK = 1024
 """Parameters per program instance."""
@@ -26,7 +27,7 @@ AdamKernel = Callable[..., None]
 
 
 def adam_kernel(device: torch.device, plain: AdamKernel, eps: float) -> AdamKernel | str:
-    """Return the kernel for a device, or the reason why there is none.
+    """Return the kernel for a device, or the reason why no kernel can be used.
 
     The kernel is compiled and compared with `plain` on a few numbers. Do not call this function during a CUDA graph
     capture.

@@ -25,7 +25,10 @@ VARIANCE_MIN = 1e-8
 
 
 def masked(x: Tensor, valid: Tensor) -> Tensor:
-    """Replace invalid samples by 0. A product would not work, because 0 * NaN is NaN, also in the gradient."""
+    """Replace invalid samples by 0.
+
+    Multiplication by the mask does not work, because 0 * NaN is NaN, in values and gradients.
+    """
     return torch.where(valid, x, 0.0)
 
 

@@ -36,8 +36,8 @@ class Draw:
     """L, steps of a segment."""
     times: int = 1
     rewarded_half: bool = False
-    """Draw only segments within an episode. Half of them have a nonzero reward at the last step, if both kinds
-    exist."""
+    """Draw only segments that lie within an episode. If there are segments with and without a reward at the last step,
+    half of the drawn segments have such a reward."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,8 @@ class ReplaySpec:
     ) -> int:
         """Return the bytes of observations and actions on the device.
 
-        rows: of a policy in one vector env.
-        columns: action components.
+        rows: rows of a policy in one vector env.
+        columns: number of action components.
         """
         streams = vector_envs * policies * self.streams_per_vector_env(vector_envs, rows)
         kept = [layout.kept for layout in layouts.values()]
@@ -81,7 +81,7 @@ class Replay:
     """Replay memory of a pack, used only by the learning thread.
 
     of: shape of the rollouts.
-    vector_envs: U.
+    vector_envs: U, number of vector envs.
     """
 
     def __init__(self, spec: ReplaySpec, of: RolloutShape, vector_envs: int) -> None:
@@ -101,7 +101,7 @@ class Replay:
         self._written = np.zeros(vector_envs, np.int64)
         """Total steps stored from each vector env."""
         self._begin = np.zeros((policies, vector_envs), np.int64)
-        """Number of the first step of each vector env that was sampled by the slot's current weights."""
+        """Number of each vector env's first step that the slot's current lineage sampled."""
         self._lineage_version = np.zeros(policies, np.int64)
 
     def _ring(self, dtype: torch.dtype, *shape: int) -> Tensor:
@@ -212,7 +212,7 @@ class Replay:
         """Gather segments of `steps` steps."""
 
         def places(first: int, last: int) -> NDArray[np.int64]:
-            """Positions [P, L', S] of the steps first..last, relative to each segment's start."""
+            """Return the positions [P, L', S] of the steps first..last, which are counted from each segment's start."""
             stream, at = np.divmod(start_PS, self._capacity)
             at_PLS = (at[:, None] + np.arange(first, last + 1)[:, None]) % self._capacity
             result: NDArray[np.int64] = stream[:, None] * self._capacity + at_PLS
@@ -253,7 +253,8 @@ class Replay:
 def _restacked(frames: Tensor, begins: Tensor, stack: int) -> Tensor:
     """Stack frames [P, L', S, H, W] as `push_frames` does, to int32 [P, L' - stack + 1, S, H, W].
 
-    begins: [P, L', S], the frame is the first of an episode. Its copies replace the frames before it.
+    begins: [P, L', S] True for the first frame of an episode. Copies of this frame replace the frames before the
+    episode.
     """
     steps = frames.shape[1] - stack + 1
     frame = frames[:, stack - 1 :].to(torch.int32)

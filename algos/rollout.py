@@ -40,7 +40,7 @@ class Span(Enum):
     STEPS_AND_NEXT = auto()
     """[T+1, R, ...]: every step and the observation after the last one"""
     START = auto()
-    """[R, ...]: before the first step"""
+    """[R, ...]: one value, from before the first step"""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class FieldSpec:
     width: Literal["action", "state"] | None = None
     """Last axis: A or S. None: one value per row."""
     poison: bool = True
-    """Initial value of a bool array."""
+    """Initial value (poison) of a bool array."""
 
     def shape(self, steps: int, rows: int, sizes: dict[str, int]) -> tuple[int, ...]:
         """Return the shape of this field's array in a rollout."""
@@ -85,8 +85,8 @@ class Transitions(Generic[HostArray]):
     truncated: Annotated[HostArray, FieldSpec("environment", Span.STEPS, "bool")]
     """The transition reached a time limit. Bootstrap from the final observation."""
     first: Annotated[HostArray, FieldSpec("environment", Span.STEPS_AND_NEXT, "bool", poison=False)]
-    """The observation starts an episode, so the transition to this observation was a reset. The poison is False:
-    unwritten steps count as valid, and their NaN reaches the loss."""
+    """The observation starts an episode, so the transition to this observation was a reset. The poison is False, so
+    that unwritten steps count as valid and their NaN reaches the loss."""
 
 
 FIELDS: dict[str, FieldSpec] = {
@@ -111,7 +111,10 @@ def poison(dtype: torch.dtype) -> float:
 
 
 def native(tensor: Tensor) -> Any:
-    """Convert a CPU tensor to numpy, because small writes to an array take a tenth of the time. Keep other tensors."""
+    """Convert a CPU tensor to numpy, because small writes to an array take a tenth of the time.
+
+    Return tensors on other devices unchanged.
+    """
     return tensor.numpy() if tensor.device.type == "cpu" else tensor
 
 
@@ -207,8 +210,8 @@ class Rollout(Transitions[NDArray[Any]]):
     obs: name -> [T+1, R, ...] on the device. With frame stacking [3+T+1, R, ...], including three frames before step 0.
     last_state: [R, S], recurrent state before the observation after the last step.
     weights_version[t, p]: optimiser steps of the weights that acted at step t.
-    lineage_version[p]: lineage version of the slot at the start of the rollout. If it has changed since, the rollout is
-    outdated.
+    lineage_version[p]: lineage version of the slot at the start of the rollout. If the slot's lineage version has
+    changed since the start, the rollout is outdated.
     vector_env: index of the vector env that fills the rollout, within the pack.
     number: index of this rollout in the sampler's `memory`.
     on_device: all device memory of the rollout.
@@ -263,8 +266,8 @@ class Rollout(Transitions[NDArray[Any]]):
     ) -> None:
         """Copy the observation of step t from the host, and push its frames onto `stacks`.
 
-        t is 0 only for the first observation of a vector env, where all rows are `first`. Other rollouts start by
-        `follow`.
+        Use t = 0 only for the first observation of a vector env, where all rows are `first`. All later rollouts start
+        by `follow`.
         """
         self.first[t] = first
         for name, layout in self.layouts.items():
@@ -288,5 +291,8 @@ class Rollout(Transitions[NDArray[Any]]):
         self.first[0] = before.first[-1]
 
     def _begin_with(self, name: str, stack: Tensor) -> None:
-        """Store a stack of frames: its newest frame is step 0, and older frames are the steps before."""
+        """Store a stack of frames.
+
+        The newest frame belongs to step 0, and older frames belong to the steps before step 0.
+        """
         self._obs[name][:MAX_STACK] = native(bytes_of(stack))

@@ -46,7 +46,7 @@ class Segment:
     start: int
     shape: tuple[int, ...]
     learned: bool = True
-    """The parameter has a gradient."""
+    """True if the parameter has a gradient."""
 
     @property
     def stop(self) -> int:
@@ -70,7 +70,7 @@ class NetLayout:
     body: list[Segment]
     heads: list[Segment]
     body_size: int
-    """Size of the body, which is the start of the heads."""
+    """Number of elements of the body. The first parameter of the heads has this position."""
     size: int
 
     @classmethod
@@ -112,7 +112,7 @@ def aligned(size: int) -> int:
 
 
 def point(module: nn.Module, segments: list[Segment], flat: Tensor, grad: Tensor) -> None:
-    """Replace a module's parameters by views of `flat`, and their gradients by views of `grad` (unless empty)."""
+    """Replace a module's parameters by views of `flat`, and their gradients by views of `grad` if it is not empty."""
     for segment, parameter in zip(segments, module.parameters(), strict=True):
         parameter.data = segment.view(flat)
         if grad.numel():
@@ -160,7 +160,10 @@ class Weights:
         self.serving_heads = torch.zeros(heads, dtype=torch.float32, device=device)
 
     def collect_gradients(self, span: slice) -> Tensor:
-        """Return the float32 gradients of these slots, [G, N]. Gradients of the working copy are moved there first."""
+        """Return the float32 gradients of these slots, [G, N].
+
+        The gradients of the working copy are moved to the float32 gradients first.
+        """
         of_working, grad = self.gradients(span)
         if self._separate:
             grad[:, : self.layout.body_size].copy_(of_working)
@@ -196,7 +199,7 @@ class Group:
     """Policies that are computed in one forward pass.
 
     slots: consecutive slots of the policies.
-    span: `slots` as a slice of every [P, ...] tensor.
+    span: slice that selects `slots` from a [P, ...] tensor.
     alone: the group is a single policy, whose network is called directly. Otherwise networks run under vmap over
     stacked parameters, or with `branches` each network on a separate stream.
     stats, serving_stats: normaliser statistics for learning and for acting.
@@ -261,7 +264,8 @@ class Group:
     ) -> tuple[Tensor, ...]:
         """Compute (params_GTBD, value_GTB normalised, state_GBS) with gradients, by the working weights.
 
-        cut: steps before which gradients of a recurrent core stop, see cores.py. None: only before the first step.
+        cut: True at steps before which gradients of a recurrent core stop (see cores.py). None: gradients stop only
+        before the first step.
         """
         rows = (state_GBS, first_GTB) if cut_GTB is None else (state_GBS, first_GTB, cut_GTB)
         if self._parts is not None:

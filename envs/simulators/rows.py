@@ -62,10 +62,8 @@ class SimulatorEnv(Protocol):
     def attach(self, weights_PK: Tensor) -> None:
         """Receive the shaping weights: float32 [P, K], columns in the order of `spec.shaping`.
 
-        Called once, before `reset`.
-
-        The learner changes the tensor in place between steps. Read the tensor in every step:
-        `weights_PK.repeat_interleave(rows // P, 0)`.
+        Called once, before `reset`. The learner changes the tensor in place between steps. Read the tensor in every
+        step: `weights_PK.repeat_interleave(rows // P, 0)`.
         """
 
     def reset(self) -> Mapping[str, Tensor]:
