@@ -273,9 +273,9 @@ class TanhGaussian:
     Params are means, then log stds. Rollouts store u, because computing u from a loses digits near the bounds. Log
     probabilities are densities of a.
 
-    The entropy has no closed form. It contains the mean of log |da / du| over a normal, which is computed by
-    Gauss-Hermite quadrature with NODES points. The error per component is below 0.0001 nats for stds up to 1, 0.002 up
-    to 1.5 and 0.01 up to 2. The entropy is largest at a std of about 0.9.
+    The entropy has no closed form, because it contains the mean of log |da / du| over a normal. This mean is computed
+    by Gauss-Hermite quadrature with NODES points. The error per component is below 0.0001 nats for stds up to 1, 0.002
+    up to 1.5 and 0.01 up to 2. The entropy is largest at a std of about 0.9.
     """
 
     low: tuple[float, ...]

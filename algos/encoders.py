@@ -232,7 +232,7 @@ def _patches(x: Tensor, kernel: tuple[int, int], stride: tuple[int, int]) -> Ten
 def _image_gradient(grad: Tensor, weight: Tensor, stride: tuple[int, int], size: tuple[int, int]) -> Tensor:
     """Compute the gradient of images of shape `size` from the gradient of the outputs, [P, N, h, w, O].
 
-    This is a transposed convolution. It is computed as a convolution of stride 1 of the padded output gradients with
+    This gradient is a transposed convolution, computed as a convolution of stride 1 of the padded output gradients with
     the flipped weights. The stride[0] * stride[1] pixel positions within a stride have different weights. Therefore
     these positions are computed as channels and interleaved afterwards. Each number is written once, whereas col2im
     adds overlapping patches.

@@ -1,9 +1,9 @@
 """Adam as one fused GPU kernel.
 
-The kernel computes the formulas of `optim.adam_torch`. It reads and writes each element of the state once, whereas
-`adam_torch` reads and writes the state about 50 times. `adam_torch` is the fallback if Triton (bundled with torch's
-CUDA builds) or Triton's C compiler is missing, or if the results differ. Hyperparameters are tensors, so changing them
-does not recompile the kernel.
+The kernel computes the formulas of `optim.adam_torch`. The kernel reads and writes each element of the state once,
+whereas `adam_torch` reads and writes the state about 50 times. `adam_torch` is the fallback if Triton (bundled with
+torch's CUDA builds) or Triton's C compiler is missing, or if the results differ. Hyperparameters are tensors, so
+changing them does not recompile the kernel.
 
 Axes: G policies, N parameters.
 """

@@ -187,8 +187,8 @@ class UserCore(Core):
     must zero the state where a step is `first`. If forward has a fourth parameter `cut` ([T, B] bool), forward must
     truncate gradients before the steps in `cut`. Otherwise gradients flow back to the first step.
 
-    A dry run determines G. It also checks the reset of the state at `first`, and compares one call with several steps
-    to several calls with one step.
+    A dry run determines G. The dry run also checks the reset of the state at `first`, and compares one call with
+    several steps to several calls with one step.
     """
 
     def __init__(self, path: str, size: int) -> None:

@@ -1,4 +1,4 @@
-"""Toy environments with known solutions. They test learning, lossless delivery of steps, and failures of runs.
+"""Toy environments with known solutions, which test learning, lossless delivery of steps, and failures of runs.
 
 `toy/NAME` or `toy/NAME?parameter=number`, for example `toy/memory?delay=20`.
 """

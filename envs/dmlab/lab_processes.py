@@ -45,7 +45,7 @@ class LabError(Exception):
 
 @dataclass
 class Row:
-    """Process of one Lab. It handles one request at a time."""
+    """Process of one Lab, which handles one request at a time."""
 
     program: Program
     line: socket.socket
