@@ -1,7 +1,7 @@
 """Algorithms, each defined by one `Algorithm` object.
 
 update.py and the plan of a run read the `Algorithm`. No code branches on the name of an algorithm. To add an algorithm,
-write a file like appo.py that defines an `Algorithm` (or uses `dataclasses.replace`). Select it by `--algo
+write a file like appo.py that defines an `Algorithm` (or uses `dataclasses.replace`). Select the algorithm by `--algo
 module:OBJECT`, or add an entry to the table in pbt_rl/registry.py.
 
 Axes: G policies of a group, T steps, B rows of a policy, N = T * B samples of one policy.
@@ -73,9 +73,8 @@ class UpdateSettings:
     lr_schedule_kl: float | None
     """Desired KL divergence of the adaptive learning rate. None: the learning rate is not adapted."""
     target_kl: float | None
-    """Early stopping: a policy skips the rest of a batch after a minibatch whose KL divergence exceeds 1.5 times this
-    value.
-    None: no early stopping."""
+    """Early stopping: a policy skips the rest of a batch after a minibatch with a KL divergence above 1.5 times this
+    value. None: no early stopping."""
     distribution: Distribution
     proximal: bool = False
     """True: the `old` fields of a loss come from the policy before the update, at the cost of one forward pass."""

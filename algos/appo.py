@@ -63,9 +63,9 @@ def ppo_loss(
         kl = mean(ratio - 1 - log(ratio))
         loss = policy_loss + value_coef * value_loss - entropy_coef * mean(entropy) + kl_coef * kl
 
-    Sources: Schulman et al. 2017, Eq. 7 and 9; value clipping as in its reference implementation. The importance weight
-    is pi_prox / pi_behav of Hilton et al. 2022, Eq. 3. The importance weight is 1 if the `old` inputs come from the
-    behaviour policy. Coefficients are floats or 0-d tensors. Stats are detached; see `APPO.statistics`.
+    Sources: Schulman et al. 2017, Eq. 7 and 9; value clipping as in the authors' reference implementation. The
+    importance weight is pi_prox / pi_behav of Hilton et al. 2022, Eq. 3. The importance weight is 1 if the `old` inputs
+    come from the behaviour policy. Coefficients are floats or 0-d tensors. Stats are detached; see `APPO.statistics`.
 
     `kl` estimates KL(old || new) from the actions taken (Schulman's k3) and is never negative. Value and gradient of
     the estimate are unbiased for actions of the old policy. The estimate needs only the log_prob of the old policy. The
@@ -170,7 +170,7 @@ class _ByKernel(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor) -> tuple[Any, tuple[int, int, int]]:
-        """Move the policy axis to directly before N. In the coefficients, move it to the end."""
+        """Move the policy axis directly before N. In the coefficients, move the policy axis to the end."""
         behind = (0, 0, 0, 1, 0, 1)
         size = info.batch_size
         moved = [
@@ -260,7 +260,10 @@ def appo_loss(s: LossInputs, hypers: Hypers, settings: UpdateSettings) -> tuple[
 
 
 def gae_of_batch(s: Samples, hypers: Hypers, settings: UpdateSettings) -> Tensor | None:
-    """Compute GAE from the old values, [G, T, B]. None with V-trace, because V-trace needs the current policy."""
+    """Compute GAE from the values of the samples, [G, T, B].
+
+    None with V-trace, because V-trace needs the current policy.
+    """
     if settings.use_vtrace:
         return None
     value_T1 = torch.cat([s.value, s.last_value.unsqueeze(1)], dim=1)

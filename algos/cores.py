@@ -20,7 +20,7 @@ from .encoders import orthogonal
 
 
 class Core(nn.Module):
-    """Interface of a recurrent core; see `GruCore.forward`. size: width of the output features."""
+    """Interface of a recurrent core, called like `GruCore.forward`. size: width of the output features."""
 
     state_size: int
     size: int

@@ -1,8 +1,8 @@
 """Action distributions over flat parameters `params [..., D]`, the output of a network's heads.
 
 Each distribution is a small frozen object without tensors. Actions have a last axis of A components: int32 if all
-components are discrete, float32 otherwise. Rollouts store actions as sampled; `delivered` converts them for the
-environment. `log_prob` and `entropy` sum over the independent components and work under torch.func.vmap.
+components are discrete, float32 otherwise. Rollouts store actions as sampled; `delivered` converts sampled actions for
+the environment. `log_prob` and `entropy` sum over the independent components and work under torch.func.vmap.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def constant(values: tuple[float, ...], like: Tensor) -> Tensor:
 def _constant_on(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """Create each constant once, because an upload is not allowed during a CUDA graph capture.
 
-    The cache keeps all entries, because captured graphs read them in place.
+    The cache keeps all tensors, because captured graphs read the tensors in place.
     """
     return torch.tensor(values, dtype=dtype, device=device)
 

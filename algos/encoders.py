@@ -18,7 +18,7 @@ from .normalizers import SMALLEST_PICTURE
 
 
 class NetworkError(ValueError):
-    """Exception or invalid result of a user's network module, with the module, the line and the shapes."""
+    """Error of a user's network module: an exception or an invalid result. The message has module, line and shapes."""
 
 
 Layer = TypeVar("Layer", bound=nn.Linear | nn.Conv2d)

@@ -63,7 +63,7 @@ EXPLORATION = 0.01
 """Probability of a random goal. The paper calls this probability "small" and gives no number. A worker follows the sum
 of 11 goals, so a tenth of its steps depend on a random goal."""
 NUMBERS = 2**24
-"""Random numbers are integers below this limit, because float32 represents them exactly."""
+"""Random numbers are integers below this limit, because float32 represents these integers exactly."""
 
 
 class Unrolled(NamedTuple):
@@ -201,7 +201,10 @@ class FunBody(Body):
 
 
 def _remembered(x: Tensor, kept: Tensor, whole: Tensor | None) -> Tensor:
-    """Zero memories that are not `kept`; stop gradients of memories that are not `whole`. None: stop no gradients."""
+    """Zero memories that are not `kept`.
+
+    Stop gradients of memories that are not `whole`; if `whole` is None, stop none.
+    """
     back = x if whole is None else torch.where(whole, x, x.detach())
     return torch.where(kept, back, 0.0)
 

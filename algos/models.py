@@ -38,7 +38,8 @@ class Heads(nn.Module):
     """Policy and value heads: linear, or custom modules.
 
     size, critic_size: feature sizes of the policy and of the critic.
-    continuous: number of continuous action components. Their log stds are the last of the D parameters.
+    continuous: number of continuous action components. The log stds of these components are the last of the D
+    parameters.
     action_std: `free`: log stds are parameters; `state`: log stds are functions of the features.
     initial_std: initial std of the components, without effect if `action_std` is `state` and the policy head is custom.
     policy, value: `linear`, or `module:factory` (see own_parts.py).

@@ -36,7 +36,7 @@ class Normalizers:
     """Normalisation options of a run, and the updates of the statistics.
 
     obs_sizes: name of a normalised observation -> elements per row.
-    returns: normalise returns.
+    returns: True if returns are normalised.
     pixels: dtype of normalised images.
     """
 
@@ -59,8 +59,9 @@ class Normalizers:
     ) -> None:
         """Update the exponential moving average of squared returns over valid steps.
 
-        The average starts at 1. The first batches do not initialise the average, because their scale may be near zero.
-        Targets that are divided by such a scale are huge and leave dead ReLU units (seen on Pong).
+        The average starts at 1. The first batches do not initialise the average, because returns of the first batches
+        may be near zero. Targets that are divided by a scale near zero are huge and leave dead ReLU units (seen on
+        Pong).
         """
         if not self.returns:
             return

@@ -74,7 +74,7 @@ class ObsLayout:
 def _push(stack_N: NDArray[np.uint32], frame_N: NDArray[np.uint8]) -> None:
     """Push a frame onto a stack in place.
 
-    `_pushed` is a separate function, because numba does not vectorise calls whose output and input are one array.
+    `_pushed` with one array as output and input would be slower, because numba does not vectorise such calls.
     """
     for i in range(stack_N.shape[0]):
         stack_N[i] = (stack_N[i] >> np.uint32(8)) | (np.uint32(frame_N[i]) << np.uint32(24))

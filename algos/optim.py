@@ -22,10 +22,11 @@ from .fused import adam_kernel
 from .kernels import finite_kernel
 
 ADAM_EPS = 1e-5
-"""As in PPO's reference implementations. With 1e-6 Breakout is learned more slowly (docs/lab/games.md)."""
+"""Epsilon of Adam, as in PPO's reference implementations. With 1e-6 Breakout is learned more slowly
+(docs/lab/games.md)."""
 RMSPROP_EPS = 1e-5
-"""Added inside the square root, as in A3C and GA3C. A3C and GA3C use 0.1, because their losses are sums over steps. The
-gradients of our mean losses are smaller: even with 0.01, toy/identity is not learned."""
+"""Epsilon of RMSProp, added inside the square root, as in A3C and GA3C. A3C and GA3C use 0.1, because their losses are
+sums over steps. The gradients of our mean losses are smaller: even with 0.01, toy/identity is not learned."""
 
 
 @dataclass(frozen=True)

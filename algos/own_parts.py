@@ -27,7 +27,7 @@ _TORCH = Path(torch.__file__).parent
 
 
 def make_own(part: str, path: str, *arguments: object) -> nn.Module:
-    """Build a module by a user's factory. Raises ValueError if this fails.
+    """Build a module by a user's factory. Raises ValueError if the factory fails or returns no module.
 
     part: name of the part in messages, such as "encoder".
     """
@@ -182,10 +182,10 @@ class UserEncoder(Encoder):
 class UserCore(Core):
     """Custom recurrent core, named by `module:factory` (docs/reference/network.md).
 
-    factory(features) returns an nn.Module with the attribute `state_size`, the size S of its state (0: none). Its
-    forward(x [T, B, F], state [B, S] float32, first [T, B] bool) returns (features [T, B, G], state [B, S]). forward
-    must zero the state where a step is `first`. If forward has a fourth parameter `cut` ([T, B] bool), forward must
-    truncate gradients before the steps in `cut`. Otherwise gradients flow back to the first step.
+    factory(features) returns an nn.Module with the attribute `state_size`, the size S of the core's state (0: none).
+    The module's forward(x [T, B, F], state [B, S] float32, first [T, B] bool) returns (features [T, B, G], state [B,
+    S]). forward must zero the state where a step is `first`. If forward has a fourth parameter `cut` ([T, B] bool),
+    forward must truncate gradients before the steps in `cut`. Otherwise gradients flow back to the first step.
 
     A dry run determines G. The dry run also checks the reset of the state at `first`, and compares one call with
     several steps to several calls with one step.

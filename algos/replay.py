@@ -101,7 +101,7 @@ class Replay:
         self._written = np.zeros(vector_envs, np.int64)
         """Total steps stored from each vector env."""
         self._begin = np.zeros((policies, vector_envs), np.int64)
-        """Number of each vector env's first step that the slot's current lineage sampled."""
+        """For each vector env, number of the first step that the slot's current lineage sampled."""
         self._lineage_version = np.zeros(policies, np.int64)
 
     def _ring(self, dtype: torch.dtype, *shape: int) -> Tensor:
@@ -124,7 +124,7 @@ class Replay:
         policies, streams = self._shape[1:3]
 
         def ours(x: Any) -> Any:
-            """[T, R, ...] -> [T, P, K, ...]"""
+            """Select the streams: [T, R, ...] -> [T, P, K, ...]."""
             return x.reshape(x.shape[0], policies, self._rows, *x.shape[2:])[:, :, :streams]
 
         for there, here in self._pieces(int(self._written[vector_env]), steps):

@@ -85,8 +85,8 @@ class Transitions(Generic[HostArray]):
     truncated: Annotated[HostArray, FieldSpec("environment", Span.STEPS, "bool")]
     """The transition reached a time limit. Bootstrap from the final observation."""
     first: Annotated[HostArray, FieldSpec("environment", Span.STEPS_AND_NEXT, "bool", poison=False)]
-    """The observation starts an episode, so the transition to this observation was a reset. The poison is False, so
-    that unwritten steps count as valid and their NaN reaches the loss."""
+    """The observation starts an episode, so the transition to this observation was a reset. Unwritten entries are
+    False, so that unwritten steps count as valid and the NaN in their other fields reaches the loss."""
 
 
 FIELDS: dict[str, FieldSpec] = {
@@ -217,7 +217,7 @@ class Rollout(Transitions[NDArray[Any]]):
     on_device: all device memory of the rollout.
     ready: mark of the thread that used the buffer last. The next user waits for this mark (kernels.py).
 
-    Views of the same memory, created once because creating views at each step is slow:
+    Views of the memory of these fields, created once because creating views at each step is slow:
 
     by_policy: name -> [T(+1), P, B, ...] of each field that the policy writes at every step, as `native` returns it.
     outcomes: the arrays of OUTCOMES, in that order.

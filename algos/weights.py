@@ -122,7 +122,10 @@ def point(module: nn.Module, segments: list[Segment], flat: Tensor, grad: Tensor
 
 
 def stacked(prefix: str, segments: list[Segment], flat: Tensor, grad: Tensor) -> dict[str, Tensor]:
-    """Map prefix + name to a parameter view [P, ...] of flat [P, N], with its gradient in `grad` (unless empty)."""
+    """Map prefix + name to a parameter view [P, ...] of flat [P, N].
+
+    Its gradient is a view of `grad`, unless `grad` is empty.
+    """
     views = {}
     for segment in segments:
         view = segment.view(flat).detach()
@@ -141,7 +144,7 @@ class Weights:
     """Parameters and gradients of all policies of a pack, [P, N].
 
     masters: part of the pack's state.
-    one_by_one: slots learn one after another and share one gradient vector.
+    one_by_one: True if slots learn one after another and share one gradient vector.
     """
 
     def __init__(
@@ -200,8 +203,8 @@ class Group:
 
     slots: consecutive slots of the policies.
     span: slice that selects `slots` from a [P, ...] tensor.
-    alone: the group is a single policy, whose network is called directly. Otherwise networks run under vmap over
-    stacked parameters, or with `branches` each network on a separate stream.
+    alone: True if the group is a single policy, whose network is called directly. Otherwise networks run under vmap
+    over stacked parameters, or with `branches` each network on a separate stream.
     stats, serving_stats: normaliser statistics for learning and for acting.
     parts: threads that compute `forward`.
     """
@@ -313,8 +316,8 @@ class _Branches:
     """Networks of all policies, each computed on a separate stream.
 
     Small kernels of one policy leave most of a GPU idle. Therefore kernels of several policies run at the same time.
-    autograd runs each backward operation on the stream of its forward operation.
-    Inputs need no gradients, so the current stream does not free their memory while a branch uses it.
+    autograd runs each backward operation on the stream of its forward operation. Inputs need no gradients, so the
+    current stream does not free the memory of inputs while a branch uses this memory.
     """
 
     def __init__(self, nets: Sequence[PolicyNet], streams: Streams) -> None:
@@ -411,7 +414,7 @@ class Serving:
     def publish(self, slots: tuple[int, ...], *, exchanged: bool) -> None:  # noqa: ARG002 - immediate here
         """Publish the current weights and normalisers of these slots. Called by learning.
 
-        exchanged: the weights in the slots were replaced. No later inference batch may use the former weights.
+        exchanged: True if the weights in the slots were replaced. No later inference batch may use the former weights.
         """
         for p in slots:
             with self._locks[p]:

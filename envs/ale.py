@@ -1,8 +1,8 @@
 """Atari games on ale-py's native vector environment: one engine thread, grey frames of 84x84.
 
-The engine emulates, plays the no-op frames at a game's start, skips frames, max-pools and shrinks the screen. It
-returns only the newest frame. `AtariScoring` handles scores and lives. This module presses FIRE at a game's start and
-after a lost life.
+The engine emulates, plays the no-op frames at a game's start, skips frames, max-pools and shrinks the screen. The
+engine returns only the newest frame. `AtariScoring` handles scores and lives. This module presses FIRE at a game's
+start and after a lost life.
 
 The no-ops are single frames before FIRE, as in DQN's protocol. Without sticky actions, the no-ops are the only
 randomness. In Breakout the ball's path depends on the frame of its launch, modulo four. If the no-ops were whole steps,

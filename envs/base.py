@@ -184,7 +184,7 @@ class StepArrays:
     episode_done: NDArray[np.bool_]
     """[R] True: an episode (not only a life) ended with this step. The fields below are valid in these rows only."""
     objective: NDArray[np.float64]
-    """[R] `info["true_objective"]`; the raw return if the environment does not provide it."""
+    """[R] `info["true_objective"]`; without this entry, the raw return."""
     raw_return: NDArray[np.float64]
     """[R] sum of the environment's raw rewards, unshaped and unclipped."""
     shaped_return: NDArray[np.float64]
@@ -196,8 +196,8 @@ class StepArrays:
     stat_names: NDArray[np.bytes_]
     """[R, MOST_STATS] names of the episode's extra statistics (`info["episode_extra_stats"]`), in UTF-8."""
     stat_values: NDArray[np.float64]
-    """[R, MOST_STATS] values of these statistics, NaN in unused entries. A vector env without extra statistics need not
-    write names and values.
+    """[R, MOST_STATS] values of the episode's extra statistics, NaN in unused entries. A vector env without extra
+    statistics need not write names and values.
     """
     agent: NDArray[np.int64] | None = None
     """[R] agent that the row plays, as environment index * S + agent index. None if `spec.agents` is 1. All rows of an
@@ -327,7 +327,7 @@ class TrainingInfoInterface(Protocol):
 
 
 def training_info(source: ShapingSource, row: int) -> dict[str, Any] | None:
-    """Return the training progress of a row's member. None if the shaping source does not provide it."""
+    """Return the training progress of a row's member. None if the shaping source has no training progress."""
     progress = getattr(source, "training_info", None)
     return None if progress is None else progress(row)
 

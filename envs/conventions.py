@@ -1,7 +1,7 @@
 """Detection of environment bugs that raise no error, and of other trainers' conventions that have no effect here.
 
-`pbt-rl envs check` reports both. Training warns only of bugs that impair learning. Training runs its checks when an
-environment is made, at resets, at ends of episodes, and in the first steps of a run.
+`pbt-rl envs check` reports both kinds. Training warns only of bugs that impair learning. Training runs its checks when
+an environment is made, at resets, at ends of episodes, and in the first steps of a run.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ from .spaces import SMALL, Leaf, obs_leaves, read_rows, with_mask
 from .time_limits import GRACE_SECONDS, PROBE_SECONDS
 
 OURS = ("num_envs", "batch_size", "seed", "env_seed", "max_num_players", "gym_reset_return_info", "base_path")
-"""Options of `envpool.make` that the vector env sets. Users cannot set them."""
+"""Options of `envpool.make` that only the vector env sets, not users."""
 BY_ATARI_OPTIONS = {
     "frame_skip": "frame-skip",
     "stack_num": "frame-stack",

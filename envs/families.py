@@ -1,4 +1,4 @@
-"""Built-in families of environments, described without importing them.
+"""Built-in families of environments, described without importing the modules of the families.
 
 `pbt_rl/registry.py` lists the families by name. Other packages add a `Family` as an entry point `pbt_rl.families`.
 
@@ -58,9 +58,9 @@ ROBOTS: dict[str, object] = RSL_RL | {
 }
 """Default options of a population on robots.
 
-The learning rate does not follow the KL divergence, because PBT tunes it. Returns are normalised, because PBT tunes
-the weights of reward terms and thereby changes the scale of returns. Layers and entropy coefficient are the values of
-mjlab 1.6 (`RslRlModelCfg` and `RslRlPpoAlgorithmCfg`).
+The learning rate does not follow the KL divergence, because PBT tunes the learning rate. Returns are normalised,
+because PBT tunes the weights of reward terms and thereby changes the scale of returns. Layers and entropy coefficient
+are the values of mjlab 1.6 (`RslRlModelCfg` and `RslRlPpoAlgorithmCfg`).
 """
 ROBOT_RECIPES = {
     "rsl-ppo": Recipe(

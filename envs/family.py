@@ -28,7 +28,7 @@ class EnvOptions:
     families: tuple[FamilyOptions, ...] = ()
     """Options of families. A family without an entry uses its defaults."""
     keywords: Mapping[str, Any] = field(default_factory=dict)
-    """--env-option: keywords for the environment's factory, in families that support them."""
+    """--env-option: keywords for the environment's factory, in families that support keywords."""
     last_action_reward: bool = False
     """Add the last action and reward to the observations."""
     critic_only: tuple[str, ...] = ()
@@ -60,7 +60,7 @@ environment.
 
 @dataclass(frozen=True)
 class Backend:
-    """Functions of a family. Their argument `name` is NAME in `family/NAME`."""
+    """Functions of a family. An argument `name` is NAME in `family/NAME`."""
 
     names: Callable[[], tuple[str, ...]]
     """() -> available names."""

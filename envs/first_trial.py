@@ -98,8 +98,8 @@ def tried(
     captured: True collects the fork's output. The output is written to stderr, or becomes part of the error.
     when: end of the error message, such as "when it was made".
 
-    Raises EnvSetupError if the function raises, if the fork ends without a result, or after the timeout. The message is
-    that of the function's EnvSetupError; for other exceptions the message has the traceback.
+    Raises EnvSetupError if the function raises, if the fork ends without a result, or after the timeout. An
+    EnvSetupError of the function keeps its message. For other exceptions, the message contains the traceback.
     """
     if not _can_be_copied():
         return function()

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from .user_values import array_of, briefly
 
 Picture = NDArray[np.uint8]
-"""[H, W, 3]"""
+"""RGB picture, [H, W, 3]"""
 CHANNELS = (1, 3, 4)
 
 

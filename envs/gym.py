@@ -144,7 +144,8 @@ PLANES: dict[str, object] = {
 """Overrides for MinAtar, whose observation [H, W, C] of 0 and 1 has a plane for each kind of object.
 
 The values are PureJaxRL's (`examples/brax_minatar.ipynb`). Other values were worse on Breakout: elu and rollouts of 32
-steps reached 18; a shared network of 128 tanh units, two epochs and a rate of 1e-3 reached 6 (docs/lab/evidence.md).
+steps reached a return of 18; a shared network of 128 tanh units, two epochs and a learning rate of 1e-3 reached 6
+(docs/lab/evidence.md).
 """
 
 

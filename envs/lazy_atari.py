@@ -91,7 +91,7 @@ class Engines:
         return len(self._parts[len(self._engines)]) if len(self._engines) < len(self._parts) else 0
 
     def construct_more(self) -> NDArray[np.intp]:
-        """Make the next engine and return its rows. Their games begin with the next step."""
+        """Make the next engine and return its rows. The games of these rows begin with the next step."""
         number = len(self._engines)
         self._engines.append(self._make(len(self._parts[number])))
         self._arrived.append((self._parts[number], self._begun(number, self._seeds)))

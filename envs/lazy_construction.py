@@ -18,7 +18,7 @@ STEPS_OF_A_PART, STEPS_OF_A_WHOLE = 0.25, 1.0
 """Phase 3: seconds of stepping per second of construction. PART: while the first vector env is incomplete. WHOLE: while
 further vector envs are constructed.
 
-PART is smaller, because a step with missing rows takes the learner as long as a complete step.
+PART is smaller, because steps with missing rows are less efficient: the learner needs the time of a complete step.
 """
 
 
@@ -26,7 +26,7 @@ PART is smaller, because a step with missing rows takes the learner as long as a
 class LazilyConstructed(Protocol):
     """Protocol of vector envs with lazy construction, which start with some rows and add the missing rows later.
 
-    A missing row delivers `first` in every step, so the learner masks its steps.
+    A missing row delivers `first` in every step, so the learner masks the steps of this row.
     """
 
     @property

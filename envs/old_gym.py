@@ -103,7 +103,10 @@ class _InOrder(dict[Any, None]):
 
 
 class _Crafter(OldGym):
-    """Crafter with ordered sets, because it samples from sets. With plain sets, equal seeds give unequal episodes."""
+    """Crafter with ordered sets, because Crafter samples from sets.
+
+    With plain sets, equal seeds give unequal episodes.
+    """
 
     def __init__(self, old: Any, render_mode: str | None = None) -> None:
         super().__init__(old, render_mode)

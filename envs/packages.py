@@ -22,7 +22,7 @@ class Package:
     """Package that registers environments.
 
     module: import name.
-    ids: prefixes of its ids.
+    ids: prefixes of the ids that the package registers.
     register: function that registers the environments, called after the import if no id is registered yet.
     usual: default id.
     """

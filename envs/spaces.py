@@ -127,7 +127,7 @@ _WORD = re.compile(r"[^\W_]+")
 
 
 def hash_words(sentence: str, out: NDArray[np.int32]) -> None:
-    """Write the hashes of a sentence's first L words to the end of `out` [L] int32. The entries before them are 0.
+    """Write the hashes of a sentence's first L words to the end of `out` [L] int32. All other entries are 0.
 
     A word is a run of letters and digits, in lower case. The hash of a word is the lower 31 bits of its CRC-32; 0
     becomes 1.
@@ -415,7 +415,7 @@ def _picture(leaf: Leaf, array: NDArray[Any], batch_axes: int, env_id: str) -> N
 
 
 def _stretched(leaf: Leaf, array: NDArray[Any], levels: Levels, env_id: str) -> NDArray[np.uint8]:
-    """Scale numbers to uint8. The two levels become 0 and 255; numbers outside them are clipped."""
+    """Scale numbers to uint8. The two levels become 0 and 255; numbers outside the levels are clipped."""
     if array.dtype.kind not in "fiub":
         raise EnvSetupError(_breach(leaf, env_id, "numbers", f"dtype {array.dtype}"))
     low, high = levels

@@ -34,8 +34,7 @@ told_of_long: list[Callable[[], object]] = []
 
 
 LAST_RESORT = 50
-"""Maximum number of interruptions that code may catch. At the next interruption the process prints its stack and exits.
-"""
+"""Maximum number of interruptions that code may catch. The next interruption prints the stack and ends the process."""
 LOOKS = 4
 """Number of checks per timeout."""
 LEAST_COUNTED = 0.25

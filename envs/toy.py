@@ -28,7 +28,7 @@ Step = tuple[Obs, float, bool, bool, Info]
 
 
 class Toy(gymnasium.Env[Obs, Any]):
-    """Base class of toys. Its saved state is the random generator and all attributes that are numbers or arrays."""
+    """Base class of toys. A toy's saved state is the random generator and all attributes that are numbers or arrays."""
 
     encoder = "mlp"
     """Default of --model.encoder."""

@@ -10,8 +10,8 @@ With SAME_STEP and DISABLED, the environment is one step ahead after a reset, be
 
 - The action that the policy chose for the final observation becomes the first action of the new episode. The action
   mask of the new episode's first observation must allow this action.
-- The first step of the new episode is delivered as the reset. Its reward counts for the episode's return, but not for
-  learning.
+- The first step of the new episode is delivered as the reset. The reward of this step counts for the episode's return,
+  but not for learning.
 
 Axes: R rows.
 """

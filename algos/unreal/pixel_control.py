@@ -16,8 +16,8 @@ from ..returns import Trajectories, gae_torch
 GAMMA = 0.9
 """Discount of pixel changes."""
 PIXELS = 4
-"""Minimum side of a cell. If the shorter side of an image has 100 pixels or more, a twentieth of it is the side of a
-cell."""
+"""Minimum side of a cell. In images with a shorter side of 100 pixels or more, the side is a twentieth of the shorter
+side."""
 CHANNELS = 32
 
 

@@ -46,7 +46,7 @@ LEVELS: dict[str, dict[str, Any]] = {
 }
 """Level -> default settings, which --env-option overrides."""
 MOST_PLAYERS = 20
-"""Maximum number of players, because the levels have colours for this number of players."""
+"""Maximum number of players, because the levels have only 20 colours for players."""
 LEAST_HEIGHT = 36
 """Minimum picture height for the three convolutions of the Nature CNN."""
 

@@ -1,9 +1,9 @@
 """PettingZoo environments as vector envs: the parallel API and the turn-based API (AEC).
 
 In a turn-based game, one agent moves in each step, and all agents observe the board. An agent that waits for its turn
-has an action mask of zeros, so its action is ignored and excluded from the loss. Its observation "turn" is 0. Rewards
-are delivered in the step in which they occur. A reward that an agent gets while it waits reaches the agent's last move
-through the returns.
+has an action mask of zeros, so its action is ignored and excluded from the loss. The observation "turn" of a waiting
+agent is 0. Rewards are delivered in the step in which they occur. A reward that an agent gets while it waits reaches
+the agent's last move through the returns.
 
 All agents of a member share one policy, so their spaces must be equal.
 

@@ -1,8 +1,8 @@
 """Levels of DMLab-30 with reference scores, and the action sets.
 
-The scores of humans and of random actions are from Espeholt et al. 2018 (IMPALA), table C.1, as in `dmlab30.py` of
-the published code. Two levels have separate maps for training (`_train`) and testing (`_test`). Their scores are for
-the test maps.
+The scores of humans and of random actions are from Espeholt et al. 2018 (IMPALA), table C.1, as in `dmlab30.py` of the
+published code. Two levels have separate maps for training (`_train`) and testing (`_test`). The scores of these two
+levels are for the test maps.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ LEVELS = (
 )
 
 Pressed = Mapping[str, int]
-"""Name in the engine's action spec -> value in a frame. Names without an entry have the value 0."""
+"""Name in the engine's action spec -> value of this part of the action. Names without an entry have the value 0."""
 
 _LOOK, _TILT = "LOOK_LEFT_RIGHT_PIXELS_PER_FRAME", "LOOK_DOWN_UP_PIXELS_PER_FRAME"
 _STRAFE, _MOVE, _FIRE = "STRAFE_LEFT_RIGHT", "MOVE_BACK_FORWARD", "FIRE"

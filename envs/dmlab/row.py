@@ -111,7 +111,10 @@ class LevelCache:
             self._sweep()
 
     def _path(self, key: str) -> Path:
-        """Return the file of a key, in one of 256 subfolders. The key is hashed so that it cannot leave the folder."""
+        """Return the file of a key, in one of 256 subfolders.
+
+        The key is hashed, so that the file is always in the folder.
+        """
         name = hashlib.sha256(key.encode()).hexdigest()
         return self.folder / name[:2] / f"{name[2:40]}.map"
 

@@ -19,12 +19,12 @@ buttons take effect one tic later. The host's buttons are delayed by one tic too
     begin   Each engine runs in a thread, because both engines wait for each other.
     step    Both engines run in the calling thread.
 
-If a player spawns at the position of the other player and kills it, the episode is restarted.
+If a player spawns at the position of the other player and kills the other player, the episode is restarted.
 
-The engines of a game take a second to connect, mostly idle. `Pair` starts them without waiting, and `found` waits. If
-this process is killed while the engines connect, files remain (see `game.py`). If an engine ends while the engines
-connect, the package crashes this process. Therefore engines are not ended before they have connected, and ports are
-checked before use.
+The engines of a game take a second to connect, mostly idle. `Pair` starts the engines without waiting, and `found`
+waits. If this process is killed while the engines connect, files remain (see `game.py`). If an engine ends while the
+engines connect, the package crashes this process. Therefore engines are not ended before they have connected, and ports
+are checked before use.
 
 Axes: S agents (host and guest), V game variables, E events, A action components.
 """
@@ -227,7 +227,7 @@ class Pair:
             raise error
 
     def _kill(self) -> None:
-        """Kill both processes. Threads that wait for them get an exception."""
+        """Kill both processes. Threads that wait for the processes get an exception."""
         for handle in self._handles:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(handle, signal.SIGKILL)

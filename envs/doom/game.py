@@ -2,7 +2,7 @@
 
 The package vizdoom forks this process to start an engine. This process and the engine communicate through files in
 /dev/shm. The engine writes `_vizdoom.ini` and `_vizdoom/` into its working directory. If this process were killed, the
-engine would wait for it forever, and the files would remain. Therefore:
+engine would wait for this process forever, and the files would remain. Therefore:
 
 - A launcher binds the engine to this process (see `pbt_rl.processes.keeper`).
 - The launcher also sets a separate scratch folder as working directory of each engine. Two engines that create
@@ -170,7 +170,9 @@ def shrink(screen: NDArray[np.uint8], out: NDArray[np.uint8]) -> None:
 MOST_MEASURED = 4.0
 """Measurements are clipped to 0..MOST_MEASURED."""
 POSSESSIONS = ("HEALTH", "ARMOR", "AMMO", "WEAPON")
-"""Prefixes of game variables that a respawn resets. Their changes are ignored in steps with a death or a respawn."""
+"""Prefixes of game variables that a respawn resets. Changes of these variables are ignored in steps with a death or a
+respawn.
+"""
 
 
 class Buttons:

@@ -39,7 +39,10 @@ WEAPON: tuple[Buttons, ...] = (NOTHING, *({f"SELECT_WEAPON{slot}": 1.0} for slot
 
 @dataclass(frozen=True)
 class Event:
-    """Event of a step. Its amount is the rise (or the fall, if `down` is True) of the sum of these game variables."""
+    """Event of a step.
+
+    The amount of an event is the rise (or the fall, if `down` is True) of the sum of these game variables.
+    """
 
     variables: tuple[str, ...]
     down: bool = False

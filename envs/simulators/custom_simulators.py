@@ -24,7 +24,9 @@ ADAPTED = ("objective",)
 
 
 def adapted_simulator(env_id: str, env: object, keywords: Mapping[str, Any]) -> Any:
-    """Wrap an environment as a `SimulatorEnv` if there is an adapter for it. Otherwise return it unchanged.
+    """Wrap an environment as a `SimulatorEnv`.
+
+    Without an adapter for its interface, return the environment unchanged.
 
     keywords: keywords of --env-option for the adapter. Raises EnvSetupError if the adapter does not support a keyword.
     """

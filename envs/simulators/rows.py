@@ -50,9 +50,9 @@ class SimulatorStep:
 class SimulatorEnv(Protocol):
     """Protocol of R rows on one device. Its code must not synchronise with the device (`.item()`, `nonzero` ...).
 
-    An optional method `spread_phases(seed) -> bool` brings the rows out of phase. The learner calls it once, after
-    `reset`. The method shortens each row's first episode by a random number of steps, and returns False if episodes
-    cannot be shortened. The shortened episodes do not count for the objective.
+    An optional method `spread_phases(seed) -> bool` brings the rows out of phase. The learner calls the method once,
+    after `reset`. `spread_phases` shortens each row's first episode by a random number of steps, and returns False if
+    episodes cannot be shortened. The shortened episodes do not count for the objective.
     """
 
     spec: EnvSpec
@@ -177,9 +177,9 @@ def check_made(env: object, env_id: str, rows: int) -> None:
 class SimulatorVectorEnv:
     """Rows of a device simulator as a `VectorEnv`, for evaluations and comparisons.
 
-    The simulator resets a row in the step that ends its episode, but a `VectorEnv` resets it in the next step. The
-    simulator uses the action of that next step as the first action of the new episode. Therefore the new episode of
-    the `VectorEnv` lacks its first step. The first episode of each row is complete.
+    The simulator resets a row in the step that ends its episode, but a `VectorEnv` resets the row in the next step. The
+    simulator uses the action of that next step as the first action of the new episode. Therefore the new episode of the
+    `VectorEnv` lacks its first step. The first episode of each row is complete.
     """
 
     def __init__(self, env: SimulatorEnv, shaping: ShapingSource) -> None:

@@ -68,7 +68,7 @@ class Terms:
         self._weights_KR = self._weights_PK.T.repeat_interleave(self._rows // len(self._weights_PK), 1)
 
     def weighted(self, name: str, column: int, value: Tensor) -> Tensor:
-        """Store a term's value [R]. Return it multiplied by the weights of the rows' slots."""
+        """Store a term's values [R]. Return the values multiplied by the weights of the rows' slots."""
         self.values[name] = value
         return value * self._weights_KR[column]
 
