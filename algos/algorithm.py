@@ -49,7 +49,7 @@ class LossInputs(NamedTuple):
     """
 
     log_prob: Tensor
-    """Under the current policy. `log_prob`, `entropy` and `value` have gradients."""
+    """Log probability under the current policy. `log_prob`, `entropy` and `value` have gradients."""
     entropy: Tensor
     value: Tensor
     advantage: Tensor
@@ -58,7 +58,7 @@ class LossInputs(NamedTuple):
     old_value: Tensor
     acting_log_prob: Tensor
     valid: Tensor
-    """bool. Invalid samples affect neither loss nor gradients."""
+    """bool: learn from the sample. Invalid samples affect neither loss nor gradients."""
 
 
 @dataclass(frozen=True)

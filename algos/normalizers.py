@@ -19,7 +19,8 @@ SMALLEST_PICTURE = 36
 """Images with a shorter side below this size are normalised like vectors, because most of these images are grids of
 codes."""
 PIXEL_VARIANCE_MIN = 1e-3
-"""Added to the variance of a pixel in [0, 1]. Otherwise the noise of nearly constant pixels would be amplified."""
+"""Number that is added to a pixel's variance, for pixels in [0, 1]. Otherwise noise of constant pixels would be
+amplified."""
 PIXEL_SHARE = 61
 """Use every 61st image of a batch, because statistics of all images are too slow. The number is prime, so that the
 images come from different rows, unless the number of rows is a multiple of 61."""

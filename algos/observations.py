@@ -74,7 +74,7 @@ class ObsLayout:
 def _push(stack_N: NDArray[np.uint32], frame_N: NDArray[np.uint8]) -> None:
     """Push a frame onto a stack in place.
 
-    `_pushed` with one array as output and input would be slower, because numba does not vectorise such calls.
+    numba vectorises `_pushed`, but not if output and input are one array. Therefore this function is separate.
     """
     for i in range(stack_N.shape[0]):
         stack_N[i] = (stack_N[i] >> np.uint32(8)) | (np.uint32(frame_N[i]) << np.uint32(24))

@@ -36,8 +36,8 @@ class Draw:
     """L, steps of a segment."""
     times: int = 1
     rewarded_half: bool = False
-    """Draw only segments that lie within an episode. If there are segments with and without a reward at the last step,
-    half of the drawn segments have such a reward."""
+    """Draw only segments that lie within an episode. Half of the drawn segments have a nonzero reward at the last step,
+    if segments with and without this reward exist."""
 
 
 @dataclass(frozen=True)

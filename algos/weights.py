@@ -124,7 +124,7 @@ def point(module: nn.Module, segments: list[Segment], flat: Tensor, grad: Tensor
 def stacked(prefix: str, segments: list[Segment], flat: Tensor, grad: Tensor) -> dict[str, Tensor]:
     """Map prefix + name to a parameter view [P, ...] of flat [P, N].
 
-    Its gradient is a view of `grad`, unless `grad` is empty.
+    The gradients of the parameters are views of `grad`, unless `grad` is empty.
     """
     views = {}
     for segment in segments:
@@ -298,8 +298,8 @@ class Group:
     def of_each(self, function: Callable[..., Any], *inputs: Any) -> Any:
         """Call function(network, *inputs) for every policy, with gradients, by the working weights.
 
-        inputs, results: [G, ...], also in dicts and tuples. The function receives and returns tensors without the axis
-        G.
+        inputs, results: [G, ...], possibly in dicts and tuples. The function receives and returns tensors without the
+        axis G.
         """
         if not self._alone:
             return self._learning_of_each(function, *inputs)
@@ -308,7 +308,7 @@ class Group:
 
 
 _OfEach = Callable[..., Any]
-"""Function that calls function(network, *inputs) for every policy. inputs, results: [G, ...], also in dicts and
+"""Function that calls function(network, *inputs) for every policy. inputs, results: [G, ...], possibly in dicts and
 tuples."""
 
 
@@ -324,7 +324,7 @@ class _Branches:
         self._nets, self._streams = nets, streams
 
     def __call__(self, function: Callable[..., Any], *inputs: Any) -> Any:
-        """Call function(network, *inputs) for every policy. inputs: [G, ...], also in dicts and tuples."""
+        """Call function(network, *inputs) for every policy. inputs: [G, ...], possibly in dicts and tuples."""
         results = []
         for p, net in enumerate(self._nets):
             with self._streams.branch(p):
@@ -353,7 +353,7 @@ class _Stacked:
         self._places = [places[id(named[name])] for name in params]
 
     def __call__(self, function: Callable[..., Any], *inputs: Any) -> Any:
-        """Call function(network, *inputs) for every policy. inputs: [G, ...], also in dicts and tuples."""
+        """Call function(network, *inputs) for every policy. inputs: [G, ...], possibly in dicts and tuples."""
 
         def of_one(params: tuple[Tensor, ...], *inputs: Any) -> Any:
             for places, parameter in zip(self._places, params, strict=True):

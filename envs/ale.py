@@ -53,7 +53,7 @@ def probe(game: str, options: AtariOptions) -> EnvSpec:
     actions, lives = game_facts(game)
     shaping = {SCORE_SCALE: 1.0}
     if lives:
-        shaping[LIFE_LOSS_PENALTY] = 0.01  # not 0, because PBT changes it by a factor
+        shaping[LIFE_LOSS_PENALTY] = 0.01  # not 0, because PBT multiplies values by a factor
     return EnvSpec(
         env_id=f"atari/{game}",
         obs={"obs": ArraySpec(SEEN, "uint8")},

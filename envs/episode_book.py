@@ -5,7 +5,7 @@ hanging environments. In an actor the two cells are the attribute `heartbeat` of
 `ShapingSource`).
 
 A vector env that loops over rows in Python writes `heartbeat[ROW]` after each row. A single call for all rows cannot
-write a heartbeat before it returns. If such a call makes or seeds rows, `all_at_once` extends the timeout of the
+write a heartbeat before it returns. If a single call makes or seeds rows, `all_at_once` extends the timeout of the
 heartbeat.
 
 Axes: R rows.

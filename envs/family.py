@@ -135,7 +135,7 @@ class Family:
         return () if self.missing else self.load().names()
 
     def load(self) -> Backend:
-        """Import the family's module."""
+        """Import the family's module and return its `Backend`."""
         return load_backend(self.module)
 
 

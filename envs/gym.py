@@ -124,9 +124,9 @@ _GRIDS: dict[str, object] = {
     "learner.normalize_advantage": False,
     "train_for_frames": 2_000_000,
 }
-"""Overrides for grids of codes, which are read by an MLP.
+"""Overrides for grids of codes, whose encoder is an MLP.
 
-Advantages are not normalised, because rewards of such environments are often sparse. In a batch without rewards,
+Advantages are not normalised, because rewards of environments with grids are often sparse. In a batch without rewards,
 normalised advantages are pure noise, and the policy collapsed before the first reward (docs/lab/environments.md).
 """
 
@@ -212,7 +212,7 @@ class GymVectorEnv:
             raise EnvSetupError(f"{env_id} returned one environment twice. Make a new one in every call")
         if any(describe(env_id, env) != self.spec for env in self._envs[1:]):
             raise EnvSetupError(
-                f"{env_id}: two environments differ in their spaces or shaping. Make all of them alike"
+                f"{env_id}: two environments differ in their spaces or shaping. Make all environments equal"
             )
         self.rows = rows
         self._shaping = shaping

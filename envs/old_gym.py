@@ -93,7 +93,7 @@ def converted(space: Any) -> spaces.Space[Any]:
 
 
 class _InOrder(dict[Any, None]):
-    """Set with insertion order. The order of Python's set depends on the addresses of its objects."""
+    """Set with insertion order. The order of Python's set depends on the memory addresses of the elements."""
 
     def add(self, item: Any) -> None:
         self[item] = None

@@ -70,7 +70,10 @@ def _as_picture(space: spaces.Box | spaces.MultiBinary) -> tuple[tuple[int, ...]
 
 
 def looks_like_a_picture(array: ArraySpec) -> bool:
-    """Check whether an array is float32 and has the shape of a picture. The bounds of such a picture are unknown."""
+    """Check whether an array is float32 and has the shape of a picture.
+
+    The array may be a picture with unknown bounds.
+    """
     return array.dtype == "float32" and len(array.shape) > 2 and sorted(array.shape)[-2] >= SMALL
 
 
@@ -188,7 +191,7 @@ def obs_leaves(space: spaces.Space[Any], env_id: str) -> tuple[Leaf, ...]:
         raise EnvSetupError(f"{env_id}: the observation space {space} is empty. Add at least one part")
     if twice := {name for name in found if found.count(name) > 1}:
         raise EnvSetupError(
-            f"{env_id}: two parts of its observation are both named {min(twice)!r}. Rename one"
+            f"{env_id}: two parts of its observation are both named {min(twice)!r}. Rename one part"
         )
     return leaves
 

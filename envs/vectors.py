@@ -205,9 +205,9 @@ class NativeVectorEnv:
             out.obs[leaf.name][:] = read_rows(leaf, source, self.rows, self.spec.env_id)
 
     def _objectives(self, ended: list[int], info: Any, out: StepArrays) -> NDArray[np.float64]:
-        """Return objectives [R], and write the extra statistics of finished rows.
+        """Return objectives [R], and write the extra statistics of rows whose episode has ended.
 
-        ended: indices of the finished rows. The objective of all other rows is their raw return so far.
+        ended: indices of rows whose episode has ended. The objective of every other row is the row's raw return so far.
         """
         objective_R = self._book.raw_R
         if not ended:

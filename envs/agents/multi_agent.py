@@ -125,7 +125,7 @@ class MultiAgentVectorEnv:
         self._tables += [make() for _ in with_heartbeat(self._heartbeat, range(rows // spec.agents - 1))]
         if any(table.describe() != spec for table in self._tables[1:]):
             raise EnvSetupError(
-                f"{spec.env_id}: two environments differ in their agents, spaces or shaping. Make all of them alike"
+                f"{spec.env_id}: two environments differ in agents, spaces or shaping. Make all environments equal"
             )
         return spec
 

@@ -78,7 +78,7 @@ class Agents:
                 if one != other:
                     raise EnvSetupError(
                         f"{self.env_id}: the {what} of its agents differ: {self.names[0]} has {one}, {name} has "
-                        f"{other}. All agents of a member share one policy. Map them to one space in a wrapper, for "
+                        f"{other}. All agents of a member share one policy. Map them to one space by a wrapper, for "
                         "example SuperSuit's pad_observations_v0 and pad_action_space_v0"
                     )
         return pairs[0]

@@ -104,7 +104,7 @@ def _levels(name: str) -> tuple[Level | str, ...]:
         close = difflib.get_close_matches(short, [level.name for level in LEVELS])
         hint = f" Did you mean {', '.join('dmlab/' + n for n in close)}?" if close else ""
         raise EnvSetupError(
-            f"dmlab/{name} is not a level of DMLab-30.{hint} `pbt-rl envs` lists all {len(LEVELS)} of them"
+            f"dmlab/{name} is not a level of DMLab-30.{hint} `pbt-rl envs` lists all {len(LEVELS)} levels"
         )
     return (name,)
 
@@ -238,8 +238,8 @@ def recipe(name: str) -> dict[str, object]:
         "hypers.entropy_coef": 0.003,
         "hypers.gamma": 0.99,
         "hypers.gae_lambda": 1.0,  # as in IMPALA's V-trace
-        # A Lab needs a core and 190 to 420 MB, so there are few rows. A single vector env per actor is used, because a
-        # second one would wait for a slow level.
+        # A Lab needs a core and 190 to 420 MB, so there are few rows. Each actor has a single vector env, because a
+        # second vector env would wait for a slow level of the first.
         "vector_envs_per_actor": 1,
         "envs_per_vector_env": 2,
         "actor_timeout_seconds": STEP_SECONDS,

@@ -75,7 +75,7 @@ Do = Callable[[Any], None]
 
 
 class _Engine:
-    """Engine with a thread. Between `ask` and `answer`, only this thread may call `game`.
+    """Engine of one player, with a thread. Between `ask` and `answer`, only this thread may call `game`.
 
     give_up: called when a request raises.
     """

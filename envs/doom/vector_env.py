@@ -211,7 +211,7 @@ def find(name: str) -> Scenario:
         close = close[:3] or difflib.get_close_matches(typed, SCENARIOS)
         hint = f" Did you mean {', '.join('vizdoom/' + n for n in close)}?" if close else ""
         raise EnvSetupError(
-            f"vizdoom/{name} is not a scenario.{hint} `pbt-rl envs` lists all {len(SCENARIOS)} of them"
+            f"vizdoom/{name} is not a scenario.{hint} `pbt-rl envs` lists all {len(SCENARIOS)} scenarios"
         )
     return SCENARIOS[name]
 

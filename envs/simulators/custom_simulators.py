@@ -20,7 +20,7 @@ from ..family import Backend, EnvOptions
 from ..time_limits import making, time_limit
 
 ADAPTED = ("objective",)
-"""Keywords of --env-option that an adapter receives if the factory has no such parameter."""
+"""Keywords of --env-option that an adapter receives if they are not parameters of the factory."""
 
 
 def adapted_simulator(env_id: str, env: object, keywords: Mapping[str, Any]) -> Any:
