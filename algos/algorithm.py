@@ -156,7 +156,7 @@ class Algorithm:
     by exp(old_log_prob - acting_log_prob), because the behaviour policy may be older."""
     learns_per_vector_env: bool = False
     """True: update once per full rollout of a vector env, whatever --learner.batch is. With many vector envs, an update
-    reads several rollouts. Otherwise, rollouts would become too old (pbt_rl/plan/sizes.py)."""
+    reads several rollouts, because rollouts become too old if they wait for their turn (pbt_rl/plan/sizes.py)."""
 
     @property
     def needs_final_steps(self) -> str | None:

@@ -4,8 +4,8 @@ The ratio and the value are clipped (Schulman et al. 2017). Advantages come from
 (Espeholt et al. 2018), as in Sample Factory (Petrenko et al. 2020).
 
 The clip is centred on the policy before the update. The behaviour policy is used only for the importance weight
-(Hilton, Cobbe and Schulman 2022, "Batch size-invariance for policy optimization", section 3). Otherwise successive
-batches of old rollouts would be clipped around one old policy.
+(Hilton, Cobbe and Schulman 2022, "Batch size-invariance for policy optimization", section 3). With a clip around the
+behaviour policy, successive batches of old rollouts would be clipped around one old policy.
 """
 
 from __future__ import annotations

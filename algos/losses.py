@@ -1,4 +1,4 @@
-"""Parts of losses over the valid samples [N] of one policy.
+"""Functions for losses over the valid samples [N] of one policy.
 
 The functions run under torch.func.vmap and in CUDA graphs, because they neither branch on a value nor copy data to the
 host. Invalid samples affect neither a loss nor its gradients, even if they are NaN. Without valid samples, results are

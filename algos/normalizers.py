@@ -19,8 +19,7 @@ SMALLEST_PICTURE = 36
 """Images with a shorter side below this size are normalised like vectors, because most of these images are grids of
 codes."""
 PIXEL_VARIANCE_MIN = 1e-3
-"""Number that is added to a pixel's variance, for pixels in [0, 1]. Otherwise noise of constant pixels would be
-amplified."""
+"""Number that is added to the variance of pixels in [0, 1], so that noise of constant pixels is not amplified."""
 PIXEL_SHARE = 61
 """Use every 61st image of a batch, because statistics of all images are too slow. The number is prime, so that the
 images come from different rows, unless the number of rows is a multiple of 61."""

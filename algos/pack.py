@@ -236,7 +236,7 @@ class Pack:
 
     @torch.no_grad()
     def import_member(self, slot: int, state: Mapping[str, Tensor]) -> None:
-        """Load a state from `export_member` of any pack."""
+        """Load a state that `export_member` of any pack returned."""
         assert state.keys() == self.state.keys()
         for name, stacked in self.state.items():
             stacked[slot].copy_(for_upload(state[name], self.device), non_blocking=True)
@@ -276,7 +276,7 @@ class Pack:
         return self.weights_of({"param": self.state["param"][slot].to("cpu")})
 
     def weights_of(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return the weights in a state from `export_member`, with the names of the network's `state_dict`."""
+        """Return the weights in an exported state, with the names of the network's `state_dict`."""
         return dict(self._layout.named(state["param"]))
 
     def _refresh(self, slot: int) -> None:

@@ -39,7 +39,7 @@ class EnvOptions:
     """
 
     def of(self, kind: type[T]) -> T:
-        """Return the options of a family, or its defaults."""
+        """Return the options of this class, or its defaults."""
         return next((options for options in self.families if isinstance(options, kind)), kind())
 
     def with_family(self, own: FamilyOptions) -> EnvOptions:
@@ -78,8 +78,8 @@ class Backend:
     """Options of a run -> options of its evaluation."""
     film: Callable[[str, int, int, EnvOptions, ShapingSource], tuple[VectorEnv, Any] | None] | None = None
     """(name, rows, seed, options, shaping) -> (vector env, source of the pictures of row 0). The source is an object
-    with `render()`. If the film shows the policy's observation "obs", the source is the number of frames per second.
-    The function returns None if there are no pictures.
+    with `render()`, or a number: the frames per second of a film of the observation "obs". The function returns None if
+    there are no pictures.
     """
     shown: Callable[[str, EnvOptions], str] = lambda name, _options: name
     """(name, options) -> displayed name, which may depend on the options."""

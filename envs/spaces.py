@@ -367,7 +367,7 @@ def fits_as_it_is(leaf: Leaf, obs: Any) -> bool:
 
     The caller must check its numbers by `check_finite`.
 
-    This fast path covers most observations. A call of `read_leaf` takes longer than a step of a small environment.
+    Most observations need no conversion. A call of `read_leaf` takes longer than a step of a small environment.
     """
     if leaf.path or leaf.in_info or type(obs) is not np.ndarray or obs.shape != leaf.shape:
         return False

@@ -113,7 +113,7 @@ class LevelCache:
     def _path(self, key: str) -> Path:
         """Return the file of a key, in one of 256 subfolders.
 
-        The key is hashed, so that the file is always in the folder.
+        The name of the file is a hash of the key, so that no key leads out of the folder.
         """
         name = hashlib.sha256(key.encode()).hexdigest()
         return self.folder / name[:2] / f"{name[2:40]}.map"

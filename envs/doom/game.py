@@ -149,7 +149,7 @@ def start(game: Any) -> None:
 def _sources() -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return indices into a flat screen: two diagonal neighbours for each pixel of the picture.
 
-    Together they cover every row and column of the screen, which preserves small objects.
+    Together the indices cover every row and column of the screen, which preserves small objects.
     """
     (height, width), (_, rows, columns) = SCREEN, PICTURE
     row, column = np.arange(rows) * height // rows, np.arange(columns) * width // columns
