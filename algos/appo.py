@@ -72,7 +72,7 @@ def ppo_loss(
     code uses expm1, because ratio - 1 loses significant digits if the policy has hardly changed.
 
     `_ppo` is a second implementation for CPUs. Change `_by_tensors` and `_ppo` together; tests/algos/test_losses.py
-    compares them.
+    compares both.
     """
     coefs = (clip_ratio, clip_value, value_coef, entropy_coef, kl_coef)
     if has_kernels(s.log_prob):

@@ -8,9 +8,10 @@ image of 4 channels, without a copy. Acting pushes each new frame onto the stack
 stacks of a batch from the frames (`restack`).
 
 The first stack of an episode repeats the first frame. Black frames are not used as padding, because after normalisation
-they are far from all other inputs, and gradients at steps with black frames are ten times larger.
+black frames are far from all other inputs, and gradients at steps with black frames are ten times larger.
 
-Axes: T steps, R rows of a vector env, G policies, b rows per policy in it, B rows of a policy in a batch, N pixels.
+Axes: T steps, R rows of a vector env, G policies, b rows per policy in a vector env, B rows of a policy in a batch, N
+pixels.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ STOP_AT = 1.5
 """Early stopping at this multiple of `target_kl`, as in Stable-Baselines3's PPO.train."""
 KL_STEP = 1.5
 ACTIVE = "active"
-"""Name of a statistic: 1 if the policy made the step, 0 if it had no valid samples or was inactive."""
+"""Name of a statistic: 1 if the policy made the step, 0 if the policy had no valid samples or was inactive."""
 
 
 class CurrentSlots:

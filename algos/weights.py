@@ -336,8 +336,8 @@ class _Branches:
 class _Stacked:
     """Network of all policies, computed by vmap over stacked parameters.
 
-    Each call inserts the parameters into the network. torch.func.functional_call is not used, because it would take a
-    seventh of the time of a small network: it searches for tied parameters and restores the original parameters.
+    Each call inserts the parameters into the network. torch.func.functional_call searches for tied parameters and
+    restores the original parameters, which would take a seventh of the time of a small network.
 
     net: used by this class only.
     params: name in the network -> [G, ...].

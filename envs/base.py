@@ -159,7 +159,7 @@ class EnvSpec:
 
 @dataclass(frozen=True)
 class StepArrays:
-    """Output arrays of a vector env's step: views of its mailbox with leading axis R.
+    """Output arrays of a vector env's step: views of the vector env's mailbox, with leading axis R.
 
     Environments are reset in the next step, as with Gymnasium's autoreset mode NEXT_STEP. The step that ends an episode
     delivers the final observation with `terminated` or `truncated` set. The following step ignores its action, resets
@@ -397,7 +397,7 @@ def random_actions(
 def random_allowed(
     nvec: tuple[int, ...], mask_RD: NDArray[np.uint8], rng: np.random.Generator
 ) -> NDArray[np.int32]:
-    """Draw allowed actions [R, A]. If a component has no allowed choice, its action is 0. D = sum(nvec)."""
+    """Draw allowed actions [R, A]. A component without an allowed choice gets action 0. D = sum(nvec)."""
     draws_RD = rng.random(mask_RD.shape) * mask_RD
     parts = np.split(draws_RD, np.cumsum(nvec)[:-1], axis=1)
     return np.stack([part.argmax(1) for part in parts], 1).astype(np.int32)

@@ -258,7 +258,9 @@ class ConventionWarnings:
     """Detector of environment bugs that impair learning and raise no error. Each warning is sent once."""
 
     def __init__(self, source: ShapingSource, spec: EnvSpec, rows: int = 1) -> None:
-        """source: shaping source of a vector env. Its optional attribute `warn` is called with each warning.
+        """source: shaping source of a vector env.
+
+        The source's optional attribute `warn` is called with each warning.
 
         rows: number of rows that an info dict covers.
         """

@@ -132,7 +132,7 @@ def write_reset(out: StepArrays) -> None:
 
 
 def true_objective(env_id: str, value: Any) -> float:
-    """Return `info["true_objective"]` as a float. Raises EnvSetupError if it is not a finite number.
+    """Return `info["true_objective"]` as a float. Raises EnvSetupError if the value is not a finite number.
 
     Members cannot be ranked with infinite objectives, because one infinite episode makes the mean infinite.
     """

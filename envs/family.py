@@ -180,7 +180,7 @@ class Kind:
     title: str
     """Name of the interface for error messages, such as "a gymnasium.Env"."""
     fits: Callable[[object], bool]
-    """object -> True if it has the interface."""
+    """object -> True if the object has the interface."""
     describe: Callable[[str, Any], EnvSpec]
     """(id, environment) -> spec of a row. Raises EnvSetupError."""
     make_vector_env: Callable[[str, Callable[[], Any], int, int, ShapingSource], VectorEnv]

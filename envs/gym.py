@@ -234,7 +234,7 @@ class GymVectorEnv:
         self._ended = [False] * rows
         self._reward = [0.0] * rows
         self._objective: dict[int, float] = {}
-        """Row -> objective of the episode that ended with this step, if it differs from the sum of its rewards."""
+        """Row -> objective of the episode that ended with this step, unless the objective is the sum of the rewards."""
         self._cut_at: dict[int, int] = {}
         """Row -> step at which the row's first episode is truncated. Without rows whose first episode has ended."""
 
@@ -265,7 +265,7 @@ class GymVectorEnv:
             self._write(out)
 
     def save_state(self) -> dict[str, Any] | None:
-        """Return the state. None if an environment cannot save its state, for example because it is in a wrapper."""
+        """Return the state. None if an environment cannot save its state, for example because of a wrapper."""
         states = [env.save_state() if isinstance(env, SavesState) else None for env in self._envs]
         if None in states:
             return None

@@ -86,7 +86,7 @@ def default_shaping(env_id: str, env: Any) -> dict[str, float]:
 
 
 def frames_per_step(env_id: str, env: Any) -> int:
-    """Return the attribute `frames_per_step` of a wrapper or of the environment. 1 if it is undefined.
+    """Return the attribute `frames_per_step` of a wrapper or of the environment. 1 if the attribute is undefined.
 
     The attribute `frame_skip` is ignored because it often means physics substeps, which do not count as frames.
     """
@@ -111,7 +111,7 @@ def names_of(text: str) -> tuple[str, ...]:
 
 
 def declared(env_id: str, metadata: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the critic-only names in an environment's metadata. Raises EnvSetupError if they are not strings."""
+    """Return the critic-only names in an environment's metadata. Raises EnvSetupError if the names are not strings."""
     given = metadata.get(CRITIC_ONLY, ())
     if isinstance(given, str):
         return names_of(given)

@@ -244,7 +244,7 @@ def leaves_of(
 def parts_of(
     space: spaces.Space[Any], obs: Any = None, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[str, spaces.Space[Any], Any]]:
-    """Yield (name, space, value) of each array in an observation. The value is None if it is missing."""
+    """Yield (name, space, value) of each array in an observation. A missing value is None."""
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         yield ".".join(path) or "obs", space, obs
         return
@@ -365,7 +365,7 @@ def read_rows(leaf: Leaf, obs: Any, rows: int | None, env_id: str) -> NDArray[An
 def fits_as_it_is(leaf: Leaf, obs: Any) -> bool:
     """Check whether an observation can be written without conversion.
 
-    The caller must check its numbers by `check_finite`.
+    The caller must check the numbers by `check_finite`.
 
     Most observations need no conversion. A call of `read_leaf` takes longer than a step of a small environment.
     """

@@ -21,7 +21,10 @@ _NO_NAME = "no_environment_has_an_attribute_of_this_name"
 
 
 def attribute(thing: Any, name: str) -> Any:
-    """Return an attribute. None if it is missing, if reading it raises, or if a proxy returns values for all names."""
+    """Return an attribute.
+
+    None if the attribute is missing, if reading it raises, or if a proxy returns values for all names.
+    """
     if _answers_anything(thing) and inspect.getattr_static(thing, name, None) is None:
         return None
     try:
@@ -122,7 +125,7 @@ def flag_of(value: Any) -> bool:
 
 
 def _only_one(value: Any) -> Any:
-    """Return the only number of an array. Raises ValueError if its size is not 1."""
+    """Return the only number of an array. Raises ValueError if the array's size is not 1."""
     array = array_of(value)
     if array.size != 1 or array.dtype.kind not in "fiub":
         raise ValueError(f"{briefly(value)} is not one number")

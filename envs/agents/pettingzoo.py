@@ -47,7 +47,7 @@ def _module(name: str) -> str:
 
 
 def maker(name: str, keywords: Mapping[str, Any]) -> MakeTable:
-    """Return a function that makes environments. name: may lack its collection, such as `classic/`."""
+    """Return a function that makes environments. name: with or without the collection, such as `classic/`."""
     import pettingzoo  # noqa: PLC0415 - families are imported when used
 
     full = _find(name)

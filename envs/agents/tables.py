@@ -35,8 +35,8 @@ def table_of(env_id: str, env: Any) -> ParallelTable | TurnTable:
 class _AgentTable:
     """Base class for both APIs.
 
-    Normally an agent becomes inactive when it leaves. Once any agent has got a reward after it had left, agents that
-    leave in later episodes stay active until the end of the episode.
+    Normally an agent becomes inactive when it leaves. If an agent gets a reward after it has left, agents that leave in
+    later episodes stay active until the end of their episode.
     """
 
     def __init__(self, env_id: str, env: Any, *, turns: bool) -> None:

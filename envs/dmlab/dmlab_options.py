@@ -45,7 +45,7 @@ class DmlabOptions(FamilyOptions):
     """dmlab30: all rows of a vector env run the same level. Off: each row starts with a different level."""
     level_seeds: int = option(0, at_least=0, zero="any")
     """Number of different seeds per level. Each episode draws one of these seeds, and `pbt-rl dmlab-cache` can compile
-    their maps before training.
+    the maps of all seeds before training.
     """
     level_cache: str = option("", machine=True)
     """Folder of compiled maps, shared by all processes and runs. Empty: pbt_rl/dmlab in the user's cache folder.

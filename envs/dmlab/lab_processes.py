@@ -4,9 +4,10 @@ A Lab is an instance of the engine. Each Lab has a separate process, because the
 for seconds within a call, and may crash its process. Rows step in parallel, and a row that compiles a map does not
 delay other rows.
 
-The engine writes maps to a temporary folder in TMPDIR, and removes the folder only when it is closed. Labs must not
-share this folder, because their maps have equal names. Therefore TMPDIR is a scratch folder of the row. The row's
-keeper (`pbt_rl.processes.keeper`) removes the scratch folder after the row's process and its map compilers have ended.
+The engine writes maps to a temporary folder in TMPDIR, and removes the folder only when the engine is closed. Labs must
+not share this folder, because maps of different Labs have equal names. Therefore TMPDIR is a scratch folder of the row.
+The row's keeper (`pbt_rl.processes.keeper`) removes the scratch folder after the row's process and its map compilers
+have ended.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ from .levels import Pressed
 
 DIGEST_BYTES = 32
 KEEP_SHARE = 0.9
-"""Share of the size limit to which a full folder is reduced. If it were 1, every new map would cause a removal."""
+"""Share of the size limit to which a full folder is reduced. With a share of 1, every new map would cause a removal."""
 SWEEP_SECONDS = 60.0
 """Maximum seconds between two checks of the folder's size by a process that writes maps."""
 STALE_SECONDS = 3600.0

@@ -238,7 +238,7 @@ def _new_episode(game: Any) -> None:
 
 
 def _lock_port() -> tuple[socket.socket, int]:
-    """Return a free UDP port and a socket that reserves it: the socket is bound to the TCP port of the same number."""
+    """Return (TCP socket, number of a free UDP port)."""
     for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
         port_lock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:

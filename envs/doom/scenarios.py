@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 Buttons = Mapping[str, float]
-"""Button of the engine -> 1 if it is pressed; for a delta button, degrees per tic."""
+"""Button of the engine -> 1 if the button is pressed; for a delta button, degrees per tic."""
 NOTHING: Buttons = {}
 
 STRAFE: tuple[Buttons, ...] = (NOTHING, {"MOVE_LEFT": 1}, {"MOVE_RIGHT": 1})

@@ -11,9 +11,9 @@ tics of the engine. There are 35 tics per second. Frames are tics.
     objective     sum of the scenario's rewards, kills, frags or tics, depending on the scenario. The objective is
                   independent of the shaping.
 
-The time limit of the engine is switched off. If the engine ended an episode by a time limit, it would provide no final
-picture and would not report the reason. The vector env truncates episodes at the limit. Episodes that the game ends
-(death, goal) are terminated.
+The time limit of the engine is switched off. If the engine ended an episode by a time limit, the engine would provide
+no final picture and would not report the reason. The vector env truncates episodes at the limit. Episodes that the game
+ends (death, goal) are terminated.
 
 Axes: R rows, V game variables, E events, A action components.
 """
@@ -204,7 +204,7 @@ class DoomVectorEnv:
 
 
 def find(name: str) -> Scenario:
-    """Return the scenario of a name. Raises EnvSetupError if it does not exist."""
+    """Return the scenario of a name. Raises EnvSetupError for an unknown name."""
     if name not in SCENARIOS:
         typed = name.lower().replace("-", "_")
         close = [known for known in SCENARIOS if known.startswith(typed)] if typed else []
