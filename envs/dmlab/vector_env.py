@@ -160,8 +160,8 @@ def names() -> tuple[str, ...]:
 def probe(name: str, options: DmlabOptions, settings: Mapping[str, Any]) -> EnvSpec:
     """Make a Lab of each level in a process, without running an episode, and return the spec.
 
-    settings: the user's settings of the engine or of the level.
-    Raises EnvSetupError with the engine's message, and if the engine cannot render on the GPUs.
+    settings: the user's settings of the engine or of the level. Raises EnvSetupError if the engine rejects a level or a
+    setting, or cannot render on the GPUs.
     """
     spec = describe(name, options)
     if options.renderer == "hardware":
