@@ -56,7 +56,7 @@ class Batch(Transitions[Tensor]):
     envs: int
     """b, rows of a policy in one rollout"""
     valid: Tensor
-    """[P, T, B]: the transition is not a reset, and its rollout is not outdated for the policy"""
+    """[P, T, B] bool: the transition is not a reset, and the policy may learn from its rollout"""
     final_value: Tensor | None = None
     """[P, T, B], in reward units: value of the final observation where `truncated`, for environments with same-step
     resets. None: environments have next-step resets, and `value` of the next step is the value of the final

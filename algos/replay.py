@@ -46,14 +46,15 @@ class ReplaySpec:
 
     draws: tuple[Draw, ...]
     steps: int = 2000
-    """Steps kept per stream."""
+    """Steps kept per stream. A stream is one row of a vector env."""
     streams: int = 16
-    """Streams per policy, divided evenly over the vector envs. Each vector env has at least one stream."""
+    """Streams (rows of vector envs) per policy, divided evenly over the vector envs. Each vector env has at least one
+    stream."""
     per_steps: int = 20
     """Each batch draws `Draw.times` segments per `per_steps` steps of the batch, and at least `Draw.times`."""
 
     def streams_per_vector_env(self, vector_envs: int, rows: int) -> int:
-        """Return K, the streams per vector env and policy. rows: rows of a policy in one vector env."""
+        """Return K, the number of stored rows per vector env and policy. rows: rows of a policy in one vector env."""
         return min(rows, max(1, self.streams // vector_envs))
 
     def pieces(self, draw: Draw, steps: int) -> int:

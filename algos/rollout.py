@@ -210,8 +210,8 @@ class Rollout(Transitions[NDArray[Any]]):
     obs: name -> [T+1, R, ...] on the device. With frame stacking [3+T+1, R, ...], including three frames before step 0.
     last_state: [R, S], recurrent state before the observation after the last step.
     weights_version[t, p]: optimiser steps of the weights that acted at step t.
-    lineage_version[p]: lineage version of the slot at the start of the rollout. If the slot's lineage version has
-    changed since the start, the rollout is outdated.
+    lineage_version[p]: version of slot p at the start of the rollout. The version changes when the weights in the slot
+    are replaced; the rollout is then outdated.
     vector_env: index of the vector env that fills the rollout, within the pack.
     number: index of this rollout in the sampler's `memory`.
     on_device: all device memory of the rollout.

@@ -122,7 +122,7 @@ class CurrentSlots:
             self.tensor = self.tensor.to(device)
 
     def begin_batch(self, usable_P: NDArray[np.bool_]) -> None:
-        """Set the usable slots of a new batch."""
+        """Set the slots that may learn from a new batch."""
         self.host[:] = usable_P
         if self.tensor.device.type != "cpu":
             here = for_upload(torch.from_numpy(self.host), self.tensor.device)

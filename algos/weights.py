@@ -143,7 +143,8 @@ warnings.filterwarnings("ignore", message="grad and param do not obey the gradie
 class Weights:
     """Parameters and gradients of all policies of a pack, [P, N].
 
-    masters: part of the pack's state.
+    masters: float32 weights that the optimiser writes, part of the pack's state. The working copy is read by learning,
+    and the serving copy by acting.
     one_by_one: True if slots learn one after another and share one gradient vector.
     """
 
@@ -174,12 +175,12 @@ class Weights:
         return grad
 
     def gradients(self, span: slice) -> tuple[Tensor, Tensor]:
-        """Return the gradient buffers of these slots, [G, N]: of the working copy and of the masters."""
+        """Return the gradient buffers of these slots, [G, N]: of the working copy and of the master weights."""
         mine = slice(None) if self._one_by_one else span
         return self.working_grad[mine], self.grad[mine]
 
     def refresh_working(self, span: slice) -> None:
-        """Copy the masters of these slots to the working copy."""
+        """Copy the master weights of these slots to the working copy, which learning reads."""
         if self._separate:
             self.working[span].copy_(self.masters[span, : self.layout.body_size])
 
@@ -189,11 +190,11 @@ class Weights:
         return self.serving, self.serving_heads
 
     def to_serve(self, slots: int | slice) -> tuple[Tensor, Tensor]:
-        """Return the masters of one or more slots, split into body and heads."""
+        """Return the float32 master weights of one or more slots, split into body and heads."""
         return self.masters[slots, : self.layout.body_size], self.masters[slots, self.layout.body_size :]
 
     def publish(self, slot: int) -> None:
-        """Copy the masters of a slot to the serving copy."""
+        """Copy the master weights of a slot to the serving copy, which acting reads."""
         for served, source in zip(self.served, self.to_serve(slot), strict=True):
             served[slot].copy_(source)
 

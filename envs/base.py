@@ -192,7 +192,7 @@ class StepArrays:
     length: NDArray[np.int64]
     """[R] steps (decisions) of the episode."""
     shaping_version: NDArray[np.int64]
-    """[R] version of the shaping, read at the start of the episode."""
+    """[R] version number of the shaping values, read at the start of the episode."""
     stat_names: NDArray[np.bytes_]
     """[R, MOST_STATS] names of the episode's extra statistics (`info["episode_extra_stats"]`), in UTF-8."""
     stat_values: NDArray[np.float64]
@@ -321,8 +321,8 @@ class TrainingInfoInterface(Protocol):
         frames: frames sampled so far.
         budget_frames: frames expected at the end of the run: --train-for-frames, or fewer with --train-for-seconds.
         This number may change during a run.
-        row: index of the row. Only native vector environments receive this key, and their method is called once for
-        each row.
+        row: index of the row. Only Gymnasium vector environments receive this key. Their method is called once for each
+        row.
         """
 
 

@@ -1,4 +1,4 @@
-"""EnvPool tasks (Atari, MuJoCo, MiniGrid, classic control ...) as native vector envs.
+"""EnvPool tasks (Atari, MuJoCo, MiniGrid, classic control ...) as vector envs.
 
 A vector env is one EnvPool of R rows on one engine thread. EnvPool resets a row in the step after its episode's end and
 ignores the action of that step, as this project requires. An episode that its time limit ends is truncated.

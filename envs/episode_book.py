@@ -43,7 +43,7 @@ def heartbeat_of(source: ShapingSource) -> memoryview:
 
 
 def with_heartbeat(heartbeat: memoryview, items: Iterable[T]) -> Iterator[T]:
-    """Yield the items, with a heartbeat after each item."""
+    """Yield the items, and write the heartbeat after each item."""
     for row, item in enumerate(items):
         yield item
         heartbeat[ROW] = row
@@ -125,7 +125,7 @@ class EpisodeBook:
 
 
 def write_reset(out: StepArrays) -> None:
-    """Mark the step as a reset of all rows: set `first`; set reward and ends to 0."""
+    """Mark the step as a reset of all rows: set `first`; set reward and all flags of ends to 0."""
     out.first[:] = True
     for array_R in (out.reward, out.terminated, out.truncated, out.episode_done):
         array_R[:] = 0

@@ -37,7 +37,9 @@ SCRATCH_PREFIX = "pbt_rl_dmlab_"
 
 
 class LabError(Exception):
-    """Failure of a request to a Lab. refused: True if the engine rejected the request, False if its process failed."""
+    """Failure of a request to the engine. refused: True if the engine rejected the request, False if it crashed or
+    hangs.
+    """
 
     def __init__(self, message: str, *, refused: bool = False) -> None:
         super().__init__(message)
@@ -46,7 +48,7 @@ class LabError(Exception):
 
 @dataclass
 class Row:
-    """Process of one Lab, which handles one request at a time."""
+    """Process of one Lab (instance of the engine), which handles one request at a time."""
 
     program: Program
     line: socket.socket
@@ -99,7 +101,10 @@ class Row:
 
 
 class Labs:
-    """R rows with a Lab each. setups: one per row. This class sets the fields `memory_fd` and `row` of each setup."""
+    """Processes of R rows, each with an instance of DeepMind Lab.
+
+    setups: one per row. This class sets the fields `memory_fd` and `row` of each setup.
+    """
 
     def __init__(self, setups: Sequence[RowSetup]) -> None:
         self.rows: list[Row] = []

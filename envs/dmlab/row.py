@@ -152,8 +152,8 @@ FRAME_SKIP = 4
 """Engine frames per step, at 60 frames per second."""
 ROW_BYTES = 3 * 72 * 96 + 4 * WORDS
 MOST_LABS = 20
-"""Number of Labs after which the program restarts. A restart takes half a second of CPU, including a new Lab and its
-first reset.
+"""Number of Labs (instances of the engine) after which the program restarts. A restart takes half a second of CPU,
+including a new Lab and its first reset.
 """
 MAX_MESSAGE_BYTES = 1 << 16
 MAX_ERROR_CHARACTERS = 8000
@@ -249,7 +249,7 @@ class Game:
         self.close()
 
     def worn_out_by(self, script: str) -> bool:
-        """Check whether an episode of this level needs a new Lab although MOST_LABS were made."""
+        """Check whether an episode of this level needs a new Lab although the process has made MOST_LABS Labs."""
         return script != self._script and self.made >= MOST_LABS
 
     def begin_episode(self, script: str, seed: int) -> None:

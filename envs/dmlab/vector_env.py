@@ -158,7 +158,7 @@ def names() -> tuple[str, ...]:
 
 
 def probe(name: str, options: DmlabOptions, settings: Mapping[str, Any]) -> EnvSpec:
-    """Make a Lab of each level in a process, without running an episode, and return the spec.
+    """Make a Lab (instance of the engine) of each level, without running an episode, and return the spec.
 
     settings: the user's settings of the engine or of the level. Raises EnvSetupError if the engine rejects a level or a
     setting, or cannot render on the GPUs.
@@ -273,7 +273,7 @@ class TaskScheduler:
 
 
 class LabVectorEnv:
-    """R rows with a Lab each.
+    """R rows, each with an instance of DeepMind Lab.
 
     Equal seeds give equal episodes, except in levels with the engine's bots. Equal seeds give equal steps only without
     background resets.
