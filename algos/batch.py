@@ -103,7 +103,7 @@ class Batch(Transitions[Tensor]):
         return torch.cat([r.last_state.unflatten(0, (-1, self.envs))[span] for r in self.rollouts], 1)
 
     def _place(self, layout: ObsLayout, span: slice, *, in_turns: bool) -> Tensor:
-        """Allocate an observation array [G, T, B, ...]. in_turns: memory order is [T, G, B, ...]."""
+        """Allocate an observation array [G, T, B, ...]. in_turns: True for the memory order [T, G, B, ...]."""
         dtype, shape = layout.stored
         policies, steps = self.valid[span].shape[:2]
         rows = self.envs * len(self.rollouts)

@@ -417,7 +417,7 @@ def make_distribution(
 
     low, high: bounds of the continuous components, infinite on a side without a bound; empty: unbounded.
     units: (centres, half widths) of the continuous components. A sample u is scaled to centre + half width * u.
-    tanh: squash normals into the bounds instead of clipping them.
+    tanh: True squashes normals into the bounds instead of clipping samples.
     """
     assert nvec or n_continuous, "an action has at least one component"
     assert len(low) == len(high)

@@ -122,9 +122,9 @@ class Mlp(nn.Module):
 class Conv(nn.Conv2d):
     """Convolution that can run as one matrix product over all patches.
 
-    products: True: compute by a matrix product. Under vmap this is one batched product for all policies. A batched
-    product is fast for all shapes, needs no algorithm selection, and always sums in the same order. False: under vmap
-    this is a grouped convolution, which has fast kernels for a few shapes only.
+    products: True computes a matrix product; under vmap, one batched product for all policies. A batched product is
+    fast for all shapes, needs no algorithm selection, and always sums in one order. False computes a convolution; under
+    vmap, a grouped convolution, which has fast kernels for a few shapes only.
     """
 
     products = False

@@ -12,9 +12,9 @@ without gradients.
 
 The last step of a rollout only provides the next state and both bootstrap values. The worker and the manager's value
 learn from T - 1 steps. The manager's policy learns from T - c steps, because s_{t+c} of the last goals is in the next
-rollout. With the paper's rollouts of 400 steps this loses 3 % of the goals. Overlapping rollouts would lose no goals,
-but buffers would be c steps longer and would be occupied until the next rollout is full. If an episode ends before step
-t + c, the episode's last state replaces s_{t+c}.
+rollout. The paper's rollouts of 400 steps lose 3 % of the goals. Overlapping rollouts would lose no goals, but buffers
+would be c steps longer and would be occupied until the next rollout is full. If an episode ends before step t + c, the
+episode's last state replaces s_{t+c}.
 
 The body consists of an encoder, a manager that sets a goal at every step, and the worker's memory:
 

@@ -78,8 +78,8 @@ LOCKED: dict[str, Callable[[Tensor], Tensor]] = {"cuda": Tensor.pin_memory}
 def for_upload(host: Tensor, device: torch.device) -> Tensor:
     """Return a copy of a host tensor for a non-blocking upload, or the tensor itself if uploads block.
 
-    The caller may free or change its tensor before the upload has finished. torch keeps page-locked memory until the
-    device has read it.
+    The caller may free or change `host` before the upload has finished. torch keeps page-locked memory until the device
+    has read it.
     """
     lock = LOCKED.get(device.type)
     return host if lock is None else lock(host)

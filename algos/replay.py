@@ -36,8 +36,8 @@ class Draw:
     """L, steps of a segment."""
     times: int = 1
     rewarded_half: bool = False
-    """Draw only segments that lie within an episode. Half of the drawn segments have a nonzero reward at the last step,
-    if segments with and without this reward exist."""
+    """True: draw only segments that lie within an episode. Half of the drawn segments have a nonzero reward at the last
+    step, if segments with and without this reward exist."""
 
 
 @dataclass(frozen=True)

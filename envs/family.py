@@ -30,7 +30,7 @@ class EnvOptions:
     keywords: Mapping[str, Any] = field(default_factory=dict)
     """--env-option: keywords for the environment's factory, in families that support keywords."""
     last_action_reward: bool = False
-    """Add the last action and reward to the observations."""
+    """True adds the last action and reward to the observations."""
     critic_only: tuple[str, ...] = ()
     """Critic-only observations besides the names in the environment's metadata (shaping.py)."""
     first_row: int = 0

@@ -161,6 +161,8 @@ def closing(env: T) -> Iterator[T]:
 
 
 def making(env_id: str, *, long: bool = False) -> str:
-    """Return the error message for an environment that hangs while it is made. long: after LONG_SECONDS."""
+    """Return the error message for an environment that hangs while it is made. long: True if the timeout was
+    LONG_SECONDS.
+    """
     seconds = LONG_SECONDS if long else PROBE_SECONDS
     return f"{env_id} hangs: making it took more than {seconds:g} s. Load slow data beforehand"

@@ -36,9 +36,7 @@ from ..base import cpu_ns_of
 from .scenarios import EVENTS, MEASURED, MEASURED_ARMS, OWN_REWARD, SLOTS, Scenario
 
 SCREEN = (120, 160)
-"""Height and width of the engine's screen. This is the smallest resolution, and rendering is twice as fast as at
-256x144.
-"""
+"""Height and width of the engine's screen: the smallest resolution, which renders twice as fast as 256x144."""
 PICTURE = (3, 72, 128)
 """Shape of the observation."""
 
@@ -93,7 +91,7 @@ class Games:
 
 
 def write_launcher(scratch: Path, *, quiet: bool = False) -> Path:
-    """Write the script that starts an engine. quiet: detach the engine from the terminal."""
+    """Write the script that starts an engine. quiet: True detaches the engine from the terminal."""
     engine = Path(vizdoom.__file__).with_name("vizdoom")
     launcher = scratch / "launcher"
     own = f"{shlex.quote(str(scratch))}/$$"
