@@ -203,7 +203,7 @@ class FunBody(Body):
 def _remembered(x: Tensor, kept: Tensor, whole: Tensor | None) -> Tensor:
     """Zero memories that are not `kept`.
 
-    Stop gradients of memories that are not `whole`; if `whole` is None, stop none.
+    Stop gradients of memories that are not `whole`. If `whole` is None, no gradients are stopped.
     """
     back = x if whole is None else torch.where(whole, x, x.detach())
     return torch.where(kept, back, 0.0)
