@@ -36,7 +36,7 @@ class Present(NamedTuple):
     value: Tensor
     """[G, T, B] values in reward units"""
     valid: Tensor
-    """[G, T, B] bool: learn from the step"""
+    """[G, T, B] bool: True if the policy learns from the step"""
     return_scale: Tensor
     """[G] root mean square of returns; 1 if returns are not normalised"""
 
@@ -58,7 +58,7 @@ class LossInputs(NamedTuple):
     old_value: Tensor
     acting_log_prob: Tensor
     valid: Tensor
-    """bool: learn from the sample. Invalid samples affect neither loss nor gradients."""
+    """bool: True if the policy learns from the sample. Invalid samples affect neither loss nor gradients."""
 
 
 @dataclass(frozen=True)

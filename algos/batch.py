@@ -36,7 +36,7 @@ class Segments(NamedTuple):
     first: Tensor
     """[P, L+1, S] bool: the observation is the first of an episode"""
     valid: Tensor
-    """[P, L, S] bool: no reset has occurred since the segment's start"""
+    """[P, L, S] bool: True until the first reset after the segment's start"""
 
     def each(self, change: Callable[[Tensor], Tensor]) -> Segments:
         """Apply a function to every tensor."""
@@ -56,7 +56,7 @@ class Batch(Transitions[Tensor]):
     envs: int
     """b, rows of a policy in one rollout"""
     valid: Tensor
-    """[P, T, B] bool: the transition is not a reset, and the policy may learn from its rollout"""
+    """[P, T, B] bool: True if the transition is not a reset, and the policy may learn from the rollout"""
     final_value: Tensor | None = None
     """[P, T, B], in reward units: value of the final observation where `truncated`, for environments with same-step
     resets. None: environments have next-step resets, and `value` of the next step is the value of the final

@@ -54,7 +54,7 @@ class FieldSpec:
     width: Literal["action", "state"] | None = None
     """Last axis: A or S. None: one value per row."""
     poison: bool = True
-    """Initial value (poison) of a bool array."""
+    """Fill value of a bool array that is not written yet."""
 
     def shape(self, steps: int, rows: int, sizes: dict[str, int]) -> tuple[int, ...]:
         """Return the shape of this field's array in a rollout."""
@@ -62,7 +62,7 @@ class FieldSpec:
         return (*leading, rows, *((sizes[self.width],) if self.width else ()))
 
     def on_host(self, shape: tuple[int, ...]) -> NDArray[Any]:
-        """Allocate a poisoned array on the host."""
+        """Allocate an array on the host, filled with NaN, or with `poison` if bool."""
         return np.full(shape, self.poison if self.dtype == "bool" else np.nan, self.dtype)
 
 
@@ -104,7 +104,7 @@ def poisoned(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -
 
 
 def poison(dtype: torch.dtype) -> float:
-    """Return the fill value (poison) for unwritten memory."""
+    """Return the poison of a dtype: the fill value of memory that is not written yet."""
     if dtype.is_floating_point:
         return torch.nan
     return 0xA5 if dtype == torch.uint8 else -0x5A5A5A5B
@@ -123,7 +123,7 @@ Stacks = Mapping[str, Tensor]
 
 
 def make_stacks(layouts: Mapping[str, ObsLayout], rows: int, device: torch.device) -> dict[str, Tensor]:
-    """Allocate the stacks of a vector env, poisoned."""
+    """Allocate the stacks of a vector env, filled with poison."""
     return {
         name: poisoned((rows, *layout.stored[1]), layout.stored[0], device)
         for name, layout in layouts.items()
@@ -189,7 +189,7 @@ class Memory:
 
     @classmethod
     def make(cls, of: RolloutShape, rollouts: int, vector_envs: int) -> Memory:
-        """Allocate the memory. Recurrent states are zero, the rest is poisoned."""
+        """Allocate the memory. Recurrent states are zero; all other memory is filled with poison."""
         device = of.device
         stacks = make_stacks(of.layouts, vector_envs * of.rows, device)
         return cls(
@@ -203,7 +203,7 @@ class Memory:
 
 
 class Rollout(Transitions[NDArray[Any]]):
-    """Reusable buffer for T steps of a vector env, initially poisoned.
+    """Reusable buffer for T steps of a vector env, initially filled with poison (NaN, or large numbers).
 
     Fields in addition to those of `Transitions`:
 

@@ -112,7 +112,7 @@ def registered(gym_id: str) -> str:
 
 
 def registered_ids() -> Mapping[str, str]:
-    """Return Gymnasium's registered ids, without Atari's: id -> group in Gymnasium such as "mujoco", else ""."""
+    """Return id -> group in Gymnasium (such as "mujoco", else "") for all registered ids except Atari's."""
     found = {}
     for env_id, spec in import_module("gymnasium").registry.items():
         point = spec.entry_point if isinstance(spec.entry_point, str) else ""

@@ -62,7 +62,7 @@ SHAPING_METHODS = ("get_default_reward_shaping", "set_reward_shaping")
 
 
 def find_interface(env: Any) -> RewardShapingInterface | None:
-    """Return the outermost wrapper (or the environment) with the interface. None if there is none."""
+    """Return the outermost wrapper (or the environment) with the methods for reward shaping. None if there is none."""
     return next((one for one in wrapped(env) if has_methods(one, SHAPING_METHODS)), None)
 
 

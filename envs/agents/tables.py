@@ -33,7 +33,7 @@ def table_of(env_id: str, env: Any) -> ParallelTable | TurnTable:
 
 
 class _AgentTable:
-    """Base class for both APIs.
+    """Base class for environments of the parallel API and of the turn-based API.
 
     Normally an agent becomes inactive when it leaves. If an agent gets a reward after it has left, agents that leave in
     later episodes stay active until the end of their episode.

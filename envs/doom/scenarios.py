@@ -41,7 +41,7 @@ WEAPON: tuple[Buttons, ...] = (NOTHING, *({f"SELECT_WEAPON{slot}": 1.0} for slot
 class Event:
     """Event of a step.
 
-    The amount of an event is the rise (or the fall, if `down` is True) of the sum of these game variables.
+    The amount of an event is the rise (or the fall, if `down` is True) of the sum of the event's game variables.
     """
 
     variables: tuple[str, ...]
