@@ -26,7 +26,10 @@ from .players import Agents, one_of
 
 
 def table_of(env_id: str, env: Any) -> ParallelTable | TurnTable:
-    """Wrap an environment of either API. Raises EnvSetupError if the spaces of its agents differ."""
+    """Wrap an environment of the parallel or turn-based API.
+
+    Raises EnvSetupError if the spaces of its agents differ.
+    """
     if hasattr(env, "agent_iter") or hasattr(env, "agent_selection"):
         return TurnTable(env_id, env)
     return ParallelTable(env_id, env)

@@ -68,8 +68,8 @@ _LOOK_SECONDS = 0.005
 _MOST_BEGINNINGS = 50
 _IDLE_TICS = 6
 _LEAD_SECONDS, _PROOF_SECONDS = 0.01, 0.1
-"""Seconds between the starts of host and guest in an idle tic: _PROOF_SECONDS from idle tic _IDLE_TICS on, before that
-_LEAD_SECONDS. If the host finishes a tic within _PROOF_SECONDS, the host can play alone.
+"""_LEAD_SECONDS: seconds between the starts of host and guest in an idle tic. _PROOF_SECONDS: these seconds from idle
+tic _IDLE_TICS on. If the host finishes a tic within _PROOF_SECONDS, the host can play alone.
 """
 Do = Callable[[Any], None]
 
