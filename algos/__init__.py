@@ -1,1 +1,4 @@
-"""Learning: maths, networks, packs and algorithms. It imports only errors, registry and options of the project."""
+"""Learning: maths, networks, packs and algorithms.
+
+From the project, this package imports only errors, registry and options.
+"""

@@ -1,6 +1,6 @@
 """A3C: the n-step actor-critic of Mnih et al. 2016, in the batched form of GA3C (Babaeizadeh et al. 2017).
 
-The rollouts of all vector envs share the RMSProp statistics of a policy, as in the paper's *shared* RMSProp.
+Each policy has one set of RMSProp statistics for the rollouts of all vector envs, as in the paper's *shared* RMSProp.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def a3c_loss(s: LossInputs, *, value_coef: Scalar, entropy_coef: Scalar) -> tupl
 def n_step_targets(
     s: Samples, hypers: Hypers, present: Present, _settings: UpdateSettings
 ) -> tuple[Tensor, Tensor]:
-    """Compute n-step returns from current values, and advantages in normalised units.
+    """Compute n-step returns (reward units) from current values, and advantages (normalised units).
 
     The bootstrap value after the last step is `last_value`, which is not recomputed for each minibatch.
     """

@@ -1,7 +1,7 @@
 """Algorithms, each defined by one `Algorithm` object.
 
-update.py and the plan of a run read this object. No code branches on the name of an algorithm. To add an algorithm,
-write a file like appo.py that defines an `Algorithm` (or uses `dataclasses.replace`). Select it by `--algo
+update.py and the plan of a run read the `Algorithm`. No code branches on the name of an algorithm. To add an algorithm,
+write a file like appo.py that defines an `Algorithm` (or uses `dataclasses.replace`). Select the algorithm by `--algo
 module:OBJECT`, or add an entry to the table in pbt_rl/registry.py.
 
 Axes: G policies of a group, T steps, B rows of a policy, N = T * B samples of one policy.
@@ -32,24 +32,24 @@ class Present(NamedTuple):
     """Outputs of the current policies on a minibatch, without gradients."""
 
     log_prob: Tensor
-    """[G, T, B], of the actions taken"""
+    """[G, T, B] log probabilities of the actions taken"""
     value: Tensor
-    """[G, T, B] in reward units"""
+    """[G, T, B] values in reward units"""
     valid: Tensor
-    """[G, T, B]"""
+    """[G, T, B] bool: True if the policy learns from the step"""
     return_scale: Tensor
-    """[G], root mean square of returns; 1 if returns are not normalised"""
+    """[G] root mean square of returns; 1 if returns are not normalised"""
 
 
 class LossInputs(NamedTuple):
     """Samples [N] of one policy; values and targets are in normalised units.
 
-    The `old` fields come from the behaviour policy. If `UpdateSettings.proximal` is set, they come from the policy at
-    the start of the batch.
+    The `old` fields come from the behaviour policy. If `UpdateSettings.proximal` is set, the `old` fields come from the
+    policy before the update.
     """
 
     log_prob: Tensor
-    """`log_prob`, `entropy` and `value` have gradients."""
+    """Log probability under the current policy. `log_prob`, `entropy` and `value` have gradients."""
     entropy: Tensor
     value: Tensor
     advantage: Tensor
@@ -58,7 +58,7 @@ class LossInputs(NamedTuple):
     old_value: Tensor
     acting_log_prob: Tensor
     valid: Tensor
-    """bool. Invalid samples affect neither loss nor gradients."""
+    """bool: True if the policy learns from the sample. Invalid samples affect neither loss nor gradients."""
 
 
 @dataclass(frozen=True)
@@ -73,13 +73,13 @@ class UpdateSettings:
     lr_schedule_kl: float | None
     """Desired KL divergence of the adaptive learning rate. None: the learning rate is not adapted."""
     target_kl: float | None
-    """Early stopping: a policy skips the rest of a batch if a minibatch's KL divergence exceeds 1.5 times this value.
-    None: no early stopping."""
+    """Early stopping: a policy skips the rest of a batch after a minibatch with a KL divergence above 1.5 times this
+    value. None: no early stopping."""
     distribution: Distribution
     proximal: bool = False
-    """The `old` fields of a loss come from the policy at the start of the batch. This costs one forward pass."""
+    """True: the `old` fields of a loss come from the policy before the update, at the cost of one forward pass."""
     off_policy: bool = False
-    """Rollouts may come from older weights. Therefore `Samples.last_value` is recomputed for each batch."""
+    """True if rollouts may come from older weights. `Samples.last_value` is then recomputed for each batch."""
 
 
 class OwnStep(NamedTuple):
@@ -88,15 +88,16 @@ class OwnStep(NamedTuple):
     group: Group
     """Group of the policies, which computes forward passes."""
     samples: Samples
-    """Observations as the network receives them, before normalisation. Learn from valid steps only."""
+    """Minibatch, with observations as the network receives them, before normalisation. Learn from valid steps only."""
     cut: Tensor
-    """[G, T, B] bool, the step starts an unroll (see cores.py)"""
+    """[G, T, B] bool: the step starts an unroll. Gradients stop before the step (see cores.py)"""
     hypers: Hypers
-    """`Algorithm.loss_hypers`"""
+    """Values of the hyperparameters in `Algorithm.loss_hypers`"""
     return_scale: Tensor
-    """[G], see `Present`"""
+    """[G] root mean square of returns; 1 if returns are not normalised"""
     observe_returns: Callable[[Tensor], None]
-    """Updates the statistics of returns from the value targets of the first T' steps, [G, T', B] in reward units."""
+    """Updates the statistics of returns. The argument is the value targets of the first T' steps, [G, T', B] in reward
+    units."""
     settings: UpdateSettings
 
 
@@ -105,15 +106,15 @@ class Auxiliary:
     """Auxiliary loss on replayed segments, optimised in the same steps as the main loss."""
 
     loss: Callable[[PolicyNet, tuple[Segments, ...], Hypers, Tensor], tuple[Tensor, Stats]]
-    """(network, segments of each draw, hyperparameters, return scale) of one policy -> 0-d loss and statistics. The
-    loss is added to `Algorithm.loss` and must run under torch.func.vmap. Fields of the segments have no policy axis:
-    [L, S, ...]."""
+    """(network, segments of each draw, hyperparameters, return scale) of one policy -> (0-d loss, statistics). The loss
+    is added to `Algorithm.loss` and must run under torch.func.vmap. Fields of the segments have no policy axis: [L, S,
+    ...]."""
     hypers: tuple[str, ...]
     """Hyperparameters that `loss` reads."""
     replay: ReplaySpec
     """Size of the replay memory and the segments to draw."""
     reads_pixels: bool = True
-    """`loss` needs raw pixels. Images are therefore not normalised."""
+    """True if `loss` needs raw pixels. Images are then not normalised."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ class Algorithm:
     """Algorithm as a set of pure functions. `loss` must run under torch.func.vmap."""
 
     loss: Callable[[LossInputs, Hypers, UpdateSettings], tuple[Tensor, Stats]]
-    """Returns the 0-d loss of one policy and its statistics. Each statistic is reported under its name."""
+    """Returns the 0-d loss of one policy, and statistics. Each statistic is reported under its name."""
     targets: Callable[[Samples, Hypers, Present, UpdateSettings], tuple[Tensor, Tensor]]
     """Returns value targets (reward units) and advantages of a minibatch, [G, T, B]."""
     optimizer: Optimizer
@@ -130,9 +131,9 @@ class Algorithm:
     statistics: Mapping[str, str]
     """Name of each statistic that `loss` returns -> one line that explains it."""
     hypers: type | None = None
-    """Dataclass of hyperparameters that only this algorithm has, in addition to the shared ones (`hypers.py`)."""
+    """Dataclass of hyperparameters that only this algorithm has, in addition to `LearnerHypers`."""
     target_hypers: tuple[str, ...] = ("gamma", "gae_lambda", *OF_VTRACE, "unroll")
-    """Hyperparameters that `targets` and `fixed_advantage` read. The names in OF_VTRACE count only if a run uses
+    """Hyperparameters that `targets` and `fixed_advantage` read. The names in OF_VTRACE are read only if a run uses
     V-trace or the algorithm has no fixed advantages."""
     fixed_advantage: Callable[[Samples, Hypers, UpdateSettings], Tensor | None] | None = None
     """Returns advantages [G, T, B] for all epochs over a batch. If the field is None or the function returns None,
@@ -145,20 +146,21 @@ class Algorithm:
     auxiliary: Auxiliary | None = None
     """Auxiliary loss on a replay, if any."""
     backward: Callable[[OwnStep], Stats] | None = None
-    """Custom backward pass that returns statistics, [G] each. It replaces `loss`, `targets` and `fixed_advantage` if a
-    loss needs more than a policy's outputs at one step. It requires a recurrent core."""
+    """Custom backward pass, for losses that need more than a policy's outputs at one step. The function returns
+    statistics, [G] each, and replaces `loss`, `targets` and `fixed_advantage`. The network must have a recurrent core.
+    """
     learns_single_steps: bool = False
-    """Minibatches may consist of single steps if the network has no recurrent core and the advantages are fixed."""
+    """True: minibatches consist of single steps if the network has no recurrent core and the advantages are fixed."""
     proximal: bool = False
-    """The centre of the trust region is the policy at the start of the batch (`old_log_prob`). `loss` weights each
-    sample by exp(old_log_prob - acting_log_prob), because the behaviour policy may be older."""
+    """True: the centre of the trust region is the policy before the update (`old_log_prob`). `loss` weights each sample
+    by exp(old_log_prob - acting_log_prob), because the behaviour policy may be older."""
     learns_per_vector_env: bool = False
-    """Update once per full rollout of a vector env, whatever --learner.batch is. With many vector envs, an update reads
-    several rollouts, because rollouts would otherwise become too old (pbt_rl/plan/sizes.py)."""
+    """True: update once per full rollout of a vector env, whatever --learner.batch is. With many vector envs, an update
+    reads several rollouts, because rollouts become too old if they wait for their turn (pbt_rl/plan/sizes.py)."""
 
     @property
     def needs_final_steps(self) -> str | None:
-        """Reason why same-step resets are unsupported; None if they are supported."""
+        """Reason why same-step resets are unsupported; None if same-step resets are supported."""
         if self.auxiliary is not None:
             return "its replay needs the last observation of each episode"
         if self.backward is not None:

@@ -3,9 +3,9 @@
 The ratio and the value are clipped (Schulman et al. 2017). Advantages come from GAE or are corrected by V-trace
 (Espeholt et al. 2018), as in Sample Factory (Petrenko et al. 2020).
 
-The clip is centred on the policy at the start of the batch. The behaviour policy is used only for the importance weight
-(Hilton, Cobbe and Schulman 2022, "Batch size-invariance for policy optimization", section 3). Otherwise successive
-batches of old rollouts would be clipped around one old policy.
+The clip is centred on the policy before the update. The behaviour policy is used only for the importance weight
+(Hilton, Cobbe and Schulman 2022, "Batch size-invariance for policy optimization", section 3). With a clip around the
+behaviour policy, successive batches of old rollouts would be clipped around one old policy.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from .optim import ADAM
 from .returns import Trajectories, gae, vtrace
 
 _MAX_LOG_RATIO = 20.0
-"""Products of larger ratios overflow float32, and an overflow turns a masked gradient into NaN."""
+"""Limit of |log ratio|. Products of larger ratios overflow float32, which turns a masked gradient into NaN."""
 MAX_IMPORTANCE = 2.0
 """Upper limit of importance weights, as for V-trace's ratios. Without a limit a few samples dominate a step."""
 _MAX_LOG_IMPORTANCE = math.log(MAX_IMPORTANCE)
@@ -63,16 +63,16 @@ def ppo_loss(
         kl = mean(ratio - 1 - log(ratio))
         loss = policy_loss + value_coef * value_loss - entropy_coef * mean(entropy) + kl_coef * kl
 
-    Sources: Schulman et al. 2017, Eq. 7 and 9; value clipping as in its reference implementation. The importance weight
-    is pi_prox / pi_behav of Hilton et al. 2022, Eq. 3. The weight is 1 if the `old` inputs come from the behaviour
-    policy. Coefficients are floats or 0-d tensors. Stats are detached; see `APPO.statistics`.
+    Sources: Schulman et al. 2017, Eq. 7 and 9; value clipping as in the authors' reference implementation. The
+    importance weight is pi_prox / pi_behav of Hilton et al. 2022, Eq. 3. The importance weight is 1 if the `old` inputs
+    come from the behaviour policy. Coefficients are floats or 0-d tensors. Stats are detached; see `APPO.statistics`.
 
-    `kl` estimates KL(old || new) from the actions taken (Schulman's k3) and is never negative. Its value and its
-    gradient are unbiased for actions of the old policy. The estimate needs only the log_prob of the old policy. The
+    `kl` estimates KL(old || new) from the actions taken (Schulman's k3) and is never negative. Value and gradient of
+    the estimate are unbiased for actions of the old policy. The estimate needs only the log_prob of the old policy. The
     code uses expm1, because ratio - 1 loses significant digits if the policy has hardly changed.
 
     `_ppo` is a second implementation for CPUs. Change `_by_tensors` and `_ppo` together; tests/algos/test_losses.py
-    compares them.
+    compares both.
     """
     coefs = (clip_ratio, clip_value, value_coef, entropy_coef, kl_coef)
     if has_kernels(s.log_prob):
@@ -92,7 +92,7 @@ def _by_tensors(
     entropy_coef: Scalar,
     kl_coef: Scalar,
 ) -> tuple[Tensor, Tensor]:
-    """Compute the loss, 0-d, and the STATISTICS on any device."""
+    """Compute `ppo_loss` by tensor operations, on any device: (0-d loss, STATISTICS [6])."""
     numbers = (
         s.log_prob,
         s.entropy,
@@ -170,7 +170,7 @@ class _ByKernel(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor) -> tuple[Any, tuple[int, int, int]]:
-        """Move the policy axis before N, or to the end of the coefficients."""
+        """Move the policy axis directly before N. In the coefficients, move the policy axis to the end."""
         behind = (0, 0, 0, 1, 0, 1)
         size = info.batch_size
         moved = [
@@ -260,7 +260,10 @@ def appo_loss(s: LossInputs, hypers: Hypers, settings: UpdateSettings) -> tuple[
 
 
 def gae_of_batch(s: Samples, hypers: Hypers, settings: UpdateSettings) -> Tensor | None:
-    """Compute GAE from the old values, [G, T, B]. None with V-trace, because V-trace needs the current policy."""
+    """Compute GAE from the values of the samples, [G, T, B].
+
+    None with V-trace, because V-trace needs the current policy.
+    """
     if settings.use_vtrace:
         return None
     value_T1 = torch.cat([s.value, s.last_value.unsqueeze(1)], dim=1)
@@ -281,7 +284,7 @@ def vtrace_targets(
     of = Trajectories(s.reward, value_T1, s.terminated, s.truncated, present.valid)
     log_ratio = torch.where(present.valid, present.log_prob - s.log_prob, 0.0)
     target, advantage = vtrace(of, log_ratio, gamma, lam, rho_limit, c_limit, unroll)
-    # Remove V-trace's clipped ratio from the advantage, because the surrogate multiplies by the ratio.
+    # Divide V-trace's clipped ratio out of the advantage, because the surrogate loss multiplies by the ratio.
     rho = torch.minimum(log_ratio.exp(), rho_limit[:, None, None])
     return target, advantage / rho.clamp(min=1e-6)
 

@@ -27,15 +27,16 @@ class Segments(NamedTuple):
     """
 
     obs: dict[str, Tensor]
-    """Name -> [P, L+1, S, ...], as stored in a batch. In an auxiliary loss: as the network receives the observation."""
+    """Name -> [P, L+1, S, ...], as stored in a batch. An auxiliary loss gets the observations as the network receives
+    them."""
     action: Tensor
     reward: Tensor
     terminated: Tensor
     truncated: Tensor
     first: Tensor
-    """[P, L+1, S]"""
+    """[P, L+1, S] bool: the observation is the first of an episode"""
     valid: Tensor
-    """True before the first reset after the segment's start."""
+    """[P, L, S] bool: True until the first reset after the segment's start"""
 
     def each(self, change: Callable[[Tensor], Tensor]) -> Segments:
         """Apply a function to every tensor."""
@@ -51,14 +52,15 @@ class Batch(Transitions[Tensor]):
     """Transitions of k rollouts: fields of [P, T(+1), B, ...] (`state`: [P, B, S]), on the device."""
 
     rollouts: Sequence[Rollout]
-    """Rollouts of the batch. The observations stay there."""
+    """Rollouts of the batch. The observations stay in the rollouts."""
     envs: int
     """b, rows of a policy in one rollout"""
     valid: Tensor
-    """[P, T, B]: the transition is not a reset, and its rollout is not outdated for the policy"""
+    """[P, T, B] bool: True if the transition is not a reset, and the policy may learn from the rollout"""
     final_value: Tensor | None = None
     """[P, T, B], in reward units: value of the final observation where `truncated`, for environments with same-step
-    resets. None: `value` of the next step is this value (next-step resets)."""
+    resets. None: environments have next-step resets, and `value` of the next step is the value of the final
+    observation."""
     replayed: tuple[Segments, ...] = ()
     """Segments drawn from the algorithm's replay memory, if any."""
 
@@ -68,7 +70,7 @@ class Batch(Transitions[Tensor]):
         return self.rollouts[0].layouts
 
     def obs(self, span: slice, into: dict[str, Tensor] | None = None) -> dict[str, Tensor]:
-        """Return observations of these slots, [G, T, B, ...], as stored.
+        """Return the observations of these slots, [G, T, B, ...], with stacked frames (`ObsLayout.stored`).
 
         into: destination tensors by name. Missing tensors are allocated and added.
         """
@@ -81,7 +83,7 @@ class Batch(Transitions[Tensor]):
         return places
 
     def last_obs(self, span: slice) -> dict[str, Tensor]:
-        """Return the observations of these slots after the last step, [G, 1, B, ...], as stored."""
+        """Return the observations of these slots after the last step, [G, 1, B, ...], with stacked frames."""
         found = {}
         for name, layout in self.layouts.items():
             parts = []
@@ -101,7 +103,7 @@ class Batch(Transitions[Tensor]):
         return torch.cat([r.last_state.unflatten(0, (-1, self.envs))[span] for r in self.rollouts], 1)
 
     def _place(self, layout: ObsLayout, span: slice, *, in_turns: bool) -> Tensor:
-        """Allocate an observation array [G, T, B, ...]. in_turns: memory order is [T, G, B, ...]."""
+        """Allocate an observation array [G, T, B, ...]. in_turns: True for the memory order [T, G, B, ...]."""
         dtype, shape = layout.stored
         policies, steps = self.valid[span].shape[:2]
         rows = self.envs * len(self.rollouts)
@@ -110,7 +112,7 @@ class Batch(Transitions[Tensor]):
         return place.transpose(0, 1) if in_turns else place
 
     def _put(self, rollout: Rollout, name: str, span: slice, k: int, place_GTB: Tensor) -> None:
-        """Write the observations of rollout k for these slots to the columns of this rollout."""
+        """Write the observations of rollout k for these slots to the rollout's columns of `place_GTB`."""
         kept_SPb = rollout.obs[name].unflatten(1, (-1, self.envs))
         steps, columns = place_GTB.shape[1], slice(k * self.envs, (k + 1) * self.envs)
         here_TGb = place_GTB.transpose(0, 1)[:, :, columns]
@@ -134,7 +136,7 @@ class Batch(Transitions[Tensor]):
 def make_batch(
     rollouts: Sequence[Rollout], policies: int, usable_PK: NDArray[np.bool_], device: torch.device
 ) -> Batch:
-    """Concatenate k rollouts into a batch. usable_PK: rollout k is valid for policy p."""
+    """Concatenate k rollouts into a batch. usable_PK[p, k]: True if policy p may learn from rollout k."""
     envs = rollouts[0].rows // policies
 
     host: dict[str, NDArray[Any]] = {}
@@ -160,16 +162,16 @@ class Samples(Transitions[Tensor]):
     """Samples of a group from a batch or minibatch: fields of [G, T, B, ...] (`state`: [G, B, S])."""
 
     obs: dict[str, Tensor]
-    """Observations as stored in rollouts."""
+    """Observations with stacked frames (`ObsLayout.stored`)"""
     valid: Tensor
     last_value: Tensor
-    """[G, B], value of the observation after the last step, by the weights that acted. Recomputed by the current
-    weights if `UpdateSettings.off_policy`."""
+    """[G, B], value of the observation after the last step, under the weights that acted. With
+    `UpdateSettings.off_policy`, under the weights before the update."""
     final_value: Tensor | None = None
-    """[G, T, B], see `Batch`"""
+    """[G, T, B], in reward units: value of the final observation where `truncated`. None with next-step resets."""
     proximal: Tensor | None = None
-    """[G, T, B], log probability of the action under the policy at the start of the batch. `value` is then from this
-    policy too. None: log probability and value are from the weights that acted."""
+    """[G, T, B], log probability of the action under the policy before the update. With `proximal`, `value` is under
+    this policy too. None: log probability and value are under the weights that acted."""
     advantage: Tensor | None = None
     """[G, T, B], fixed advantages for all epochs over the batch. None: computed for each minibatch."""
     replayed: tuple[Segments, ...] = ()
@@ -177,7 +179,7 @@ class Samples(Transitions[Tensor]):
 
     @classmethod
     def of(cls, batch: Batch, span: slice, obs_into: dict[str, Tensor] | None = None) -> Samples:
-        """Select a group's slots from a batch. obs_into: see `Batch.obs`."""
+        """Select a group's slots from a batch. obs_into: destination tensors of the observations, by name."""
         parts = {}
         for name, spec in FIELDS.items():
             part = getattr(batch, name)[span]
@@ -192,8 +194,7 @@ class Samples(Transitions[Tensor]):
         )
 
     def with_final_values(self, gamma_G: Tensor) -> Samples:
-        """Replace truncations by terminations with reward r + gamma * V(final observation), if there are
-        `final_value`s.
+        """Replace truncations that have a `final_value` by terminations with reward r + gamma * final_value.
 
         Code that computes returns therefore needs no special case for final values.
         """
@@ -225,8 +226,9 @@ class Samples(Transitions[Tensor]):
         return self._each(lambda x: x.index_select(2, index), lambda x: x.index_select(1, index))
 
     def single_steps(self) -> Samples:
-        """Reshape to rollouts of one step: [G, 1, T * B]. Requires a network without recurrent core, and fixed
-        advantages.
+        """Reshape to rollouts of one step, [G, 1, T * B].
+
+        The network must have no recurrent core, and the advantages must be fixed.
         """
         steps = self.valid.shape[1]
         return self._each(

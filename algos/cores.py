@@ -1,7 +1,7 @@
 """Recurrent cores: GRU, LSTM and stacked cores.
 
-A core continues its state through the steps in `cut_TB`, but truncates backpropagation through time before them. None:
-gradients flow back to the first step.
+`cut_TB` marks steps before which a core truncates backpropagation through time. The state continues through these
+steps. If `cut_TB` is None, gradients flow back to the first step.
 
 GRU's update gate and LSTM's forget gate have an initial bias of 1 (Jozefowicz et al. 2015). With a bias of 0 the state
 halves at every step, and almost no gradient remains after 64 steps.
@@ -20,7 +20,7 @@ from .encoders import orthogonal
 
 
 class Core(nn.Module):
-    """Interface of a recurrent core; see `GruCore.forward`. size: width of the output features."""
+    """Interface of a recurrent core, called like `GruCore.forward`. size: width of the output features."""
 
     state_size: int
     size: int
@@ -29,7 +29,7 @@ class Core(nn.Module):
 class GruCore(Core):
     """Gated recurrent unit (Cho et al. 2014) in cuDNN's form: the reset gate acts after the matrix product.
 
-    It does not use nn.GRU, which supports neither vmap nor resets within a rollout. One matrix product projects the
+    nn.GRU is not used, because it supports neither vmap nor resets within a rollout. One matrix product projects the
     inputs of all steps. The elementwise operations and the state are float32, because bf16 loses increments below 1/256
     of the state.
     """
@@ -97,7 +97,7 @@ def _truncated(state_BS: Tensor, cut_B: Tensor | None) -> Tensor:
 
 
 class StackedCore(Core):
-    """Stack of cores, from input to output. The state is the concatenation of their states."""
+    """Stack of cores, from input to output. The state is the concatenation of the states of all cores."""
 
     def __init__(self, make: Callable[[int, int], Core], size: int, core_size: int, layers: int) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
 """Action distributions over flat parameters `params [..., D]`, the output of a network's heads.
 
 Each distribution is a small frozen object without tensors. Actions have a last axis of A components: int32 if all
-components are discrete, float32 otherwise. Rollouts store actions as sampled; `delivered` converts them for the
-environment. `log_prob` and `entropy` sum over the independent components and work under torch.func.vmap.
+components are discrete, float32 otherwise. Rollouts store actions as sampled; `delivered` converts sampled actions for
+the environment. `log_prob` and `entropy` sum over the independent components and work under torch.func.vmap.
 """
 
 from __future__ import annotations
@@ -104,7 +104,10 @@ class DiagonalGaussian:
         return self._bounded(action, partial(constant, like=action))
 
     def greedy(self, params: Tensor) -> Tensor:
-        """Return the environment's actions for the means, without `constant`, which exports do not support."""
+        """Return the environment's actions for the means.
+
+        `constant` is not called, because exports do not support it.
+        """
         mean = params.chunk(2, -1)[0]
         return self._bounded(mean, mean.new_tensor)
 
@@ -123,7 +126,7 @@ def constant(values: tuple[float, ...], like: Tensor) -> Tensor:
 def _constant_on(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """Create each constant once, because an upload is not allowed during a CUDA graph capture.
 
-    The cache keeps all entries, because captured graphs read them in place.
+    The cache keeps all tensors, because captured graphs read the tensors in place.
     """
     return torch.tensor(values, dtype=dtype, device=device)
 
@@ -143,7 +146,7 @@ class Distribution(Protocol):
         """Sample (action [..., A], log_prob [...]) without gradients. Equal generator states give equal samples."""
 
     def log_prob(self, params: Tensor, action: Tensor) -> Tensor:
-        """Return the log probability (density) [...] of actions [..., A]. Discrete actions may be of any width."""
+        """Return the log probability (density) [...] of actions [..., A]. Discrete actions may have any dtype."""
 
     def entropy(self, params: Tensor) -> Tensor:
         """Return the entropy [...] in nats."""
@@ -267,12 +270,12 @@ class TanhGaussian:
 
         a = (low + high) / 2 + (high - low) / 2 * tanh(u),   u ~ N(mean, std)
 
-    Params have the layout of `DiagonalGaussian`. Rollouts store u, because computing u from a loses digits near the
-    bounds. Log probabilities are densities of a.
+    Params are means, then log stds. Rollouts store u, because computing u from a loses digits near the bounds. Log
+    probabilities are densities of a.
 
-    The entropy has no closed form. It contains the mean of log |da / du| over a normal, which is computed by
-    Gauss-Hermite quadrature with NODES points. The error per component is below 0.0001 nats for stds up to 1, 0.002 up
-    to 1.5 and 0.01 up to 2. The entropy is largest at a std of about 0.9.
+    The entropy has no closed form, because it contains the mean of log |da / du| over a normal. This mean is computed
+    by Gauss-Hermite quadrature with NODES points. The error per component is below 0.0001 nats for stds up to 1, 0.002
+    up to 1.5 and 0.01 up to 2. The entropy is largest at a std of about 0.9.
     """
 
     low: tuple[float, ...]
@@ -389,7 +392,7 @@ _IMPOSSIBLE = -1e9
 def mask_logits(logits: Tensor, mask: Tensor, nvec: tuple[int, ...]) -> Tensor:
     """Mask logits so that masked actions have probability 0 and gradient 0.
 
-    If a component is fully masked, its action 0 gets probability 1: log_prob, entropy and gradients are 0.
+    If a component is fully masked, action 0 of the component gets probability 1: log_prob, entropy and gradients are 0.
 
     logits: [..., D] float32, components concatenated, D = sum(nvec).
     mask: [..., D], 0 = masked.
@@ -413,8 +416,8 @@ def make_distribution(
     """Build the distribution of discrete components (`nvec`), continuous components, or both.
 
     low, high: bounds of the continuous components, infinite on a side without a bound; empty: unbounded.
-    units: (centre, half) of `DiagonalGaussian`.
-    tanh: squash normals into the bounds instead of clipping them.
+    units: (centres, half widths) of the continuous components. A sample u is scaled to centre + half width * u.
+    tanh: True squashes normals into the bounds instead of clipping samples.
     """
     assert nvec or n_continuous, "an action has at least one component"
     assert len(low) == len(high)

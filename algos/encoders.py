@@ -18,14 +18,14 @@ from .normalizers import SMALLEST_PICTURE
 
 
 class NetworkError(ValueError):
-    """Exception or invalid result of a user's network module, with the module, the line and the shapes."""
+    """Error of a user's network module: an exception or an invalid result. The message has module, line and shapes."""
 
 
 Layer = TypeVar("Layer", bound=nn.Linear | nn.Conv2d)
 RELU_GAIN = sqrt(2)
 NATURE_GAIN = 1.0
-"""Gain of NatureCnn. PPO's reference implementation has sqrt(2), for pixels in [0, 1]. With normalised images, a gain
-of sqrt(2) learns Breakout more slowly (docs/lab/games.md)."""
+"""Gain of the initial weights of NatureCnn. PPO's reference implementation has sqrt(2), for pixels in [0, 1]. With
+normalised images, Breakout is learned more slowly with sqrt(2) than with 1 (docs/lab/games.md)."""
 
 
 def orthogonal(layer: Layer, gain: float) -> Layer:
@@ -122,9 +122,9 @@ class Mlp(nn.Module):
 class Conv(nn.Conv2d):
     """Convolution that can run as one matrix product over all patches.
 
-    products: compute by a matrix product. Under vmap this is one batched product for all policies. It is fast for all
-    shapes, needs no algorithm selection, and always sums in the same order. Without it vmap makes a grouped
-    convolution, which has fast kernels for a few shapes only.
+    products: True computes a matrix product; under vmap, one batched product for all policies. A batched product is
+    fast for all shapes, needs no algorithm selection, and always sums in one order. False computes a convolution; under
+    vmap, a grouped convolution, which has fast kernels for a few shapes only.
     """
 
     products = False
@@ -134,7 +134,7 @@ class Conv(nn.Conv2d):
         return self._convolve(image, self.weight) if self.products else super().forward(image)
 
     def of_pixels(self, image: Tensor) -> Tensor:
-        """Convolve pixels / 255. The weights are scaled instead of the larger image.
+        """Convolve pixels / 255. The weights are divided by 255 instead of the image, because the image is larger.
 
         bf16 represents 0..255 exactly. Images of another dtype than uint8 are already normalised (normalizers.py).
         """
@@ -203,8 +203,8 @@ class _Products(torch.autograd.Function):
 
 
 SUMS = 16
-"""Maximum number of parts that the weight gradient is summed in. The parts are needed because small weights alone would
-occupy few of a GPU's processors."""
+"""Maximum number of partial sums of the weight gradient. A single sum for small weights would occupy few of a GPU's
+processors."""
 WIDTHS = (torch.complex128, torch.complex64, torch.int32, torch.int16)
 """Dtypes of 16, 8, 4 and 2 bytes."""
 
@@ -232,10 +232,10 @@ def _patches(x: Tensor, kernel: tuple[int, int], stride: tuple[int, int]) -> Ten
 def _image_gradient(grad: Tensor, weight: Tensor, stride: tuple[int, int], size: tuple[int, int]) -> Tensor:
     """Compute the gradient of images of shape `size` from the gradient of the outputs, [P, N, h, w, O].
 
-    This is a transposed convolution. It is computed as a convolution of stride 1 of the padded output gradients with
+    This gradient is a transposed convolution, computed as a convolution of stride 1 of the padded output gradients with
     the flipped weights. The stride[0] * stride[1] pixel positions within a stride have different weights. Therefore
-    they are computed as channels and interleaved afterwards. Each number is written once, whereas col2im adds
-    overlapping patches.
+    these positions are computed as channels and interleaved afterwards. Each number is written once, whereas col2im
+    adds overlapping patches.
     """
     policies, samples = grad.shape[:2]
     out, *kernel, channels = weight.shape[1:]
@@ -360,7 +360,8 @@ class ImpalaStage(nn.Module):
 class WordEncoder(nn.Module):
     """Encoder of sentences of hashed words: concatenated embeddings of size 20, linear layer of 64.
 
-    A word is a positive integer; 0 means no word. The index of its embedding is the word modulo BUCKETS, as in IMPALA.
+    A word is a positive integer; 0 means no word. The index of a word's embedding is the word modulo BUCKETS, as in
+    IMPALA.
 
     IMPALA encodes the embeddings by an LSTM of 64, which takes 16 sequential steps. With this LSTM, inference for 8
     rows took 9.4 ms instead of 7.6 ms (ResNet, bf16, one core), and learning took 2 % longer. Under vmap the LSTM would
@@ -403,13 +404,15 @@ CNNS: Mapping[str, Callable[[tuple[int, ...], int], nn.Module]] = {
 
 
 class Encoder(nn.Module):
-    """Module from observations, name -> [N, ...] as the environment returns them, to features [N, size]."""
+    """Module that maps observations (name -> [N, ...], as the environment returns them) to features [N, size]."""
 
     size: int
 
 
 class ObsEncoder(Encoder):
-    """Encoder with one part per observation. Several outputs are concatenated and mixed by a linear layer.
+    """Encoder with one part per observation.
+
+    If there are several parts, a linear layer mixes their concatenated outputs.
 
     LAST is appended to the result without an encoder.
 
@@ -430,7 +433,7 @@ class ObsEncoder(Encoder):
             )
         if kind == "auto":
             _refuse_unbounded_pictures(obs_shapes)
-        # An environment may give this name to another observation, of another dtype.
+        # An environment may give the name LAST to an observation of another dtype.
         numbers = LAST in obs_shapes and obs_shapes[LAST][1] == "float32"
         self.last = numbers and len(obs_shapes) > 1
         self.size = hidden + (prod(obs_shapes[LAST][0]) if self.last else 0)
@@ -465,7 +468,7 @@ def is_image(shape: tuple[int, ...], dtype: str) -> bool:
 
 
 def is_grid(shape: tuple[int, ...], dtype: str) -> bool:
-    """True if an image is too small for most convolutions. Usually it is a grid of codes."""
+    """True if an image is too small for most convolutions. Most small images are grids of codes."""
     return is_image(shape, dtype) and min(shape[1:]) < SMALLEST_PICTURE
 
 

@@ -4,17 +4,17 @@
 
     policy      U_t phi(g_{t-c} + ... + g_t): the worker's memory gives the matrix U_t, phi is linear without bias
     worker      A3C on R + alpha * r^I, r^I_t = 1/c sum_{i=1..c} cos(s_t - s_{t-i}, g_{t-i}), discount worker_gamma
-    manager     -A_t cos(s_{t+c} - s_t, g_t), A_t = R_t - V^M_t of the reward alone, discount gamma
+    manager     -A_t cos(s_{t+c} - s_t, g_t), A_t = R_t - V^M_t with the reward R alone, discount gamma
 
 alpha is `intrinsic_coef`, and r^I has the unit of rewards. Goals receive gradients only from the manager's loss. The
-cosines pass no gradients to latent states. The inputs of V^M are the latent state, and the manager's memory without
-gradients.
+cosines pass no gradients to latent states. The inputs of V^M are the manager's latent state, and the manager's memory
+without gradients.
 
 The last step of a rollout only provides the next state and both bootstrap values. The worker and the manager's value
 learn from T - 1 steps. The manager's policy learns from T - c steps, because s_{t+c} of the last goals is in the next
-rollout. With the paper's rollouts of 400 steps this loses 3 % of the goals. Overlapping rollouts would lose none, but
-buffers would be c steps longer and would be occupied until the next rollout is full. If the episode ends earlier, its
-last state replaces s_{t+c}.
+rollout. The paper's rollouts of 400 steps lose 3 % of the goals. Overlapping rollouts would lose no goals, but buffers
+would be c steps longer and would be occupied until the next rollout is full. If an episode ends before step t + c, the
+episode's last state replaces s_{t+c}.
 
 The body consists of an encoder, a manager that sets a goal at every step, and the worker's memory:
 
@@ -25,12 +25,13 @@ The body consists of an encoder, a manager that sets a goal at every step, and t
     features = LSTM(z), g_{t-c} + ... + g_t     input of the worker's policy and value
 
 The recurrent state contains the last c outputs and cells of the dilated LSTM, the last c latent states and goals, the
-worker's LSTM state, and the seed of random goals. It contains latent states and goals because a goal is followed for c
-steps, also into the next rollout. The start of an episode resets everything except the seed.
+worker's LSTM state, and the seed of random goals. Latent states and goals are part of the state, because a goal is
+followed for c steps, even into the next rollout. The start of an episode resets everything except the seed.
 
 Learning recomputes the steps of a rollout and must reproduce the random goals of acting. Therefore a random goal is a
 hash of all observations of the row so far instead of a draw from a generator. Pixels are identical in acting and
-learning. Vectors that are normalised by running statistics are not identical: learning may then compute another goal.
+learning. Vectors that are normalised by running statistics are not identical: learning may then compute a different
+goal.
 
 Axes of one policy: T steps, B rows, F features, W width of latent states, goals and memories, c the horizon.
 """
@@ -57,12 +58,12 @@ from .models import Body, NetInputs, PolicyNet, TwinBody
 from .returns import Trajectories, gae_torch
 
 HORIZON = 10
-"""c, and the dilation r (Vezhnevets et al. 2017, section 5)."""
+"""Horizon c of goals, and dilation r of the manager's LSTM (Vezhnevets et al. 2017, section 5)."""
 EXPLORATION = 0.01
-"""Probability of a random goal. The paper gives no number except "small". A worker follows the sum of 11 goals, so a
-tenth of its steps depend on a random goal."""
+"""Probability of a random goal. The paper calls this probability "small" and gives no number. A worker follows the sum
+of 11 goals, so a tenth of its steps depend on a random goal."""
 NUMBERS = 2**24
-"""Random numbers are integers below this limit, because float32 represents them exactly."""
+"""Random numbers are integers below this limit, because float32 represents these integers exactly."""
 
 
 class Unrolled(NamedTuple):
@@ -73,13 +74,13 @@ class Unrolled(NamedTuple):
     memory: Tensor
     """[T, B, W]: m, the manager's memory before normalisation to a goal"""
     latent: Tensor
-    """[c+T, B, W]. Missing previous steps are 0."""
+    """[c+T, B, W] the manager's latent states s. Previous steps before the episode are 0."""
     goal: Tensor
-    """[c+T, B, W], unit vectors. Missing previous steps are 0."""
+    """[c+T, B, W] goals g, unit vectors. Previous steps before the episode are 0."""
     episode: Tensor
-    """[c+T, B] int64: number of the episode"""
+    """[c+T, B] int64: number of the step's episode"""
     state: Tensor
-    """[B, S] after the last step"""
+    """[B, S] recurrent state after the last step"""
 
 
 class DilatedLstm(nn.Module):
@@ -104,8 +105,8 @@ class DilatedLstm(nn.Module):
         The outputs start with the `count` outputs in `hidden`.
 
         hidden, cell: memories of the previous `count` steps, oldest first.
-        kept: the memory written `count` steps before belongs to the same episode.
-        whole: gradients flow back to that memory. None: always.
+        kept: True if the memory that was written `count` steps before belongs to the same episode.
+        whole: True if gradients flow back to this memory. None: True at all steps.
         """
         dtype = self.recurrent.weight.dtype
         projected, out = self.input(x_TBF.to(dtype)).float(), [hidden_cBW]
@@ -126,7 +127,7 @@ class DilatedLstm(nn.Module):
 
 
 class FunBody(Body):
-    """Body of manager and worker; see the module docstring. exploration: probability of a random goal."""
+    """Body with encoder, manager and the worker's memory. exploration: probability of a random goal."""
 
     factors: Tensor
 
@@ -200,7 +201,10 @@ class FunBody(Body):
 
 
 def _remembered(x: Tensor, kept: Tensor, whole: Tensor | None) -> Tensor:
-    """Zero memories that are not `kept`; stop gradients of memories that are not `whole`. None: stop no gradients."""
+    """Zero memories that are not `kept`.
+
+    Stop gradients of memories that are not `whole`. If `whole` is None, no gradients are stopped.
+    """
     back = x if whole is None else torch.where(whole, x, x.detach())
     return torch.where(kept, back, 0.0)
 
@@ -208,8 +212,8 @@ def _remembered(x: Tensor, kept: Tensor, whole: Tensor | None) -> Tensor:
 def sum_of_past(x: Tensor, episode: Tensor, unroll: Tensor | None, reach: int, c: int) -> Tensor:
     """Sum x_{t-reach} + ... + x_t within each step's episode: [T, B, W] from [c+T, B, W].
 
-    unroll: number of the unroll; gradients flow back within one unroll only. None: gradients flow back to the first
-    step.
+    unroll: number of each step's unroll. Gradients flow back only within an unroll. None: gradients flow back to the
+    first step.
     """
 
     def same(of: Tensor) -> Tensor:
@@ -228,8 +232,8 @@ def _windows(x: Tensor, reach: int, c: int) -> Tensor:
 def fingerprint(obs: Mapping[str, Tensor]) -> Tensor:
     """Hash each observation to an integer, [T, B] int64.
 
-    If there are uint8 arrays, only these are hashed. Every eighth row and column of an image is enough, because the
-    hashes are summed over steps.
+    If there are uint8 arrays, only the uint8 arrays are hashed. Every eighth row and column of an image is enough,
+    because the hashes are summed over steps.
     """
     bytes_only = {name: x for name, x in obs.items() if x.dtype == torch.uint8}
     total: Tensor | int = 0
@@ -304,13 +308,13 @@ class Sequences(NamedTuple):
     """Minibatch in time order. In `fun_loss`, which computes one policy, the axis G is absent."""
 
     obs: dict[str, Tensor]
-    """Name -> [G, T, B, ...], as the network receives them"""
+    """Name -> [G, T, B, ...], observations after normalisation"""
     state: Tensor
-    """[G, B, S] before the first step"""
+    """[G, B, S] recurrent state before the first step"""
     first: Tensor
-    """[G, T, B], like all following fields except `action`"""
+    """[G, T, B] bool: the step starts an episode. All following fields except `action` have this shape."""
     cut: Tensor
-    """The step starts an unroll, see cores.py."""
+    """bool: the step starts an unroll. Gradients stop before the step (see cores.py)."""
     action: Tensor
     """[G, T, B, A]"""
     reward: Tensor
@@ -390,9 +394,9 @@ def fun_loss(
 
 
 def intrinsic_reward(latent: Tensor, goal: Tensor, episode: Tensor, c: int) -> Tensor:
-    """Compute the mean over i = 1..c of cos(s_t - s_{t-i}, g_{t-i}), [T, B]. Steps before the episode count as 0.
+    """Compute the mean over i = 1..c of cos(s_t - s_{t-i}, g_{t-i}), [T, B]. Terms from before the episode are 0.
 
-    latent, goal, episode: see `Unrolled`.
+    latent, goal, episode: fields of `Unrolled`.
     """
     now = latent[c:]
     steps = now.shape[0]
@@ -409,7 +413,7 @@ def reached(
 ) -> tuple[Tensor, Tensor]:
     """Compute cos(s_{t+c} - s_t, g_t) and a mask of known s_{t+c}, both [T-1, B].
 
-    If the episode ends before step t + c, its last state replaces s_{t+c}. Gradients flow to the goals only.
+    If the episode ends before step t + c, the episode's last state replaces s_{t+c}. Gradients flow to the goals only.
 
     latent, goal: [T, B, W].
     terminated, truncated, valid: [T-1, B].
@@ -430,7 +434,7 @@ def reached(
 
 
 def of_the_paper(env_recipe: Mapping[str, object]) -> Mapping[str, object]:
-    """Return the paper's network options (width 256), long rollouts, and a3c's other options.
+    """Return the paper's network options (width 256) and long rollouts. All other options are as for a3c.
 
     Rollouts are long because the goals of the last c steps have no loss.
     """

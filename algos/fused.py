@@ -1,9 +1,9 @@
 """Adam as one fused GPU kernel.
 
-The kernel computes the formulas of `optim.adam_torch`. It reads and writes each element of the state once, whereas
-`adam_torch` reads and writes the state about 50 times. `adam_torch` is the fallback if Triton (bundled with torch's
-CUDA builds) or Triton's C compiler is missing, or if the results differ. Hyperparameters are tensors, so changing them
-does not recompile the kernel.
+The kernel computes the formulas of `optim.adam_torch`. The kernel reads and writes each element of the state once,
+whereas `adam_torch` reads and writes the state about 50 times. `adam_torch` is the fallback if Triton (bundled with
+torch's CUDA builds) or Triton's C compiler is missing, or if the results differ. Hyperparameters are tensors, so
+changing them does not recompile the kernel.
 
 Axes: G policies, N parameters.
 """
@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 tl: Any = None
-"""`triton.language`, set by `make_adam`. It is a global, because Triton looks names up in the module of the kernel."""
+"""`triton.language`, set by `make_adam`. The variable is global, because Triton looks names up in the module of the
+kernel."""
 
 BLOCK = 1024
 """Parameters per program instance."""
@@ -26,7 +27,7 @@ AdamKernel = Callable[..., None]
 
 
 def adam_kernel(device: torch.device, plain: AdamKernel, eps: float) -> AdamKernel | str:
-    """Return the kernel for a device, or the reason why there is none.
+    """Return the kernel for a device, or the reason why no kernel can be used.
 
     The kernel is compiled and compared with `plain` on a few numbers. Do not call this function during a CUDA graph
     capture.
@@ -41,7 +42,7 @@ def adam_kernel(device: torch.device, plain: AdamKernel, eps: float) -> AdamKern
 
 
 def same(step: AdamKernel, plain: AdamKernel, device: torch.device) -> bool:
-    """True if both functions change a random state of three policies equally. One policy is inactive."""
+    """True if both functions change a random state of three policies equally. One of the policies is inactive."""
     policies, numbers = 3, BLOCK + 7
     generator = torch.Generator().manual_seed(0)
     state = [torch.randn(policies, numbers, generator=generator) for _ in range(4)]

@@ -24,7 +24,7 @@ from pbt_rl.registry import Recipe
 Scale = Literal["linear", "log", "one_minus", "integer"]
 
 OFF = 1e9
-"""Value of a disabled limit, as in `--hypers.clip-value off`. It is finite, because JSON has no infinity."""
+"""Value of a disabled limit, as in `--hypers.clip-value off`. The value is finite, because JSON has no infinity."""
 
 
 def hyper(
@@ -40,10 +40,10 @@ def hyper(
 
     bounds: range of initial values and of mutations.
     legal: range that the algorithm accepts.
-    scale: quantity that mutations multiply by a factor: the value (`linear`, `log`), or 1 - value (`one_minus`). An
-    `integer` changes by at least 1.
-    tuned: PBT changes this hyperparameter by default.
-    common: listed by plain `--help`.
+    scale: quantity that mutations multiply by a factor: the value (`linear`, `log`), 1 - value (`one_minus`), or the
+    value with rounding and a change of at least 1 (`integer`).
+    tuned: True if PBT changes this hyperparameter by default.
+    common: True if plain `--help` lists the option.
     """
     low, high = legal
     declared: Declared = {"at_least": low, "at_most": high, "bounds": bounds, "scale": scale, "tuned": tuned}
@@ -117,7 +117,7 @@ class AlgorithmEntry:
     """Registry entry of an algorithm, available before the algorithm is imported."""
 
     module: str
-    """`module:OBJECT`"""
+    """`module:OBJECT` of the `Algorithm`"""
     help: str = ""
     """Help text, one sentence."""
     hypers: type | None = None
@@ -127,7 +127,7 @@ class AlgorithmEntry:
     recipes: Mapping[str, Recipe] = field(default_factory=dict)
     """Name -> published command line."""
     recipes_are_for_it: bool = False
-    """The recipes of environments are tuned for this algorithm and need no changes."""
+    """True if the recipes of environments are tuned for this algorithm."""
 
 
 APPO = AlgorithmEntry(

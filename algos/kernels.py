@@ -5,10 +5,10 @@ numba caches kernels on disk if the cache folder is writable.
 
 Acting and learning may have separate GPU streams (pbt_rl/learner/cuda). Work on one stream runs in order, and
 concurrently with work on other streams. Kernel launches are asynchronous: a call that has returned may not have run
-yet. Therefore a mark is passed with memory to the other stream. That stream waits for the mark on the device; no host
-thread blocks.
+yet. Therefore memory is passed to the other stream together with a mark. The other stream waits for the mark on the
+device; no host thread blocks.
 
-    memory     direction             mark with the memory               mark when it is free again
+    memory     direction             mark with the memory               mark when the memory is free again
     rollouts   acting -> learning    the last value is written          the batch was read
     weights    learning -> acting    the published copy is complete     the copy was taken
 """
@@ -27,8 +27,8 @@ from torch import Tensor
 
 Kernel = Callable[..., Any]
 STRICT = frozenset({"contract", "arcp", "nsz"})
-"""Allowed fast-math: fused multiply-add, reciprocals, no signed zeros. They may change the last bit. Handling of NaN
-and order of operations stay exact."""
+"""Allowed fast-math: fused multiply-add, reciprocals, no signed zeros. These optimisations may change the last bit of a
+result. Handling of NaN and order of operations stay exact."""
 
 
 def processor_is(vendor: str) -> bool:
@@ -78,8 +78,8 @@ LOCKED: dict[str, Callable[[Tensor], Tensor]] = {"cuda": Tensor.pin_memory}
 def for_upload(host: Tensor, device: torch.device) -> Tensor:
     """Return a copy of a host tensor for a non-blocking upload, or the tensor itself if uploads block.
 
-    The caller may free or change its tensor before the upload has finished. torch keeps page-locked memory until the
-    device has read it.
+    The caller may free or change `host` before the upload has finished. torch keeps page-locked memory until the device
+    has read it.
     """
     lock = LOCKED.get(device.type)
     return host if lock is None else lock(host)

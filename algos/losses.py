@@ -1,4 +1,4 @@
-"""Parts of losses over the valid samples [N] of one policy.
+"""Functions for losses over the valid samples [N] of one policy.
 
 The functions run under torch.func.vmap and in CUDA graphs, because they neither branch on a value nor copy data to the
 host. Invalid samples affect neither a loss nor its gradients, even if they are NaN. Without valid samples, results are
@@ -25,7 +25,10 @@ VARIANCE_MIN = 1e-8
 
 
 def masked(x: Tensor, valid: Tensor) -> Tensor:
-    """Replace invalid samples by 0. A product would not work, because 0 * NaN is NaN, also in the gradient."""
+    """Replace invalid samples by 0.
+
+    Multiplication by the mask does not work, because 0 * NaN is NaN, in values and gradients.
+    """
     return torch.where(valid, x, 0.0)
 
 

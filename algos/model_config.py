@@ -41,7 +41,7 @@ class ModelConfig:
     """shared: policy and value use the same features. separate: the value has a separate encoder and core."""
     critic_only: str | None = None
     """Comma-separated names of observations for the critic only, such as privileged,sim.friction. The environment may
-    declare further ones. Any name implies --model.critic separate."""
+    declare further names. A name implies --model.critic separate."""
     action_std: Literal["free", "state"] = "free"
     """Std of continuous actions. free: a parameter, independent of the state. state: an output of the network."""
     initial_std: tuple[float, ...] = option((1.0,), at_least=0.01, at_most=7)
@@ -68,11 +68,11 @@ class ModelConfig:
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Widths of the layers of an MLP encoder. The last one is the width of every encoder's output."""
+        """Widths of the layers of an MLP encoder. The last width is the output width of every encoder, MLP or not."""
         return self.hidden if len(self.hidden) > 1 else self.hidden * self.layers
 
     @property
     def own_parts(self) -> tuple[str, ...]:
-        """Custom modules, as module:factory."""
+        """`module:factory` of each custom module."""
         parts = (self.encoder, self.core, self.policy_head, self.value_head)
         return tuple(part for part in parts if ":" in part)

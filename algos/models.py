@@ -30,17 +30,18 @@ LOG_STD_RANGE = (-5.0, 2.0)
 """Limits of log stds that are network outputs."""
 FREE_LOG_STD_RANGE = (math.log(1e-4), math.log(1e4))
 """Limits of log stds that are parameters, suitable for actions of any scale (Sample Factory's range). The upper limit
-is needed because the entropy bonus increases the std forever: its gradient never vanishes. Below the lower limit,
-float32 cannot separate samples from the mean."""
+is needed because the gradient of the entropy bonus never vanishes and would increase the std forever. Below the lower
+limit, float32 cannot separate samples from the mean."""
 
 
 class Heads(nn.Module):
     """Policy and value heads: linear, or custom modules.
 
     size, critic_size: feature sizes of the policy and of the critic.
-    continuous: number of continuous action components. Their log stds are the last of the D parameters.
+    continuous: number of continuous action components. The log stds of these components are the last of the D
+    parameters.
     action_std: `free`: log stds are parameters; `state`: log stds are functions of the features.
-    initial_std: initial std. It has no effect with `state` and a custom policy head.
+    initial_std: initial std of the components, without effect if `action_std` is `state` and the policy head is custom.
     policy, value: `linear`, or `module:factory` (see own_parts.py).
     """
 
@@ -68,7 +69,7 @@ class Heads(nn.Module):
         if self._limited and isinstance(self.policy, nn.Linear):
             nn.init.constant_(self.policy.bias[-self._limited :], start)
         self.auxiliary: nn.Module | None = None
-        """Heads of an algorithm's auxiliary losses. Acting does not use them."""
+        """Heads of an algorithm's auxiliary losses, which acting does not use."""
 
     def forward(self, features: Tensor, of_critic: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Map features [..., F] float32 to params [..., D] and value [...].
@@ -110,7 +111,7 @@ class NetInputs(NamedTuple):
     """Inputs and action sizes that a network is built for."""
 
     obs: ObsShapes
-    """Shapes and dtypes as the network receives them."""
+    """Shapes and dtypes of the observations, as the network receives them."""
     stacks: Mapping[str, int]
     """Name of an observation -> number of stacked frames, 1 for none. The newest frame is the last channel."""
     nvec: tuple[int, ...]
@@ -206,8 +207,8 @@ class PolicyNet(nn.Module):
 
         obs: name -> [T, B, ...] as the environment returns it.
         state: [B, S] float32 before the first step.
-        first: [T, B] bool, the step starts an episode. The state is zeroed before this step.
-        cut: [T, B] bool, gradients stop before the step (see cores.py).
+        first: [T, B] bool: the step starts an episode. The state is zeroed before this step.
+        cut: [T, B] bool: gradients stop before the step (see cores.py).
         """
         seen = {name: x for name, x in obs.items() if name != ACTION_MASK}
         features, state = self.body(seen, state, first, cut)

@@ -1,7 +1,6 @@
 """Running statistics of observations and returns, one set per policy.
 
-The statistics are a mapping name -> [P, ...]. The statistics are part of a policy's state in the pack. Acting has a
-copy of them.
+The statistics, a mapping name -> [P, ...], are part of the state of a pack. Acting reads a copy of the statistics.
 
 Axes: P policies, G policies of a group, T time, B rows.
 """
@@ -17,15 +16,16 @@ from torch import Tensor
 
 OBS_CLIP = 5.0
 SMALLEST_PICTURE = 36
-"""Images with a shorter side below this are normalised like vectors, because most are grids of a few distinct codes."""
+"""Images with a shorter side below this size are normalised like vectors, because most of these images are grids of
+codes."""
 PIXEL_VARIANCE_MIN = 1e-3
-"""Added to the variance of a pixel in [0, 1]. Otherwise the noise of nearly constant pixels would be amplified."""
+"""Number that is added to the variance of pixels in [0, 1], so that noise of constant pixels is not amplified."""
 PIXEL_SHARE = 61
-"""Use every 61st image of a batch, because statistics of all images are too slow. The number is prime: the images come
-from different rows unless the number of rows is a multiple of 61."""
+"""Use every 61st image of a batch, because statistics of all images are too slow. The number is prime, so that the
+images come from different rows, unless the number of rows is a multiple of 61."""
 PIECE = {"cpu": 2**18}
 """Device type -> maximum number of elements in a piece. A piece of this size fits the cache of a CPU. Without pieces, a
-batch of 65,536 rows of 48 numbers takes 72 ms per rollout step instead of 2.8, and several times the memory."""
+batch of 65,536 rows of 48 numbers takes 72 ms per rollout step instead of 2.8 ms, and several times the memory."""
 DEVICE_PIECE = 2**24
 RETURN_STATS_RATE = 0.01
 RETURN_SCALE_MIN = 0.01
@@ -36,7 +36,7 @@ class Normalizers:
     """Normalisation options of a run, and the updates of the statistics.
 
     obs_sizes: name of a normalised observation -> elements per row.
-    returns: normalise returns.
+    returns: True if returns are normalised.
     pixels: dtype of normalised images.
     """
 
@@ -59,8 +59,9 @@ class Normalizers:
     ) -> None:
         """Update the exponential moving average of squared returns over valid steps.
 
-        The average starts at 1. It is not initialised from the first batches, because their scale may be near zero.
-        Targets divided by that scale are huge and leave dead ReLU units (seen on Pong).
+        The average starts at 1. The first batches do not initialise the average, because returns of the first batches
+        may be near zero. Targets that are divided by a scale near zero are huge and leave dead ReLU units (seen on
+        Pong).
         """
         if not self.returns:
             return

@@ -7,10 +7,11 @@ A stack has one int32 per pixel, with the newest frame in the highest byte. View
 image of 4 channels, without a copy. Acting pushes each new frame onto the stacks of its vector env. Learning builds the
 stacks of a batch from the frames (`restack`).
 
-The first stack of an episode repeats the first frame. Black frames are not used as padding: after normalisation they
-are far from all other inputs, and the gradients at these steps are ten times larger.
+The first stack of an episode repeats the first frame. Black frames are not used as padding, because after normalisation
+black frames are far from all other inputs, and gradients at steps with black frames are ten times larger.
 
-Axes: T steps, R rows of a vector env, G policies, b rows per policy in it, B rows of a policy in a batch, N pixels.
+Axes: T steps, R rows of a vector env, G policies, b rows per policy in a vector env, B rows of a policy in a batch, N
+pixels.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class ObsLayout:
 
     @property
     def history(self) -> int:
-        """Number of additional frames in a rollout, from before its first step."""
+        """Number of additional frames in a rollout, which come before the first step."""
         return MAX_STACK - 1 if self.stack > 1 else 0
 
     @property
@@ -74,7 +75,7 @@ class ObsLayout:
 def _push(stack_N: NDArray[np.uint32], frame_N: NDArray[np.uint8]) -> None:
     """Push a frame onto a stack in place.
 
-    `_pushed` is a separate function, because numba does not vectorise calls whose output and input are one array.
+    numba vectorises `_pushed`, but not if output and input are one array. Therefore this function is separate.
     """
     for i in range(stack_N.shape[0]):
         stack_N[i] = (stack_N[i] >> np.uint32(8)) | (np.uint32(frame_N[i]) << np.uint32(24))
@@ -135,7 +136,7 @@ def restack(
     out_TGB: contiguous int32 [T, G, B, H, W]. Only the `envs` columns from `column` on are written.
     frame_SR: uint8 [T + 3 or more, R, H, W]. Frame t + 3 belongs to step t. If step 0 is in the first 3 steps of an
     episode, copies of the first frame replace the frames before the episode.
-    first_TR: [T or more, R].
+    first_TR: [T or more, R] True at first steps of episodes.
     policy: index of the first policy.
     """
     steps, policies, rows = out_TGB.shape[:3]
@@ -156,8 +157,8 @@ def restack_torch(out_TGb: Tensor, frame_SGb: Tensor, first_TGb: Tensor) -> None
     stacks = frame << (8 * newest)
     within_TGb = torch.ones_like(first_TGb)
     for age in range(1, MAX_STACK):
-        # A frame belongs to the episode of its step unless the episode started after the frame. Frames before
-        # step 0 always belong to it.
+        # A frame belongs to the episode of its step unless the episode started after the frame. Frames before step 0
+        # count as frames of that episode.
         began = first_TGb.roll(age - 1, 0)
         began[: age - 1] = False
         within_TGb = within_TGb & ~began
@@ -170,7 +171,8 @@ def restack_torch(out_TGb: Tensor, frame_SGb: Tensor, first_TGb: Tensor) -> None
 def last_stack(frame_SGb: Tensor, first_TGb: Tensor) -> Tensor:
     """Return the stacks [G, b, H, W] of the observation after the last step of a rollout.
 
-    frame_SGb: [T + 4, G, b, H, W]. first_TGb: [T + 1, G, b].
+    frame_SGb: [T + 4, G, b, H, W], frames of the rollout, including three frames before step 0.
+    first_TGb: [T + 1, G, b] True at first steps of episodes.
     """
     newest = min(first_TGb.shape[0], MAX_STACK)  # earlier steps do not affect the stack
     frames = frame_SGb[-(newest + MAX_STACK - 1) :]

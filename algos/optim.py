@@ -22,10 +22,11 @@ from .fused import adam_kernel
 from .kernels import finite_kernel
 
 ADAM_EPS = 1e-5
-"""As in PPO's reference implementations. With 1e-6 Breakout is learned more slowly (docs/lab/games.md)."""
+"""Epsilon of Adam, as in PPO's reference implementations. With 1e-6 Breakout is learned more slowly
+(docs/lab/games.md)."""
 RMSPROP_EPS = 1e-5
-"""Added inside the square root, as in A3C and GA3C. These use 0.1, because their losses are sums over steps. The
-gradients of our mean losses are smaller: even with 0.01, toy/identity is not learned."""
+"""Epsilon of RMSProp, added inside the square root, as in A3C and GA3C. A3C and GA3C use 0.1, because their losses are
+sums over steps. The gradients of our mean losses are smaller: even with 0.01, toy/identity is not learned."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Gradients:
     """Inputs of one optimiser step of G policies."""
 
     param_GN: Tensor
-    """Changed in place."""
+    """Parameters, changed in place."""
     grad_GN: Tensor
     scale_G: Tensor
     """Factor of the gradient. Parameters and moments of a policy with factor 0 stay unchanged."""
@@ -124,7 +125,7 @@ def _adam(g: Gradients, moments: list[Tensor], hypers: Mapping[str, Tensor]) -> 
 
 @cache
 def adam_on(device: torch.device) -> tuple[Callable[..., None], str]:
-    """Return the Adam step for a device and a log line. A GPU uses one fused kernel, if available."""
+    """Return (Adam step for a device, log line). A GPU uses one fused kernel, if available."""
     if device.type == "cpu":
         return _adam_by_kernel, ""
     made = adam_kernel(device, adam_torch, ADAM_EPS)

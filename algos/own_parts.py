@@ -27,7 +27,7 @@ _TORCH = Path(torch.__file__).parent
 
 
 def make_own(part: str, path: str, *arguments: object) -> nn.Module:
-    """Build a module by a user's factory. Raises ValueError if this fails.
+    """Build a module by a user's factory. Raises ValueError if the factory fails or returns no module.
 
     part: name of the part in messages, such as "encoder".
     """
@@ -49,7 +49,7 @@ def make_own(part: str, path: str, *arguments: object) -> nn.Module:
 def constant_buffers(name: str, module: nn.Module) -> Iterator[None]:
     """Raise ValueError if code in this context changes a module's buffer.
 
-    Policies share buffers, so a forward pass must not change them.
+    Policies share buffers, so a forward pass must not change buffers.
     """
     before = {key: buffer.clone() for key, buffer in module.named_buffers()}
     yield
@@ -77,7 +77,7 @@ class _MixedNorms(TorchFunctionMode):
 
 
 def weights_dtype(module: nn.Module) -> torch.dtype:
-    """Return the dtype of a module's weights; float32 if it has none."""
+    """Return the dtype of a module's weights; float32 for a module without weights."""
     weight = next(module.parameters(), None)
     return torch.float32 if weight is None else weight.dtype
 
@@ -138,8 +138,8 @@ class UserEncoder(Encoder):
     scaled to [0, 1] in the dtype of the weights, or are uint8 if the module's attribute `raw_pixels` is true. Texts are
     int32, other inputs are float32.
 
-    The module may have constant buffers. A forward pass must not change them (as batch normalisation does), because all
-    policies share them.
+    The module may have constant buffers. A forward pass must not change buffers (as batch normalisation does), because
+    all policies share the buffers.
     """
 
     def __init__(self, path: str, obs_shapes: ObsShapes) -> None:
@@ -182,13 +182,13 @@ class UserEncoder(Encoder):
 class UserCore(Core):
     """Custom recurrent core, named by `module:factory` (docs/reference/network.md).
 
-    factory(features) returns an nn.Module with the attribute `state_size`, the size S of its state (0: none). Its
-    forward(x [T, B, F], state [B, S] float32, first [T, B] bool) returns (features [T, B, G], state [B, S]). forward
-    must zero the state where a step is `first`. If forward has a fourth parameter `cut`, it receives `cut_TB` and must
-    truncate gradients there. Otherwise gradients flow back to the first step.
+    factory(features) returns an nn.Module with the attribute `state_size`, the size S of the core's state (0: none).
+    The module's forward(x [T, B, F], state [B, S] float32, first [T, B] bool) returns (features [T, B, G], state [B,
+    S]). forward must zero the state where a step is `first`. If forward has a fourth parameter `cut` ([T, B] bool),
+    forward must truncate gradients before the steps in `cut`. Otherwise gradients flow back to the first step.
 
-    A dry run determines G. It also checks the reset of the state at `first`, and compares one call with several steps
-    to several calls with one step.
+    A dry run determines G. The dry run also checks the reset of the state at `first`, and compares one call with
+    several steps to several calls with one step.
     """
 
     def __init__(self, path: str, size: int) -> None:

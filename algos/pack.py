@@ -25,8 +25,8 @@ from .parts import Parts
 from .weights import Group, NetLayout, Streams, Weights
 
 Packing = Literal["loop", "vmap", "bmm", "streams"]
-"""Computation of the policies: one by one; together by vmap; by vmap with convolutions as matrix products; at the same
-time on separate streams."""
+"""Way to compute the policies. `loop`: one by one. `vmap`: together, by vmap. `bmm`: by vmap, with convolutions as
+matrix products. `streams`: at the same time, on separate streams."""
 
 
 class Pack:
@@ -35,7 +35,7 @@ class Pack:
     state: name -> [P, ...] tensor, the complete state of the policies except hyperparameters.
     hypers: name -> [P] float32 tensor on the device, read by loss and optimiser at every update.
     streams: device streams of acting and learning.
-    idle: slots without a member. With packing `loop`, acting skips these slots.
+    idle: True for slots without a member. With packing `loop`, acting skips these slots.
     parts: threads for the parts of a minibatch, with packing `loop` on a CPU.
     """
 
@@ -99,7 +99,7 @@ class Pack:
         return {"param": zeros(self._layout.size), **moments, **rest}
 
     def groups(self) -> list[Group]:
-        """Return the groups of policies that are computed together: one policy each (loop), or all (vmap, bmm)."""
+        """Return the groups of policies that are computed together: all policies, or one each with packing `loop`."""
         return self._groups
 
     # -- acting ---------------------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ class Pack:
         first_PB: Tensor,
         before_each: Callable[[], object] = lambda: None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute `act` without `take_published`. All calls can be captured as a CUDA graph."""
+        """Compute `act` without `take_published`. All kernel launches can be captured as a CUDA graph."""
         params, values, states = [], [], []
         for group in self._groups:
             before_each()
@@ -167,7 +167,8 @@ class Pack:
         An inactive policy is skipped, because momentum would change its weights without samples. A policy with a
         non-finite gradient is skipped, because one bad batch must not destroy a member.
 
-        factor_P: learning rate schedule. The learning rate is hyperparameter * `lr_factor` (adaptive) * factor.
+        factor_P: factors of the learning rate schedule. The learning rate is hyperparameter * `lr_factor` (adaptive) *
+        factor.
         """
         span, state, hypers = group.span, self.state, self.hypers_of(group.span)
         grad = self.weights.collect_gradients(span)
@@ -185,7 +186,7 @@ class Pack:
         return norm_G, rate_G
 
     def hypers_of(self, span: slice) -> Mapping[str, Tensor]:
-        """Return the hyperparameters of these slots, [G], as views: later changes are visible in them."""
+        """Return the hyperparameters of these slots, [G], as views, which show later changes."""
         key = span.start, span.stop
         if key not in self._hypers_of:
             self._hypers_of[key] = {name: column[span] for name, column in self.hypers.items()}
@@ -235,7 +236,7 @@ class Pack:
 
     @torch.no_grad()
     def import_member(self, slot: int, state: Mapping[str, Tensor]) -> None:
-        """Load a state from `export_member` of any pack."""
+        """Load a state that `export_member` of any pack returned."""
         assert state.keys() == self.state.keys()
         for name, stacked in self.state.items():
             stacked[slot].copy_(for_upload(state[name], self.device), non_blocking=True)
@@ -255,7 +256,7 @@ class Pack:
     def set_hypers(self, slot: int, values: Mapping[str, float]) -> None:
         """Write a slot's hyperparameters in place, without waiting for the device.
 
-        It fills a slice, because assigning a number to an element waits for all queued GPU work.
+        A slice is filled, because assigning a number to an element waits for all queued GPU work.
         """
         for name, column in self.hypers.items():
             column[slot : slot + 1].fill_(values[name])
@@ -275,7 +276,7 @@ class Pack:
         return self.weights_of({"param": self.state["param"][slot].to("cpu")})
 
     def weights_of(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return the weights in a state from `export_member`, with the names of the network's `state_dict`."""
+        """Return the weights in an exported state, with the names of the network's `state_dict`."""
         return dict(self._layout.named(state["param"]))
 
     def _refresh(self, slot: int) -> None:

@@ -51,7 +51,7 @@ class Parts:
         """Compute the outputs of all rows, with gradients if gradients are enabled.
 
         compute: called as compute(obs, state, *of_steps) with the rows of a part.
-        of_steps: [G, T, B] each.
+        of_steps: further inputs, [G, T, B] each.
         """
         rows, with_gradients = state.shape[1], torch.is_grad_enabled()
         bounds = [rows * part // self.number for part in range(self.number + 1)]
@@ -95,9 +95,7 @@ class Parts:
 
 
 class _InParts(torch.autograd.Function):
-    """Outputs of all parts as one node of the autograd graph. Its backward pass runs the backward passes of the
-    parts.
-    """
+    """Outputs of all parts as one node of the autograd graph. Backward runs the backward passes of all parts."""
 
     @staticmethod
     def forward(ctx: Any, _token: Tensor, parts: Parts, of_part: Callable[[int], Outputs]) -> Outputs:

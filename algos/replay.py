@@ -36,8 +36,8 @@ class Draw:
     """L, steps of a segment."""
     times: int = 1
     rewarded_half: bool = False
-    """Draw only segments within an episode. Half of them have a nonzero reward at the last step, if both kinds
-    exist."""
+    """True: draw only segments that lie within an episode. Half of the drawn segments have a nonzero reward at the last
+    step, if segments with and without this reward exist."""
 
 
 @dataclass(frozen=True)
@@ -46,14 +46,15 @@ class ReplaySpec:
 
     draws: tuple[Draw, ...]
     steps: int = 2000
-    """Steps kept per stream."""
+    """Steps kept per stream. A stream is one row of a vector env."""
     streams: int = 16
-    """Streams per policy, divided evenly over the vector envs. Each vector env has at least one stream."""
+    """Streams (rows of vector envs) per policy, divided evenly over the vector envs. Each vector env has at least one
+    stream."""
     per_steps: int = 20
     """Each batch draws `Draw.times` segments per `per_steps` steps of the batch, and at least `Draw.times`."""
 
     def streams_per_vector_env(self, vector_envs: int, rows: int) -> int:
-        """Return K, the streams per vector env and policy. rows: rows of a policy in one vector env."""
+        """Return K, the number of stored rows per vector env and policy. rows: rows of a policy in one vector env."""
         return min(rows, max(1, self.streams // vector_envs))
 
     def pieces(self, draw: Draw, steps: int) -> int:
@@ -65,8 +66,8 @@ class ReplaySpec:
     ) -> int:
         """Return the bytes of observations and actions on the device.
 
-        rows: of a policy in one vector env.
-        columns: action components.
+        rows: rows of a policy in one vector env.
+        columns: number of action components.
         """
         streams = vector_envs * policies * self.streams_per_vector_env(vector_envs, rows)
         kept = [layout.kept for layout in layouts.values()]
@@ -81,7 +82,7 @@ class Replay:
     """Replay memory of a pack, used only by the learning thread.
 
     of: shape of the rollouts.
-    vector_envs: U.
+    vector_envs: U, number of vector envs.
     """
 
     def __init__(self, spec: ReplaySpec, of: RolloutShape, vector_envs: int) -> None:
@@ -101,7 +102,7 @@ class Replay:
         self._written = np.zeros(vector_envs, np.int64)
         """Total steps stored from each vector env."""
         self._begin = np.zeros((policies, vector_envs), np.int64)
-        """Number of the first step of each vector env that was sampled by the slot's current weights."""
+        """For each vector env, number of the first step that the slot's current lineage sampled."""
         self._lineage_version = np.zeros(policies, np.int64)
 
     def _ring(self, dtype: torch.dtype, *shape: int) -> Tensor:
@@ -124,7 +125,7 @@ class Replay:
         policies, streams = self._shape[1:3]
 
         def ours(x: Any) -> Any:
-            """[T, R, ...] -> [T, P, K, ...]"""
+            """Select the streams: [T, R, ...] -> [T, P, K, ...]."""
             return x.reshape(x.shape[0], policies, self._rows, *x.shape[2:])[:, :, :streams]
 
         for there, here in self._pieces(int(self._written[vector_env]), steps):
@@ -212,7 +213,7 @@ class Replay:
         """Gather segments of `steps` steps."""
 
         def places(first: int, last: int) -> NDArray[np.int64]:
-            """Positions [P, L', S] of the steps first..last, relative to each segment's start."""
+            """Return the positions [P, L', S] of the steps first..last, which are counted from each segment's start."""
             stream, at = np.divmod(start_PS, self._capacity)
             at_PLS = (at[:, None] + np.arange(first, last + 1)[:, None]) % self._capacity
             result: NDArray[np.int64] = stream[:, None] * self._capacity + at_PLS
@@ -253,7 +254,8 @@ class Replay:
 def _restacked(frames: Tensor, begins: Tensor, stack: int) -> Tensor:
     """Stack frames [P, L', S, H, W] as `push_frames` does, to int32 [P, L' - stack + 1, S, H, W].
 
-    begins: [P, L', S], the frame is the first of an episode. Its copies replace the frames before it.
+    begins: [P, L', S] True for the first frame of an episode. Copies of this frame replace the frames before the
+    episode.
     """
     steps = frames.shape[1] - stack + 1
     frame = frames[:, stack - 1 :].to(torch.int32)

@@ -10,7 +10,7 @@ A trace (the sum over later TD errors) ends at transition t in these cases:
     invalid         a reset, not a transition: the advantage is 0, the target is the value
     unroll          (t + 1) % unroll == 0: bootstrap from the next value
 
-The unroll length is applied as a mask over the fixed T. Therefore it may differ between policies.
+The unroll length is applied as a mask over the fixed T. Therefore the unroll length may differ between policies.
 
 n-step returns are `gae(lam=1) + value[:, :-1]` (Mnih et al. 2016, Algorithm S3, with n decreasing to 1 at the end of an
 unroll).
@@ -38,11 +38,11 @@ class Trajectories(NamedTuple):
     """Inputs of `gae` and `vtrace`, without gradients. P may be any number of leading axes, except in the kernels."""
 
     reward_PTB: Tensor
-    """float32"""
+    """Rewards, float32"""
     value_PT1B: Tensor
-    """float32 [P, T+1, B]"""
+    """Values of the observations, float32 [P, T+1, B]"""
     terminated_PTB: Tensor
-    """bool, like the next two"""
+    """bool, like `truncated_PTB` and `valid_PTB`"""
     truncated_PTB: Tensor
     valid_PTB: Tensor
 
@@ -145,7 +145,7 @@ def _backward_sum(delta_PTB: Tensor, decay_PTB: Tensor) -> Tensor:
 
 
 def _floats(*tensors: Tensor) -> tuple[Floats, ...]:
-    """Convert tensors to contiguous float32 arrays. Other types would compile each kernel again."""
+    """Convert tensors to contiguous float32 arrays. With other types, numba would compile each kernel again."""
     return tuple(np.ascontiguousarray(x.numpy(), np.float32) for x in tensors)
 
 

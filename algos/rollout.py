@@ -40,7 +40,7 @@ class Span(Enum):
     STEPS_AND_NEXT = auto()
     """[T+1, R, ...]: every step and the observation after the last one"""
     START = auto()
-    """[R, ...]: before the first step"""
+    """[R, ...]: one value, from before the first step"""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class FieldSpec:
     width: Literal["action", "state"] | None = None
     """Last axis: A or S. None: one value per row."""
     poison: bool = True
-    """Initial value of a bool array."""
+    """Fill value of a bool array that is not written yet."""
 
     def shape(self, steps: int, rows: int, sizes: dict[str, int]) -> tuple[int, ...]:
         """Return the shape of this field's array in a rollout."""
@@ -62,7 +62,7 @@ class FieldSpec:
         return (*leading, rows, *((sizes[self.width],) if self.width else ()))
 
     def on_host(self, shape: tuple[int, ...]) -> NDArray[Any]:
-        """Allocate a poisoned array on the host."""
+        """Allocate an array on the host, filled with NaN, or with `poison` if bool."""
         return np.full(shape, self.poison if self.dtype == "bool" else np.nan, self.dtype)
 
 
@@ -85,8 +85,8 @@ class Transitions(Generic[HostArray]):
     truncated: Annotated[HostArray, FieldSpec("environment", Span.STEPS, "bool")]
     """The transition reached a time limit. Bootstrap from the final observation."""
     first: Annotated[HostArray, FieldSpec("environment", Span.STEPS_AND_NEXT, "bool", poison=False)]
-    """The observation starts an episode, so the transition to this observation was a reset. The poison is False:
-    unwritten steps count as valid, and their NaN reaches the loss."""
+    """The observation starts an episode, so the transition to this observation was a reset. Unwritten entries are
+    False, so that unwritten steps count as valid and the NaN in their other fields reaches the loss."""
 
 
 FIELDS: dict[str, FieldSpec] = {
@@ -104,14 +104,17 @@ def poisoned(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -
 
 
 def poison(dtype: torch.dtype) -> float:
-    """Return the fill value (poison) for unwritten memory."""
+    """Return the poison of a dtype: the fill value of memory that is not written yet."""
     if dtype.is_floating_point:
         return torch.nan
     return 0xA5 if dtype == torch.uint8 else -0x5A5A5A5B
 
 
 def native(tensor: Tensor) -> Any:
-    """Convert a CPU tensor to numpy, because small writes to an array take a tenth of the time. Keep other tensors."""
+    """Convert a CPU tensor to numpy, because small writes to an array take a tenth of the time.
+
+    Return tensors on other devices unchanged.
+    """
     return tensor.numpy() if tensor.device.type == "cpu" else tensor
 
 
@@ -120,7 +123,7 @@ Stacks = Mapping[str, Tensor]
 
 
 def make_stacks(layouts: Mapping[str, ObsLayout], rows: int, device: torch.device) -> dict[str, Tensor]:
-    """Allocate the stacks of a vector env, poisoned."""
+    """Allocate the stacks of a vector env, filled with poison."""
     return {
         name: poisoned((rows, *layout.stored[1]), layout.stored[0], device)
         for name, layout in layouts.items()
@@ -186,7 +189,7 @@ class Memory:
 
     @classmethod
     def make(cls, of: RolloutShape, rollouts: int, vector_envs: int) -> Memory:
-        """Allocate the memory. Recurrent states are zero, the rest is poisoned."""
+        """Allocate the memory. Recurrent states are zero; all other memory is filled with poison."""
         device = of.device
         stacks = make_stacks(of.layouts, vector_envs * of.rows, device)
         return cls(
@@ -200,21 +203,21 @@ class Memory:
 
 
 class Rollout(Transitions[NDArray[Any]]):
-    """Reusable buffer for T steps of a vector env, initially poisoned.
+    """Reusable buffer for T steps of a vector env, initially filled with poison (NaN, or large numbers).
 
     Fields in addition to those of `Transitions`:
 
     obs: name -> [T+1, R, ...] on the device. With frame stacking [3+T+1, R, ...], including three frames before step 0.
     last_state: [R, S], recurrent state before the observation after the last step.
     weights_version[t, p]: optimiser steps of the weights that acted at step t.
-    lineage_version[p]: lineage version of the slot at the start of the rollout. If it has changed since, the rollout is
-    outdated.
+    lineage_version[p]: version of slot p at the start of the rollout. The version changes when the weights in the slot
+    are replaced; the rollout is then outdated.
     vector_env: index of the vector env that fills the rollout, within the pack.
     number: index of this rollout in the sampler's `memory`.
     on_device: all device memory of the rollout.
     ready: mark of the thread that used the buffer last. The next user waits for this mark (kernels.py).
 
-    Views of the same memory, created once because creating views at each step is slow:
+    Views of the memory of these fields, created once because creating views at each step is slow:
 
     by_policy: name -> [T(+1), P, B, ...] of each field that the policy writes at every step, as `native` returns it.
     outcomes: the arrays of OUTCOMES, in that order.
@@ -263,8 +266,8 @@ class Rollout(Transitions[NDArray[Any]]):
     ) -> None:
         """Copy the observation of step t from the host, and push its frames onto `stacks`.
 
-        t is 0 only for the first observation of a vector env, where all rows are `first`. Other rollouts start by
-        `follow`.
+        Use t = 0 only for the first observation of a vector env, where all rows are `first`. All later rollouts start
+        by `follow`.
         """
         self.first[t] = first
         for name, layout in self.layouts.items():
@@ -288,5 +291,8 @@ class Rollout(Transitions[NDArray[Any]]):
         self.first[0] = before.first[-1]
 
     def _begin_with(self, name: str, stack: Tensor) -> None:
-        """Store a stack of frames: its newest frame is step 0, and older frames are the steps before."""
+        """Store a stack of frames.
+
+        The newest frame belongs to step 0, and older frames belong to the steps before step 0.
+        """
         self._obs[name][:MAX_STACK] = native(bytes_of(stack))

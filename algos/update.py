@@ -1,7 +1,7 @@
 """Update: every policy of a pack learns from one batch.
 
 `Updater.steps` is a generator that yields after every optimiser step. The caller may change members between two steps.
-Such a change removes the slot from `CurrentSlots`, the set of slots that may learn from the batch.
+A change removes the member's slot from `CurrentSlots`, the set of slots that may learn from the batch.
 
 A step can be captured as a CUDA graph and replayed (`Stepping`), because all inputs that change between steps are
 tensors at fixed addresses: hyperparameters, learning rates, active slots, and the row of the log for statistics. A step
@@ -108,7 +108,7 @@ STOP_AT = 1.5
 """Early stopping at this multiple of `target_kl`, as in Stable-Baselines3's PPO.train."""
 KL_STEP = 1.5
 ACTIVE = "active"
-"""Name of a statistic: 1 if the policy made the step, 0 if it had no valid samples or was inactive."""
+"""Name of a statistic: 1 if the policy made the step, 0 if the policy had no valid samples or was inactive."""
 
 
 class CurrentSlots:
@@ -122,7 +122,7 @@ class CurrentSlots:
             self.tensor = self.tensor.to(device)
 
     def begin_batch(self, usable_P: NDArray[np.bool_]) -> None:
-        """Set the usable slots of a new batch."""
+        """Set the slots that may learn from a new batch."""
         self.host[:] = usable_P
         if self.tensor.device.type != "cpu":
             here = for_upload(torch.from_numpy(self.host), self.tensor.device)
@@ -179,7 +179,9 @@ class Updater:
         ]
 
     def rehearse(self, batch: Batch, generator: torch.Generator, times: int) -> None:
-        """Run optimiser steps of every size `times` times, without changing any state. `current` must be empty.
+        """Run an optimiser step of every minibatch size `times` times, without changing any state.
+
+        `current` must be empty.
 
         batch: a batch of the usual shapes without valid samples.
         """
@@ -199,7 +201,7 @@ class Updater:
     def targets(
         self, batch: Batch, *, generator: torch.Generator, learning_rate_factor: float | Tensor
     ) -> Iterator[GroupBatch]:
-        """Prepare a batch for one group after another: samples, with the advantages that are fixed for all epochs.
+        """Yield the prepared batch of each group: samples, with the advantages that are fixed for all epochs.
 
         Run the steps of a group before taking the next group, because groups may share memory.
 
@@ -233,7 +235,8 @@ class Updater:
         while done < prepared.number and self.current.host[span].any() and not self._all_stopped(span):
             prepared.steps.run(done)
             with self.changing:
-                if self.current.host[span].any():  # otherwise the weights were replaced during the step
+                # False if the weights of all slots were replaced during the step.
+                if self.current.host[span].any():
                     self._taken.append((done, group.slots))
             done += 1
             yield group.slots

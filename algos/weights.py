@@ -46,7 +46,7 @@ class Segment:
     start: int
     shape: tuple[int, ...]
     learned: bool = True
-    """The parameter has a gradient."""
+    """True if the parameter has a gradient."""
 
     @property
     def stop(self) -> int:
@@ -70,7 +70,7 @@ class NetLayout:
     body: list[Segment]
     heads: list[Segment]
     body_size: int
-    """Size of the body, which is the start of the heads."""
+    """Number of elements of the body. The first parameter of the heads has this position."""
     size: int
 
     @classmethod
@@ -112,7 +112,7 @@ def aligned(size: int) -> int:
 
 
 def point(module: nn.Module, segments: list[Segment], flat: Tensor, grad: Tensor) -> None:
-    """Replace a module's parameters by views of `flat`, and their gradients by views of `grad` (unless empty)."""
+    """Replace a module's parameters by views of `flat`, and their gradients by views of `grad` if it is not empty."""
     for segment, parameter in zip(segments, module.parameters(), strict=True):
         parameter.data = segment.view(flat)
         if grad.numel():
@@ -122,7 +122,10 @@ def point(module: nn.Module, segments: list[Segment], flat: Tensor, grad: Tensor
 
 
 def stacked(prefix: str, segments: list[Segment], flat: Tensor, grad: Tensor) -> dict[str, Tensor]:
-    """Map prefix + name to a parameter view [P, ...] of flat [P, N], with its gradient in `grad` (unless empty)."""
+    """Map prefix + name to a parameter view [P, ...] of flat [P, N].
+
+    The gradients of the parameters are views of `grad`, unless `grad` is empty.
+    """
     views = {}
     for segment in segments:
         view = segment.view(flat).detach()
@@ -140,8 +143,9 @@ warnings.filterwarnings("ignore", message="grad and param do not obey the gradie
 class Weights:
     """Parameters and gradients of all policies of a pack, [P, N].
 
-    masters: part of the pack's state.
-    one_by_one: slots learn one after another and share one gradient vector.
+    masters: float32 weights that the optimiser writes, part of the pack's state. The working copy is read by learning,
+    and the serving copy by acting.
+    one_by_one: True if slots learn one after another and share one gradient vector.
     """
 
     def __init__(
@@ -160,7 +164,10 @@ class Weights:
         self.serving_heads = torch.zeros(heads, dtype=torch.float32, device=device)
 
     def collect_gradients(self, span: slice) -> Tensor:
-        """Return the float32 gradients of these slots, [G, N]. Gradients of the working copy are moved there first."""
+        """Return the float32 gradients of these slots, [G, N].
+
+        The gradients of the working copy are moved to the float32 gradients first.
+        """
         of_working, grad = self.gradients(span)
         if self._separate:
             grad[:, : self.layout.body_size].copy_(of_working)
@@ -168,12 +175,12 @@ class Weights:
         return grad
 
     def gradients(self, span: slice) -> tuple[Tensor, Tensor]:
-        """Return the gradient buffers of these slots, [G, N]: of the working copy and of the masters."""
+        """Return the gradient buffers of these slots, [G, N]: of the working copy and of the master weights."""
         mine = slice(None) if self._one_by_one else span
         return self.working_grad[mine], self.grad[mine]
 
     def refresh_working(self, span: slice) -> None:
-        """Copy the masters of these slots to the working copy."""
+        """Copy the master weights of these slots to the working copy, which learning reads."""
         if self._separate:
             self.working[span].copy_(self.masters[span, : self.layout.body_size])
 
@@ -183,11 +190,11 @@ class Weights:
         return self.serving, self.serving_heads
 
     def to_serve(self, slots: int | slice) -> tuple[Tensor, Tensor]:
-        """Return the masters of one or more slots, split into body and heads."""
+        """Return the float32 master weights of one or more slots, split into body and heads."""
         return self.masters[slots, : self.layout.body_size], self.masters[slots, self.layout.body_size :]
 
     def publish(self, slot: int) -> None:
-        """Copy the masters of a slot to the serving copy."""
+        """Copy the master weights of a slot to the serving copy, which acting reads."""
         for served, source in zip(self.served, self.to_serve(slot), strict=True):
             served[slot].copy_(source)
 
@@ -196,9 +203,9 @@ class Group:
     """Policies that are computed in one forward pass.
 
     slots: consecutive slots of the policies.
-    span: `slots` as a slice of every [P, ...] tensor.
-    alone: the group is a single policy, whose network is called directly. Otherwise networks run under vmap over
-    stacked parameters, or with `branches` each network on a separate stream.
+    span: slice that selects `slots` from a [P, ...] tensor.
+    alone: True if the group is a single policy, whose network is called directly. Otherwise networks run under vmap
+    over stacked parameters, or with `branches` each network on a separate stream.
     stats, serving_stats: normaliser statistics for learning and for acting.
     parts: threads that compute `forward`.
     """
@@ -261,7 +268,8 @@ class Group:
     ) -> tuple[Tensor, ...]:
         """Compute (params_GTBD, value_GTB normalised, state_GBS) with gradients, by the working weights.
 
-        cut: steps before which gradients of a recurrent core stop, see cores.py. None: only before the first step.
+        cut: True at steps before which gradients of a recurrent core stop (see cores.py). None: gradients stop only
+        before the first step.
         """
         rows = (state_GBS, first_GTB) if cut_GTB is None else (state_GBS, first_GTB, cut_GTB)
         if self._parts is not None:
@@ -291,8 +299,8 @@ class Group:
     def of_each(self, function: Callable[..., Any], *inputs: Any) -> Any:
         """Call function(network, *inputs) for every policy, with gradients, by the working weights.
 
-        inputs, results: [G, ...], also in dicts and tuples. The function receives and returns tensors without the axis
-        G.
+        inputs, results: [G, ...], possibly in dicts and tuples. The function receives and returns tensors without the
+        axis G.
         """
         if not self._alone:
             return self._learning_of_each(function, *inputs)
@@ -301,7 +309,7 @@ class Group:
 
 
 _OfEach = Callable[..., Any]
-"""Function that calls function(network, *inputs) for every policy. inputs, results: [G, ...], also in dicts and
+"""Function that calls function(network, *inputs) for every policy. inputs, results: [G, ...], possibly in dicts and
 tuples."""
 
 
@@ -309,15 +317,15 @@ class _Branches:
     """Networks of all policies, each computed on a separate stream.
 
     Small kernels of one policy leave most of a GPU idle. Therefore kernels of several policies run at the same time.
-    autograd runs each backward operation on the stream of its forward operation.
-    Inputs need no gradients, so the current stream does not free their memory while a branch uses it.
+    autograd runs each backward operation on the stream of its forward operation. Inputs need no gradients, so the
+    current stream does not free the memory of inputs while a branch uses this memory.
     """
 
     def __init__(self, nets: Sequence[PolicyNet], streams: Streams) -> None:
         self._nets, self._streams = nets, streams
 
     def __call__(self, function: Callable[..., Any], *inputs: Any) -> Any:
-        """Call function(network, *inputs) for every policy. inputs: [G, ...], also in dicts and tuples."""
+        """Call function(network, *inputs) for every policy. inputs: [G, ...], possibly in dicts and tuples."""
         results = []
         for p, net in enumerate(self._nets):
             with self._streams.branch(p):
@@ -329,8 +337,8 @@ class _Branches:
 class _Stacked:
     """Network of all policies, computed by vmap over stacked parameters.
 
-    Each call inserts the parameters into the network. torch.func.functional_call would take a seventh of the time of a
-    small network, because it searches for tied parameters and restores the original parameters.
+    Each call inserts the parameters into the network. torch.func.functional_call searches for tied parameters and
+    restores the original parameters, which would take a seventh of the time of a small network.
 
     net: used by this class only.
     params: name in the network -> [G, ...].
@@ -346,7 +354,7 @@ class _Stacked:
         self._places = [places[id(named[name])] for name in params]
 
     def __call__(self, function: Callable[..., Any], *inputs: Any) -> Any:
-        """Call function(network, *inputs) for every policy. inputs: [G, ...], also in dicts and tuples."""
+        """Call function(network, *inputs) for every policy. inputs: [G, ...], possibly in dicts and tuples."""
 
         def of_one(params: tuple[Tensor, ...], *inputs: Any) -> Any:
             for places, parameter in zip(self._places, params, strict=True):
@@ -407,7 +415,7 @@ class Serving:
     def publish(self, slots: tuple[int, ...], *, exchanged: bool) -> None:  # noqa: ARG002 - immediate here
         """Publish the current weights and normalisers of these slots. Called by learning.
 
-        exchanged: the weights in the slots were replaced. No later inference batch may use the former weights.
+        exchanged: True if the weights in the slots were replaced. No later inference batch may use the former weights.
         """
         for p in slots:
             with self._locks[p]:

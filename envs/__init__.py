@@ -1,1 +1,4 @@
-"""Environments. This package does not import torch. It uses the project's errors, registry, options and processes."""
+"""Environments.
+
+This package does not import torch. From the project, this package imports only errors, registry, options and processes.
+"""

@@ -1,7 +1,7 @@
 """Conversion between Gymnasium action spaces and columns of numbers.
 
-An action has one column for each component. In a Tuple or Dict, also a nested one, the columns of all discrete parts
-come first, then the columns of all Boxes. Within both groups the order of the space is kept.
+An action has one column for each component. For a Tuple or Dict, nested or not, the columns of all discrete parts come
+first, then the columns of all Boxes. Each of these two groups keeps the order of the space.
 
 Axes: R rows, A columns.
 """
@@ -24,7 +24,7 @@ LARGEST_BOUND = 1e9
 """Bounds beyond this value are treated as infinite."""
 MOST_CHOICES = 2**16
 MOST_WHOLE = 256
-"""Maximum number of values for a component of an integer Box. Each value becomes a discrete choice."""
+"""Maximum number of values of a component of an integer Box. Each value becomes a discrete choice."""
 
 _DISCRETE = spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary
 Path = tuple[str | int, ...]
@@ -33,9 +33,9 @@ Decode = Callable[[NDArray[Any]], Any]
 
 
 def action_spec(space: spaces.Space[Any], env_id: str) -> ActionSpec:
-    """Return the columns of an action space. Bounds beyond LARGEST_BOUND become infinite.
+    """Convert an action space to an `ActionSpec`. Bounds beyond LARGEST_BOUND become infinite.
 
-    Each value of an integer Box becomes a discrete choice. Raises EnvSetupError for other spaces than Discrete,
+    Each value of an integer Box becomes a discrete choice. Raises EnvSetupError for spaces other than Discrete,
     MultiDiscrete, MultiBinary, Box, Tuple and Dict.
     """
     check_space(space, "the action space", env_id)
@@ -79,8 +79,8 @@ def check_space(space: object, what: str, env_id: str) -> None:
 def action_decoder(space: spaces.Space[Any]) -> Decode:
     """Return a function that converts the columns of actions to the environment's format.
 
-    Its argument is one row [A], or all rows of a vector env [R, A]. In the second case its result has a leading axis R.
-    For a Tuple or Dict, each part has this axis.
+    The function takes one action [A], or the actions of all rows [R, A]. In the second case the result has a leading
+    axis R. For a Tuple or Dict, each part of the result has this axis.
     """
     columns = _columns(dict(_parts(space)))
 
@@ -106,12 +106,12 @@ def actions_decoder(space: spaces.Space[Any]) -> Callable[[NDArray[Any]], list[A
 
 
 def inner_spaces(space: spaces.Dict | spaces.Tuple[Any]) -> Iterable[tuple[Any, spaces.Space[Any]]]:
-    """Return the parts of a space with their keys or indices."""
+    """Return (key or index, part) for each part of a space."""
     return space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
 
 
 def _parts(space: spaces.Space[Any], path: Path = ()) -> Iterator[tuple[Path, spaces.Space[Any]]]:
-    """Yield the leaf spaces of a space, in its order."""
+    """Yield (path, leaf space) for each leaf of a space, in the order of the space."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
         for key, part in inner_spaces(space):
             yield from _parts(part, (*path, key))
@@ -146,7 +146,7 @@ def _choices(part: spaces.Space[Any]) -> tuple[int, ...]:
 
 
 def _columns(parts: Mapping[Path, spaces.Space[Any]]) -> dict[Path, slice]:
-    """Return the columns of each part. The columns of discrete parts come first."""
+    """Return part -> columns of an action array. The columns of discrete parts come first."""
     found, start = {}, 0
     for continuous in (False, True):
         for path, part in parts.items():
@@ -158,7 +158,7 @@ def _columns(parts: Mapping[Path, spaces.Space[Any]]) -> dict[Path, slice]:
 
 
 def _decoder(space: spaces.Space[Any]) -> Decode:
-    """Return the decoder of a space without parts. Its argument has only the columns of this space."""
+    """Return the decoder of a space without parts. The decoder takes only the columns of this space."""
     dtype, space = space.dtype, _choices_of(space)
     if isinstance(space, spaces.Discrete):
         first = int(space.start)

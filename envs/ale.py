@@ -1,13 +1,13 @@
 """Atari games on ale-py's native vector environment: one engine thread, grey frames of 84x84.
 
-The engine emulates, plays the no-op frames at a game's start, skips frames, max-pools and shrinks the screen. It
-returns only the newest frame. `AtariScoring` handles scores and lives. This module presses FIRE at a game's start and
-after a lost life.
+The engine emulates, plays the no-op frames at a game's start, skips frames, max-pools and shrinks the screen. The
+engine returns only the newest frame. `AtariScoring` handles scores and lives. This module presses FIRE at a game's
+start and after a lost life.
 
-The no-ops are single frames before FIRE, as in DQN's protocol. Without sticky actions they are the only randomness. In
-Breakout the ball's path depends on the frame of its launch, modulo four. If the no-ops were whole steps, or came after
-FIRE, the first ball of every game would take the same path. A policy would memorise this path instead of learning to
-play.
+The no-ops are single frames before FIRE, as in DQN's protocol. Without sticky actions, the no-ops are the only
+randomness. In Breakout the ball's path depends on the frame of its launch, modulo four. If the no-ops were whole steps,
+or came after FIRE, the first ball of every game would take the same path. A policy would memorise this path instead of
+learning to play.
 
 Axes: R rows of the vector env.
 """
@@ -53,7 +53,7 @@ def probe(game: str, options: AtariOptions) -> EnvSpec:
     actions, lives = game_facts(game)
     shaping = {SCORE_SCALE: 1.0}
     if lives:
-        shaping[LIFE_LOSS_PENALTY] = 0.01  # not 0, because PBT changes it by a factor
+        shaping[LIFE_LOSS_PENALTY] = 0.01  # not 0, because PBT multiplies values by a factor
     return EnvSpec(
         env_id=f"atari/{game}",
         obs={"obs": ArraySpec(SEEN, "uint8")},
@@ -65,7 +65,7 @@ def probe(game: str, options: AtariOptions) -> EnvSpec:
 
 
 def engine(game: str, rows: int, options: AtariOptions, **picture: Any) -> Any:
-    """Make an engine with this number of emulators. picture: keywords for the format of the frames."""
+    """Make an engine with one emulator per row. picture: ale-py's keywords for the format of the frames."""
     from ale_py import vector_env as ale  # noqa: PLC0415 - families are imported when used
 
     return ale.AtariVectorEnv(
@@ -96,8 +96,8 @@ def fire_of(game: str, options: AtariOptions) -> int | None:
 class AtariVectorEnv:
     """R rows of one Atari game on one engine thread.
 
-    Three kinds of steps deliver `first`: resets, the FIRE that starts a game, and the FIRE after a lost life that is
-    terminal. The policy's action is ignored in these steps, and learners mask the transition.
+    Three kinds of steps deliver `first`: resets, the FIRE that starts a game, and the FIRE after a lost life if lost
+    lives are terminal. In these steps the policy's action is ignored, and learners mask the transition.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class AtariVectorEnv:
         with all_at_once(self._heartbeat, rows):
             self._engine: Any = self._make_all(game, options)
         self.seed_R = np.random.SeedSequence(seed).generate_state(rows).astype(np.int64) % 2**31
-        """Seeds of the emulators. Only the first reset uses them."""
+        """Seeds of the emulators, used only by the first reset."""
         self._seeded = False
 
         fire = fire_of(game, options)
@@ -173,7 +173,7 @@ class AtariVectorEnv:
         self._book.write(out)
 
     def close(self) -> None:
-        """Drop the reference to the engine, which joins its thread."""
+        """Drop the reference to the engine. The engine's destructor joins the engine thread."""
         self._engine = None
 
     def _begin_game(self, row: int) -> None:

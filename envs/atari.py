@@ -42,7 +42,7 @@ class AtariOptions(FamilyOptions):
     noop_max: int = option(30, at_least=0)
     """Maximum number of no-op frames at the start of a game, before FIRE. The number is drawn for each game."""
     episodic_life: bool = True
-    """Treat a lost life as a terminal state in learning. The game continues, and the objective is its whole score."""
+    """Treat a lost life as a terminal state in learning. The game continues, and the objective is its total score."""
     clip_reward: bool = True
     """Clip rewards to -1..1 for learning. The objective is not clipped."""
     fire_reset: bool = True
@@ -74,12 +74,13 @@ def recipe() -> dict[str, object]:
         "learner.returns": "gae",
         "learner.epochs": 4,
         "learner.normalize_images": True,
-        # As in the table, CleanRL and Sample Factory. With a constant rate the score falls after its peak. The schedule
-        # multiplies the rate that PBT tunes by a factor that is equal for all members.
+        # As in the table, CleanRL and Sample Factory. With a constant learning rate, the score falls after its peak.
+        # The schedule multiplies the learning rate, which PBT tunes, by a factor that is equal for all members.
         "learner.lr_schedule": "linear",
         "hypers.unroll": 32,
-        # Twice the table's rate. The table is for 40 million frames. With the higher rate, runs of a few million frames
-        # learn Pong and Breakout much sooner, because the rate decays to 0 (docs/lab/games.md).
+        # Twice the table's learning rate, which is for 40 million frames. In runs of a few million frames the learning
+        # rate decays to 0 sooner. With twice the rate, these runs learn Pong and Breakout much sooner
+        # (docs/lab/games.md).
         "hypers.learning_rate": 5e-4,
         "hypers.entropy_coef": 0.01,
         "hypers.clip_ratio": 0.1,
@@ -132,9 +133,11 @@ class AtariScoring:
         self._life_loss_penalty_R[row] = shaping.get(LIFE_LOSS_PENALTY, 0.0)
 
     def played(self, goes_R: NDArray[np.bool_], fire_R: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return the rows [R] whose step is a transition to learn from.
+        """Return a mask [R] of rows whose step is a transition to learn from.
 
-        If a lost life is terminal, the FIRE after it counts as a reset. Otherwise this FIRE is a normal transition.
+        If a lost life is terminal, the FIRE after a lost life counts as a reset. Otherwise this FIRE is a normal
+        transition.
+        goes_R: rows whose game continued in this step. fire_R: rows in which FIRE was pressed after a lost life.
         """
         return goes_R & ~fire_R if self._episodic_life else goes_R
 
@@ -146,9 +149,9 @@ class AtariScoring:
     def step(
         self, score_R: NDArray[np.float64], lives_R: NDArray[np.int64], goes_R: NDArray[np.bool_]
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Return (reward [R], True [R] if a lost life is a terminal state for learning).
+        """Return (reward [R], mask [R] of lost lives that are terminal states for learning).
 
-        score_R: score of the step. It must be 0 in rows that are not `played`.
+        score_R: score of the step, 0 in rows that are not `played`.
         lives_R: lives left after the step.
         goes_R: rows whose game continued in this step, by the policy's action or by FIRE.
         """

@@ -31,8 +31,8 @@ LARGEST_REWARD = 3.4e38
 ACTION_MASK = "action_mask"
 """Reserved observation name: mask of the allowed discrete actions, uint8 [sum(nvec)], 1 = allowed.
 
-The masks of all components are concatenated. If the mask of a component is all zeros, its action is ignored and
-excluded from the loss. An example is an agent that waits for another player's move.
+The masks of all components are concatenated. If the mask of a component is all zeros, the action of the component is
+ignored and excluded from the loss. For example, an agent that waits for another player's move has a mask of zeros.
 """
 
 
@@ -41,7 +41,7 @@ LAST = "last_action_reward"
 
 Contents: the last choice of each discrete component as one-hot, the last continuous components, then the reward clipped
 to -1..1. All numbers are 0 in the first observation of an episode. If the network has a recurrent core, the encoder
-passes them unchanged to the core.
+passes these numbers unchanged to the core.
 """
 
 
@@ -92,7 +92,9 @@ class ActionSpec:
 
     @property
     def units(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Centre and half width of each continuous component. The range -1..1 of a policy is scaled to them.
+        """(centres, half widths) of the continuous components.
+
+        A policy's output x is scaled to centre + half width * x.
 
         If a bound is missing, the half width is 1, and the centre is the allowed value nearest to 0.
         """
@@ -104,7 +106,7 @@ class ActionSpec:
 
     @property
     def unbounded(self) -> tuple[bool, ...]:
-        """For each continuous component: True if at least one of its two bounds is infinite."""
+        """True for each continuous component that has an infinite bound."""
         return tuple(math.isinf(high - low) for low, high in zip(self.low, self.high, strict=True))
 
     @property
@@ -123,18 +125,19 @@ class EnvSpec:
     frame_stack: number of frames that the device stacks for the 2-D uint8 array named "obs"; 1 means no stacking.
     shaping: default reward shaping, name -> value. PBT may tune each value as `shaping.NAME`.
     agents: number of agents in one environment (S). Each agent is a row. 1 for single-agent environments.
-    tasks: names of the tasks (levels); empty if there is only one task. A member's objective is the mean over tasks
-    of the task's mean objective, capped at `task_cap`. In an evaluation, row r of R starts at position
-    r * tasks // R of a fixed order of tasks and continues in that order.
-    critic: names of the observations that only the critic receives. The critic is then a separate network. Acting,
-    exports and evaluations do not use these observations.
-    notes: warnings about settings that may be unintended. The checker and every start of a run print them.
+    tasks: names of the tasks (levels); empty if there is only one task. A member's objective is the mean over tasks of
+    each task's mean objective. The mean objective of a task is capped at `task_cap`. In an evaluation, row r of R
+    starts at position r * tasks // R of a fixed order of tasks and continues in that order.
+    critic: names of the observations that only the critic receives. If there are any, the critic is a separate network.
+    Acting, exports and evaluations do not use these observations.
+    notes: warnings about settings that may be unintended, printed by `pbt-rl envs check` and at every start of a run.
     time_limit: steps after which an episode is truncated; 0 if unknown.
-    mistakes: warnings about bugs that raise no error. Runs and evaluations print them.
-    simulator: True if the rows are tensors on the learner's device and the learner steps them (envs/simulators/).
+    mistakes: warnings about bugs that raise no error, printed by runs and evaluations.
+    simulator: True for a device simulator, whose rows are tensors on the learner's device and are stepped by the
+    learner.
 
-    An observation array is an image (uint8, 3-D), a text (int32, 1-D), or numbers. A text array has hashed words at
-    its end and 0 before them.
+    An observation array is an image (uint8, 3-D), a text (int32, 1-D), or numbers. A text array ends with the hashed
+    words; all entries before the words are 0.
     """
 
     env_id: str
@@ -156,15 +159,15 @@ class EnvSpec:
 
 @dataclass(frozen=True)
 class StepArrays:
-    """Output arrays of a vector env's step: views of its mailbox with leading axis R.
+    """Output arrays of a vector env's step: views of the vector env's mailbox, with leading axis R.
 
-    Environments are reset in the next step, as with Gymnasium's autoreset mode NEXT_STEP. The step that ends an
-    episode delivers the final observation with `terminated` or `truncated` set. The following step ignores its action
-    and resets the environment. It delivers the first observation with `first` set and reward 0. Learners mask the
-    transition of a reset.
+    Environments are reset in the next step, as with Gymnasium's autoreset mode NEXT_STEP. The step that ends an episode
+    delivers the final observation with `terminated` or `truncated` set. The following step ignores its action, resets
+    the environment, and delivers the first observation with `first` set and reward 0. Learners mask the transition of a
+    reset.
 
-    `terminated` may also be set within an episode, for a lost life. No reset follows, `first` stays False, and no
-    episode is reported.
+    A lost life may set `terminated` within an episode. Then no reset follows, `first` stays False, and no episode is
+    reported.
     """
 
     obs: Mapping[str, NDArray[Any]]
@@ -181,7 +184,7 @@ class StepArrays:
     episode_done: NDArray[np.bool_]
     """[R] True: an episode (not only a life) ended with this step. The fields below are valid in these rows only."""
     objective: NDArray[np.float64]
-    """[R] `info["true_objective"]`; the raw return if the environment does not provide it."""
+    """[R] `info["true_objective"]`; without this entry, the raw return."""
     raw_return: NDArray[np.float64]
     """[R] sum of the environment's raw rewards, unshaped and unclipped."""
     shaped_return: NDArray[np.float64]
@@ -189,13 +192,15 @@ class StepArrays:
     length: NDArray[np.int64]
     """[R] steps (decisions) of the episode."""
     shaping_version: NDArray[np.int64]
-    """[R] version of the shaping, read at the start of the episode."""
+    """[R] version number of the shaping values, read at the start of the episode."""
     stat_names: NDArray[np.bytes_]
-    """[R, MOST_STATS] names of the extra statistics, see `ConventionWarnings.of_stats`."""
+    """[R, MOST_STATS] names of the episode's extra statistics (`info["episode_extra_stats"]`), in UTF-8."""
     stat_values: NDArray[np.float64]
-    """[R, MOST_STATS] values, NaN in unused entries. Without extra statistics both arrays may stay unwritten."""
+    """[R, MOST_STATS] values of the episode's extra statistics, NaN in unused entries. A vector env without extra
+    statistics need not write names and values.
+    """
     agent: NDArray[np.int64] | None = None
-    """[R] index of the agent that the row plays: environment * S + agent. None if `spec.agents` is 1. The rows of an
+    """[R] agent that the row plays, as environment index * S + agent index. None if `spec.agents` is 1. All rows of an
     environment have `episode_done` set in the same step.
     """
     task: NDArray[np.int64] | None = None
@@ -210,7 +215,7 @@ def read_stats(step: StepArrays, row: int) -> dict[str, float]:
 
 
 ShapingSource = Callable[[int], tuple[int, Mapping[str, float]]]
-"""row -> (shaping version, values). A vector env calls it whenever an episode begins in a row."""
+"""row -> (shaping version, values). A vector env calls this function whenever an episode begins in a row."""
 
 
 def seeds_of(seed: int, environments: int) -> list[int]:
@@ -224,17 +229,17 @@ def default_shaping_source(spec: EnvSpec) -> ShapingSource:
 
 
 MatchupSource = Callable[[], tuple[int, NDArray[np.int64]]]
-"""() -> (matchup version, row_ES), called before every step. row_ES [E, S] is the row that plays each agent. Each row
-0..R-1 occurs once.
+"""() -> (matchup version, row_ES), called before every step. row_ES[e, s] is the row that plays agent s of environment
+e. Each row 0..R-1 occurs once.
 """
 
 
 @runtime_checkable
 class FollowsMatchups(Protocol):
-    """Protocol of vector envs with several agents, whose rows are assigned to agents by matchups."""
+    """Protocol of multi-agent vector envs, in which matchups assign rows to agents."""
 
     def follow(self, matchups: MatchupSource) -> None:
-        """Read the assignment of rows to agents from this source at resets and whenever its version changes."""
+        """Read the assignment of rows to agents from a source at resets, and whenever the matchup version changes."""
 
 
 class VectorEnv(Protocol):
@@ -272,7 +277,8 @@ class SavesState(Protocol):
 class SpreadsPhases(Protocol):
     """Optional protocol of vector envs that can shorten first episodes, to bring their rows out of phase.
 
-    Without it, rows with episodes of equal length stay in phase forever, and each batch covers only one phase.
+    If first episodes are not shortened, rows with episodes of equal length stay in phase forever, and each batch covers
+    only one phase.
     """
 
     def spread_phases(self, rng: np.random.Generator) -> bool:
@@ -285,8 +291,8 @@ class SpreadsPhases(Protocol):
 def cpu_clock(vector_env: VectorEnv) -> Callable[[], int]:
     """Return a function that reads the CPU time of a vector env's steps in nanoseconds.
 
-    A vector env with further processes defines `cpu_ns()`, the sum over this process and the further processes. For
-    all others the function reads the CPU time of this process.
+    A vector env with further processes defines `cpu_ns()`, the sum over this process and the further processes. Without
+    `cpu_ns`, the returned function reads the CPU time of this process.
     """
     own: Callable[[], int] = getattr(vector_env, "cpu_ns", time.process_time_ns)
     return own
@@ -305,8 +311,8 @@ def cpu_ns_of(processes: Sequence[int]) -> int:
 class TrainingInfoInterface(Protocol):
     """Interface of environments with a curriculum, which depends on the training progress of the member.
 
-    The method is called before each training episode. `pbt-rl eval` and the checker never call it, so they evaluate
-    the environment as its constructor makes it.
+    The method is called before each training episode. `pbt-rl eval` and `pbt-rl envs check` never call the method, so
+    they use the environment as its constructor makes it.
     """
 
     def set_training_info(self, info: dict[str, Any]) -> None:
@@ -315,12 +321,13 @@ class TrainingInfoInterface(Protocol):
         frames: frames sampled so far.
         budget_frames: frames expected at the end of the run: --train-for-frames, or fewer with --train-for-seconds.
         This number may change during a run.
-        row: index of the row. Only a native vector environment gets it, and it is called once for each row.
+        row: index of the row. Only Gymnasium vector environments receive this key. Their method is called once for each
+        row.
         """
 
 
 def training_info(source: ShapingSource, row: int) -> dict[str, Any] | None:
-    """Return the training progress of a row's member. None if the shaping source does not provide it."""
+    """Return the training progress of a row's member. None if the shaping source has no training progress."""
     progress = getattr(source, "training_info", None)
     return None if progress is None else progress(row)
 
@@ -341,7 +348,7 @@ class RewardShapingInterface(Protocol):
 
 
 def random_within(action: ActionSpec, rows: int, rng: np.random.Generator) -> NDArray[np.float32]:
-    """Draw continuous components [R, len(low)] from the distributions of Gymnasium's `Box.sample`.
+    """Draw continuous action components [R, len(low)] from the distributions of Gymnasium's `Box.sample`.
 
     With two bounds: uniform. Without bounds: standard normal. With one bound: an exponential distribution of mean 1
     that starts at the bound.
@@ -360,7 +367,7 @@ def random_within(action: ActionSpec, rows: int, rng: np.random.Generator) -> ND
 
 
 def untrained_within(action: ActionSpec, rows: int, rng: np.random.Generator) -> NDArray[np.float32]:
-    """Draw continuous components like an untrained policy: normal, clipped to the bounds."""
+    """Draw continuous action components as an untrained policy does: normal, clipped to the bounds."""
     centre, half = (np.array(part) for part in action.units)
     drawn = centre + half * rng.standard_normal((rows, len(centre)))
     return np.clip(drawn, action.low, action.high).astype(np.float32)
@@ -390,16 +397,16 @@ def random_actions(
 def random_allowed(
     nvec: tuple[int, ...], mask_RD: NDArray[np.uint8], rng: np.random.Generator
 ) -> NDArray[np.int32]:
-    """Draw allowed actions [R, A]. If a component has no allowed choice, its action is 0. D = sum(nvec)."""
+    """Draw allowed actions [R, A]. A component without an allowed choice gets action 0. D = sum(nvec)."""
     draws_RD = rng.random(mask_RD.shape) * mask_RD
     parts = np.split(draws_RD, np.cumsum(nvec)[:-1], axis=1)
     return np.stack([part.argmax(1) for part in parts], 1).astype(np.int32)
 
 
 def step_array_specs(spec: EnvSpec) -> dict[str, ArraySpec]:
-    """Return the layout of mailboxes and private buffers: field of StepArrays -> array of one row, in order.
+    """Return the layout of mailboxes and private buffers: field of StepArrays -> array of one row, in memory order.
 
-    The field of an observation is `obs.NAME`.
+    The fields of observations have the names `obs.NAME`.
     """
     table = {f"obs.{name}": array for name, array in spec.obs.items()}
     table["reward"] = ArraySpec((), "float32")
@@ -417,7 +424,7 @@ def step_array_specs(spec: EnvSpec) -> dict[str, ArraySpec]:
 
 
 def step_arrays(spec: EnvSpec, arrays: Mapping[str, NDArray[Any]]) -> StepArrays:
-    """Build StepArrays from the arrays of `step_array_specs`."""
+    """Build StepArrays from arrays with the names of `step_array_specs`."""
     obs = {name: arrays[f"obs.{name}"] for name in spec.obs}
     return StepArrays(obs=obs, **{k: v for k, v in arrays.items() if not k.startswith("obs.")})
 

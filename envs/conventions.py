@@ -1,7 +1,7 @@
 """Detection of environment bugs that raise no error, and of other trainers' conventions that have no effect here.
 
-`pbt-rl envs check` finds all of them. Training warns only of bugs that impair learning. It checks when an environment
-is made, at resets and at ends of episodes, and in the first steps of a run.
+`pbt-rl envs check` reports both kinds. Training warns only of bugs that impair learning. Training runs its checks when
+an environment is made, at resets, at ends of episodes, and in the first steps of a run.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ RECORDING = {"RecordEpisodeStatistics", "Monitor"}
 def notes_of(env_id: str, env: Any) -> tuple[str, ...]:
     """Return warnings about settings that may be unintended: `EnvSpec.notes`.
 
-    Raises EnvSetupError if `reset` or a method for shaping or training info has wrong parameters, or if one of the two
-    shaping methods is missing.
+    Raises EnvSetupError if `reset` or a method for shaping or training info has wrong parameters, or if the environment
+    has only one of the two shaping methods.
     """
     if isinstance(env, gymnasium.Env):
         _check_reset(env_id, env)
@@ -102,7 +102,7 @@ def _check_methods(env_id: str, env: Any) -> None:
 
 
 def _reward_notes(env: Any) -> tuple[str, ...]:
-    """Return a warning if a wrapper changes the rewards and no wrapper inside it records the true return."""
+    """Return a warning if a wrapper changes the rewards and no wrapper inside that wrapper records the true return."""
     changing: set[str] = set()
     for one in wrapped(env):
         bases = {base.__name__ for base in type(one).__mro__}
@@ -152,7 +152,7 @@ def normalised(kind: str) -> str:
 _RUNNING = re.compile(r"Running(MeanStd|Stat|Norm)|Welford|ZFilter|MeanStdFilter")
 """Class names of running statistics for normalisation."""
 _MOMENTS = ({"mean"}, {"var", "std", "m2"}, {"count", "n"})
-"""Suffixes of attribute names. An object with a suffix of each set counts as a running statistic."""
+"""Suffixes of attribute names. An object counts as a running statistic if its attributes have a suffix of each set."""
 
 
 def _normalises(env: Any) -> bool:
@@ -237,11 +237,11 @@ MISSING_FINAL = (
 )
 FIRST_OF_NEXT = "the first observation of the next episode"
 LEAST_ENDS = 3
-"""Minimum number of truncations before a warning. All of them must show the bug."""
+"""Minimum number of truncations before a warning. Every truncation so far must show the bug."""
 LOOKS = 2
 """Number of truncations that are checked for a reset inside the step."""
 INFORMS = 'info["episode_extra_stats"]'
-"""Prefix of warnings that do not affect training."""
+"""Prefix of warnings about problems that do not affect training."""
 
 
 SHADED = 200
@@ -249,21 +249,27 @@ SHADED = 200
 _CONVERTED = re.compile("stretched to 0..255|^float")
 """Text in `ArraySpec.given` of a picture that was scaled or converted from floats."""
 FEWEST_SHADES = 8
-"""Minimum range of a picture's pixel values (0 to 255). A smaller range means wrong bounds of the space."""
+"""Minimum difference between the largest and the smallest pixel value (0 to 255) of a picture. A smaller difference
+indicates wrong bounds of the observation space.
+"""
 
 
 class ConventionWarnings:
     """Detector of environment bugs that impair learning and raise no error. Each warning is sent once."""
 
     def __init__(self, source: ShapingSource, spec: EnvSpec, rows: int = 1) -> None:
-        """source: shaping source of a vector env. Its optional attribute `warn` is called with each warning.
+        """source: shaping source of a vector env.
+
+        The source's optional attribute `warn` is called with each warning.
 
         rows: number of rows that an info dict covers.
         """
         tell: Callable[[str], None] | None = getattr(source, "warn", None)
         self._say = once(tell or (lambda _text: None))
         self.reads = tell is not None
-        """True until the end of the first episode. Until then the info dicts of all steps are checked."""
+        """True while the info dicts of all steps are checked: until the end of the first episode, if `source` has
+        `warn`.
+        """
         self._choices = 0 if ACTION_MASK in spec.obs else sum(spec.action.nvec)
         self._defaults, self._rows, self._seen = spec.shaping, rows, set[Any]()
         self._given = set[bool]()
@@ -299,7 +305,7 @@ class ConventionWarnings:
                     )
 
     def follow(self, env: gymnasium.Env[Any, Any]) -> None:
-        """Record the observations that the innermost environment's `reset` returns, until LOOKS truncations."""
+        """Record the observations that `reset` of the innermost environment returns. Stop after LOOKS truncations."""
         bare: Any = attribute(env, "unwrapped") or env
         # Environments that save their state are excluded, because the recording attribute would become part of it.
         if (
@@ -311,12 +317,12 @@ class ConventionWarnings:
                 bare.reset = self._reset = _KeptReset(bare)
 
     def of_begin(self) -> None:
-        """Forget the recorded observations. Called after each reset by the vector env."""
+        """Forget the recorded observations. The vector env calls this method after each of its resets."""
         if self._reset is not None:
             self._reset.observed.clear()
 
     def of_cut(self, obs: Any) -> None:
-        """Warn if the recorded environment resets itself inside the step that truncates an episode.
+        """Warn if the environment resets itself inside the step that truncates an episode.
 
         obs: observation that the step returned.
         """
@@ -333,10 +339,10 @@ class ConventionWarnings:
                 self._say(MISSING_FINAL.format(LOOKS, FIRST_OF_NEXT))
 
     def of_stats(self, out: StepArrays, row: int, stats: Any) -> None:
-        """Write `info["episode_extra_stats"]` (name -> finite number) of a row at the end of its episode.
+        """Write `info["episode_extra_stats"]` (name -> finite number) of a row's episode to `out`.
 
-        These statistics are only displayed. Invalid entries are dropped, and all entries after the first MOST_STATS.
-        Names are cut to STAT_NAME_BYTES in UTF-8.
+        These statistics are only displayed. Invalid entries, and entries after the first MOST_STATS valid entries, are
+        dropped. Names are cut to STAT_NAME_BYTES in UTF-8.
         """
         out.stat_values[row] = np.nan
         if stats is None:
@@ -358,9 +364,10 @@ class ConventionWarnings:
             )
 
     def of_objective(self, *, given: bool) -> None:
-        """Record whether an episode had a true objective. Warn if only some episodes have it.
+        """Record whether an episode had a true objective.
 
-        Also warn if the environment has reward shaping without a true objective.
+        Warn if only some episodes have a true objective, or if the environment has reward shaping without a true
+        objective.
         """
         self.reads = False
         self._given.add(given)
@@ -382,7 +389,7 @@ class ConventionWarnings:
 
 
 class _KeptReset:
-    """Replacement of an environment's `reset` that records the observations. Pickled as the original method."""
+    """Wrapper of an environment's `reset` that records the observations. Pickling stores the original method."""
 
     def __init__(self, env: Any) -> None:
         functools.update_wrapper(self, env.reset)  # for its signature
@@ -422,7 +429,7 @@ class Watch:
         self._ends = dict[int, tuple[bytes, bool]]()
         """Row whose last step was a truncation -> (final observation, True if it is all zeros)."""
         self._firsts = dict[int, bytes]()
-        """Row whose last step was the first after a truncation -> observation of that step."""
+        """Row whose last step was the reset after a truncation -> observation of that step."""
         self._cut, self._due = 0, 10
         self._varied = False
         self._all_next = self._all_blank = True
@@ -490,7 +497,7 @@ class Watch:
 
 
 def converted_pictures(spec: EnvSpec) -> Iterator[str]:
-    """Yield the names of pictures that were scaled, or converted from floats, to uint8."""
+    """Yield the names of the pictures that were scaled to uint8, or converted to uint8 from floats."""
     return (n for n, array in spec.obs.items() if array.dtype == "uint8" and _CONVERTED.search(array.given))
 
 
@@ -501,7 +508,10 @@ def _observation(out: StepArrays, row: int) -> tuple[bytes, bool]:
 
 
 def once(tell: Callable[[str], None]) -> Callable[[str], None]:
-    """Return a function that calls `tell` once for each text. Texts that agree up to the first colon count once."""
+    """Return a function that passes each text to `tell` once.
+
+    Texts that are equal up to the first colon count as equal.
+    """
     told = set[str]()
 
     def say(text: str) -> None:
@@ -519,7 +529,7 @@ def tells_limit(name: object) -> bool:
 
 
 def boxes(space: Any, obs: Any) -> Iterator[tuple[str, spaces.Box, NDArray[Any]]]:
-    """Yield (name, space, array) of each Box in an observation. Values that are not arrays are left out."""
+    """Yield (name, space, array) of each Box in an observation. Values that are not arrays are skipped."""
     for name, part, value in parts_of(space, obs):
         if isinstance(part, spaces.Box):
             with suppress(ValueError):

@@ -1,8 +1,8 @@
 """The user's own environments: `module:factory`, or an entry point in the group `pbt_rl.envs`.
 
-The factory is called with the keywords of --env-option. It returns a Gymnasium environment, which is one row, or an
-environment of `KINDS`. A factory with the parameters `rows` and `device` returns rows of tensors. An entry point
-`NAME` can be used as `NAME/LEVEL`; LEVEL is then the first argument of its factory.
+The factory is called with the keywords of --env-option. The factory returns a Gymnasium environment (one row), a
+PettingZoo environment, or a Gymnasium vector environment. A factory with the parameters `rows` and `device` returns a
+device simulator. An entry point `NAME` can be used as `NAME/LEVEL`; LEVEL is then the first argument of the factory.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .time_limits import closing, making, time_limit
 from .vectors import KIND as VECTOR
 
 CustomEnv = gymnasium.Env[Any, Any]
-"""Return type of a factory. An object of one of KINDS is also allowed."""
+"""Type of a factory's result. At run time, the result may have one of the interfaces KINDS instead."""
 KINDS = (SEVERAL_AGENTS, VECTOR)
 """Supported interfaces besides `gymnasium.Env`."""
 
@@ -41,7 +41,8 @@ KINDS = (SEVERAL_AGENTS, VECTOR)
 def make(env_id: str, rows: int, keywords: Mapping[str, Any], index: int = 0) -> CustomEnv:
     """Call the user's factory once, for one environment or for a vector environment of all R rows.
 
-    index: `env_index`, unique among all environments of a run. A recreated environment gets its previous index.
+    index: value for the factory's parameter `env_index`, unique among all environments of a run. An environment that is
+    made again gets its previous index.
     """
     factory = find_factory(env_id)
     arguments = dict(keywords)
@@ -80,7 +81,7 @@ def probe(env_id: str, keywords: Mapping[str, Any]) -> EnvSpec:
 def make_vector_env(
     env_id: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource
 ) -> VectorEnv:
-    """Make a vector env of R rows. The number of environments depends on their kind."""
+    """Make a vector env of R rows. One environment has one row, one row per agent, or all rows."""
     other = simulator_backend(env_id)
     if other is not None:
         return other.make_vector_env(env_id, rows, seed, EnvOptions(keywords=options.keywords), shaping)
@@ -90,7 +91,7 @@ def make_vector_env(
 
 
 def simulator_backend(env_id: str) -> Backend | None:
-    """Return the backend for rows of tensors if the factory has the parameters rows and device, else None."""
+    """Return the backend of device simulators if the factory has the parameters rows and device, else None."""
     factory = find_factory(env_id)
     return (
         load_backend(".simulators.custom_simulators")
@@ -100,7 +101,7 @@ def simulator_backend(env_id: str) -> Backend | None:
 
 
 def make_simulator(env_id: str, rows: int, seed: int, device: str, options: EnvOptions) -> Any:
-    """Make rows of tensors."""
+    """Make a device simulator with R rows."""
     other = simulator_backend(env_id)
     assert other is not None
     assert other.make_simulator is not None
@@ -110,7 +111,7 @@ def make_simulator(env_id: str, rows: int, seed: int, device: str, options: EnvO
 def vector_env_of(
     env: CustomEnv, env_id: str, rows: int, seed: int, shaping: ShapingSource, options: EnvOptions
 ) -> VectorEnv:
-    """Return the vector env of R rows. env: its first environment. Further environments are made when needed."""
+    """Make a vector env of R rows. env: the first environment. Further environments are made if needed."""
     kind = kind_of(env)
     if kind is not None:
         places = count(options.first_row + 1)
@@ -120,7 +121,7 @@ def vector_env_of(
 
 
 def kind_of(env: object) -> Kind | None:
-    """Return the kind of an environment. None if it is a `gymnasium.Env` or unknown."""
+    """Return the entry of KINDS for an environment. None for a `gymnasium.Env` and for unknown interfaces."""
     if isinstance(env, gymnasium.Env):
         return None
     return next((kind for kind in KINDS if kind.fits(env)), None)
@@ -129,7 +130,7 @@ def kind_of(env: object) -> Kind | None:
 def one_by_one(
     env_id: str, first: gymnasium.Env[Any, Any], options: EnvOptions
 ) -> Callable[[], gymnasium.Env[Any, Any]]:
-    """Return a function that first returns the existing environment, and a new environment in each further call."""
+    """Return a function that returns `first` in its first call, and a new environment in each further call."""
     places = count(options.first_row + 1)
 
     def again() -> gymnasium.Env[Any, Any]:

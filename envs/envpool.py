@@ -1,10 +1,10 @@
-"""EnvPool tasks (Atari, MuJoCo, MiniGrid, classic control ...) as native vector envs.
+"""EnvPool tasks (Atari, MuJoCo, MiniGrid, classic control ...) as vector envs.
 
-A vector env is one EnvPool of R rows on one engine thread. EnvPool resets a row in the step after its episode's end
-and ignores the action of that step, as this project requires. A time limit is a truncation.
+A vector env is one EnvPool of R rows on one engine thread. EnvPool resets a row in the step after its episode's end and
+ignores the action of that step, as this project requires. An episode that its time limit ends is truncated.
 
-With an invalid option the engine exits without an exception. Therefore each task is first tried with its options in a
-fork of this process (`first_trial.tried`). The output of the fork becomes the error message.
+With an invalid option the engine ends the process without an exception. Therefore each task is first tried with its
+options in a fork of this process (`first_trial.tried`). The output of the fork becomes the error message.
 
 Atari games have the options --atari.*, as in the family atari/. The engine returns the newest frame and the raw score.
 `AtariScoring` handles clipping and lives. The objective is the raw score.
@@ -45,7 +45,7 @@ from .spaces import SMALL, Leaf, obs_leaves, read_rows, with_mask
 from .time_limits import GRACE_SECONDS, PROBE_SECONDS
 
 OURS = ("num_envs", "batch_size", "seed", "env_seed", "max_num_players", "gym_reset_return_info", "base_path")
-"""Options of `envpool.make` that the vector env sets. Users cannot set them."""
+"""Options of `envpool.make` that only the vector env sets, not users."""
 BY_ATARI_OPTIONS = {
     "frame_skip": "frame-skip",
     "stack_num": "frame-stack",
@@ -90,7 +90,7 @@ def names() -> tuple[str, ...]:
 
 
 def describe(name: str, options: AtariOptions, keywords: Mapping[str, Any]) -> Task:
-    """Read a task's spec without making an environment. Raises EnvSetupError."""
+    """Prepare a task from its spec, without making an environment. Raises EnvSetupError."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Gymnasium warns of bounds that float32 cannot represent
         return _described(name, options, keywords)
@@ -220,7 +220,7 @@ def _leaves(engine: Any, env_id: str, choices: int) -> tuple[Leaf, ...]:
 
 
 def _as_delivered(leaf: Leaf) -> Leaf:
-    """Keep pictures with sides of at least SMALL pixels, and short one-hot arrays. Flatten all others to numbers."""
+    """Flatten an array to numbers, unless it is a short one-hot array or a picture with sides of at least SMALL."""
     whole = leaf.kind in ("bytes", "image") and len(leaf.shape) == 3 and min(leaf.spec.shape[1:]) >= SMALL
     if whole and leaf.kind == "bytes" and leaf.shape[0] == 1:
         return replace(leaf, spec=ArraySpec(leaf.shape[1:], "uint8"))  # one grey frame, stacked on the device
@@ -253,7 +253,7 @@ def _try_out(name: str, request: str, given: str) -> None:
     """
 
     def play() -> None:
-        with TemporaryDirectory() as folder, contextlib.chdir(folder):  # MuJoCo writes a log there
+        with TemporaryDirectory() as folder, contextlib.chdir(folder):  # MuJoCo writes a log
             env = envpool.make(name, "gymnasium", num_envs=2, seed=0, **json.loads(request))
             env.reset()
             action = list(env.spec.action_array_spec.values())[-1]
@@ -277,7 +277,7 @@ def recipe(name: str, options: AtariOptions, keywords: Mapping[str, Any]) -> dic
 
 
 class EnvPoolVectorEnv:
-    """R rows of one task on one engine thread. Equal seeds give equal vector envs."""
+    """R rows of one task on one engine thread. Equal seeds give equal episodes."""
 
     def __init__(
         self,
@@ -304,7 +304,7 @@ class EnvPoolVectorEnv:
                 name, "gymnasium", num_envs=rows, seed=seeds.tolist(), **settings
             )
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the first access creates the spaces
+            warnings.simplefilter("ignore")  # the first access creates the spaces, which may warn
             assert self._engine.observation_space is not None
         self._ended_R = np.zeros(rows, np.bool_)
         self._none_R = np.zeros(rows, np.bool_)
@@ -352,7 +352,7 @@ class EnvPoolVectorEnv:
         self._book.write(out)
 
     def close(self) -> None:
-        """Drop the reference to the engine, which joins its thread."""
+        """Drop the reference to the engine. The engine's destructor joins the engine thread."""
         self._engine = None
 
     def _begin_episodes(self, rows: Iterable[int]) -> None:

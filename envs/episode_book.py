@@ -1,10 +1,12 @@
 """Statistics of running episodes (returns, lengths, shaping versions), and the heartbeat of a vector env.
 
-The heartbeat is two cells of shared memory. The supervisor reads them to distinguish slow environments from hanging
-environments. In an actor it is the attribute `heartbeat` of the shaping source (see `ShapingSource`).
+The heartbeat is two cells of shared memory. The supervisor reads the cells to distinguish slow environments from
+hanging environments. In an actor the two cells are the attribute `heartbeat` of the shaping source (see
+`ShapingSource`).
 
 A vector env that loops over rows in Python writes `heartbeat[ROW]` after each row. A single call for all rows cannot
-write a heartbeat before it returns. If such a call makes or seeds rows, `all_at_once` extends its timeout.
+write a heartbeat before it returns. If a single call makes or seeds rows, `all_at_once` extends the timeout of the
+heartbeat.
 
 Axes: R rows.
 """
@@ -35,13 +37,13 @@ T = TypeVar("T")
 
 
 def heartbeat_of(source: ShapingSource) -> memoryview:
-    """Return the heartbeat cells of a shaping source. If the source has none, return unused cells."""
+    """Return the heartbeat cells of a shaping source. If the source has no heartbeat, return unused cells."""
     watched: memoryview | None = getattr(source, "heartbeat", None)
     return memoryview(bytearray(16)).cast("q") if watched is None else watched
 
 
 def with_heartbeat(heartbeat: memoryview, items: Iterable[T]) -> Iterator[T]:
-    """Yield the items, with a heartbeat after each item."""
+    """Yield the items, and write the heartbeat after each item."""
     for row, item in enumerate(items):
         yield item
         heartbeat[ROW] = row
@@ -49,7 +51,7 @@ def with_heartbeat(heartbeat: memoryview, items: Iterable[T]) -> Iterator[T]:
 
 @contextmanager
 def all_at_once(heartbeat: memoryview, rows: int) -> Iterator[None]:
-    """Extend the timeout within the context, for a call that makes or seeds this number of rows."""
+    """Extend the heartbeat's timeout within the context, for a call that makes or seeds this number of rows."""
     heartbeat[AT_ONCE] = rows
     try:
         yield
@@ -65,8 +67,8 @@ _ACCOUNTS = ("raw_R", "shaped_R", "length_R", "shaping_version_R")
 class EpisodeBook:
     """Statistics of the current episode of each row: raw and shaped return, length, shaping version.
 
-    A vector env calls `open_episode` at the start of an episode and `add` in every step. It calls `write` at least in
-    each step that ends an episode.
+    A vector env calls `open_episode` at the start of an episode and `add` in every step. The vector env calls `write`
+    at least in each step that ends an episode.
     """
 
     def __init__(self, rows: int, shaping: ShapingSource) -> None:
@@ -77,7 +79,7 @@ class EpisodeBook:
         self._shaping = shaping
 
     def open_episode(self, row: int) -> Mapping[str, float]:
-        """Start an episode in a row. Return its shaping values."""
+        """Start an episode in a row. Return the shaping values of the episode."""
         self.shaping_version_R[row], values = self._shaping(row)
         self.raw_R[row] = self.shaped_R[row] = self.length_R[row] = 0
         return values
@@ -114,7 +116,7 @@ class EpisodeBook:
             self.length_R[rows] += played
 
     def write(self, out: StepArrays, objective_R: NDArray[np.float64] | None = None) -> None:
-        """Write the statistics of all rows. objective_R: None means the raw return."""
+        """Write the statistics of all rows. objective_R: objectives. None: the raw returns."""
         out.objective[:] = self.raw_R if objective_R is None else objective_R
         out.raw_return[:] = self.raw_R
         out.shaped_return[:] = self.shaped_R
@@ -123,14 +125,14 @@ class EpisodeBook:
 
 
 def write_reset(out: StepArrays) -> None:
-    """Mark the step as a reset of all rows: set `first`; set reward and ends to 0."""
+    """Mark the step as a reset of all rows: set `first`; set reward and all flags of ends to 0."""
     out.first[:] = True
     for array_R in (out.reward, out.terminated, out.truncated, out.episode_done):
         array_R[:] = 0
 
 
 def true_objective(env_id: str, value: Any) -> float:
-    """Return `info["true_objective"]` as a float. Raises EnvSetupError if it is not a finite number.
+    """Return `info["true_objective"]` as a float. Raises EnvSetupError if the value is not a finite number.
 
     Members cannot be ranked with infinite objectives, because one infinite episode makes the mean infinite.
     """
@@ -149,9 +151,9 @@ def true_objective(env_id: str, value: Any) -> float:
 def objective_of(env_id: str, info: Mapping[str, Any], summed: float) -> float | None:
     """Return an episode's objective from its last info dict. None: use the sum of the rewards.
 
-    `info["true_objective"]` takes precedence. Otherwise `info["episode"]["r"]` is used, the return that Gymnasium's
-    RecordEpisodeStatistics and similar wrappers record. It is used only if it differs from the sum, because a
-    difference means that an outer wrapper changes the rewards.
+    `info["true_objective"]` takes precedence over `info["episode"]["r"]`, the return that Gymnasium's
+    RecordEpisodeStatistics and similar wrappers record. The recorded return is used only if it differs from the sum,
+    because a difference means that an outer wrapper changes the rewards.
 
     summed: sum of the rewards of the episode.
     """

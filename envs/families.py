@@ -1,10 +1,10 @@
-"""Built-in families of environments, described without importing them.
+"""Built-in families of environments, described without importing the modules of the families.
 
 `pbt_rl/registry.py` lists the families by name. Other packages add a `Family` as an entry point `pbt_rl.families`.
 
 RSL_RL has the values of `config/example_config.yaml` in https://github.com/leggedrobotics/rsl_rl (rsl-rl-lib 3 to 5).
-They equal the defaults of `PPO.__init__` there. RSL-RL's value loss has no factor of 1/2, so its weight of 1.0 is 2.0
-here. RSL-RL's `clip_param` clips both ratio and value.
+These values equal the defaults of `PPO.__init__` in RSL-RL. RSL-RL's value loss has no factor of 1/2, so a weight of
+1.0 in RSL-RL is 2.0 here. RSL-RL's `clip_param` clips both ratio and value.
 
 Differences from RSL-RL:
 - Weights are initialised orthogonally.
@@ -58,9 +58,9 @@ ROBOTS: dict[str, object] = RSL_RL | {
 }
 """Default options of a population on robots.
 
-The learning rate does not follow the KL divergence, because PBT tunes it. Returns are normalised, because PBT tunes
-the weights of reward terms and thereby changes the scale of returns. Layers and entropy coefficient are the values of
-mjlab 1.6 (`RslRlModelCfg` and `RslRlPpoAlgorithmCfg`).
+The learning rate does not follow the KL divergence, because PBT tunes the learning rate. Returns are normalised,
+because PBT tunes the weights of reward terms and thereby changes the scale of returns. Layers and entropy coefficient
+are the values of mjlab 1.6 (`RslRlModelCfg` and `RslRlPpoAlgorithmCfg`).
 """
 ROBOT_RECIPES = {
     "rsl-ppo": Recipe(
@@ -71,7 +71,7 @@ ROBOT_RECIPES = {
 }
 DMLAB_RECIPES = {
     # Sample Factory's published command line for DMLab-30 with four agents. Differences:
-    # - Numbers of processes depend on the machine; there 90 workers of 12 environments have core affinity.
+    # - Numbers of processes depend on the machine. Sample Factory's 90 workers of 12 environments have core affinity.
     # - Different levels in the vector envs decorrelate the experience at the start.
     # - Returns are V-trace's, and the network gets the last action and reward, as in every run on DMLab here.
     "dmlab30-pbt": Recipe(
@@ -94,7 +94,7 @@ DMLAB_RECIPES = {
             "hypers.gamma": 0.99,
             "hypers.learning_rate": 1e-4,
             "hypers.entropy_coef": 0.003,
-            "hypers.value_coef": 1.0,  # equals 0.5 there, without the factor of 1/2 used here
+            "hypers.value_coef": 1.0,  # 0.5 in Sample Factory, whose value loss has no factor of 1/2
             "hypers.max_grad_norm": 1e9,  # no limit
             "dmlab.actions": "extended",
             "dmlab.reward_unit": 5.0,

@@ -28,9 +28,9 @@ class EnvOptions:
     families: tuple[FamilyOptions, ...] = ()
     """Options of families. A family without an entry uses its defaults."""
     keywords: Mapping[str, Any] = field(default_factory=dict)
-    """--env-option: keywords for the environment's factory, in families that support them."""
+    """--env-option: keywords for the environment's factory, in families that support keywords."""
     last_action_reward: bool = False
-    """Add the last action and reward to the observations."""
+    """True adds the last action and reward to the observations."""
     critic_only: tuple[str, ...] = ()
     """Critic-only observations besides the names in the environment's metadata (shaping.py)."""
     first_row: int = 0
@@ -39,7 +39,7 @@ class EnvOptions:
     """
 
     def of(self, kind: type[T]) -> T:
-        """Return the options of a family, or its defaults."""
+        """Return the options of this class, or its defaults."""
         return next((options for options in self.families if isinstance(options, kind)), kind())
 
     def with_family(self, own: FamilyOptions) -> EnvOptions:
@@ -53,17 +53,19 @@ OUTSIDE = 10_000
 
 
 RawEnv = Closes
-"""Environment without a wrapper of this project: a Gymnasium environment, single or vector, or a PettingZoo one."""
+"""Environment without a wrapper of this project: a Gymnasium environment (single or vector) or a PettingZoo
+environment.
+"""
 
 
 @dataclass(frozen=True)
 class Backend:
-    """Functions of a family. Their argument `name` is NAME in `family/NAME`."""
+    """Functions of a family. An argument `name` is NAME in `family/NAME`."""
 
     names: Callable[[], tuple[str, ...]]
     """() -> available names."""
     probe: Callable[[str, EnvOptions], EnvSpec]
-    """(name, options) -> spec. An environment that is made for it is closed."""
+    """(name, options) -> spec. The function closes every environment that it makes."""
     make_vector_env: Callable[[str, int, int, EnvOptions, ShapingSource], VectorEnv]
     """(name, rows, seed, options, shaping) -> vector env."""
     recipe: Callable[[str, EnvOptions], dict[str, object]] = lambda _name, _options: {}
@@ -76,15 +78,15 @@ class Backend:
     """Options of a run -> options of its evaluation."""
     film: Callable[[str, int, int, EnvOptions, ShapingSource], tuple[VectorEnv, Any] | None] | None = None
     """(name, rows, seed, options, shaping) -> (vector env, source of the pictures of row 0). The source is an object
-    with `render()`. If the policy's observation is a picture, the source is the number of frames per second. None if
+    with `render()`, or a number: the frames per second of a film of the observation "obs". The function returns None if
     there are no pictures.
     """
     shown: Callable[[str, EnvOptions], str] = lambda name, _options: name
-    """(name, options) -> displayed name. It may depend on the options."""
+    """(name, options) -> displayed name, which may depend on the options."""
     make_simulator: Callable[[str, int, int, str, EnvOptions], Any] | None = None
     """(name, rows, seed, device, options) -> `SimulatorEnv`, for device simulators."""
     unreproducible: Callable[[str], str] = lambda _name: ""
-    """name -> reason why equal seeds give different steps in this environment. "" if they give equal steps."""
+    """name -> reason why equal seeds give different steps in this environment. "" if equal seeds give equal steps."""
     step_seconds: float = 30.0
     """Timeout of `probe`, and of a step or reset of a vector env."""
     begins: str = "environments are made"
@@ -102,7 +104,9 @@ class Family:
     """Import names of required packages."""
     install_hint: str
     module: str
-    """MODULE with the attribute `BACKEND`, or MODULE:NAME; absolute or relative to this package."""
+    """Module with the attribute `BACKEND`, or `module:NAME` if the attribute is NAME. The path is absolute, or relative
+    to this package.
+    """
     takes_keywords: bool = False
     """True if the family supports --env-option."""
     options: Mapping[str, type[FamilyOptions]] = field(default_factory=dict)
@@ -112,7 +116,7 @@ class Family:
     recipes: Mapping[str, Recipe] = field(default_factory=dict)
     """Name -> published command line."""
     on_device: bool = False
-    """True if the environments are rows of tensors in the learner."""
+    """True if the environments are device simulators."""
     several_agents: bool = False
     """True if the family has environments with several agents. The options of matchups then apply."""
 
@@ -131,12 +135,12 @@ class Family:
         return () if self.missing else self.load().names()
 
     def load(self) -> Backend:
-        """Import the family's module."""
+        """Import the family's module and return its `Backend`."""
         return load_backend(self.module)
 
 
 def load_backend(module: str) -> Backend:
-    """Import a `Backend`: MODULE with the attribute BACKEND, or MODULE:NAME."""
+    """Import a `Backend`. module: module with the attribute `BACKEND`, or `module:NAME`."""
     path, _, name = module.partition(":")
     backend: Backend = getattr(import_module(path, __package__), name or "BACKEND")
     return backend
@@ -171,12 +175,12 @@ def keywords_backend(
 
 @dataclass(frozen=True)
 class Kind:
-    """Adapter for environments of another interface, which a user's factory may return."""
+    """Adapter for environments of an interface other than `gymnasium.Env`, which a user's factory may return."""
 
     title: str
     """Name of the interface for error messages, such as "a gymnasium.Env"."""
     fits: Callable[[object], bool]
-    """object -> True if it has the interface."""
+    """object -> True if the object has the interface."""
     describe: Callable[[str, Any], EnvSpec]
     """(id, environment) -> spec of a row. Raises EnvSetupError."""
     make_vector_env: Callable[[str, Callable[[], Any], int, int, ShapingSource], VectorEnv]

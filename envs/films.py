@@ -96,9 +96,9 @@ SCREEN = (210, 160)
 
 
 class ColourTwin:
-    """Camera with a second emulator in colour. It gets the actions of row 0.
+    """Camera with a second emulator, in colour, that gets the actions of row 0.
 
-    Both emulators play equal games because their seeds are equal.
+    The second emulator plays the same game as row 0, because both have the same seed.
     """
 
     def __init__(self, game: str, options: AtariOptions, vector_env: AtariVectorEnv) -> None:
@@ -158,7 +158,7 @@ def _film_own(
 ) -> tuple[VectorEnv, Camera] | None:
     """Make a vector env with a camera on row 0. The factory gets `render_mode` if it has this parameter.
 
-    Returns None for rows of tensors without pictures. The first picture raises EnvSetupError if `render()` fails.
+    Returns None for a device simulator without pictures. The first picture raises EnvSetupError if `render()` fails.
     """
     other = simulator_backend(env_id)
     if other is not None:

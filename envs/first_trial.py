@@ -5,8 +5,8 @@ takes milliseconds and has this process's state: modules, path, registered envir
 
     this process -- keeper -- fork -- processes that the environment starts, even daemons
 
-The keeper (`pbt_rl.processes.keeper`) is another fork, which runs no user code. It kills all processes that the fork
-has started. It does so when the fork ends, when this process ends, or when this process requests it.
+The keeper (`pbt_rl.processes.keeper`) is another fork, which runs no user code. The keeper kills all processes that the
+fork has started as soon as the fork ends, this process ends, or this process requests the end.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def environment_output(text: str) -> str:
 
 TAIL_BYTES = 16_000
 LONG = b"long"
-"""Message of a fork that makes a simulator. It requests the longer timeout LONG_SECONDS."""
+"""Message by which a fork requests the longer timeout LONG_SECONDS, because it makes a device simulator."""
 SHOWN_CHARACTERS = 4000
 
 
@@ -95,11 +95,11 @@ def tried(
     """Call a function in a fork of this process and return its result, which must be picklable.
 
     limit_seconds: timeout. None: unlimited.
-    captured: True collects the fork's output. It is written to stderr, or becomes part of the error.
+    captured: True collects the fork's output. The output is written to stderr, or becomes part of the error.
     when: end of the error message, such as "when it was made".
 
-    Raises EnvSetupError if the function raises, if the fork ends, or after the timeout. The function's own
-    EnvSetupError is raised with its message; for other exceptions the message has the traceback.
+    Raises EnvSetupError if the function raises, if the fork ends without a result, or after the timeout. An
+    EnvSetupError of the function keeps its message. For other exceptions, the message contains the traceback.
     """
     if not _can_be_copied():
         return function()
@@ -150,7 +150,10 @@ def _can_be_copied() -> bool:
 
 
 def _copy() -> int:
-    """Fork this process. The fork does not collect existing garbage, whose destructors may need missing threads."""
+    """Fork this process.
+
+    The fork does not collect garbage of this process, because destructors may need threads that the fork lacks.
+    """
     sys.stdout.flush()
     sys.stderr.flush()
     collects = gc.isenabled()
@@ -170,7 +173,7 @@ def _copy() -> int:
 class FirstProbe:
     """Probe of a family's environments, each in a fork of this process.
 
-    A run first requests the default options of its environment, then its spec. Both use the result of one trial.
+    A run first requests the default options of its environment, then its spec. Both requests use one trial.
     prefix: prefix of the ids, such as "gym/".
     """
 
@@ -194,7 +197,10 @@ class FirstProbe:
         return tried(self._prefix + name, lambda: self._probe(name, keywords), limit)
 
     def _key(self, name: str, keywords: Mapping[str, Any]) -> str:
-        """Return the key of an environment. It includes the import path, on which the meaning of a name depends."""
+        """Return the key of an environment.
+
+        The key includes the import path, because the path determines what a name means.
+        """
         return repr((name, sorted(keywords.items()), os.getcwd(), sys.path))  # noqa: PTH109 - as the import does
 
 
@@ -204,7 +210,7 @@ class FirstProbe:
 def _keep(parent: int, line: int, run: Callable[[], object], *, captured: bool) -> NoReturn:
     """Make the fork, run its keeper, and exit with the fork's status.
 
-    line: descriptor of a socket to the parent. The keeper sends the end of the fork's output.
+    line: file descriptor of a socket to the parent, to which the keeper sends the end of the fork's output.
     """
     try:
         os.setsid()  # only the parent handles Ctrl-C
@@ -235,7 +241,7 @@ def _keep(parent: int, line: int, run: Callable[[], object], *, captured: bool) 
 
 
 def _run(env_id: str, function: Callable[[], object], when: str, outcome: int) -> None:
-    """Call the function and write its pickled `_outcome`. outcome: descriptor."""
+    """Call the function and write its pickled `_outcome`. outcome: file descriptor to write to."""
     faulthandler.enable(2)  # a crash prints its location
     if "torch" in sys.modules:  # the fork lacks torch's threads
         torch: Any = sys.modules["torch"]
@@ -247,7 +253,7 @@ def _run(env_id: str, function: Callable[[], object], when: str, outcome: int) -
 
 
 def _outcome(env_id: str, function: Callable[[], object], when: str) -> tuple[object, str, bool]:
-    """Return (result, error, exits) of the function. exits: True if it raised SystemExit."""
+    """Call the function. Return (result, error message or "", True if the function raised SystemExit)."""
     try:
         return function(), "", False
     except EnvSetupError as error:
@@ -272,7 +278,7 @@ def _redirect(output: int) -> None:
     for fd, target in ((null, 0), (output, 1), (output, 2)):
         os.dup2(fd, target)
     sys.stdout, sys.stderr = (os.fdopen(fd, "w", buffering=1, closefd=False) for fd in (1, 2))
-    sys.breakpointhook = lambda *_args, **_keywords: None  # without a terminal; serial mode stops at it later
+    sys.breakpointhook = lambda *_args, **_keywords: None  # the fork has no terminal
 
 
 # -- in this process ----------------------------------------------------------------------------------------

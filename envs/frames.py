@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from .user_values import array_of, briefly
 
 Picture = NDArray[np.uint8]
-"""[H, W, 3]"""
+"""RGB picture, [H, W, 3]"""
 CHANNELS = (1, 3, 4)
 
 
@@ -23,7 +23,7 @@ class Frames:
 
     def __init__(self) -> None:
         self._signed = self._bytes = False
-        """_signed: a frame had values below 0. _bytes: a frame had values above 1."""
+        """_signed: True if a frame had values below 0. _bytes: True if a frame had values above 1."""
 
     def picture(self, frame: Any) -> Picture:
         """Convert a frame to a picture. Raises ValueError if the frame is not a picture."""
@@ -68,7 +68,7 @@ def _of_three_axes(frame: Any) -> NDArray[Any]:
 
 
 def fitted(picture: Picture, height: int, width: int) -> Picture:
-    """Resize a picture to height x width by nearest neighbours. Its proportions are kept, with black borders."""
+    """Resize a picture to height x width by nearest neighbours. Black borders keep the proportions of the picture."""
     tall, wide = picture.shape[:2]
     if (tall, wide) == (height, width):
         return picture

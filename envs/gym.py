@@ -62,8 +62,9 @@ def recipe(spec: EnvSpec) -> dict[str, object]:
             {"hypers.entropy_coef": _CONTINUOUS["hypers.entropy_coef"]} if spec.action.low else {}
         )
     found = dict(_CONTINUOUS if spec.action.low else _DISCRETE)
-    if spec.simulator or any(array.unscaled for array in spec.obs.values()):  # tensor rows have no bounds
-        found["learner.normalize_observations"] = True  # otherwise numbers near 1000 prevent learning
+    # Observations of device simulators have no bounds.
+    if spec.simulator or any(array.unscaled for array in spec.obs.values()):
+        found["learner.normalize_observations"] = True  # unnormalised numbers near 1000 prevent learning
     if grids:
         found |= _GRIDS
     if any(map(looks_like_a_picture, spec.obs.values())):
@@ -92,7 +93,7 @@ _DISCRETE: dict[str, object] = {
 }
 """Options for discrete actions and vectors of numbers.
 
-Published values for CartPole are gamma 0.98 and lambda 0.8. With them only one seed of four learned LunarLander
+Published values for CartPole are gamma 0.98 and lambda 0.8. With these values only one seed of four learned LunarLander
 (docs/lab/games.md).
 """
 
@@ -123,9 +124,9 @@ _GRIDS: dict[str, object] = {
     "learner.normalize_advantage": False,
     "train_for_frames": 2_000_000,
 }
-"""Overrides for grids of codes, which are read by an MLP.
+"""Overrides for grids of codes, whose encoder is an MLP.
 
-Advantages are not normalised, because rewards of such environments are often sparse. In a batch without rewards,
+Advantages are not normalised, because rewards of environments with grids are often sparse. In a batch without rewards,
 normalised advantages are pure noise, and the policy collapsed before the first reward (docs/lab/environments.md).
 """
 
@@ -143,7 +144,8 @@ PLANES: dict[str, object] = {
 """Overrides for MinAtar, whose observation [H, W, C] of 0 and 1 has a plane for each kind of object.
 
 The values are PureJaxRL's (`examples/brax_minatar.ipynb`). Other values were worse on Breakout: elu and rollouts of 32
-steps reached 18; a shared network of 128 tanh units, two epochs and a rate of 1e-3 reached 6 (docs/lab/evidence.md).
+steps reached a return of 18; a shared network of 128 tanh units, two epochs and a learning rate of 1e-3 reached 6
+(docs/lab/evidence.md).
 """
 
 
@@ -152,7 +154,7 @@ _IMAGES = {name: value for name, value in atari.recipe().items() if not name.sta
 
 
 def _time_limit_of(env: Any) -> int:
-    """Return the step limit of Gymnasium's `TimeLimit` wrapper; 0 without one."""
+    """Return the step limit of Gymnasium's `TimeLimit` wrapper; 0 without this wrapper."""
     while isinstance(env, gymnasium.Wrapper):
         if isinstance(env, gymnasium.wrappers.TimeLimit):
             return env._max_episode_steps  # noqa: SLF001 - there is no public access
@@ -210,7 +212,7 @@ class GymVectorEnv:
             raise EnvSetupError(f"{env_id} returned one environment twice. Make a new one in every call")
         if any(describe(env_id, env) != self.spec for env in self._envs[1:]):
             raise EnvSetupError(
-                f"{env_id}: two environments differ in their spaces or shaping. Make all of them alike"
+                f"{env_id}: two environments differ in their spaces or shaping. Make all environments equal"
             )
         self.rows = rows
         self._shaping = shaping
@@ -232,12 +234,12 @@ class GymVectorEnv:
         self._ended = [False] * rows
         self._reward = [0.0] * rows
         self._objective: dict[int, float] = {}
-        """Row -> objective of the episode that ended with this step, if it differs from the sum of its rewards."""
+        """Row -> objective of the episode that ended with this step, unless the objective is the sum of the rewards."""
         self._cut_at: dict[int, int] = {}
-        """Row -> step at which its first episode is truncated, until that episode ends."""
+        """Row -> step at which the row's first episode is truncated. Without rows whose first episode has ended."""
 
     def spread_phases(self, rng: np.random.Generator) -> bool:
-        """See `SpreadsPhases`. Only the limit of a `TimeLimit` wrapper is known."""
+        """Truncate the first episode of each row at a random step. Return False if there is no `TimeLimit` wrapper."""
         limit = self.spec.time_limit
         if limit:
             self._cut_at = dict(enumerate(rng.integers(1, limit + 1, self.rows).tolist()))
@@ -263,7 +265,7 @@ class GymVectorEnv:
             self._write(out)
 
     def save_state(self) -> dict[str, Any] | None:
-        """Return the state. None if an environment cannot save its state, for example because it is in a wrapper."""
+        """Return the state. None if an environment cannot save its state, for example because of a wrapper."""
         states = [env.save_state() if isinstance(env, SavesState) else None for env in self._envs]
         if None in states:
             return None
@@ -276,7 +278,7 @@ class GymVectorEnv:
         }
 
     def restore_state(self, state: dict[str, Any]) -> None:
-        """Continue from a state. Its last step is not restored, because it was already delivered."""
+        """Continue from a saved state. The arrays of the last step are not written again."""
         for env, saved in zip(self._envs, state["envs"], strict=True):
             assert isinstance(env, SavesState)
             env.restore_state(saved)
@@ -285,7 +287,7 @@ class GymVectorEnv:
         self._cut_at = dict(state["cut_at"])
 
     def close(self) -> None:
-        """Close every environment once, even if one raises."""
+        """Close every environment once, even if closing another environment raises."""
         with contextlib.ExitStack() as closing:
             while self._envs:
                 closing.callback(self._envs.pop().close)

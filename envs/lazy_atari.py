@@ -1,10 +1,10 @@
 """Atari vector envs with lazy construction of emulators.
 
-Making an emulator takes about 0.1 s, and seeding it another 0.1 s. Lazy construction is used only in asynchronous
-runs, which are not reproducible in any case.
+Making an emulator takes about 0.1 s, and seeding an emulator another 0.1 s. Lazy construction is used only in
+asynchronous runs, which are not reproducible in any case.
 
     without sticky actions   Emulators are not seeded, which saves time. The no-ops are the only randomness. The engine
-                             draws them from the machine's entropy.
+                             draws the no-ops from the machine's entropy.
     with sticky actions      Emulators are seeded. An unseeded emulator would draw its sticky actions from the time in
                              seconds, so emulators made within one second would be equal.
 
@@ -34,9 +34,9 @@ the step of a row 0.3 ms.
 FIRST_ROWS = 8
 """Number of rows of the first engine in a vector env of up to LARGE_ROWS rows."""
 LATER_ROWS = 32
-"""Maximum number of rows of the further engines in such a vector env."""
+"""Maximum number of rows of each further engine in a vector env of up to LARGE_ROWS rows."""
 LARGE_ROWS = 64
-"""A vector env with more rows is large."""
+"""Vector envs with more rows than this number are large."""
 WHOLE_ROWS = 16
 """A vector env with at most this number of rows has a single engine."""
 
@@ -60,11 +60,11 @@ def dealt(rows: int, together: int) -> list[NDArray[np.intp]]:
 
 
 class Engines:
-    """Several engines with the interface of one engine. A row without an emulator is black and has reward 0.
+    """Several engines with the interface of one engine. Rows without an emulator have black frames and reward 0.
 
     make: function that makes an engine with a given number of rows.
-    together: see `dealt`.
-    empty: True also makes the first engine later.
+    together: number of neighbouring rows that one policy plays.
+    empty: True: the constructor makes no engine.
     """
 
     def __init__(
@@ -91,14 +91,14 @@ class Engines:
         return len(self._parts[len(self._engines)]) if len(self._engines) < len(self._parts) else 0
 
     def construct_more(self) -> NDArray[np.intp]:
-        """Make the next engine and return its rows. Their games begin with the next step."""
+        """Make the next engine and return its rows. The games of these rows begin with the next step."""
         number = len(self._engines)
         self._engines.append(self._make(len(self._parts[number])))
         self._arrived.append((self._parts[number], self._begun(number, self._seeds)))
         return self._parts[number]
 
     def reset(self, *, seed: NDArray[np.int64] | None = None) -> tuple[NDArray[np.uint8], dict[str, Any]]:
-        """Begin a game in every existing row. seed: [R], also used for engines that are made later."""
+        """Begin a game in every existing row. seed: seeds [R] of all rows, including rows that are made later."""
         self._seeds = self._seeds if seed is None else seed
         self._arrived = [(self._parts[e], self._begun(e, seed)) for e in range(len(self._engines))]
         frames_R, *_, info = self._arrivals()
@@ -147,7 +147,8 @@ class LazyAtariVectorEnv(AtariVectorEnv):
             self._seeded = True  # the first reset keeps the engines' own seeds
 
     def _make_all(self, game: str, options: AtariOptions) -> Any:
-        empty: bool = getattr(self._source, "begins_empty", False)  # then the first step waits for all rows
+        # If `begins_empty` is True, the first step waits for all rows.
+        empty: bool = getattr(self._source, "begins_empty", False)
         together: int = getattr(self._source, "envs_per_policy", 1)
         return Engines(lambda part: self._make(game, part, options), self.rows, together, empty=empty)
 
@@ -165,7 +166,10 @@ class LazyAtariVectorEnv(AtariVectorEnv):
 def lazy_vector_env(
     game: str, rows: int, seed: int, options: AtariOptions, shaping: ShapingSource
 ) -> LazyAtariVectorEnv | None:
-    """Make a vector env with lazy construction. None if it has too few rows, or if the shaping source forbids it."""
+    """Make a vector env with lazy construction.
+
+    None for few rows, or if the shaping source forbids lazy construction.
+    """
     if rows <= WHOLE_ROWS or not getattr(shaping, "may_be_lazy", False):
         return None
     return LazyAtariVectorEnv(game, rows, seed, options, shaping)

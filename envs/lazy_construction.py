@@ -18,15 +18,15 @@ STEPS_OF_A_PART, STEPS_OF_A_WHOLE = 0.25, 1.0
 """Phase 3: seconds of stepping per second of construction. PART: while the first vector env is incomplete. WHOLE: while
 further vector envs are constructed.
 
-PART is smaller, because the learner discards the missing rows of a step but needs the time of a complete step.
+PART is smaller, because steps with missing rows are less efficient: the learner needs the time of a complete step.
 """
 
 
 @runtime_checkable
 class LazilyConstructed(Protocol):
-    """Protocol of vector envs with lazy construction: they start with some of their rows and add the others later.
+    """Protocol of vector envs with lazy construction, which start with some rows and add the missing rows later.
 
-    A missing row delivers `first` in every step, so the learner masks its steps.
+    A missing row delivers `first` in every step, so the learner masks the steps of this row.
     """
 
     @property
@@ -49,13 +49,13 @@ class LazyConstruction:
 
     @property
     def waits_seconds(self) -> float | None:
-        """Seconds that the actor may wait for actions before the next rows are due. None: all rows exist."""
+        """Seconds that the actor may wait for actions before it makes the next rows. None: all rows exist."""
         if self._next_one() is None:
             return None
         return max(0.0, self._from - time.monotonic())
 
     def steps(self, number: int) -> bool:
-        """Check whether to step a vector env. The first may be incomplete; all others must be complete."""
+        """Check whether to step a vector env. Vector env 0 may be incomplete; all others must be complete."""
         vector_env = self._vector_envs[number]
         return number == 0 or not (isinstance(vector_env, LazilyConstructed) and vector_env.incomplete)
 
@@ -66,7 +66,7 @@ class LazyConstruction:
             self._from = now + STEPS_AT_FIRST_SECONDS
 
     def iterate(self) -> bool:
-        """Make some missing rows of a vector env if they are due. True if rows were made."""
+        """Make some missing rows of a vector env if they are due. Return True if rows were made."""
         began = time.monotonic()
         vector_env = self._next_one() if began >= self._from else None
         if vector_env is None:

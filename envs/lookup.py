@@ -37,7 +37,7 @@ from .shaping import with_critic
 
 
 def with_last(spec: EnvSpec) -> EnvSpec:
-    """Add LAST to the observations if the environment does not have it already."""
+    """Add LAST to the observations if the environment has no observation LAST."""
     if LAST in spec.obs:
         return spec
     numbers = sum(spec.action.nvec) + len(spec.action.low)
@@ -77,7 +77,10 @@ class LastActionVectorEnv:
         last[out.first] = 0
 
     def _inner_of(self, out: StepArrays) -> StepArrays:
-        """Return `out` without LAST, for the inner vector env. The result is cached until `out` changes."""
+        """Return `out` without LAST, for the inner vector env.
+
+        The result is cached for repeated calls with one `out`.
+        """
         if self._given is not out:
             own = {name: array for name, array in out.obs.items() if name != LAST}
             self._given, self._inner = out, replace(out, obs=own)
@@ -110,7 +113,7 @@ _VERSION = re.compile(r"(-ram)?(NoFrameskip|Deterministic)?-v\d+$")
 
 
 def keywords(env_option: Iterable[str]) -> dict[str, Any]:
-    """Parse pairs `key=value` of --env-option. See `free_value` for the values."""
+    """Parse pairs `key=value` of --env-option. A value is JSON, a Python literal, a number such as 5M, or a string."""
     found: dict[str, Any] = {}
     for pair in env_option:
         key, equals, text = pair.partition("=")
@@ -141,7 +144,7 @@ def make_vector_env(
 
 
 def make_simulator(env_id: str, rows: int, seed: int, device: str, options: EnvOptions) -> Any:
-    """Make the `SimulatorEnv` of a device simulator: R rows on a device."""
+    """Make a device simulator (`SimulatorEnv`) of R rows."""
     backend, name = backend_of(env_id, options)
     assert backend.make_simulator is not None, f"{env_id} is not a device simulator"
     return backend.make_simulator(name, rows, seed, device, options)

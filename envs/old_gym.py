@@ -31,7 +31,7 @@ class OldGym(gymnasium.Env[Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Reset and seed the environment: by parameters of its `reset`, or by its method `seed`."""
+        """Reset the environment. Seed it by a parameter of its `reset`, or by its method `seed`."""
         super().reset(seed=seed)
         taken = inspect.signature(self.old.reset).parameters
         given = {"seed": seed, "options": options} if "seed" in taken else {}
@@ -93,7 +93,7 @@ def converted(space: Any) -> spaces.Space[Any]:
 
 
 class _InOrder(dict[Any, None]):
-    """Set with insertion order. The order of Python's set depends on the addresses of its objects."""
+    """Set with insertion order. The order of Python's set depends on the memory addresses of the elements."""
 
     def add(self, item: Any) -> None:
         self[item] = None
@@ -103,7 +103,10 @@ class _InOrder(dict[Any, None]):
 
 
 class _Crafter(OldGym):
-    """Crafter with ordered sets, because it samples from sets. With plain sets, equal seeds give unequal episodes."""
+    """Crafter with ordered sets, because Crafter samples from sets.
+
+    With plain sets, equal seeds give unequal episodes.
+    """
 
     def __init__(self, old: Any, render_mode: str | None = None) -> None:
         super().__init__(old, render_mode)

@@ -1,7 +1,7 @@
 """Environments that other packages register with Gymnasium on import.
 
 `PACKAGE/ID` means `gym/PACKAGE:ID`, for any installed package. For the packages in PACKAGES the id alone suffices, such
-as `gym/MiniGrid-Empty-5x5-v0`. Some of them need more than an import.
+as `gym/MiniGrid-Empty-5x5-v0`. Some packages register their environments in a function instead of on import.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class Package:
     """Package that registers environments.
 
     module: import name.
-    ids: prefixes of its ids.
-    register: called after the import if no id is registered yet.
+    ids: prefixes of the ids that the package registers.
+    register: function that registers the environments, called after the import if no id is registered yet.
     usual: default id.
     """
 
@@ -112,7 +112,7 @@ def registered(gym_id: str) -> str:
 
 
 def registered_ids() -> Mapping[str, str]:
-    """Return Gymnasium's registered ids, without Atari's: id -> group in Gymnasium such as "mujoco", else ""."""
+    """Return id -> group in Gymnasium (such as "mujoco", else "") for all registered ids except Atari's."""
     found = {}
     for env_id, spec in import_module("gymnasium").registry.items():
         point = spec.entry_point if isinstance(spec.entry_point, str) else ""

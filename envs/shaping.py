@@ -62,7 +62,7 @@ SHAPING_METHODS = ("get_default_reward_shaping", "set_reward_shaping")
 
 
 def find_interface(env: Any) -> RewardShapingInterface | None:
-    """Return the outermost wrapper (or the environment) with the interface. None if there is none."""
+    """Return the outermost wrapper (or the environment) with the methods for reward shaping. None if there is none."""
     return next((one for one in wrapped(env) if has_methods(one, SHAPING_METHODS)), None)
 
 
@@ -72,7 +72,7 @@ def find_training_info(env: Any) -> TrainingInfoInterface | None:
 
 
 def default_shaping(env_id: str, env: Any) -> dict[str, float]:
-    """Return the flattened default shaping of an environment, empty without shaping. Raises as `flatten` does."""
+    """Return the flattened default shaping of an environment, empty without shaping. Raises EnvSetupError."""
     interface = find_interface(env)
     if interface is None:
         return {}
@@ -86,7 +86,7 @@ def default_shaping(env_id: str, env: Any) -> dict[str, float]:
 
 
 def frames_per_step(env_id: str, env: Any) -> int:
-    """Return the attribute `frames_per_step` of a wrapper or of the environment. 1 if it is undefined.
+    """Return the attribute `frames_per_step` of a wrapper or of the environment. 1 if the attribute is undefined.
 
     The attribute `frame_skip` is ignored because it often means physics substeps, which do not count as frames.
     """
@@ -111,7 +111,7 @@ def names_of(text: str) -> tuple[str, ...]:
 
 
 def declared(env_id: str, metadata: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the critic-only names in an environment's metadata. Raises EnvSetupError if they are not strings."""
+    """Return the critic-only names in an environment's metadata. Raises EnvSetupError if the names are not strings."""
     given = metadata.get(CRITIC_ONLY, ())
     if isinstance(given, str):
         return names_of(given)
@@ -127,7 +127,7 @@ def with_critic(spec: EnvSpec, names: Iterable[str]) -> EnvSpec:
     """Return the spec with more critic-only observations.
 
     names: names of arrays, or of Dicts with all their parts, such as `sim` for `sim.mass` and `sim.friction`.
-    Raises EnvSetupError for an unknown name, or if no observation is left for the policy.
+    Raises EnvSetupError for an unknown name, or if the policy has no observation left.
     """
     found = set(spec.critic)
     for name in names:

@@ -36,8 +36,9 @@ from .base import ACTION_MASK, ActionSpec, ArraySpec
 from .user_values import array_of, briefly
 
 SMALL = 36
-"""Minimum side in pixels for the Nature CNN. Smaller pictures are mostly grids of codes. An MLP reads them, normalised
-by running statistics. If an observation also has larger pictures, IMPALA's network reads all of them.
+"""Minimum side in pixels for the Nature CNN. Smaller pictures are mostly grids of codes. An MLP encodes smaller
+pictures, normalised by running statistics. If an observation has both smaller and larger pictures, IMPALA's network
+encodes all pictures.
 """
 SMALLEST_GRID = 3
 """Minimum side of a grid of codes. Integer arrays with a shorter side are converted as numbers, except uint8."""
@@ -54,8 +55,8 @@ Levels = tuple[float, float] | tuple[NDArray[np.float64], NDArray[np.float64]]
 def _as_picture(space: spaces.Box | spaces.MultiBinary) -> tuple[tuple[int, ...], Levels | None] | None:
     """Return the axes of a picture in the order C.., H, W, and its levels. None if the space is not a picture.
 
-    Levels are the two values that become 0 and 255. Both are None if no scaling is needed, and arrays to broadcast if
-    they differ between channels.
+    Levels are the two values that become 0 and 255, or two arrays to broadcast if the values differ between channels.
+    Without scaling, levels are None.
     """
     shape, bounds = space.shape, _bounds(space)
     if len(shape) < 2:
@@ -69,7 +70,10 @@ def _as_picture(space: spaces.Box | spaces.MultiBinary) -> tuple[tuple[int, ...]
 
 
 def looks_like_a_picture(array: ArraySpec) -> bool:
-    """Check whether a float32 array has the shape of a picture. Its bounds are unknown."""
+    """Check whether an array is float32 and has the shape of a picture.
+
+    The array may be a picture with unknown bounds.
+    """
     return array.dtype == "float32" and len(array.shape) > 2 and sorted(array.shape)[-2] >= SMALL
 
 
@@ -96,7 +100,7 @@ def _is_picture(space: Any, bounds: Levels, side: int) -> bool:
 def _axes(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the axes of an array with at least two axes in the order (channels.., height, width).
 
-    The channels are the short axes. Most environments put them last, some wrappers first.
+    The channels are the short axes. Most environments put the channels last, some wrappers first.
     """
     if len(shape) == 3:
         return (2, 0, 1) if shape[2] < shape[0] else (0, 1, 2)
@@ -106,9 +110,9 @@ def _axes(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _bounds(space: Any, axes: tuple[int, ...] | None = None) -> Levels | None:
-    """Return (lower, upper) bound if both are finite and equal for all numbers, else None.
+    """Return (lower, upper) bound if both bounds are finite and equal for all numbers, else None.
 
-    axes: axes within which the bounds must be equal. The result is then two arrays to broadcast.
+    axes: if given, bounds need to be equal only along these axes. The result is then two arrays to broadcast.
     """
     if isinstance(space, spaces.MultiBinary):
         return 0.0, 1.0
@@ -126,9 +130,10 @@ _WORD = re.compile(r"[^\W_]+")
 
 
 def hash_words(sentence: str, out: NDArray[np.int32]) -> None:
-    """Write the hashes of a sentence's first L words to the end of `out` [L] int32. The entries before them are 0.
+    """Write the hashes of a sentence's first L words to the end of `out` [L] int32. All other entries are 0.
 
-    A word is a run of letters and digits, in lower case. Its hash is the lower 31 bits of its CRC-32; 0 becomes 1.
+    A word is a run of letters and digits, in lower case. The hash of a word is the lower 31 bits of its CRC-32; 0
+    becomes 1.
     """
     words = _WORD.findall(sentence.lower())[: len(out)]
     out[:] = 0
@@ -144,8 +149,8 @@ class Leaf:
     shape: shape that the environment returns.
     spec: shape and dtype after the conversion.
     in_info: True if the array is in the info dict.
-    axes, levels: for `image`, see `_as_picture`.
-    scale: for `float`, a factor.
+    axes, levels: for pictures, order of the axes, and the two values that become 0 and 255. See `_as_picture`.
+    scale: for `float`, factor of the numbers.
     start, sizes: for `one_hot`, the smallest value and the number of values of each integer.
 
     kind       environment's values             converted to
@@ -177,8 +182,8 @@ def obs_leaves(space: spaces.Space[Any], env_id: str) -> tuple[Leaf, ...]:
     """Return the arrays of an observation space. A space other than Dict and Tuple is one array named "obs".
 
     Parts of a Tuple are named after their index: "0", or "camera.0" within a Dict. The key `action_mask` of the
-    outermost Dict is the action mask, see ACTION_MASK.
-    Raises EnvSetupError for other spaces than Box, Discrete, MultiDiscrete, MultiBinary, Text, Dict and Tuple.
+    outermost Dict is the action mask, see ACTION_MASK. Raises EnvSetupError for spaces other than Box, Discrete,
+    MultiDiscrete, MultiBinary, Text, Dict and Tuple.
     """
     leaves = _leaves(space, (), env_id)
     found = [leaf.name for leaf in leaves]
@@ -186,7 +191,7 @@ def obs_leaves(space: spaces.Space[Any], env_id: str) -> tuple[Leaf, ...]:
         raise EnvSetupError(f"{env_id}: the observation space {space} is empty. Add at least one part")
     if twice := {name for name in found if found.count(name) > 1}:
         raise EnvSetupError(
-            f"{env_id}: two parts of its observation are both named {min(twice)!r}. Rename one"
+            f"{env_id}: two parts of its observation are both named {min(twice)!r}. Rename one part"
         )
     return leaves
 
@@ -194,7 +199,7 @@ def obs_leaves(space: spaces.Space[Any], env_id: str) -> tuple[Leaf, ...]:
 def with_mask(
     leaves: tuple[Leaf, ...], action: ActionSpec, env_id: str, *, in_info: bool
 ) -> tuple[Leaf, ...]:
-    """Return the leaves, with the action mask from the info dict if the environment has it there.
+    """Check the action mask. Return the leaves, with a leaf for an action mask in the info dict.
 
     in_info: True if the environment returns `info["action_mask"]`.
     The mask covers only discrete components. Raises EnvSetupError if there are two masks, if the mask has a wrong size,
@@ -239,7 +244,7 @@ def leaves_of(
 def parts_of(
     space: spaces.Space[Any], obs: Any = None, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[str, spaces.Space[Any], Any]]:
-    """Yield (name, space, value) of each array in an observation. The value is None if it is missing."""
+    """Yield (name, space, value) of each array in an observation. A missing value is None."""
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         yield ".".join(path) or "obs", space, obs
         return
@@ -358,9 +363,11 @@ def read_rows(leaf: Leaf, obs: Any, rows: int | None, env_id: str) -> NDArray[An
 
 
 def fits_as_it_is(leaf: Leaf, obs: Any) -> bool:
-    """Check whether an observation can be written without conversion. Its numbers must be checked by `check_finite`.
+    """Check whether an observation can be written without conversion.
 
-    This fast path covers most observations. A call of `read_leaf` takes longer than a step of a small environment.
+    The caller must check the numbers by `check_finite`.
+
+    Most observations need no conversion. A call of `read_leaf` takes longer than a step of a small environment.
     """
     if leaf.path or leaf.in_info or type(obs) is not np.ndarray or obs.shape != leaf.shape:
         return False
@@ -411,7 +418,7 @@ def _picture(leaf: Leaf, array: NDArray[Any], batch_axes: int, env_id: str) -> N
 
 
 def _stretched(leaf: Leaf, array: NDArray[Any], levels: Levels, env_id: str) -> NDArray[np.uint8]:
-    """Scale numbers to uint8. The two levels become 0 and 255; numbers outside them are clipped."""
+    """Scale numbers to uint8. The two levels become 0 and 255; numbers outside the levels are clipped."""
     if array.dtype.kind not in "fiub":
         raise EnvSetupError(_breach(leaf, env_id, "numbers", f"dtype {array.dtype}"))
     low, high = levels

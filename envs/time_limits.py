@@ -30,21 +30,21 @@ GRACE_SECONDS = 5.0
 specific error.
 """
 told_of_long: list[Callable[[], object]] = []
-"""Functions to call before LONG_SECONDS starts. They inform processes that wait for this process."""
+"""Functions to call before LONG_SECONDS starts, to inform processes that wait for this process."""
 
 
 LAST_RESORT = 50
-"""Maximum number of interruptions that code may catch. The process then prints its stack and exits."""
+"""Maximum number of interruptions that code may catch. The next interruption prints the stack and ends the process."""
 LOOKS = 4
 """Number of checks per timeout."""
 LEAST_COUNTED = 0.25
-"""Minimum share of wall time that counts. It ensures that a hanging process is detected on a busy machine."""
+"""Minimum share of wall time that counts, so that a hanging process is detected on a busy machine."""
 
 
 class ProcessTimeout:
     """Timeout of a process. Time in which the process is stopped or waits for a CPU does not count.
 
-    The first of LOOKS parts is wall time, because short calls then need no measurement.
+    In the first of LOOKS equal parts of the timeout all wall time counts, so short calls need no measurement.
     pid: the process. The waiting times of its child processes are included.
     """
 
@@ -56,7 +56,7 @@ class ProcessTimeout:
     def next_look(self) -> float:
         """Count the time since the last check. Return the seconds until the next check, 0 after the timeout."""
         now, waited = time.monotonic(), waited_seconds(self._pid)
-        # Longer than `pause` means that the process was stopped.
+        # If more than `pause` has passed, this process was stopped.
         passed = min(now - self._then, self.pause)
         delayed = 0.0 if self._waited is None else waited - self._waited
         self.left -= min(passed, max(passed - delayed, passed * LEAST_COUNTED))
@@ -76,7 +76,7 @@ def waited_seconds(pid: int) -> float:
 
 
 class _Ring:
-    """Handler of the alarm signal. It raises `_Hangs` after the timeout."""
+    """Handler of the alarm signal that raises `_Hangs` after the timeout."""
 
     def __init__(self, seconds: float) -> None:
         self.timeout = ProcessTimeout(seconds, os.getpid())
@@ -161,6 +161,8 @@ def closing(env: T) -> Iterator[T]:
 
 
 def making(env_id: str, *, long: bool = False) -> str:
-    """Return the error message for an environment that hangs while it is made. long: after LONG_SECONDS."""
+    """Return the error message for an environment that hangs while it is made. long: True if the timeout was
+    LONG_SECONDS.
+    """
     seconds = LONG_SECONDS if long else PROBE_SECONDS
     return f"{env_id} hangs: making it took more than {seconds:g} s. Load slow data beforehand"

@@ -1,4 +1,4 @@
-"""Toy environments with known solutions. They test learning, lossless delivery of steps, and failures of runs.
+"""Toy environments with known solutions, which test learning, lossless delivery of steps, and failures of runs.
 
 `toy/NAME` or `toy/NAME?parameter=number`, for example `toy/memory?delay=20`.
 """
@@ -28,7 +28,7 @@ Step = tuple[Obs, float, bool, bool, Info]
 
 
 class Toy(gymnasium.Env[Obs, Any]):
-    """Base class of toys. Its saved state is the random generator and all attributes that are numbers or arrays."""
+    """Base class of toys. A toy's saved state is the random generator and all attributes that are numbers or arrays."""
 
     encoder = "mlp"
     """Default of --model.encoder."""
@@ -125,9 +125,9 @@ class Memory(Toy):
 class Shaped(Identity):
     """Identity with an extra action, whose reward is the shaping value `bait`.
 
-    The true objective is the share of correct answers. If `bait` is above 1, the policy with the highest reward always
-    takes the bait, and its objective is 0. If `bait` is below 1, its objective is 1. The objective of a random policy
-    is 1 / (size + 1).
+    The true objective is the share of correct answers. If `bait` is above 1, the policy with the highest return always
+    takes the bait and has objective 0. If `bait` is below 1, the policy with the highest return has objective 1. The
+    objective of a random policy is 1 / (size + 1).
     """
 
     def __init__(self, size: int = 4, length: int = 16) -> None:
@@ -163,9 +163,9 @@ MOVES = np.array([(-1, 0), (1, 0), (0, -1), (0, 1)])
 class Treasure(Toy):
     """Walk to a treasure on `size` x `size` cells: reward 1 and termination. Truncated after `length` steps.
 
-    Walker and treasure start at random cells. The image has one channel for each of them. With default parameters a
-    random policy finds the treasure in a fifth of the episodes. The optimal policy always finds it, in 4.7 steps on
-    average.
+    Walker and treasure start at random cells. The image has a channel for the walker and a channel for the treasure.
+    With default parameters a random policy finds the treasure in a fifth of the episodes. The optimal policy always
+    finds it, in 4.7 steps on average.
     """
 
     encoder = "a3c"
@@ -301,11 +301,11 @@ class Masked(Identity):
 
 
 class Hybrid(Identity):
-    """Observe an index and a number, and repeat both as the action.
+    """Observe an index and a number, and repeat index and number as the action.
 
-    If the index is correct, the reward is 1 - |difference of the numbers|, but at least 0. Otherwise it is 0.
-    Observations are a Tuple that contains a Dict. Actions are a Dict of a Discrete and a Box. Mean return:
-    5/12 * length / size for a random policy, length for the optimal policy.
+    If the index is correct, the reward is 1 - |difference of the numbers|, but at least 0. Otherwise the reward is 0.
+    Observations are a Tuple that contains a Dict. Actions are a Dict of a Discrete and a Box. Mean return: 5/12 *
+    length / size for a random policy, length for the optimal policy.
     """
 
     def __init__(self, size: int = 4, length: int = 16) -> None:
@@ -388,7 +388,7 @@ def names() -> tuple[str, ...]:
 
 
 def maker(name: str) -> MakeEnv:
-    """Return a function that makes a toy. name: may have parameters, as in `memory?delay=20`. Raises EnvSetupError."""
+    """Return a function that makes a toy. Raises EnvSetupError. name: may have parameters, as in `memory?delay=20`."""
     toy, _, query = name.partition("?")
     if toy not in TOYS:
         close = difflib.get_close_matches(toy, TOYS)

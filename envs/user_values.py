@@ -21,7 +21,10 @@ _NO_NAME = "no_environment_has_an_attribute_of_this_name"
 
 
 def attribute(thing: Any, name: str) -> Any:
-    """Return an attribute. None if it is missing, if reading it raises, or if a proxy returns values for all names."""
+    """Return an attribute.
+
+    None if the attribute is missing, if reading it raises, or if a proxy returns values for all names.
+    """
     if _answers_anything(thing) and inspect.getattr_static(thing, name, None) is None:
         return None
     try:
@@ -40,7 +43,7 @@ def wrapped(env: Any) -> Iterator[Any]:
 
 
 def metadata_of(env: Any) -> Mapping[str, Any]:
-    """Return `env.metadata`. An empty mapping if it is not a mapping."""
+    """Return `env.metadata`. An empty mapping if `env.metadata` is not a mapping."""
     found = attribute(env, "metadata")
     return found if isinstance(found, Mapping) else {}
 
@@ -122,7 +125,7 @@ def flag_of(value: Any) -> bool:
 
 
 def _only_one(value: Any) -> Any:
-    """Return the only number of an array. Raises ValueError if its size is not 1."""
+    """Return the only number of an array. Raises ValueError if the array's size is not 1."""
     array = array_of(value)
     if array.size != 1 or array.dtype.kind not in "fiub":
         raise ValueError(f"{briefly(value)} is not one number")

@@ -10,8 +10,8 @@ With SAME_STEP and DISABLED, the environment is one step ahead after a reset, be
 
 - The action that the policy chose for the final observation becomes the first action of the new episode. The action
   mask of the new episode's first observation must allow this action.
-- The first step of the new episode is delivered as the reset. Its reward counts for the episode's return, but not for
-  learning.
+- The first step of the new episode is delivered as the reset. The reward of this step counts for the episode's return,
+  but not for learning.
 
 Axes: R rows.
 """
@@ -205,9 +205,9 @@ class NativeVectorEnv:
             out.obs[leaf.name][:] = read_rows(leaf, source, self.rows, self.spec.env_id)
 
     def _objectives(self, ended: list[int], info: Any, out: StepArrays) -> NDArray[np.float64]:
-        """Return objectives [R], and write the extra statistics of finished rows.
+        """Return objectives [R], and write the extra statistics of rows whose episode has ended.
 
-        ended: indices of the finished rows. The objective of all other rows is their raw return so far.
+        ended: indices of rows whose episode has ended. The objective of every other row is the row's raw return so far.
         """
         objective_R = self._book.raw_R
         if not ended:
@@ -303,7 +303,7 @@ def _in_processes(env: Any) -> AsyncVectorEnv | None:
 
 
 def _declares_frames(env: AnyVectorEnv) -> Any:
-    """Return an object whose `frames_per_step` is the value of a row, also if rows run in other processes."""
+    """Return an object whose `frames_per_step` is the value of a row, even if rows run in other processes."""
     inner = _in_processes(env)
     if inner is None or not _hides(env, "frames_per_step"):
         return _one_row(env)

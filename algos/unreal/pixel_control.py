@@ -16,7 +16,8 @@ from ..returns import Trajectories, gae_torch
 GAMMA = 0.9
 """Discount of pixel changes."""
 PIXELS = 4
-"""Side of a cell in images of up to 100 pixels. Larger images have 20 cells along the shorter side."""
+"""Minimum side of a cell. In images with a shorter side of 100 pixels or more, the side is a twentieth of the shorter
+side."""
 CHANNELS = 32
 
 
@@ -55,8 +56,9 @@ class PixelQ(nn.Module):
 
     Q is V plus centred advantages. A linear layer produces a small map of 32 channels. A transposed convolution (4x4,
     stride 2) expands the map to the cells. This convolution is computed as a matrix product and a sum of overlapping
-    blocks, because vmap would make it a grouped convolution. Values and advantages have no ReLU, because an output that
-    is negative everywhere would have no gradient. The advantages of several action components are added.
+    blocks, because vmap would turn the transposed convolution into a grouped convolution. Values and advantages have no
+    ReLU, because an output that is negative everywhere would have no gradient. The advantages of several action
+    components are added.
     """
 
     def __init__(self, size: int, nvec: tuple[int, ...], cells: Cells) -> None:

@@ -1,14 +1,14 @@
 """DeepMind Lab2D: the levels of the package `dmlab2d`. Each player is an agent.
 
     observation   picture `N.RGB` of player N, channels first, as "obs". The setting `spriteSize`, the side of a cell in
-                  pixels, determines its size. Smaller pictures learn faster.
+                  pixels, determines the size of the picture. With smaller pictures, learning is faster.
     action        discrete components: move, turn, fire ...
     reward        the engine's observation `N.REWARD`, because the engine's own reward stays 0 with several players
 
-Single-player levels have `WORLD.RGB` and the engine's reward.
+In single-player levels, the observation is `WORLD.RGB`, and the reward is the engine's own reward.
 
-The engine does not report whether the time limit ended an episode. Therefore this module sets the limit. An episode of
-that length is truncated, and a shorter episode is terminated.
+The engine does not report whether the time limit ended an episode. Therefore this module counts the steps. An episode
+that reaches the limit (`episodeLengthFrames`) is truncated, and a shorter episode is terminated.
 
 --env-option passes settings to the level: `numPlayers=3`, `spriteSize=4`, `episodeLengthFrames=500`, and all other
 settings in the level's `init.lua`. Nested settings are JSON:
@@ -44,15 +44,15 @@ LEVELS: dict[str, dict[str, Any]] = {
     "pushbox": {"spriteSize": 8, LENGTH: 120},
     "running_with_scissors": {"numPlayers": 2, "spriteSize": 8, LENGTH: 1000},
 }
-"""Level -> default settings. --env-option overrides them."""
+"""Level -> default settings, which --env-option overrides."""
 MOST_PLAYERS = 20
-"""Maximum number of players. The levels have no colours for further players."""
+"""Maximum number of players, because the levels have only 20 colours for players."""
 LEAST_HEIGHT = 36
-"""Minimum picture height for the three layers of the Nature CNN."""
+"""Minimum picture height for the three convolutions of the Nature CNN."""
 
 
 class Lab2dTable:
-    """One world with its players."""
+    """One Lab2D environment, whose agents are its players."""
 
     def __init__(self, level: str, settings: Mapping[str, Any]) -> None:
         self._id = f"dmlab2d/{level}"
@@ -132,13 +132,13 @@ def probe(level: str, keywords: Mapping[str, Any]) -> EnvSpec:
 def make_vector_env(
     level: str, rows: int, seed: int, shaping: ShapingSource, keywords: Mapping[str, Any]
 ) -> MultiAgentVectorEnv:
-    """Make R rows of players."""
+    """Make a vector env of R rows. Each row is a player."""
     settings = _settings(level, keywords)
     return MultiAgentVectorEnv(lambda: Lab2dTable(level, settings), rows, seed, shaping)
 
 
 def recipe(spec: EnvSpec) -> dict[str, object]:
-    """Return default options. Small pictures (small `spriteSize`) are read by an MLP instead of a CNN."""
+    """Return default options. For small pictures (small `spriteSize`) the encoder is an MLP instead of a CNN."""
     small = spec.obs["obs"].shape[1] < LEAST_HEIGHT
     return {
         "model.encoder": "mlp" if small else "nature",

@@ -1,16 +1,17 @@
 """Multi-agent environments as one vector env: every agent of every environment is a row.
 
 A *matchup* is a permutation (environment, agent) -> row. Each row belongs to a fixed policy, so the matchup determines
-which policies play each other. Every policy has all its rows in every step.
+which policies play each other. The number of rows of a policy does not depend on the matchup.
 
-If an agent leaves before the others (dead, finished), its last transition is marked `terminated` or `truncated`. Its
-row then waits until the environment is reset for all agents. A waiting row delivers `first` in every step, which
-learners mask. The episodes of all agents are reported together, at the end of the shared episode. If agents get
-rewards after they have left, their table keeps them active until that end, because a waiting row learns nothing.
+If an agent leaves before the others (dead, finished), its last transition is marked `terminated` or `truncated`. The
+agent's row then waits until the environment is reset for all agents. A waiting row delivers `first` in every step, so
+learners mask these steps. The episodes of all agents are reported together, at the end of the shared episode. If agents
+get rewards after they have left, the environment's `Table` keeps these agents active until the shared episode ends,
+because a waiting row learns nothing.
 
-When the version of the matchup changes, all running episodes are truncated in the current step. They bootstrap from
-their last observation. Truncated episodes are not reported, because they have no result. The next step resets every
-environment with the new matchup.
+When the version of the matchup changes, all running episodes are truncated in the current step. The returns of
+truncated episodes bootstrap from the last observation. Truncated episodes are not reported, because they have no
+result. The next step resets every environment with the new matchup.
 
 Axes: R = E * S rows; E environments of S agents; A action components.
 """
@@ -35,15 +36,15 @@ from ..shaping import unflatten
 
 @dataclass(frozen=True)
 class Scene:
-    """Result of a reset or a step of one environment, by agent.
+    """Result of a reset or step of one environment, for each of its agents.
 
     obs: agent -> name -> array, for every agent that was active before the step or is active after it.
     active: [S] True for agents that take the next step. Other agents wait for the end of the episode.
-    reward, terminated, truncated: [S] of the last transition. The ends of agents that were not active are False. Their
-    reward counts for their return, but not for learning.
+    reward, terminated, truncated: [S] of the last transition. For agents that were not active, both flags are False,
+    and the reward counts for the return but not for learning.
     objective: agent -> `true_objective`, if the environment returned it.
     stats: agent -> `episode_extra_stats`, if the environment returned them.
-    info: info dict of any agent. All agents have the same names.
+    info: info dict of one agent, as an example. The info dicts of all agents have equal keys.
     """
 
     obs: Mapping[int, Mapping[str, NDArray[Any]]]
@@ -63,13 +64,13 @@ class Table(Protocol):
         """Return the spec of a row. Raises EnvSetupError for spaces that are unsupported or differ between agents."""
 
     def reset(self, seed: int | None) -> Scene:
-        """Reset the environment. seed: None keeps the random generator."""
+        """Reset the environment. seed: None does not reseed the random generator."""
 
     def advance(self, action: NDArray[Any]) -> Scene:
         """Take one step. action: [S, A] of the spec's dtype. The actions of inactive agents are ignored."""
 
     def shape(self, agent: int, values: Mapping[str, Any]) -> None:
-        """Set an agent's (nested) shaping values. They take effect at the next `reset`."""
+        """Set an agent's (nested) shaping values, which take effect at the next `reset`."""
 
     def close(self) -> None:
         """Release the environment."""
@@ -124,7 +125,7 @@ class MultiAgentVectorEnv:
         self._tables += [make() for _ in with_heartbeat(self._heartbeat, range(rows // spec.agents - 1))]
         if any(table.describe() != spec for table in self._tables[1:]):
             raise EnvSetupError(
-                f"{spec.env_id}: two environments differ in their agents, spaces or shaping. Make all of them alike"
+                f"{spec.env_id}: two environments differ in agents, spaces or shaping. Make all environments equal"
             )
         return spec
 
@@ -155,7 +156,7 @@ class MultiAgentVectorEnv:
             self._cut(out)
 
     def close(self) -> None:
-        """Close every environment once, even if one raises."""
+        """Close every environment once, even if closing another environment raises."""
         with contextlib.ExitStack() as closing:
             while self._tables:
                 closing.callback(self._tables.pop().close)

@@ -26,11 +26,11 @@ NEEDS = {
     "hanabi": ("shimmy", "pyspiel"),
     "holdem": ("rlcard",),
 }
-"""Part of a name -> import names of required packages."""
+"""Part of an environment's name -> import names of the packages that it requires."""
 
 
 def names() -> tuple[str, ...]:
-    """Return the names (such as `classic/connect_four_v3`) whose packages are installed."""
+    """Return the names of environments whose packages are installed, such as `classic/connect_four_v3`."""
     return tuple(name for name in sorted(_registered()) if not _missing(name))
 
 
@@ -47,7 +47,7 @@ def _module(name: str) -> str:
 
 
 def maker(name: str, keywords: Mapping[str, Any]) -> MakeTable:
-    """Return a function that makes environments. name: with or without its collection, `classic/`."""
+    """Return a function that makes environments. name: with or without the collection, such as `classic/`."""
     import pettingzoo  # noqa: PLC0415 - families are imported when used
 
     full = _find(name)
@@ -74,7 +74,7 @@ def probe(name: str, keywords: Mapping[str, Any]) -> EnvSpec:
 def make_vector_env(
     name: str, rows: int, seed: int, shaping: ShapingSource, keywords: Mapping[str, Any]
 ) -> MultiAgentVectorEnv:
-    """Make R rows of agents."""
+    """Make a vector env of R rows. Each row is an agent."""
     return MultiAgentVectorEnv(maker(name, keywords), rows, seed, shaping)
 
 
@@ -99,7 +99,7 @@ def _missing(name: str) -> list[str]:
 
 
 def recipe(spec: EnvSpec) -> dict[str, object]:
-    """Return default options: for boards (grids and vectors with discrete actions) a small MLP and large batches."""
+    """Return default options. Board games (grids or vectors, discrete actions) get a small MLP and large batches."""
     images = [array for array in spec.obs.values() if array.dtype == "uint8" and len(array.shape) == 3]
     grids = any(map(is_grid, images))
     unknown = grids or any(array.unscaled for array in spec.obs.values())

@@ -25,19 +25,19 @@ from ..spaces import Leaf, obs_leaves, read_leaf
 from ..user_values import array_of, attribute, breach, metadata_of, number_of
 
 TURN = "turn"
-"""Name of an observation [1] in turn-based games: 1 if it is the agent's turn, else 0. The value of a position depends
-on it, and the action mask is not a network input.
+"""Name of an observation [1] in turn-based games: 1 if it is the agent's turn, else 0. The network needs this number,
+because the value of a position depends on it and the action mask is not a network input.
 """
 
 
 def one_of(infos: Any) -> Any:
-    """Return the info dict of any agent. All agents have the same names."""
+    """Return the info dict of one agent, as an example. The info dicts of all agents have equal keys."""
     given = infos.values() if isinstance(infos, Mapping) else ()
     return next((info for info in given if isinstance(info, Mapping)), None)
 
 
 class Agents:
-    """Agents of an environment: common spaces, conversion of observations, actions, rewards and infos.
+    """Agents of an environment: their common spaces, and the conversion of observations, actions, rewards and infos.
 
     turns: True for the turn-based API.
     """
@@ -78,7 +78,7 @@ class Agents:
                 if one != other:
                     raise EnvSetupError(
                         f"{self.env_id}: the {what} of its agents differ: {self.names[0]} has {one}, {name} has "
-                        f"{other}. All agents of a member share one policy. Map them to one space in a wrapper, for "
+                        f"{other}. All agents of a member share one policy. Map them to one space by a wrapper, for "
                         "example SuperSuit's pad_observations_v0 and pad_action_space_v0"
                     )
         return pairs[0]
@@ -105,7 +105,7 @@ class Agents:
     def read(self, obs: Any, info: Any, *, moves: bool) -> dict[str, NDArray[Any]]:
         """Convert one agent's observation to arrays.
 
-        moves: True if the agent acts in the next step. If not, its mask is all zeros.
+        moves: True if the agent acts in the next step. False: the action mask is all zeros.
         """
         arrays = {leaf.name: read_leaf(leaf, obs, self.env_id) for leaf in self._leaves}
         if self.masked:

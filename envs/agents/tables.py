@@ -1,9 +1,9 @@
 """PettingZoo environments as vector envs: the parallel API and the turn-based API (AEC).
 
 In a turn-based game, one agent moves in each step, and all agents observe the board. An agent that waits for its turn
-has an action mask of zeros, so its action is ignored and excluded from the loss. Its observation "turn" is 0. Rewards
-are delivered in the step in which they occur. A reward that an agent gets while it waits is credited to its last move
-by the returns.
+has an action mask of zeros, so its action is ignored and excluded from the loss. The observation "turn" of a waiting
+agent is 0. Rewards are delivered in the step in which they occur. A reward that an agent gets while it waits reaches
+the agent's last move through the returns.
 
 All agents of a member share one policy, so their spaces must be equal.
 
@@ -26,17 +26,20 @@ from .players import Agents, one_of
 
 
 def table_of(env_id: str, env: Any) -> ParallelTable | TurnTable:
-    """Wrap an environment of either API. Raises EnvSetupError if the spaces of its agents differ."""
+    """Wrap an environment of the parallel or turn-based API.
+
+    Raises EnvSetupError if the spaces of its agents differ.
+    """
     if hasattr(env, "agent_iter") or hasattr(env, "agent_selection"):
         return TurnTable(env_id, env)
     return ParallelTable(env_id, env)
 
 
 class _AgentTable:
-    """Base class for both APIs.
+    """Base class for environments of the parallel API and of the turn-based API.
 
-    Agents that leave stay active until the end of the episode if agents get rewards after they have left. This rule
-    applies to all episodes after the first reward of an agent that has left.
+    Normally an agent becomes inactive when it leaves. If an agent gets a reward after it has left, agents that leave in
+    later episodes stay active until the end of their episode.
     """
 
     def __init__(self, env_id: str, env: Any, *, turns: bool) -> None:
@@ -74,7 +77,7 @@ class _AgentTable:
     ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Record the agents that act next, and return (terminated, truncated) [S] of this step.
 
-        Agents that stay active get their end in the last step of the episode.
+        For agents that have left but stay active, the end is reported in the last step of the episode.
         terminated, truncated: ends that the environment reported for agents that have just acted.
         """
         stayed = self._active & ~self._acting & ~acting

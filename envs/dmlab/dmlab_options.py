@@ -42,10 +42,10 @@ class DmlabOptions(FamilyOptions):
     )
     """Folder with the 2400 photographs of two psychlab levels. `dummy`: the engine shows colours instead."""
     one_level_per_vector_env: bool = True
-    """dmlab30: all rows of a vector env run the same level. Off: each row starts with another level."""
+    """dmlab30: all rows of a vector env run the same level. Off: each row starts with a different level."""
     level_seeds: int = option(0, at_least=0, zero="any")
-    """Number of different seeds per level. Episodes draw from them, and `pbt-rl dmlab-cache` can compile their maps
-    before training.
+    """Number of different seeds per level. Each episode draws one of these seeds, and `pbt-rl dmlab-cache` can compile
+    the maps of all seeds before training.
     """
     level_cache: str = option("", machine=True)
     """Folder of compiled maps, shared by all processes and runs. Empty: pbt_rl/dmlab in the user's cache folder.
@@ -56,8 +56,8 @@ class DmlabOptions(FamilyOptions):
     clip_reward: bool = True
     """Clip rewards by tanh for learning. The objective is not clipped."""
     reward_unit: float = option(1.0, above=0)
-    """Divisor of rewards before tanh. Negative rewards are also multiplied by 0.3 times this value. 1: formula of
-    IMPALA's paper. 5: formula of IMPALA's published code and of Sample Factory.
+    """Divisor of rewards before tanh. After tanh, negative rewards are multiplied by 0.3 times this value. 1: formula
+    of IMPALA's paper. 5: formula of IMPALA's published code and of Sample Factory.
     """
     last_action_reward: bool = True
     """Add the last action and reward (clipped to -1..1) to the network's input, as in IMPALA."""
@@ -66,7 +66,7 @@ class DmlabOptions(FamilyOptions):
     mode and in evaluations.
     """
     test: bool = False
-    """Use the test levels and test maps. Evaluations always use them."""
+    """Use the test levels and test maps. Evaluations always use test levels and test maps."""
 
     def reproducible(self) -> Self:
         """Return the options under which equal seeds give equal steps."""

@@ -4,9 +4,10 @@ A Lab is an instance of the engine. Each Lab has a separate process, because the
 for seconds within a call, and may crash its process. Rows step in parallel, and a row that compiles a map does not
 delay other rows.
 
-The engine writes maps to a temporary folder in TMPDIR, and removes the folder only when it is closed. Labs must not
-share this folder, because their maps have equal names. Therefore TMPDIR is a scratch folder of the row. The row's
-keeper (`pbt_rl.processes.keeper`) removes it after the row and its compilers have ended.
+The engine writes maps to a temporary folder in TMPDIR, and removes the folder only when the engine is closed. Labs must
+not share this folder, because maps of different Labs have equal names. Therefore TMPDIR is a scratch folder of the row.
+The row's keeper (`pbt_rl.processes.keeper`) removes the scratch folder after the row's process and its map compilers
+have ended.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ SCRATCH_PREFIX = "pbt_rl_dmlab_"
 
 
 class LabError(Exception):
-    """Failure of a request to a Lab. refused: True if the engine rejected the request, False if its process failed."""
+    """Failure of a request to the engine. refused: True if the engine rejected the request, False if it crashed or
+    hangs.
+    """
 
     def __init__(self, message: str, *, refused: bool = False) -> None:
         super().__init__(message)
@@ -45,7 +48,7 @@ class LabError(Exception):
 
 @dataclass
 class Row:
-    """Process of one Lab. It handles one request at a time."""
+    """Process of one Lab (instance of the engine), which handles one request at a time."""
 
     program: Program
     line: socket.socket
@@ -68,7 +71,7 @@ class Row:
 
     @property
     def late(self) -> bool:
-        """True after the timeout of the answer. `answer` then raises."""
+        """True after the timeout of the answer. After the timeout, `answer` raises LabError."""
         return time.monotonic() >= self.asked_at + SILENCE_SECONDS
 
     @property
@@ -98,7 +101,10 @@ class Row:
 
 
 class Labs:
-    """R rows with a Lab each. setups: one per row. Their `memory_fd` and `row` are set by this class."""
+    """Processes of R rows, each with an instance of DeepMind Lab.
+
+    setups: one per row. This class sets the fields `memory_fd` and `row` of each setup.
+    """
 
     def __init__(self, setups: Sequence[RowSetup]) -> None:
         self.rows: list[Row] = []

@@ -1,8 +1,8 @@
 """Levels of DMLab-30 with reference scores, and the action sets.
 
-The scores of humans and of random actions are from Espeholt et al. 2018 (IMPALA), table C.1, as in `dmlab30.py` of
-the published code. Two levels have separate maps for training (`_train`) and testing (`_test`). Their scores are for
-the test maps.
+The scores of humans and of random actions are from Espeholt et al. 2018 (IMPALA), table C.1, as in `dmlab30.py` of the
+published code. Two levels have separate maps for training (`_train`) and testing (`_test`). The scores of these two
+levels are for the test maps.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ FOLDER = "contributed/dmlab30/"
 TASK_CAP = 100.0
 """Cap of a level's score, in percent of the human score."""
 TEST_MIXER_SEED = 0x600D5EED
-"""Setting `mixerSeed` of evaluations. The maps differ from all maps of training, which uses the default seed."""
+"""Value of the engine's setting `mixerSeed` in evaluations. Training uses the default value, so all maps of evaluations
+differ from the maps of training.
+"""
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ LEVELS = (
 )
 
 Pressed = Mapping[str, int]
-"""Name in the engine's action spec -> value in a frame. Names without an entry have the value 0."""
+"""Name in the engine's action spec -> value of this part of the action. Names without an entry have the value 0."""
 
 _LOOK, _TILT = "LOOK_LEFT_RIGHT_PIXELS_PER_FRAME", "LOOK_DOWN_UP_PIXELS_PER_FRAME"
 _STRAFE, _MOVE, _FIRE = "STRAFE_LEFT_RIGHT", "MOVE_BACK_FORWARD", "FIRE"

@@ -20,11 +20,11 @@ PROGRESS_SECONDS = 5.0
 
 
 class MapsFailed(RuntimeError):  # noqa: N818 - names the event
-    """An engine process ended or hangs while it builds maps."""
+    """Error: an engine process ended or hung while it built maps."""
 
 
 def build_maps(levels: Sequence[str], options: DmlabOptions, steps: int, jobs: int) -> frozenset[str]:
-    """Reset every level with each seed of its pool. Return the level scripts that failed.
+    """Reset every level with each of its seeds (option `level_seeds`). Return the level scripts that failed.
 
     steps: number of random steps after each reset.
     jobs: maximum number of parallel engines.
@@ -49,7 +49,7 @@ class _Build:
         self._labs, self._work, self._steps = labs, work, steps
         self._total, self._done, self._began = len(work), 0, time.monotonic()
         self._at: dict[int, str] = {}
-        """Busy row -> its level script."""
+        """Busy row -> level script of its request."""
         self._found = self._built = 0
         self._failed: set[str] = set()
 

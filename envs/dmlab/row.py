@@ -1,7 +1,7 @@
 """Process of one Lab: `python -m pbt_rl.envs.dmlab.row`, started and controlled by `lab_processes.py`.
 
-Only this module imports `deepmind_lab`. It uses the low-level API, because the dm_env wrapper requests an observation
-after an episode's end, which the engine rejects.
+Only this module imports `deepmind_lab`. This module uses the low-level API, because the dm_env wrapper requests an
+observation after an episode's end, and the engine rejects this request.
 
     receives   requests: ("try", scripts), ("begin", script, seed), ("step", action), ("fill", script, seed, steps),
                ("close",)
@@ -12,7 +12,7 @@ The engine leaks 4 descriptors and 3 to 4 MB for each Lab (google-deepmind/lab, 
 restarts its program (exec) after MOST_LABS Labs. Process id, socket, clock and log stay the same.
 
 `LevelCache` is a cache of compiled maps on disk, shared by all processes. The engine's key of a map is the MD5 of the
-map's text, so an entry never changes. A file contains the map and its SHA-256, and is written atomically
+map's text, so an entry never changes. Each file contains a map and its SHA-256, and is written atomically
 (`os.replace`). If a file is truncated, the disk is full or a permission is missing, the engine compiles the map without
 an error.
 """
@@ -48,18 +48,18 @@ from .levels import Pressed
 
 DIGEST_BYTES = 32
 KEEP_SHARE = 0.9
-"""Share of the size limit to which a full folder is reduced. If it were 1, every new map would cause a removal."""
+"""Share of the size limit to which a full folder is reduced. With a share of 1, every new map would cause a removal."""
 SWEEP_SECONDS = 60.0
 """Maximum seconds between two checks of the folder's size by a process that writes maps."""
 STALE_SECONDS = 3600.0
-"""Age at which a temporary file is removed, because its process was killed."""
+"""Age from which a temporary file is removed, because a file of this age is from a killed process."""
 _DRAFT = ".draft-"
 
 
 class LevelCache:
     """Cache folder of compiled maps. The engine calls `fetch` and `write` in a Lab's constructor, reset or step.
 
-    limit_bytes: maximum size of the folder. Many concurrent writers may exceed it for a while.
+    limit_bytes: maximum size of the folder. Many concurrent writers may exceed this size for a while.
     """
 
     def __init__(self, folder: Path, limit_bytes: int) -> None:
@@ -69,7 +69,7 @@ class LevelCache:
         self.hits = self.misses = self.written = 0
 
     def fetch(self, key: str, pk3_path: str) -> bool:
-        """Copy a map from the cache to `pk3_path`. True if the map was cached. A corrupt file is removed."""
+        """Copy a map from the cache to `pk3_path`. Return True if the map was cached. Remove a corrupt cache file."""
         path = self._path(key)
         try:
             data = path.read_bytes()
@@ -111,7 +111,10 @@ class LevelCache:
             self._sweep()
 
     def _path(self, key: str) -> Path:
-        """Return the file of a key, in one of 256 subfolders. The key is hashed so that it cannot leave the folder."""
+        """Return the file of a key, in one of 256 subfolders.
+
+        The name of the file is a hash of the key, so that no key leads out of the folder.
+        """
         name = hashlib.sha256(key.encode()).hexdigest()
         return self.folder / name[:2] / f"{name[2:40]}.map"
 
@@ -149,7 +152,9 @@ FRAME_SKIP = 4
 """Engine frames per step, at 60 frames per second."""
 ROW_BYTES = 3 * 72 * 96 + 4 * WORDS
 MOST_LABS = 20
-"""Number of Labs after which the program restarts. A restart, with a Lab and a reset, takes half a second of CPU."""
+"""Number of Labs (instances of the engine) after which the program restarts. A restart takes half a second of CPU,
+including a new Lab and its first reset.
+"""
 MAX_MESSAGE_BYTES = 1 << 16
 MAX_ERROR_CHARACTERS = 8000
 _MODULE = "deepmind_lab"
@@ -202,7 +207,8 @@ def load_module() -> Any:
     """Import `deepmind_lab`, or load its library directly if the import fails.
 
     The package's `__init__` loads only this library, but needs Python up to 3.11, setuptools below 82, six and dm_env.
-    The library needs none of them. It must be loaded under the package's name, because it looks itself up by this name.
+    The library has none of these requirements. The library must be loaded under the package's name, because it looks
+    itself up by this name.
     """
     try:
         return importlib.import_module(_MODULE)
@@ -220,7 +226,7 @@ def load_module() -> Any:
 
 
 class Game:
-    """One Lab. It is kept for further episodes of its level, and replaced for an episode of another level.
+    """The Lab of a row, which is kept for further episodes of its level and replaced for another level.
 
     made: number of Labs so far.
     """
@@ -243,7 +249,7 @@ class Game:
         self.close()
 
     def worn_out_by(self, script: str) -> bool:
-        """Check whether an episode of this level needs a new Lab although MOST_LABS were made."""
+        """Check whether an episode of this level needs a new Lab although the process has made MOST_LABS Labs."""
         return script != self._script and self.made >= MOST_LABS
 
     def begin_episode(self, script: str, seed: int) -> None:
@@ -254,10 +260,11 @@ class Game:
         self._observe()
 
     def step(self, action: int) -> tuple[float, bool, bool]:
-        """Return (reward, True if the episode has ended, True if its time limit ended it).
+        """Take a step. Return (reward, True if the episode has ended, True if the time limit ended the episode).
 
-        After the end the engine has no observation, so the last observation stays in memory. The time limit is
-        inferred from the frames left before the step. A level without this counter never ends by its time limit.
+        After the end the engine has no observation, so the last observation stays in memory. The time limit is inferred
+        from the engine's counter of the frames left. An episode of a level without this counter never counts as ended
+        by the time limit.
         """
         reward = float(self._lab.step(self._actions[action], num_steps=FRAME_SKIP))
         if self._lab.is_running():
@@ -313,7 +320,7 @@ class Game:
 
 
 def _pressed(spec: list[dict[str, Any]], pressed: Pressed) -> NDArray[np.intc]:
-    """Return an action in the engine's format: a number for each entry of its action spec."""
+    """Return an action in the engine's format: a number for each entry of the engine's action spec."""
     names = [entry["name"] for entry in spec]
     absent = sorted(pressed.keys() - set(names))
     if absent:
@@ -367,7 +374,7 @@ def _begin_anew(line: socket.socket, setup: RowSetup, request: tuple[Any, ...]) 
 
 
 def main() -> None:
-    """Run under a keeper. argv: descriptor of the socket; descriptor of setup and request, or -1."""
+    """Serve the parent. argv: file descriptor of the socket; file descriptor of a pickled (setup, request), or -1."""
     line = socket.socket(fileno=int(sys.argv[1]))
     leave_to_parent()
     working_directory_last()

@@ -3,21 +3,22 @@
 Each row is a Lab in a separate process (see `lab_processes.py`, `row.py`). A step is 4 engine frames.
 
     observation   picture, 96x72 RGB, and the level's instruction as hashed words
-    reward        clipped as in IMPALA's paper: 0.3 * min(tanh r, 0) + 5 * max(tanh r, 0). Both factors are shaping.
-                  With --dmlab.reward-unit 5, as in IMPALA's code:
+    reward        clipped as in IMPALA's paper: 0.3 * min(tanh r, 0) + 5 * max(tanh r, 0). Both factors are shaping
+                  values. With --dmlab.reward-unit 5, clipped as in IMPALA's code:
                   1.5 * min(tanh(r / 5), 0) + 5 * max(tanh(r / 5), 0), which distinguishes a reward of 1 from 10.
     objective     raw score of a level; for dmlab30 the human-normalised score in percent
 
 The engine returns no observation after an episode's end, and does not report whether the time limit ended the episode.
-The time limit is inferred from the number of frames left before the last step. An episode ended by its time limit is
-truncated. It bootstraps from its last observation, which is delivered a second time and is one step (a fifteenth of a
-second) old.
+The time limit is inferred from the number of frames left before the last step. An episode that its time limit ends is
+truncated and bootstraps from its last observation. This observation is delivered a second time, when it is one step (a
+fifteenth of a second) old.
 
 A reset takes up to 20 s because maps are compiled. Until its episode begins, a resetting row delivers `first` and a
 black picture in each step. These steps are not counted, and other rows continue.
 
 In `dmlab30`, a `TaskScheduler` chooses the level of each row's next episode. In the long run all levels get equal
-numbers of steps. By default all rows of a vector env have one order of levels, so they run the same level at a time:
+numbers of steps. By default all rows of a vector env go through the levels in one order, so they run the same level at
+the same time:
 
 - A slow level slows only its own vector env.
 - All members run the same levels at the same time, because each vector env has rows of all members.
@@ -81,7 +82,7 @@ def level_scripts(name: str, options: DmlabOptions) -> list[str]:
 
 
 def pool_seed(level_script: str, number: int) -> int:
-    """Return seed `number` of a level's pool of seeds (option `level_seeds`). All processes and runs agree on it."""
+    """Return seed `number` of a level (option `level_seeds`). The seed is equal in all processes and runs."""
     return zlib.crc32(f"{level_script} {number}".encode()) % MAX_SEED
 
 
@@ -103,13 +104,13 @@ def _levels(name: str) -> tuple[Level | str, ...]:
         close = difflib.get_close_matches(short, [level.name for level in LEVELS])
         hint = f" Did you mean {', '.join('dmlab/' + n for n in close)}?" if close else ""
         raise EnvSetupError(
-            f"dmlab/{name} is not a level of DMLab-30.{hint} `pbt-rl envs` lists all {len(LEVELS)} of them"
+            f"dmlab/{name} is not a level of DMLab-30.{hint} `pbt-rl envs` lists all {len(LEVELS)} levels"
         )
     return (name,)
 
 
 def row_setup(options: DmlabOptions, settings: Mapping[str, Any], row: int) -> RowSetup:
-    """Return the setup of a row's process, without its shared memory.
+    """Return the setup of a row's process. The shared memory is not set yet.
 
     settings: the user's settings. Raises EnvSetupError for settings that pbt_rl sets.
     row: index of the row. GPUs are assigned by this index, round-robin.
@@ -140,7 +141,9 @@ def row_setup(options: DmlabOptions, settings: Mapping[str, Any], row: int) -> R
 
 FRAMES_PER_SECOND = 60
 STEP_SECONDS = SILENCE_SECONDS + 60
-"""Timeout of a step or reset. It is longer than SILENCE_SECONDS, because that timeout has a more specific error."""
+"""Timeout of a step or reset. The timeout is longer than SILENCE_SECONDS, because the error after SILENCE_SECONDS is
+more specific.
+"""
 BOTS = ("lasertag_", "lt_")
 """Name prefixes of levels with the engine's bots."""
 ANY_LEVEL = "lt_chasm"
@@ -155,10 +158,10 @@ def names() -> tuple[str, ...]:
 
 
 def probe(name: str, options: DmlabOptions, settings: Mapping[str, Any]) -> EnvSpec:
-    """Make a Lab of each level in a process, without running an episode, and return the spec.
+    """Make a Lab (instance of the engine) of each level, without running an episode, and return the spec.
 
-    settings: the user's settings of the engine or of the level.
-    Raises EnvSetupError with the engine's message, and if the engine cannot render on the GPUs.
+    settings: the user's settings of the engine or of the level. Raises EnvSetupError if the engine rejects a level or a
+    setting, or cannot render on the GPUs.
     """
     spec = describe(name, options)
     if options.renderer == "hardware":
@@ -186,7 +189,10 @@ def _notes(name: str, settings: Mapping[str, Any]) -> list[str]:
 
 
 def _try_gpus(options: DmlabOptions) -> None:
-    """Begin an episode on each GPU. The engine opens the device only then. Raises EnvSetupError if that fails."""
+    """Begin an episode on each GPU, because the engine opens a GPU only then.
+
+    Raises EnvSetupError if an episode fails.
+    """
     gpus = tuple(dict.fromkeys(options.gpus))
     with closing(Labs([row_setup(options, {}, options.gpus.index(gpu)) for gpu in gpus])) as labs:
         for row in labs.rows:
@@ -210,7 +216,7 @@ def _shown(gpus: tuple[int, ...]) -> str:
 
 
 def unreproducible(name: str) -> str:
-    """Return the reason why equal seeds give different steps in a level. Empty if they give equal steps."""
+    """Return the reason why equal seeds give different steps in a level. Empty if equal seeds give equal steps."""
     there = name == ALL or name.rpartition("/")[2].startswith(BOTS)
     return "the engine's bots in lasertag_* and lt_* act differently each time" if there else ""
 
@@ -232,13 +238,13 @@ def recipe(name: str) -> dict[str, object]:
         "hypers.entropy_coef": 0.003,
         "hypers.gamma": 0.99,
         "hypers.gae_lambda": 1.0,  # as in IMPALA's V-trace
-        # A Lab needs a core and 190 to 420 MB, so there are few rows. A single vector env per actor is used, because a
-        # second one would wait for a slow level.
+        # A Lab needs a core and 190 to 420 MB, so there are few rows. Each actor has a single vector env, because a
+        # second vector env would wait for a slow level of the first.
         "vector_envs_per_actor": 1,
         "envs_per_vector_env": 2,
         "actor_timeout_seconds": STEP_SECONDS,
         "train_for_frames": 10_000_000_000 if name == ALL else 1_000_000_000,
-        # With tasks, a round is one episode of each task. These are numbers of rounds.
+        # With tasks, these two options count rounds. A round is one episode of each task.
         "pbt.objective_episodes": 10 if name == ALL else 100,
         "pbt.min_episodes": 1 if name == ALL else 5,
     }
@@ -267,9 +273,10 @@ class TaskScheduler:
 
 
 class LabVectorEnv:
-    """R rows with a Lab each.
+    """R rows, each with an instance of DeepMind Lab.
 
-    Equal seeds give equal episodes, except in levels with BOTS. They give equal steps only without background resets.
+    Equal seeds give equal episodes, except in levels with the engine's bots. Equal seeds give equal steps only without
+    background resets.
     """
 
     def __init__(
@@ -282,7 +289,7 @@ class LabVectorEnv:
         shaping: ShapingSource,
         first_row: int = 0,
     ) -> None:
-        """first_row: see `EnvOptions`."""
+        """first_row: index of the first row among all rows of the run."""
         assert rows > 0
         self.spec = describe(name, options)
         self.rows = rows
@@ -340,7 +347,7 @@ class LabVectorEnv:
         ends_2R: NDArray[np.bool_],
         out: StepArrays,
     ) -> None:
-        """Write the step of rows within an episode, request new episodes, and write `first` in all other rows."""
+        """Write the step of rows within an episode, set `first` in all other rows, and request new episodes."""
         played_R = self._playing_R.copy()
         clip, unit = self._options.clip_reward, self._options.reward_unit
         learned_R = np.tanh(reward_R / unit) if clip else reward_R

@@ -1,29 +1,30 @@
 """Doom duels: both players of a game are agents.
 
-Each player has the observations, actions and rewards of single-player games (see `vector_env.py`). Its objective is its
-number of frags: kills of the opponent minus suicides. A dead player respawns after two tics. The game continues until
-its time limit, so it is always truncated.
+Each player has the observations, actions and rewards of single-player games (see `vector_env.py`). A player's objective
+is the player's number of frags: kills of the opponent minus suicides. A dead player respawns after two tics. The game
+continues until the time limit, so every episode is truncated.
 
 A game has two engine processes, a host and a guest, which are synchronised at every tic. Each engine sends its player's
 buttons to the other engine (UDP, 127.0.0.1) and waits for the buttons of the other player. If both engines step at the
-same time (`make_action(action, 4)` in two threads), they hang within a few steps, as observed with vizdoom 1.3.2. The
-following order does not hang, and equal seeds give equal games:
+same time (`make_action(action, 4)` in two threads), they hang within a few steps, as observed with vizdoom 1.3.2. With
+the following order the engines do not hang, and equal seeds give equal games:
 
     host plays tic k      The guest's buttons for k have already arrived.
     guest plays tic k     The host's buttons for k have arrived. The guest then sends its buttons for k + 1.
 
 The guest sends its buttons one tic ahead as soon as it does not have to wait for the host's buttons. Therefore
-`begin_episode` lets both play idle tics, the host first, until the host can play a tic alone. The guest's buttons take
-effect one tic later. The host's buttons are delayed by one tic too, so both players have equal delays.
+`begin_episode` lets both engines play idle tics, the host first, until the host can play a tic alone. The guest's
+buttons take effect one tic later. The host's buttons are delayed by one tic too, so both players have equal delays.
 
-    begin   a thread for each engine, because both wait for each other
-    step    no threads
+    begin   Each engine runs in a thread, because both engines wait for each other.
+    step    Both engines run in the calling thread.
 
-If a player spawns at the position of the other player and kills it, the episode is restarted.
+If a player spawns at the position of the other player and kills the other player, the episode is restarted.
 
-The engines of a game take a second to connect, mostly idle. `Pair` starts them without waiting, and `found` waits. If
-this process is killed in this second, files remain (see `game.py`). The package crashes this process if an engine ends
-in this second. Therefore engines are not ended before they have connected, and ports are checked before use.
+The engines of a game take a second to connect, mostly idle. `Pair` starts the engines without waiting, and `found`
+waits. If this process is killed while the engines connect, files remain (see `game.py`). If an engine ends while the
+engines connect, the package crashes this process. Therefore engines are not ended before they have connected, and ports
+are checked before use.
 
 Axes: S agents (host and guest), V game variables, E events, A action components.
 """
@@ -60,21 +61,21 @@ _RULES = (
     "+viz_afk_timeout 0"
 )
 _BOTH = "+viz_sync_timeout 0 +cl_noprediction 1"
-"""Command line of both sides. The engines wait for each other without a timeout, and show no predicted state."""
+"""Command line of both engines. The engines wait for each other without a timeout, and show no predicted state."""
 _PORTS = range(15_000, 32_000)
 """Ports for duels, below the ports that Linux assigns automatically."""
 _LOOK_SECONDS = 0.005
 _MOST_BEGINNINGS = 50
 _IDLE_TICS = 6
 _LEAD_SECONDS, _PROOF_SECONDS = 0.01, 0.1
-"""Seconds that the guest waits in an idle tic before it plays. From idle tic _IDLE_TICS on it waits _PROOF_SECONDS. If
-the host finishes a tic within this time, it can play alone.
+"""_LEAD_SECONDS: seconds between the starts of host and guest in an idle tic. _PROOF_SECONDS: these seconds from idle
+tic _IDLE_TICS on. If the host finishes a tic within _PROOF_SECONDS, the host can play alone.
 """
 Do = Callable[[Any], None]
 
 
 class _Engine:
-    """Engine with a thread. Between `ask` and `answer`, only this thread may call `game`.
+    """Engine of one player, with a thread. Between `ask` and `answer`, only this thread may call `game`.
 
     give_up: called when a request raises.
     """
@@ -98,7 +99,7 @@ class _Engine:
         return self._done.wait(wait_seconds)
 
     def answer(self) -> Exception | None:
-        """Wait for the request. Return its exception, or None."""
+        """Wait until the request has finished. Return the exception of the request, or None."""
         self._done.wait()
         return self._error
 
@@ -139,7 +140,7 @@ class Pair:
 
     @property
     def games(self) -> list[Any]:
-        """Games of the host and the guest. They may be read between steps."""
+        """Games of the host and the guest, which may be read between steps."""
         return [engine.game for engine in self._engines]
 
     def found(self) -> None:
@@ -152,7 +153,7 @@ class Pair:
                 shutil.rmtree(self._scratch)
 
     def begin_episode(self) -> None:
-        """Begin an episode. If a player is killed at its start, begin another episode."""
+        """Begin an episode. If a player is killed at the start of the episode, begin another episode."""
         self.found()
         for _ in range(_MOST_BEGINNINGS):
             deaths = self._deaths()
@@ -188,7 +189,10 @@ class Pair:
             os.close(self._handles.pop())
 
     def _start(self, game: Any) -> None:
-        """Start an engine and wait only for its process. Concurrent starts are not supported, see `Games`."""
+        """Start an engine and wait until its process exists.
+
+        Engines start one by one, because the package forks this process.
+        """
         engine = _Engine(game, self._kill)
         self._engines.append(engine)
         engine.ask(start)
@@ -202,7 +206,7 @@ class Pair:
         return [game.get_game_variable(vizdoom.GameVariable.DEATHCOUNT) for game in self.games]
 
     def _settle(self) -> None:
-        """Play idle tics until the host can play one alone."""
+        """Play idle tics until the host can play a tic alone."""
         self._held = self._idle
         host, guest = self._engines
         tics, alone = 0, False
@@ -223,7 +227,7 @@ class Pair:
             raise error
 
     def _kill(self) -> None:
-        """Kill both processes. Threads that wait for them get an exception."""
+        """Kill both processes. Threads that wait for the processes get an exception."""
         for handle in self._handles:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(handle, signal.SIGKILL)
@@ -234,7 +238,7 @@ def _new_episode(game: Any) -> None:
 
 
 def _lock_port() -> tuple[socket.socket, int]:
-    """Return a free UDP port and a socket that reserves it: the socket is bound to the TCP port of the same number."""
+    """Return (TCP socket, number of a free UDP port)."""
     for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
         port_lock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:

@@ -1,14 +1,14 @@
 """Engine processes of Doom games, without leaks; buttons, measurements and events.
 
-The package vizdoom forks this process to start an engine. Both communicate through files in /dev/shm. The engine writes
-`_vizdoom.ini` and `_vizdoom/` into its working directory. If this process were killed, the engine would wait for it
-forever, and the files would remain. Therefore:
+The package vizdoom forks this process to start an engine. This process and the engine communicate through files in
+/dev/shm. The engine writes `_vizdoom.ini` and `_vizdoom/` into its working directory. If this process were killed, the
+engine would wait for this process forever, and the files would remain. Therefore:
 
 - A launcher binds the engine to this process (see `pbt_rl.processes.keeper`).
 - The launcher also sets a separate scratch folder as working directory of each engine. Two engines that create
   `_vizdoom/` in one folder at the same time would crash, and crash this process.
-- The files in /dev/shm are removed as soon as both sides have opened them. The scratch folder is removed after all
-  games of a vector env have started.
+- The files in /dev/shm are removed as soon as this process and the engine have opened them. The scratch folder is
+  removed after all games of a vector env have started.
 
 If this process is killed while a game starts (0.1 s), three small files in /dev/shm and a folder in /tmp remain.
 
@@ -36,7 +36,7 @@ from ..base import cpu_ns_of
 from .scenarios import EVENTS, MEASURED, MEASURED_ARMS, OWN_REWARD, SLOTS, Scenario
 
 SCREEN = (120, 160)
-"""Height and width of the engine's screen: the smallest resolution, and twice as fast as 256x144."""
+"""Height and width of the engine's screen: the smallest resolution, which renders twice as fast as 256x144."""
 PICTURE = (3, 72, 128)
 """Shape of the observation."""
 
@@ -44,7 +44,7 @@ _WITH_BOTS = (
     "-host 1 -deathmatch +sv_forcerespawn 1 +sv_noautoaim 1 +sv_respawnprotect 1 +sv_spawnfarthest 1 "
     "+viz_respawn_delay 0"
 )
-"""Command line of games with bots. With a single host the engine opens no port."""
+"""Command line of games with bots. With `-host 1` the engine opens no port."""
 
 
 class Games:
@@ -91,7 +91,7 @@ class Games:
 
 
 def write_launcher(scratch: Path, *, quiet: bool = False) -> Path:
-    """Write the script that starts an engine. quiet: detach the engine from the terminal."""
+    """Write the script that starts an engine. quiet: True detaches the engine from the terminal."""
     engine = Path(vizdoom.__file__).with_name("vizdoom")
     launcher = scratch / "launcher"
     own = f"{shlex.quote(str(scratch))}/$$"
@@ -137,7 +137,7 @@ def configured(config: str, buttons: Sequence[str], launcher: Path, seed: int, a
 
 
 def start(game: Any) -> None:
-    """Start a game's engine and remove its files in /dev/shm, which both sides have opened."""
+    """Start a game's engine, and remove its files in /dev/shm, which this process and the engine have opened."""
     game.init()
     name = game.get_instance_id()
     for kind in ("SM", "MQCtr", "MQDoom"):
@@ -147,7 +147,7 @@ def start(game: Any) -> None:
 def _sources() -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return indices into a flat screen: two diagonal neighbours for each pixel of the picture.
 
-    Together they cover every row and column of the screen, which preserves small objects.
+    Together the indices cover every row and column of the screen, which preserves small objects.
     """
     (height, width), (_, rows, columns) = SCREEN, PICTURE
     row, column = np.arange(rows) * height // rows, np.arange(columns) * width // columns
@@ -168,7 +168,9 @@ def shrink(screen: NDArray[np.uint8], out: NDArray[np.uint8]) -> None:
 MOST_MEASURED = 4.0
 """Measurements are clipped to 0..MOST_MEASURED."""
 POSSESSIONS = ("HEALTH", "ARMOR", "AMMO", "WEAPON")
-"""Prefixes of game variables that a respawn resets. Their changes are ignored in steps with a death or a respawn."""
+"""Prefixes of game variables that a respawn resets. Changes of these variables are ignored in steps with a death or a
+respawn.
+"""
 
 
 class Buttons:

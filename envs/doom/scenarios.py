@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 Buttons = Mapping[str, float]
-"""Button of the engine -> 1 if it is pressed; for a delta button, degrees per tic."""
+"""Button of the engine -> 1 if the button is pressed; for a delta button, degrees per tic."""
 NOTHING: Buttons = {}
 
 STRAFE: tuple[Buttons, ...] = (NOTHING, {"MOVE_LEFT": 1}, {"MOVE_RIGHT": 1})
@@ -39,7 +39,10 @@ WEAPON: tuple[Buttons, ...] = (NOTHING, *({f"SELECT_WEAPON{slot}": 1.0} for slot
 
 @dataclass(frozen=True)
 class Event:
-    """Event of a step. Its amount is the rise (or the fall, if `down` is True) of the sum of these game variables."""
+    """Event of a step.
+
+    The amount of an event is the rise (or the fall, if `down` is True) of the sum of the event's game variables.
+    """
 
     variables: tuple[str, ...]
     down: bool = False

@@ -7,12 +7,13 @@ tics of the engine. There are 35 tics per second. Frames are tics.
                   a choice of weapons
     action        discrete components. Turning has a few angles. There are no continuous actions.
     reward        factor * scenario's reward + coefficients * events (kills, hits, damage, health, ammunition ...).
-                  Factor and coefficients are shaping.
-    objective     see `Scenario.objective`. It is independent of the shaping.
+                  Factor and coefficients are shaping values.
+    objective     sum of the scenario's rewards, kills, frags or tics, depending on the scenario. The objective is
+                  independent of the shaping.
 
-The time limit of the engine is switched off. If the engine ended an episode by a time limit, it would provide no final
-picture and would not report the reason. The vector env truncates episodes at the limit. Episodes that the game ends
-(death, goal) are terminated.
+The time limit of the engine is switched off. If the engine ended an episode by a time limit, the engine would provide
+no final picture and would not report the reason. The vector env truncates episodes at the limit. Episodes that the game
+ends (death, goal) are terminated.
 
 Axes: R rows, V game variables, E events, A action components.
 """
@@ -86,7 +87,10 @@ def recipe(name: str) -> dict[str, object]:
 
 
 def make_vector_env(name: str, rows: int, seed: int, shaping: ShapingSource) -> VectorEnv:
-    """Make R rows. Raises EnvSetupError for an unknown scenario, and if R is not a multiple of the number of agents."""
+    """Make a vector env of R rows. Raises EnvSetupError for an unknown scenario.
+
+    Raises EnvSetupError if R is not a multiple of the scenario's number of agents.
+    """
     scenario = find(name)
     if scenario.agents == 1:
         return DoomVectorEnv(name, rows, seed, shaping)
@@ -167,7 +171,7 @@ class DoomVectorEnv:
     def _advance(self, row: int, action_A: NDArray[Any], out: StepArrays) -> tuple[float, bool]:
         """Step one game. Return (scenario's reward, True if the game has ended).
 
-        An ended game has no picture, so its last picture stays in `out`.
+        An ended game has no picture, so the last picture stays in `out`.
         """
         game = self._games.running[row]
         scripted = game.make_action(self._buttons.pressed(action_A), FRAME_SKIP)
@@ -200,14 +204,14 @@ class DoomVectorEnv:
 
 
 def find(name: str) -> Scenario:
-    """Return the scenario of a name. Raises EnvSetupError if it does not exist."""
+    """Return the scenario of a name. Raises EnvSetupError for an unknown name."""
     if name not in SCENARIOS:
         typed = name.lower().replace("-", "_")
         close = [known for known in SCENARIOS if known.startswith(typed)] if typed else []
         close = close[:3] or difflib.get_close_matches(typed, SCENARIOS)
         hint = f" Did you mean {', '.join('vizdoom/' + n for n in close)}?" if close else ""
         raise EnvSetupError(
-            f"vizdoom/{name} is not a scenario.{hint} `pbt-rl envs` lists all {len(SCENARIOS)} of them"
+            f"vizdoom/{name} is not a scenario.{hint} `pbt-rl envs` lists all {len(SCENARIOS)} scenarios"
         )
     return SCENARIOS[name]
 

@@ -1,4 +1,7 @@
-"""Environments on the learner's device: rows of tensors. The first use of an exported name imports torch."""
+"""Device simulators: environments whose rows are tensors on the learner's device.
+
+The first use of an exported name imports torch.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Gymnasium `VectorEnv` of tensors as a device simulator. Its autoreset mode must be SAME_STEP.
+"""A Gymnasium `VectorEnv` of tensors, with autoreset mode SAME_STEP, as a device simulator.
 
 Axes: R rows, A action components.
 """

@@ -1,7 +1,7 @@
 """The user's own simulators on a device: `module:factory` with the parameters `rows`, `device` and optionally `seed`.
 
-This module also has the adapters for other interfaces of tensor rows, and common functions of the families of device
-simulators. It imports torch when it makes an environment.
+This module contains adapters for other interfaces of device simulators, and common functions of the families of device
+simulators. The module imports torch when it makes an environment.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ from ..family import Backend, EnvOptions
 from ..time_limits import making, time_limit
 
 ADAPTED = ("objective",)
-"""Keywords of --env-option that an adapter receives if the factory has no such parameter."""
+"""Keywords of --env-option that an adapter receives if they are not parameters of the factory."""
 
 
 def adapted_simulator(env_id: str, env: object, keywords: Mapping[str, Any]) -> Any:
-    """Wrap an environment as a `SimulatorEnv` if there is an adapter for it. Otherwise return it unchanged.
+    """Wrap an environment as a `SimulatorEnv`.
 
-    keywords: see ADAPTED. Raises EnvSetupError if the adapter does not support a keyword.
+    Without an adapter for its interface, return the environment unchanged.
+
+    keywords: keywords of --env-option for the adapter. Raises EnvSetupError if the adapter does not support a keyword.
     """
     adapted = _adapter(env)
     unknown = [name for name in keywords if adapted is None or name not in signature(adapted).parameters]
@@ -39,7 +41,10 @@ def adapted_simulator(env_id: str, env: object, keywords: Mapping[str, Any]) -> 
 
 
 def _adapter(env: object) -> Callable[..., Any] | None:
-    """Return the adapter (id, object, keywords) -> `SimulatorEnv` for an object. None if there is no adapter."""
+    """Return the adapter of an environment: (id, environment, keywords) -> `SimulatorEnv`.
+
+    None if there is no adapter.
+    """
     from gymnasium import vector  # noqa: PLC0415 - listing the families must not import it
 
     if hasattr(env, "attach"):
@@ -58,7 +63,7 @@ def _adapter(env: object) -> Callable[..., Any] | None:
 def vector_envs_of(
     make: Callable[[str, int, int, str, EnvOptions], Any],
 ) -> Callable[[str, int, int, EnvOptions, ShapingSource], VectorEnv]:
-    """Return `Backend.make_vector_env` of a simulator family: rows on the CPU as a vector env, for evaluations.
+    """Return the function `Backend.make_vector_env` of a family of device simulators, for evaluations on the CPU.
 
     make: `Backend.make_simulator` of the family.
     """
@@ -74,7 +79,7 @@ def vector_envs_of(
 
 
 def filmed(env: Any, shaping: ShapingSource) -> tuple[VectorEnv, Any] | None:
-    """Return `Backend.film` of rows on the CPU: (vector env, object with `render`). None without `render`."""
+    """Return (vector env, object with `render`) of a device simulator on the CPU. None without `render`."""
     from .rows import SimulatorVectorEnv  # noqa: PLC0415 - it imports torch
 
     if not hasattr(env, "render"):
@@ -89,7 +94,7 @@ def probe(env_id: str, options: EnvOptions) -> EnvSpec:
 
 
 def described(env_id: str, make: Callable[[], Any]) -> EnvSpec:
-    """Make a simulator, close it and return its spec. The timeout is LONG_SECONDS."""
+    """Make a device simulator, close it and return its spec. The timeout is LONG_SECONDS."""
     for tell in time_limits.told_of_long:
         tell()
     with time_limit(time_limits.LONG_SECONDS, making(env_id, long=True)):
@@ -119,7 +124,7 @@ def make_simulator(env_id: str, rows: int, seed: int, device: str, options: EnvO
 def _film(
     name: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource
 ) -> tuple[VectorEnv, Any] | None:
-    """See `Backend.film`. The factory gets `render_mode` if it has this parameter."""
+    """Make a vector env and the source of its pictures. The factory gets `render_mode` if it has this parameter."""
     drawing = {"render_mode": "rgb_array"} if takes(find_factory(name), "render_mode") else {}
     keywords = {**drawing, **options.keywords}
     return filmed(make_simulator(name, rows, seed, "cpu", replace(options, keywords=keywords)), shaping)

@@ -54,7 +54,7 @@ def probe(name: str, keywords: Mapping[str, Any]) -> EnvSpec:
 
 
 def make_simulator(name: str, rows: int, seed: int, device: str, options: EnvOptions) -> Any:
-    """Make R rows. Raises EnvSetupError."""
+    """Make a device simulator of R rows. Raises EnvSetupError."""
     from .gymnax_rows import GymnaxRows  # noqa: PLC0415 - it imports JAX and torch
 
     return GymnaxRows(name, rows, seed, device, options.keywords)
@@ -64,7 +64,10 @@ FIRST = FirstProbe("gymnax/", probe)
 
 
 def _probe(name: str, options: EnvOptions) -> EnvSpec:
-    """Return the spec of an environment. It is made in a fork, unless JAX is imported, because a fork then hangs."""
+    """Return the spec of an environment that is made in a fork.
+
+    If this process has imported JAX, the environment is made without a fork, because a fork would hang.
+    """
     return (probe if "jax" in sys.modules else FIRST)(name, options.keywords)
 
 

@@ -1,6 +1,6 @@
-"""Environments on the learner's device: rows of tensors that the learner steps.
+"""Device simulators: environments whose rows are tensors, and which the learner steps on its device.
 
-This module imports torch. Families import it when they make an environment.
+This module imports torch. Families import this module when they make an environment.
 
 Axes: P slots, b rows of a slot, R = P * b rows (row r belongs to slot r // b), K shaping terms, A action components.
 """
@@ -30,7 +30,7 @@ class SimulatorStep:
     """
 
     obs: Mapping[str, Tensor]
-    """name -> [R, ...]. In rows whose episode ended, the first observation of the new episode."""
+    """name -> [R, ...]. Rows whose episode ended contain the first observation of the new episode."""
     reward: Tensor
     """[R] float32, with the shaping weights of the row's slot."""
     terminated: Tensor
@@ -40,19 +40,19 @@ class SimulatorStep:
     final_obs: Mapping[str, Tensor] | None = None
     """name -> [R, ...], final observations of the old episodes. Read only in rows that are truncated."""
     objective: Tensor | None = None
-    """[R] float32. Its sum over an episode is the member's objective. It must not depend on the weights. None: the
-    reward.
+    """[R] float32. The objective of an episode is the sum over its steps, and must not depend on the shaping weights.
+    If None, the objective is the sum of the rewards.
     """
     stats: Mapping[str, Tensor] = field(default_factory=dict)
     """name -> [R] float32, extra statistics. Read only in rows whose episode ended."""
 
 
 class SimulatorEnv(Protocol):
-    """Protocol of R rows on one device. Its code must not synchronise with the device (`.item()`, `nonzero` ...).
+    """Protocol of R rows on one device. The code must not synchronise with the device (`.item()`, `nonzero` ...).
 
-    An optional method `spread_phases(seed) -> bool` brings the rows out of phase. It is called once, after `reset`. It
-    shortens each row's first episode by a random number of steps, and returns False if it cannot. The shortened
-    episodes do not count for the objective.
+    An optional method `spread_phases(seed) -> bool` brings the rows out of phase. The learner calls the method once,
+    after `reset`. `spread_phases` shortens each row's first episode by a random number of steps, and returns False if
+    episodes cannot be shortened. The shortened episodes do not count for the objective.
     """
 
     spec: EnvSpec
@@ -60,11 +60,10 @@ class SimulatorEnv(Protocol):
     device: torch.device
 
     def attach(self, weights_PK: Tensor) -> None:
-        """Receive the shaping weights: float32 [P, K], columns in the order of `spec.shaping`. Called once, before
-        `reset`.
+        """Receive the shaping weights: float32 [P, K], columns in the order of `spec.shaping`.
 
-        The learner changes the tensor in place between steps. Read it in every step:
-        `weights_PK.repeat_interleave(rows // P, 0)`.
+        Called once, before `reset`. The learner changes the tensor in place between steps. Read the tensor in every
+        step: `weights_PK.repeat_interleave(rows // P, 0)`.
         """
 
     def reset(self) -> Mapping[str, Tensor]:
@@ -98,7 +97,7 @@ class Checks:
         self._id, self._spec, self._policies = env.spec.env_id, env.spec, policies
         self._rows, self._device = env.rows, env.device
         self.wrong = torch.zeros(policies, len(self.KINDS), dtype=torch.bool, device=env.device)
-        """[P, len(KINDS)] True if this kind of wrong value has occurred in a row of the slot."""
+        """[P, len(KINDS)] True if a wrong value of the kind has occurred in a row of the slot."""
 
     def obs(self, obs: object, what: str = "obs") -> None:
         """Check names, types, shapes and devices of observations. what: name for error messages."""
@@ -178,9 +177,9 @@ def check_made(env: object, env_id: str, rows: int) -> None:
 class SimulatorVectorEnv:
     """Rows of a device simulator as a `VectorEnv`, for evaluations and comparisons.
 
-    The simulator resets a row in the step that ends its episode, but a `VectorEnv` resets it in the next step. The
-    simulator uses the action of that next step as the first action of the new episode. Therefore the new episode of
-    the `VectorEnv` lacks its first step. The first episode of each row is complete.
+    The simulator resets a row in the step that ends its episode, but a `VectorEnv` resets the row in the next step. The
+    simulator uses the action of that next step as the first action of the new episode. Therefore the new episode of the
+    `VectorEnv` lacks its first step. The first episode of each row is complete.
     """
 
     def __init__(self, env: SimulatorEnv, shaping: ShapingSource) -> None:

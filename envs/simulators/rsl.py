@@ -1,8 +1,8 @@
 """The families mjlab/ and isaaclab/: robot tasks by their ids.
 
 This module imports torch and the simulator when it makes an environment. isaaclab/ was tested only with a fake module,
-never with Isaac Lab. A process runs one simulator of Isaac Lab. Its launcher must start before any other import of
-Isaac Lab.
+never with Isaac Lab. A process can run only one simulator of Isaac Lab. The launcher of Isaac Lab must start before any
+other import of Isaac Lab.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def task_names(package: str, pattern: str) -> Callable[[], tuple[str, ...]]:
 def robots(family: str, engine: str, names: Callable[[], tuple[str, ...]], make: MakeVecEnv) -> Backend:
     """Return the backend of a family.
 
-    engine: module of the simulator. If it is imported, `probe` uses no fork.
+    engine: module of the simulator. If this module is already imported, `probe` uses no fork.
     """
 
     def make_simulator(
@@ -81,7 +81,7 @@ def robots(family: str, engine: str, names: Callable[[], tuple[str, ...]], make:
 
 
 def _of_mjlab(name: str, rows: int, seed: int, device: str, render_mode: str | None) -> Any:
-    """Make R rows of a task of mjlab. Raises EnvSetupError."""
+    """Make a `VecEnv` of R rows of a task of mjlab. Raises EnvSetupError."""
     import_module("mjlab.tasks")
     registry, rl = import_module("mjlab.tasks.registry"), import_module("mjlab.rl")
     if name not in registry.list_tasks():
@@ -95,7 +95,7 @@ def _of_mjlab(name: str, rows: int, seed: int, device: str, render_mode: str | N
 
 
 _started: list[Any] = []
-"""Launcher of Isaac Lab. Empty before its start."""
+"""Launcher of Isaac Lab. The list is empty until the launcher has started."""
 
 
 def _start(device: str, *, cameras: bool) -> None:
@@ -106,7 +106,7 @@ def _start(device: str, *, cameras: bool) -> None:
 
 
 def _of_isaaclab(name: str, rows: int, seed: int, device: str, render_mode: str | None) -> Any:
-    """Start the simulator and make R rows of a task. Raises EnvSetupError."""
+    """Start the simulator and make a `VecEnv` of R rows of a task. Raises EnvSetupError."""
     _start(device, cameras=render_mode is not None)
     gymnasium = import_module("gymnasium")
     import_module("isaaclab_tasks")  # registers the tasks

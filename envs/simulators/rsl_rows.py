@@ -1,17 +1,17 @@
 """An RSL-RL `VecEnv` as a device simulator, with the weights of its reward manager as shaping.
 
-`VecEnv` is RSL-RL's interface to Isaac Lab, mjlab, MuJoCo Playground and Legged Gym. It has `get_observations()` and
-`step(action) -> observations, reward, dones, extras`. Rows reset in the step that ends their episode. Types differ
-between simulators:
+`VecEnv` is RSL-RL's interface to Isaac Lab, mjlab, MuJoCo Playground and Legged Gym. The interface has
+`get_observations()` and `step(action) -> observations, reward, dones, extras`. Rows reset in the step that ends their
+episode. Types differ between simulators:
 
     dones                  long, float or bool
     extras["time_outs"]    bool or float, or missing
-    observations           dict of groups, TensorDict, tensor, or a pair of one of them and extras
+    observations           dict of groups, TensorDict or tensor, alone or in a pair with extras
 
 With a reward manager (mjlab, Isaac Lab), this module sets each term's weight to 1 and multiplies the term's value by
 the weight of the row's slot. A new weight then takes effect in the next step. The objective is the reward with the
-task's default weights, or the reward term or metric that the option `objective` names. It never depends on the tuned
-weights.
+task's default weights, or the reward term or metric that the option `objective` names. The objective never depends on
+the tuned weights.
 
 Axes: P slots, R rows, K reward terms, A action components.
 """
@@ -68,13 +68,13 @@ class Terms:
         self._weights_KR = self._weights_PK.T.repeat_interleave(self._rows // len(self._weights_PK), 1)
 
     def weighted(self, name: str, column: int, value: Tensor) -> Tensor:
-        """Store a term's value [R]. Return it multiplied by the weights of the rows' slots."""
+        """Store a term's values [R]. Return the values multiplied by the weights of the rows' slots."""
         self.values[name] = value
         return value * self._weights_KR[column]
 
 
 class _Weighted:
-    """Wrapper of a term's function. It multiplies the result by the weights of the rows' slots."""
+    """Wrapper of a term's function that multiplies the result by the weights of the rows' slots."""
 
     def __init__(self, function: Any, terms: Terms, name: str, column: int) -> None:
         self._function, self._terms, self._name, self._column = function, terms, name, column
@@ -108,8 +108,8 @@ class VecEnvRows:
         critic = (CRITIC_GROUP,) if CRITIC_GROUP in obs else ()
         self._critic = bool(critic)
         self._first: Mapping[str, Tensor] | None = self._seen(obs)
-        # Actions are unbounded here. A wrapper with `clip_actions` clips them, but its bound (often 100) is too large
-        # for the action range of a policy.
+        # Actions are unbounded here. A wrapper with `clip_actions` clips actions, but its bound (often 100) is too
+        # large for the action range of a policy.
         bound = np.full(int(env.num_actions), np.inf, np.float32)
         self.spec = EnvSpec(
             env_id=env_id,
@@ -199,7 +199,10 @@ class VecEnvRows:
             )
 
     def _note(self, log: Mapping[str, Any]) -> None:
-        """Store logged values as extra statistics of all rows. Each value is a mean over the rows that ended."""
+        """Store logged values as extra statistics of all rows.
+
+        Each value is a mean over the rows whose episode ended.
+        """
         for name, value in log.items():
             short = name.encode()[-STAT_NAME_BYTES + 1 :].decode(errors="ignore")
             if short not in self._stats and len(self._stats) == MOST_STATS:

@@ -1,4 +1,4 @@
-"""Gymnasium's Pendulum-v1 and CartPole-v1 as rows of tensors, with tunable reward terms.
+"""Gymnasium's Pendulum-v1 and CartPole-v1 as device simulators, with tunable reward terms.
 
 Axes: P slots, R rows, K shaping terms, S parts of a state.
 """
@@ -20,7 +20,7 @@ class _Rows(ABC):
     """Base class of the toys.
 
     limit: steps after which an episode is truncated.
-    widths: one per part of the state. A first state is uniform in -width..width.
+    widths: one width per part of the state. In first states, each part is uniform in -width..width.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class _Rows(ABC):
 
 
 class Pendulum(_Rows):
-    """Pendulum with the reward terms angle, speed and effort. The objective uses their default weights."""
+    """Pendulum with the reward terms angle, speed and effort. The objective is the return with the default weights."""
 
     def __init__(self, spec: EnvSpec, rows: int, device: str, seed: int, limit: int = 200) -> None:
         super().__init__(spec, rows, device, seed, limit, (math.pi, 1.0))

@@ -1,4 +1,4 @@
-"""The family tensors/: specs and default options of the toys in tensor_toys.py. Does not import torch."""
+"""The family tensors/: specs and default options of the toys in tensor_toys.py. This module does not import torch."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def probe(name: str, options: EnvOptions) -> EnvSpec:
 
 
 def make_simulator(name: str, rows: int, seed: int, device: str, options: EnvOptions) -> Any:
-    """Make R rows on a device."""
+    """Make a device simulator of R rows."""
     from .tensor_toys import CartPole, Pendulum  # noqa: PLC0415 - it imports torch
 
     made = {"pendulum": Pendulum, "cartpole": CartPole}[name]
