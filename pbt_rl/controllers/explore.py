@@ -230,7 +230,7 @@ class Perturb(ByChance):
         return move_each(self.tuned, values, move)
 
     def mutate(self, values: Values, rng: Random) -> Values:
-        """Redraw each value with a user-defined range with probability `anew`. Perturb the remaining values."""
+        """With probability `anew`, redraw a value with a user-defined range. Perturb the remaining values."""
         return self._moved(values, rng, self.anew)
 
     def perturb(self, values: Values, rng: Random) -> Values:

@@ -32,7 +32,7 @@ Values = dict[str, float]
 SHAPING = "shaping."
 ANYTHING: Range = (-math.inf, math.inf)
 OFF = 1e9
-"""Value that disables a term of the loss (`--hypers.clip-value off`). JSON requires a finite number."""
+"""Value that disables a limit, such as `--hypers.clip-value off`. JSON requires a finite number."""
 
 
 @dataclass(frozen=True)

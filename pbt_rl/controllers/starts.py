@@ -42,8 +42,8 @@ def started(
 def read_rows(rows: Sequence[str], table: Mapping[str, HyperSpec], members: int) -> tuple[Values, ...]:
     """Parse the values of each row. Raises ConfigError.
 
-    table: specs of all values, with the user's choice of tuned values. A tuned value must be within its bounds, another
-    value within its legal range.
+    table: specs of all values, with the user's choice of tuned values. A tuned value must be within its bounds. All
+    other values must be within their legal ranges.
     """
     if len(rows) > members:
         raise _refusal(f"of {len(rows)} members", f"give at most {members} (--num-policies)")
