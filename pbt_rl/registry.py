@@ -6,7 +6,8 @@ an entry point:
     [project.entry-points."pbt_rl.exploit"]
     mine = "my_package.rules:MINE"
 
-Objects are imported at lookup. Looking up a faulty entry point raises EntryPointError; iteration skips it.
+Objects are imported at lookup. The lookup of a faulty entry point raises EntryPointError. `items` and `values` omit
+faulty entry points.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class EntryPointError(ValueError):
 
 
 class Registry(Mapping[str, T], Generic[T]):
-    """Mapping from name to object. Objects are imported at lookup. Built-in objects come first.
+    """Mapping from name to object. Objects are imported at lookup. The iteration starts with the built-in objects.
 
     group: group of entry points, for objects of other packages. kind: class of the objects, as `module:Class`.
     own: built-in objects, name -> `module:OBJECT`.

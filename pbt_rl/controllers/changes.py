@@ -51,8 +51,8 @@ class Change:
     weights: Weights = "keep"
     """`copy`: weights, optimiser state and normalisers of `source`. `fresh`: initialised weights."""
     source: StateKey | None = None
-    """Key of the copied state. With weights `keep`, only the values of this state are copied. None: nothing is
-    copied."""
+    """(member, generation) of the copied state. With weights `keep`, only the values of this state are copied. None:
+    nothing is copied."""
     remembered: bool = False
     """True: `source` is a remembered state. False: `source` is the present state of the donor."""
     values: Values | None = None
@@ -73,7 +73,7 @@ class Change:
 
     @property
     def weights_from(self) -> StateKey | None:
-        """State whose weights are copied, or None."""
+        """(member, generation) of the state whose weights are copied, or None."""
         return self.source if self.weights == "copy" else None
 
 
@@ -88,8 +88,8 @@ def changes(decisions: Sequence[Decision], generations: Mapping[int, int]) -> li
 def given(values: Values, members: Iterable[tuple[int, int, Values]]) -> list[Change]:
     """Return the changes for values that the user sets when a run resumes.
 
-    members: (member, generation, all its values before the resume). `Change.decision` is "continue" instead of
-    "mutate", because the controller did not decide the change.
+    members: (member, generation, all values of the member before the resume). `Change.decision` is "continue" instead
+    of "mutate", because the controller did not decide the change.
     """
     return [
         Change(member, "continue", generation + 1, values={**own, **values})

@@ -45,20 +45,20 @@ class ControllerWrapper:
         return report
 
     def initial(self, num_members: int) -> list[Values]:
-        """Call the wrapped controller."""
+        """Return the result of the wrapped controller."""
         return self.controller.initial(num_members)
 
     def observe(self, report: PopulationReport) -> list[Decision]:
-        """Call the wrapped controller."""
+        """Return the result of the wrapped controller."""
         return self.controller.observe(self.seen(report))
 
     def remembers(self) -> frozenset[StateKey]:
-        """Call the wrapped controller."""
+        """Return the result of the wrapped controller."""
         return self.controller.remembers()
 
 
 def innermost(controller: Controller, report: PopulationReport) -> tuple[Controller, PopulationReport]:
-    """Return the controller inside all wrappers, and the report that it observes."""
+    """Return the controller inside all wrappers, and the report that this controller observes."""
     while isinstance(controller, ControllerWrapper):
         report, controller = controller.seen(report), controller.controller
     return controller, report

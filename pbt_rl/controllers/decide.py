@@ -16,8 +16,7 @@ from pbt_rl.controllers.state import save_state
 from pbt_rl.errors import ConfigError
 
 Resumed = Callable[[Resume, Any], Controller]
-"""Function that builds the controller after a resume: (resume event, state of the controller before it) ->
-controller."""
+"""Function that builds the controller after a resume: (resume event, state of the former controller) -> controller."""
 
 
 @dataclass(frozen=True)

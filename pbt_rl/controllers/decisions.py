@@ -55,7 +55,7 @@ class PopulationReport:
     """Population at the time of a report. members: members that have not been stopped, in order of id."""
 
     frames: Whole
-    """Population clock. Ready rules that compare all members together use it."""
+    """Population clock. Ready rules that compare all members together use this clock."""
     members: tuple[MemberReport, ...]
     seconds: float | None = None
     """Training time of the run in seconds, including the time before resumes. None unless the ready rule reads the
@@ -81,11 +81,11 @@ class Continue(_Decision, frozen=True):
 
 
 class Replace(_Decision, frozen=True):
-    """Decision: copy the weights of a donor, its values, or both.
+    """Decision: copy a donor's weights, values, or both.
 
     donor: copied member. With `donor_generation`, the donor may be the member itself.
     copy: copied parts: `weights`, `hypers` (the values), or `both`.
-    values: values of the member after the decision, for every `copy`.
+    values: all values of the member after the decision, for any `copy`.
     donor_generation: generation of the remembered state that is copied (`Controller.remembers`). None: the donor's
     present state is copied.
     """
@@ -143,7 +143,7 @@ class Evaluate(_Decision, frozen=True):
 
 
 StateKey = tuple[int, int]
-"""(member, generation)"""
+"""Key of a state: (member, generation)."""
 
 Decision = Continue | Replace | Mutate | Restart | Stop | Evaluate
 

@@ -59,7 +59,7 @@ class ControllerEntry:
     """Registry entry of a controller."""
 
     build: Callable[[ControllerContext], Controller]
-    """Build the controller. Raises ConfigError."""
+    """Function that builds the controller. Raises ConfigError."""
     options: tuple[str, ...]
     """Names of the option groups and of the single options that the controller reads."""
     help: str = ""

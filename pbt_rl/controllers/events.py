@@ -102,7 +102,8 @@ class MemberProgress(Struct, frozen=True):
 
     objective: mean of the window. None without an episode.
     complete: True if every environment has finished an episode since the member's last change.
-    early: mean objective of all episodes since the member's last change, including episodes that do not count yet.
+    early: mean objective of all episodes since the member's last change, including episodes that are not in the window
+    yet.
     ended: number of environments that have finished an episode since the member's last change.
     environments: number of the member's environments. raw_return, length_steps: means over the latest episodes.
     """
@@ -161,7 +162,7 @@ class Resume(_Known, frozen=True, tag="resume"):
     """Resume of the run.
 
     config: options after the resume, as JSON types. changed: changed option -> old and new value.
-    new_episodes: True if all environments were reset. Unfinished episodes are lost by a reset.
+    new_episodes: True if all environments were reset. The reset loses unfinished episodes.
     values: reward shaping that the user changed, with its new values. All members enter a new generation with these
     values and unchanged weights.
     """

@@ -29,7 +29,11 @@ class Explore(Protocol):
     """
 
     def initial(self, values: Values, rng: Random) -> Values:
-        """Return the start values of a member. Not called for member 0."""
+        """Return the start values of a member.
+
+        Called at the start of a run for all members except member 0, and later for restarted members. values: values of
+        member 0, or the defaults.
+        """
 
     def mutate(self, values: Values, rng: Random) -> Values:
         """Return the mutated values, which may equal `values`."""
@@ -60,7 +64,7 @@ class FromPriors:
 
 
 class ByChance:
-    """Base of stateless rules whose `mutate` may randomly change no value. Copies repeat `mutate`."""
+    """Base of stateless rules whose `mutate` may randomly change no value. For copies, `mutate` is repeated."""
 
 
 DRAWS = 1000
@@ -191,12 +195,12 @@ def _scaled(x: float, factor: float, bound: float, *, multiply: bool) -> float:
 class Perturb(ByChance):
     """Sample Factory's rule: multiply or divide values by a random factor.
 
-    Values with a user-defined range (`HyperSpec.drawn`) start at a draw from their prior. Copies sometimes redraw these
-    values, as with Ray's rule (see `Resample`).
+    Values with a user-defined range (`HyperSpec.drawn`) start at a draw from their prior. Copies redraw these values
+    with probability `anew`, as in Ray's rule (`Resample`).
 
     tuned: name -> spec of the values that may change.
     mutation_rate: probability that a value changes.
-    factor_min, factor_max: range of the factor, which is drawn uniformly. A factor of 1 only changes integers.
+    factor_min, factor_max: range of the factor, which is drawn uniformly. With a factor of 1, only integers change.
     reset_probability: probability that a changing value returns to its default (Sample Factory: 0.01).
     anew: probability that a copy redraws a value with a user-defined range.
     """

@@ -33,7 +33,7 @@ from pbt_rl.options.declare import option
 class ExplorePipeline(ByChance):
     """Sequence of rules: the first rule that changes a value determines the result (Orion).
 
-    The start values are those of `rules[0]`. Orion's default is `(ResampleAll(tuned, 0.2), MultiplyOrDivide(tuned, 1.2,
+    `rules[0]` determines the start values. Orion's default is `(ResampleAll(tuned, 0.2), MultiplyOrDivide(tuned, 1.2,
     volatility=1e-4))`.
     """
 
@@ -96,7 +96,10 @@ class MultiplyOrDivide(EachByChance):
     categories: Categories = "uniform"
 
     def moved(self, spec: HyperSpec, value: float, rng: Random) -> float:
-        """Multiply or divide the value. A result out of bounds becomes |N(0, volatility)| inside the bound."""
+        """Multiply or divide the value.
+
+        A result out of bounds is set to the bound, and moved inwards by |N(0, volatility)|.
+        """
         moved = moved_by(spec, value, self.factor, multiply=rng.random() < 0.5)
         if self.volatility and not spec.low <= moved <= spec.high:
             inwards = abs(rng.gauss(0, self.volatility))
@@ -153,7 +156,7 @@ RESAMPLE_ALL = ExploreRule(
 
 @dataclass
 class PairwiseLearning(FromPriors):
-    """Pairwise learning of GPBT-PL (Bai and Cheng 2024, arXiv 2404.08233, section IV; details from its source).
+    """Pairwise learning of GPBT-PL (Bai and Cheng 2024, arXiv 2404.08233, section IV; details from the authors' code).
 
     Member l copies the weights of its donor w. Each value of l is redrawn with `probability`. The remaining values move
     from h_l, the value of l, towards h_w, the value of w:
@@ -174,7 +177,7 @@ class PairwiseLearning(FromPriors):
     _velocity: dict[int, dict[str, float]] = field(default_factory=dict, init=False)
 
     def mutate(self, values: Values, rng: Random) -> Values:  # noqa: ARG002 - the protocol's signature
-        """Return the values unchanged. Only members without a donor call this method."""
+        """Return the values unchanged. Only called for members without a donor."""
         return dict(values)
 
     def learn(self, member: int, own: Values, better: Values, rng: Random) -> Values:

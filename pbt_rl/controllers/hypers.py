@@ -99,7 +99,7 @@ class HyperSpec:
         return self.tuned and not self.low <= self.default <= self.high
 
     def text(self, value: float) -> str:
-        """Format a value for users. A choice is formatted as its option."""
+        """Format a value for users. An index into `choices` is formatted as the option."""
         if not self.choices:
             return f"{value:.4g}"
         return meaning(self.choices[min(max(round(value), 0), len(self.choices) - 1)])

@@ -36,8 +36,8 @@ class Node:
 
     frames: population clock at the start of the node. own_frames: frames of the member at the start of the node.
     trained: frames on which the weights and their ancestors were trained before the start of the node.
-    parent: node from which the weights came. None for initialised weights. base: previous node of the member, if the
-    weights did not come from this node.
+    parent: node from which the weights came. None for initialised weights. base: previous node of the member, if a copy
+    or a restart replaced its weights.
     depth: number of changes between the initialised weights and this node.
     """
 

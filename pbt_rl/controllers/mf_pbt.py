@@ -134,9 +134,9 @@ class MfPbt(PbtController):
        first. A migration overrides the selection of step 1. Migration does not mutate values.
 
     From a group that is compared less often, a migrant brings weights and values. From a group that is compared more
-    often, a migrant only brings weights, because its values may be greedy. The replaced member then keeps its own
-    values (migrant_hypers `own`), or copies the values of the best member of its own group (`best`, as in the authors'
-    code).
+    often, a migrant only brings weights, because its values may only be good in the short term. The replaced member
+    then keeps its own values (migrant_hypers `own`), or copies the values of the best member of its own group (`best`,
+    as in the authors' code).
 
     The paper requires groups of equal size, a multiple of four.
     """

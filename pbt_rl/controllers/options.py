@@ -125,8 +125,9 @@ class PbtConfig:
     partially-synchronous: since its last change). A member with fewer episodes waits for the next comparison."""
     evaluate_episodes: int = option(0, at_least=0)
     """Evaluation episodes per member before each comparison, rounded up to an equal number per environment. The mean
-    over these episodes is the objective. Members do not learn during an evaluation, but its frames count towards the
-    budget. 0: rank members by their training episodes. The final evaluation has a separate option, --final-episodes."""
+    over these episodes is the objective. Members do not learn during an evaluation, but the frames of the evaluation
+    count towards the budget. 0: rank members by their training episodes. The final evaluation has a separate option,
+    --final-episodes."""
     tune: tuple[str, ...] = option((), common=True, test=_once, remedy="each name once")
     """Values to tune: hypers by name, reward shaping as `shaping.NAME`. Default: the hypers marked as tuned in
     --help-all, and all shaping except score_scale, because advantage normalisation cancels a common factor of all
@@ -197,7 +198,7 @@ class SearchConfig:
     brackets (hyperband), or rungs of 1, 3, 9 and 27 units (asha)."""
     restart: bool = True
     """Restart promoted members from initialised weights (hyperband; Heinrich and Frosio 2019). With
-    --search.no-restart, they continue with their weights."""
+    --search.no-restart, promoted members continue with their weights."""
     sampling: Literal["random", "grid"] = "random"
     """Sampling of configurations. `random`: from the priors. `grid`: points of a grid with even spacing on the scale of
     each value."""

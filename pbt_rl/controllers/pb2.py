@@ -45,7 +45,7 @@ class Pb2:
     `mutate` returns the values with the highest upper confidence bound: mean + sqrt(beta) std, with beta = 0.2 log(0.4
     n) for n observations. This formula is from the authors' first source. Ray uses 0.2 + log(0.4 n), which explores
     more. Values that were chosen earlier in the same comparison count as observed. The maximum is searched among random
-    points, and among random points around the best point.
+    points, and then among random points around the best point.
 
     In the first interval of a copy, the improvement is measured from the donor's objective. If this objective is
     unknown (a remembered state, a restart), the interval is not observed. Values with the scale `choice` are drawn
@@ -123,7 +123,10 @@ class Pb2:
                     self._start[change.member] = by_member[change.member].frames, donor
 
     def mutate(self, values: Values, rng: Random) -> Values:
-        """Return the values with the highest upper confidence bound. With little data: draws from the priors."""
+        """Return the values with the highest upper confidence bound.
+
+        With fewer than `LEAST_DATA` observations, draw the values from their priors.
+        """
         point: tuple[float, ...] = ()
         if self._numbers and len(self._data) < LEAST_DATA:
             point = self._point({n: sample_prior(s, rng) for n, s in self._numbers.items()})

@@ -28,7 +28,7 @@ NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError)
 
 Whole = Annotated[int, Meta(ge=0, lt=MOST)]
 Value = Annotated[float, Meta(ge=-LARGEST_VALUE, le=LARGEST_VALUE)]
-"""Finite number of at most `LARGEST_VALUE`."""
+"""Number with an absolute value of at most `LARGEST_VALUE`."""
 
 
 def decoder(kind: Any) -> msgspec.json.Decoder[Any]:
@@ -69,5 +69,5 @@ def check_depth(config: object, depth: int = DEEPEST) -> None:
 
 
 def finite(value: float | None) -> float | None:
-    """Return the number, or None if it is missing, not finite, or too large to sum."""
+    """Return the value, or None if the value is missing, not finite, or too large to sum."""
     return value if value is not None and math.isfinite(value) and abs(value) <= LARGEST_VALUE else None

@@ -84,5 +84,5 @@ class Broken:
                 self._dropped[m.member] = _Dropped(m.generation, change.generation, dict(m.values))
 
     def remembers(self) -> frozenset[StateKey]:
-        """Return the keys of the states to which copies that are not proven may return."""
+        """Return the keys of the earlier states to which unproven copies may return."""
         return frozenset((member, d.generation) for member, d in self._dropped.items())

@@ -31,7 +31,7 @@ class Started(ControllerWrapper):
 def started(
     controller: Controller, config: Any, entry: ControllerEntry, tuned: Mapping[str, HyperSpec]
 ) -> Controller:
-    """Wrap the controller if the user gives start values. Raises ConfigError."""
+    """Return the controller, wrapped if the user gives start values. Raises ConfigError."""
     rows = config.pbt.start_values
     if not rows:
         return controller

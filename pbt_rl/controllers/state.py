@@ -12,7 +12,7 @@ build equal parts.
     class Synchronous:
         period_frames: int                                # a setting
         frames: int = field(default=0, metadata=STATE)    # state, although `__init__` takes it
-        population: Population = field(metadata=SHARED)   # saved by another owner
+        population: Population = field(metadata=SHARED)   # saved by another part
         _held: int = field(default=0, init=False)         # state
         _cache: Any = field(default=None, init=False, metadata=TRANSIENT)    # neither, because it is recomputed
 

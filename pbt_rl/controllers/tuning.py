@@ -1,7 +1,7 @@
 """User-defined choice of tuned values, bounds and priors: `--pbt.tune` and `--pbt.prior`.
 
     --pbt.tune NAME                  tune the value within the default bounds
-    --pbt.tune NAME=LOW:HIGH         tune the value within these bounds, and draw its start value from them
+    --pbt.tune NAME=LOW:HIGH         tune the value within these bounds, and draw the start value from this range
     --pbt.prior NAME=LOW:HIGH        draw the start value from this range
     --pbt.prior NAME=A,B,C           draw the start value from these choices
 
@@ -36,7 +36,7 @@ def chosen(
     Without `tune`, the values that the table marks as tuned are tuned, except values that disable a term (`_off`).
     Default bounds are widened to include the default value and a user-defined prior. If the user gives bounds or a
     prior for a value, every explore rule draws the start value from the prior. Member 0 starts with the default value
-    if it is within the bounds.
+    if the default is within the bounds.
 
     Raises ConfigError for an unknown name, an invalid range, and a prior outside user-defined bounds.
     """

@@ -10,7 +10,7 @@ Each member is in one of four conditions:
 
     change                      message to the learner of the member
     values only                 SetValues
-    weights of a donor          Load from the donor's slot, if it is in the same pack and the donor does not change.
+    weights of a donor          Load from the donor's slot, if the donor is in the same pack and does not change.
                                 Otherwise Save of the donor, and then Load of the saved state.
     a remembered state          Load of this state
     initialised weights         Load of initialised weights
@@ -189,7 +189,7 @@ class Dispatch:
         return tuple(loads)
 
     def started(self, pack: int) -> None:
-        """Release the first states of a new learner. Call this when the learner has read them or is lost."""
+        """Release the first states of a new learner. Call this when the learner has read the states or is lost."""
         for state in self._starting.pop(pack, {}).values():
             state.release()
 
@@ -532,7 +532,7 @@ class Dispatch:
         return False
 
     def end_checkpoint(self, saved: SavedStates | None, saved_in: str | None = None) -> None:
-        """End a checkpoint. If the checkpoint is complete, replace all restore points with its states.
+        """End a checkpoint. If the checkpoint is complete, its states become the restore points.
 
         saved: states of the complete checkpoint. None: the checkpoint was aborted. saved_in: name of the checkpoint.
         """

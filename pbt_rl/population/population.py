@@ -234,8 +234,8 @@ class Population:
     common number of rounds (see `report`).
     ratings: ratings of all members, if members play games together. environments: member -> number of its environments.
     None: one environment per member.
-    timeout_frames: frames of a member after its last change. Afterwards, unfinished episodes no longer delay the count
-    of finished episodes.
+    timeout_frames: timeout in frames since a member's last change. After the timeout, finished episodes are counted
+    without waiting for unfinished episodes.
     """
 
     values: InitVar[list[Values]]
@@ -284,7 +284,7 @@ class Population:
     def play_elsewhere(self, number: int, environments: int) -> None:
         """Move a member to other environments. Finished episodes that are not counted yet are dropped.
 
-        number: id of the member. environments: its new number of environments.
+        number: id of the member. environments: the member's new number of environments.
         """
         member = self.members[number]
         member.ended.clear()

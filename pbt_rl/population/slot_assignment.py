@@ -45,9 +45,9 @@ class Candidate:
 
 
 def first_members(candidates: Sequence[Candidate], slots: int) -> list[int | None]:
-    """Return the first member of each slot: the members with the fewest frames that may train. Ties go to the lower id.
+    """Return the first member of each slot. Of the members that may train, those with the fewest frames get the slots.
 
-    A slot is empty (None) if no further member may train.
+    Ties go to the lower id. A slot is empty (None) if no further member may train.
     """
     chosen = [c.member for c in _by_need(candidates)[:slots]]
     return [*chosen, *[None] * (slots - len(chosen))]
@@ -62,9 +62,9 @@ def _by_need(candidates: Iterable[Candidate]) -> list[Candidate]:
 class SlotAssigner:
     """Assignment of slots to members. Pure.
 
-    - A member leaves its slot when it is stopped or must wait for a decision. At the end of its time slice, it leaves
-      if a parked member that may train has fewer frames.
-    - A free slot goes to the parked member with the fewest frames that may train. Ties go to the lower id.
+    - A member leaves its slot when the member is stopped or must wait for a decision. At the end of its time slice, a
+      member leaves if a parked member that may train has fewer frames.
+    - A free slot goes to a parked member that may train: the member with the fewest frames. Ties go to the lower id.
     - A slot stays empty if no parked member may train.
 
     first: first member of each slot. slot_frames: length of a time slice in frames of the member. None: no limit.

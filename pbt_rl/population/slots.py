@@ -119,7 +119,7 @@ class Slots:
     # -- moves between packs ----------------------------------------------------------------------------------
 
     def travel(self) -> list[tuple[int, int]]:
-        """Move waiting members to packs with free slots, and return (member, pack). Call it after `assign`.
+        """Move waiting members to packs with free slots, and return (member, pack). Call this after `assign`.
 
         Members with the fewest frames move first (ties: lower id), each to the pack with the most free slots.
         """
@@ -170,7 +170,7 @@ class Slots:
     def stuck(self) -> bool:
         """True if no member may train, and no pending report can change this.
 
-        Each learner must have sent two reports meanwhile, because the first report may be older than the last
-        decisions.
+        The result is False until each learner has sent two reports since a member could last train, because the first
+        report may be older than the last decisions.
         """
         return min((self._idle_reports[pack] for pack in self.serving), default=0) >= 2

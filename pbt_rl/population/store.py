@@ -10,7 +10,7 @@ The bytes of a state are in an entry of the pool in shared memory. Initialised w
 Each user calls `keep` once and `release` once. The last release frees the entry.
 
 A restore point is the state from which a member continues if its learner is lost: a state of the newest complete
-checkpoint, or initialised weights. Restore points are not in memory.
+checkpoint, or initialised weights. The weights of restore points are not in memory.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ class State:
         self.counts, self._written = self._store.pool.counts(self.entry), True
 
     def restore(self, point: RestorePoint) -> None:
-        """Replace the content of the state with a restore point, because the learner is lost.
+        """Replace the content of the state with the content of a restore point, because the learner is lost.
 
         Raises the errors of reading a checkpoint.
         """

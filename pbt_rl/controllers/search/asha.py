@@ -73,7 +73,7 @@ class Asha(Search):
         return [*decisions, *filled]
 
     def _fill(self, alive: Sequence[MemberReport], waiting: Mapping[int, float], free: int) -> list[Decision]:
-        """Start training in the free slots. waiting: scores of the members that have ended their rung."""
+        """Return decisions that fill the free slots. waiting: scores of the members that have ended their rung."""
         by_id, left = {m.member: m for m in alive}, dict(waiting)
         decisions: list[Decision] = []
         while len(decisions) < free:

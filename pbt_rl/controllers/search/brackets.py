@@ -111,7 +111,10 @@ class Brackets(Search):
     def _release(
         self, alive: Sequence[MemberReport], ended: Mapping[int, Ended], *, restart: bool
     ) -> list[Decision]:
-        """Start the present rung for all members, or with static allocation for the next member of each free slot."""
+        """Return decisions that start the present rung.
+
+        With dynamic allocation, all members start. With static allocation, the next member of each free slot starts.
+        """
         busy = {
             self._slot(m.member) for m in alive if self._progress[m.member].released and m.member not in ended
         }
@@ -177,7 +180,7 @@ class Hyperband(Brackets):
     resource: int = field(default=27, kw_only=True)
 
     def brackets(self, num_members: int) -> list[Bracket]:
-        """Fill the brackets in order. After the last bracket, continue with the first."""
+        """Return brackets in the order of the table. After the last bracket, the table is repeated."""
         shapes = hyperband_table(self.eta, self.resource)
         made: list[Bracket] = []
         first = 0

@@ -61,7 +61,10 @@ class _Kind:
         )
 
     def timeout_frames(self, options: OptionGroups, budget: int) -> int:
-        """Return the timeout of unfinished episodes in frames: two phases, because a phase may be extended to two."""
+        """Return the timeout of unfinished episodes in frames.
+
+        The timeout is two phases, because a phase may be extended to twice its length. With `once`, it is one phase.
+        """
         return max(1, self._phase(options.group(SearchConfig), budget)) * (1 if self.once else 2)
 
     def full_frames(self, options: OptionGroups, budget: int) -> int:

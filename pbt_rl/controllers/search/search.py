@@ -36,8 +36,8 @@ def draw_random(specs: Mapping[str, HyperSpec], number: int, rng: Random) -> lis
 def draw_grid(specs: Mapping[str, HyperSpec], number: int, rng: Random) -> list[Values]:
     """Return `number` points of a grid, in random order.
 
-    Each spec starts with one level. The specs gain one level each, round-robin, until the grid has enough points. A
-    spec with one level keeps its default. If no spec can gain a level (few choices), points repeat.
+    Each spec starts with one level (grid value). The specs gain one level each, round-robin, until the grid has enough
+    points. A spec with one level keeps its default. If no spec can gain a level (few choices), points repeat.
     """
     levels = grid_levels(specs, number)
     points = [dict(zip(specs, point, strict=True)) for point in product(*levels)]
@@ -46,7 +46,7 @@ def draw_grid(specs: Mapping[str, HyperSpec], number: int, rng: Random) -> list[
 
 
 def grid_levels(specs: Mapping[str, HyperSpec], number: int) -> list[list[float]]:
-    """Return the levels of each spec in ascending order. Together, they give at least `number` points if possible."""
+    """Return the levels of each spec, ascending. The grid has at least `number` points if possible."""
     most = [_distinct(spec) for spec in specs.values()]
     sizes = [1] * len(most)
     while math.prod(sizes) < number and sizes != most:
@@ -96,7 +96,8 @@ def _distinct(spec: HyperSpec) -> float:
 
 
 EXTENSIONS = 10
-"""Maximum number of extensions of a phase with too few episodes. An extension is 1 / EXTENSIONS of the phase long."""
+"""Maximum number of extensions of a phase with too few episodes. The length of an extension is 1 / EXTENSIONS of the
+phase."""
 
 
 @dataclass
@@ -132,8 +133,8 @@ class Ended:
 class Search(ABC):
     """Controller that draws configurations, trains them phase by phase, and stops them.
 
-    table: specs of all values of a member. Values with `tuned` are sampled for every member, including member 0. Other
-    values keep their defaults.
+    table: specs of all values of a member. Tuned values are sampled for every member, including member 0. Other values
+    keep their defaults.
     phase_frames: frames of a member per phase (Hyperband, ASHA: per unit of the resource).
     min_episodes: minimum number of episodes of a member at the end of a phase. With fewer episodes, the phase is
     extended, at most to twice its length. If the member still has no episode, the member is stopped.
@@ -201,8 +202,8 @@ class Search(ABC):
     def _judge(self, ended: dict[int, Ended], report: PopulationReport) -> list[Decision]:
         """Return decisions on members that have ended their phase. A call without decisions must not change state.
 
-        ended: member -> report and score at the end of its phase. If a member gets no decision, the next call has it
-        again.
+        ended: member -> report and score at the end of its phase. A member without a decision is in `ended` again at
+        the next call.
         report: report of all members, including members that `observe` has stopped at this report.
         """
 

@@ -99,7 +99,7 @@ def evaluate_against(
 
     against: `random`, RUN[@FRAMES][:MEMBER], or `module:factory`. A run's default member is the best member of the
     newest checkpoint. The factory is called with the EnvSpec, and returns an `Act`.
-    trust: import user code of the runs.
+    trust: True if user code of the runs may be imported.
     Raises ConfigError if the member or the opponent cannot be loaded, and for an environment with one agent.
     """
     config, saved = saved_to_play(source, say, trust=trust)

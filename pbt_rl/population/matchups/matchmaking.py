@@ -1,8 +1,7 @@
 """Matchmaking for multi-agent environments. Pure: no processes, no torch.
 
 A matchup of a vector env is an array [E, S]: (environment, agent) -> row. The array contains each row once. Rows s * b
-to
-s * b + b - 1 belong to slot s of the pack, so packing and learning do not depend on the matchup. Schemes:
+to s * b + b - 1 belong to slot s of the pack, so packing and learning do not depend on the matchup. Schemes:
 
     self          one member plays all agents of an environment
     round-robin   all members play each other equally often: the pair with the fewest games plays next
@@ -114,8 +113,8 @@ def hard_weight(win_rate: float, power: float) -> float:
 def make_games(slots: int, envs: int, agents: int, pick: Pick) -> list[list[int]]:
     """Return slots * envs / agents games, each a list of slots. Each slot plays `envs` agents.
 
-    The first agent of a game is the slot with the most agents left. Otherwise, the last slot could only play itself. A
-    slot plays two agents of a game only if no other slot has agents left.
+    The first agent of a game is the slot with the most agents left to play. Otherwise, the last slot could only play
+    itself. A slot plays two agents of a game only if no other slot has agents left.
     """
     left = [envs] * slots
     games = []
