@@ -145,7 +145,7 @@ def move_each(
 
 
 def move_choice(spec: HyperSpec, value: float, categories: Categories, rng: Random) -> float:
-    """Return the mutated index of a value with the scale `choice`. categories: see `Categories`."""
+    """Return the mutated index of a value with the scale `choice`. categories: kind of mutation."""
     at, last = int(spec.clamp(value)), len(spec.choices) - 1
     if last == 1:
         return float(1 - at)

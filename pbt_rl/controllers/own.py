@@ -311,7 +311,7 @@ class CustomExplore:
         return self._called(values if self.behind is None else self.behind.mutate(values, rng), rng)
 
     def perturb(self, values: Values, rng: Random) -> Values:
-        """Return the function's result for the values that the explore rule perturbed (see `Resampling`)."""
+        """Return the function's result for the values that the explore rule perturbed."""
         return self._called(values if self.behind is None else mutated(self.behind, values, rng), rng)
 
     def _called(self, values: Values, rng: Random) -> Values:

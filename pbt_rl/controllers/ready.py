@@ -69,7 +69,7 @@ def periods(pbt: PbtConfig) -> tuple[int, int, int, float]:
 
 
 def comparable(member: MemberReport, min_episodes: int) -> bool:
-    """Check whether a member can be compared: the member must be broken or have enough episodes."""
+    """Check whether a member has enough episodes for a comparison. A broken member needs no episodes."""
     return member.broken or member.episodes >= min_episodes
 
 
@@ -107,8 +107,8 @@ def _ready(report: PopulationReport, min_episodes: int, *, late: bool) -> tuple[
 def _note(report: PopulationReport, min_episodes: int, late: str) -> str:
     """Return a note about a late comparison and about absent members, or "". late: text about the delay, or "".
 
-    The note depends only on the due time and this report. A report that postpones a comparison must not change state,
-    because an audit replays only reports with decisions.
+    The note depends only on the due time and this report, because a report that postpones a comparison must not change
+    state.
     """
     members = map(since_comparison, report.members)
     waiting = ", ".join(str(m.member) for m in members if not comparable(m, min_episodes))
@@ -282,8 +282,8 @@ class Timed:
     period after the previous comparison was *due*, because the budget should determine the number of comparisons. If a
     comparison is late by at least half a period, the next comparison is due one period after the late comparison was
     *held*.
-    min_episodes: minimum number of episodes of a participant since its last decision. A comparison with too few
-    participants is postponed as in `Synchronous`.
+    min_episodes: minimum number of episodes of a participant since its last decision. If fewer than half of the members
+    can participate, the comparison is postponed by at most one period.
     """
 
     period_seconds: float

@@ -51,7 +51,7 @@ from pbt_rl.population.store import Key, RestorePoint, State, Store
 
 @dataclass(eq=False)
 class Pending:
-    """Message of a decision or of a swap into a slot, which the learner has not acknowledged yet."""
+    """Unacknowledged message of a decision, or of a swap into a slot."""
 
     decided: float | None = None
     """time.perf_counter() at the controller's decision. None: a swap into a slot caused the message."""

@@ -29,8 +29,8 @@ from pbt_rl.population.matchups.ratings import Ratings
 class EqualShares:
     """Queue of a member's finished episodes that are not counted yet. All environments have equal shares in the mean.
 
-    environments: number of the member's environments. rounds: number of rounds of one episode per environment after a
-    change. Later episodes are counted as soon as they end.
+    environments: number of the member's environments. rounds: number of rounds to count after a change, each with one
+    episode per environment. Later episodes are counted as soon as they end.
     timeout_frames: timeout in frames of the member since the change. After the timeout, all finished episodes are
     counted, even if an environment is still in its first episode.
     """
@@ -230,8 +230,8 @@ class Population:
 
     values: start values of the members. window: maximum number of episodes in an objective. With tasks
     (`EnvSpec.tasks`): maximum number of rounds, each with one episode of every task.
-    task_cap: upper limit of a task's mean objective. min_rounds: with tasks, members with fewer rounds do not limit the
-    common number of rounds (see `report`).
+    task_cap: upper limit of a task's mean objective. min_rounds: with tasks, `report` cuts the windows of all members
+    to the smallest number of rounds of at least `min_rounds`.
     ratings: ratings of all members, if members play games together. environments: member -> number of its environments.
     None: one environment per member.
     timeout_frames: timeout in frames since a member's last change. After the timeout, finished episodes are counted

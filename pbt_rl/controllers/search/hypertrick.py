@@ -27,9 +27,9 @@ def collection_size(members: float, eviction_rate: float, phase: int) -> float:
 class HyperTrick(Search):
     """Asynchronous early stopping without barrier or preemption (Heinrich and Frosio 2019, section 3.2).
 
-    A member that ends phase p continues if fewer than W_p^DCM members (`collection_size`) have ended the phase before
-    (*data collection*). Otherwise, the member is evicted if its score is in the lower sqrt(r) quantile of all scores of
-    this phase so far, including its own score. A member that ends the last phase is completed.
+    A member that ends phase p continues if fewer than W_p^DCM members (`collection_size`) have already ended phase p
+    (*data collection*). Otherwise, the member is evicted if its score is in the lower sqrt(r) quantile of all recorded
+    scores of phase p, including its own score. A member that ends the last phase is completed.
 
     The score with rank k of n (0 is the lowest) is in the lower quantile q if k <= q (n - 1). The rank among equal
     scores is random, because ties must not change the expected number of evictions. The total work is slightly more
@@ -95,8 +95,9 @@ class HyperTrick(Search):
 class SuccessiveHalving(Brackets):
     """Successive Halving: when all members have ended a phase, the worst members stop (Jamieson and Talwalkar 2016).
 
-    With eviction rate r, W0 (1 - r)^p of W0 members train in phase p (rounded, at least one). r = 1/2 halves the
-    number. HyperTrick's eviction rate has the same meaning (Heinrich and Frosio 2019, figures 3 and 8).
+    With eviction rate r, W0 (1 - r)^p of W0 members train in phase p (rounded, at least one). r = 1/2 halves the number
+    of members from phase to phase. HyperTrick's eviction rate has the same meaning (Heinrich and Frosio 2019, figures 3
+    and 8).
 
     slots: None if any free slot trains any member. The number of slots if each member has a fixed slot.
     """

@@ -166,7 +166,7 @@ class Search(ABC):
         return [rest | values for values in self.sampling(searched, num_members, self._rng)]
 
     def observe(self, report: PopulationReport) -> list[Decision]:
-        """Judge the members that have ended a phase."""
+        """Return decisions on the members that have ended a phase."""
         if not self._begun:
             self._begun = True
             return self._first_decisions(report)
@@ -228,12 +228,12 @@ class Search(ABC):
     def _give_up(
         self, member: int, reason: str, score: float | None = None, place: tuple[int, int] | None = None
     ) -> Decision:
-        """Evict a member. score, place: see `Stop`."""
+        """Return the decision that evicts a member. place: (rank of the score, number of ranked scores)."""
         self._progress[member].stopped = True
         return Stop(member, f"evicted: {reason}", score=score, place=place)
 
     def _complete(self, member: int, score: float) -> Decision:
-        """Stop a member that has finished its training."""
+        """Return the decision that stops a member after its full training."""
         self._progress[member].stopped = True
         return Stop(member, f"completed: score {score:.4g}", completed=True, score=score)
 
