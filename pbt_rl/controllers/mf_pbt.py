@@ -134,9 +134,9 @@ class MfPbt(PbtController):
        first. A migration overrides the selection of step 1. Migration does not mutate values.
 
     From a group that is compared less often, a migrant brings weights and values. From a group that is compared more
-    often, a migrant only brings weights, because its values may only be good in the short term. The replaced member
-    then keeps its own values (migrant_hypers `own`), or copies the values of the best member of its own group (`best`,
-    as in the authors' code).
+    often, a migrant only brings weights, because its values may only be good in the short term. A replaced member that
+    only copies weights keeps its own values (migrant_hypers `own`), or copies the values of the best member of its
+    group (`best`, as in the authors' code).
 
     The paper requires groups of equal size, a multiple of four.
     """
@@ -179,7 +179,7 @@ def _mf_pbt(given: ControllerContext) -> Controller:
         pbt.exploit != "backtrack",
         "pbt.exploit",
         pbt.exploit,
-        "its elites are from all groups, but mf-pbt selects within groups: use another rule",
+        "it copies states of all groups, but mf-pbt selects within groups: use another rule",
     )
     require(pbt.copy == "both", "pbt.copy", pbt.copy, "mf-pbt chooses the parts that are copied: use both")
     return MfPbt(

@@ -153,7 +153,7 @@ class OwnDonors:
         there = {m.member for m in members}
         if not isinstance(donors, Mapping) or not donors.keys() <= there:
             raise TypeError(
-                f"it returned {donors!r:.200}: return {{member: donor}}, each one of {sorted(there)}"
+                f"it returned {donors!r:.200}: return {{member: donor}} for members of {sorted(there)}"
             )
         copies = {member: donor for member, donor in donors.items() if member != donor}
         return [

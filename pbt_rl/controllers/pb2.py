@@ -111,7 +111,7 @@ class Pb2:
         self._surrogate = None
 
     def after(self, members: Sequence[MemberReport], changes: Sequence[Change]) -> None:
-        """Set the objective from which the next improvement of each copy is measured: the donor's objective."""
+        """Measure the next improvement of each copy from the donor's objective."""
         by_member = {m.member: m for m in members}
         for change in changes:
             if change.weights == "keep":

@@ -262,12 +262,12 @@ class PartiallySynchronous(_Clocks):
 
 ASYNCHRONOUS = ReadyRule(
     lambda pbt: Asynchronous(*periods(pbt)),
-    help="compare each member on its own clock, with the present state of the others (Jaderberg et al. 2017).",
+    help="compare each member on its own clock with the other members (Jaderberg et al. 2017).",
 )
 PARTIALLY_SYNCHRONOUS = ReadyRule(
     lambda pbt: PartiallySynchronous(*periods(pbt), fraction=pbt.ready_fraction),
     (*PERIOD_OPTIONS, "pbt.ready_fraction"),
-    help="compare the due members, once the share --pbt.ready-fraction is due (Jaderberg et al. 2017).",
+    help="compare the due members when the share --pbt.ready-fraction is due (Jaderberg et al. 2017).",
 )
 
 

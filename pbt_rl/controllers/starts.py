@@ -35,7 +35,12 @@ def started(
     rows = config.pbt.start_values
     if not rows:
         return controller
-    require(not entry.follows, "pbt.start-values", rows[0], "the recorded run determines the start values")
+    require(
+        not entry.follows,
+        "pbt.start-values",
+        rows[0],
+        "the recorded run determines the start values: leave it out",
+    )
     return Started(controller, read_rows(rows, tuned, config.num_policies))
 
 

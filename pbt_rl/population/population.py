@@ -188,8 +188,7 @@ class Member(MemberRecord):
     def complete(self) -> bool:
         """True if each environment has finished an episode that began in this generation.
 
-        Otherwise, means over episodes are biased towards short episodes. If good episodes are long, short episodes are
-        failures.
+        Otherwise, means over episodes are biased towards short episodes, which are often failures.
         """
         return self.by_games or len(self.ended) >= self.shares.environments
 

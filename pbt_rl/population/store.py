@@ -55,7 +55,7 @@ class RestorePoint:
     frames: int = 0
     """Offset: training frames since the restore point = this offset + frames of the member."""
     pending: RestorePoint | None = None
-    """Restore point if the checkpoint in progress is completed. None: no change."""
+    """Restore point to use when the checkpoint in progress is complete. None: keep this restore point."""
 
     def moved(self, frames: int) -> RestorePoint:
         """Return the restore point for a copy. frames: frames of the donor minus frames of the copy."""
