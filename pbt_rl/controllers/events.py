@@ -208,7 +208,7 @@ class Evaluation(_Known, frozen=True, tag="evaluation"):
 
     at_frames: population clock at the checkpoint of the evaluated weights.
     all_frames: sum of the frames of all members at this checkpoint.
-    mean, spread: mean and standard deviation of the objective over the episodes.
+    mean, spread: mean and standard deviation of the objective over the episodes. With tasks: over the tasks.
     """
 
     at_frames: Whole

@@ -39,7 +39,7 @@ def started(
         not entry.follows,
         "pbt.start-values",
         rows[0],
-        "the recorded run determines the start values: leave it out",
+        "the recorded run determines start values: leave it out",
     )
     return Started(controller, read_rows(rows, tuned, config.num_policies))
 

@@ -229,8 +229,8 @@ class Population:
 
     values: start values of the members. window: maximum number of episodes in an objective. With tasks
     (`EnvSpec.tasks`): maximum number of rounds, each with one episode of every task.
-    task_cap: upper limit of a task's mean objective. min_rounds: with tasks, `report` cuts the windows of all members
-    to the smallest number of rounds of at least `min_rounds`.
+    task_cap: upper limit of a task's mean objective. min_rounds: with tasks, `report` cuts all windows to the smallest
+    number of rounds of any member. Members with fewer than `min_rounds` rounds are ignored in this minimum.
     ratings: ratings of all members, if members play games together. environments: member -> number of its environments.
     None: one environment per member.
     timeout_frames: timeout in frames since a member's last change. After the timeout, finished episodes are counted
