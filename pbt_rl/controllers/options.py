@@ -48,7 +48,7 @@ class PbtConfig:
     interval. Default: 1 10 for at most 16 members, otherwise 1 10 25 50 (Doulazmi et al. 2025)."""
     migrant_hypers: Literal["own", "best"] = "own"
     """Values of a member that copies weights from a group with more frequent comparisons (--controller mf-pbt). `own`:
-    the member keeps its values. `best`: the member copies the values of the best member of its own group."""
+    the member keeps its values. `best`: the member copies the values of the best member in its group."""
     exploit: str = option(
         "top-middle-bottom",
         choices=lambda: tuple(EXPLOIT_RULES),
