@@ -72,7 +72,7 @@ class EqualShares:
         self._held.clear()
 
     def end_episode(self, environment: int, episode: Judged) -> list[Judged]:
-        """Add an episode of the present generation, and return the episodes to count now, oldest round first."""
+        """Add an episode of the present generation, and return the episodes to count now, oldest first."""
         if self._over:
             return [episode]
         held = self._held.setdefault(environment, [])
