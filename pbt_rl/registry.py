@@ -1,12 +1,13 @@
 """Registries of extensible parts: seven tables from name to `module:OBJECT`.
 
-The table of commands is in `cli`. Each table is also a group of entry points. Another installed package adds a row by
+The table of commands is in `cli`. Each table is also a group of entry points. Another installed package adds a row with
 an entry point:
 
     [project.entry-points."pbt_rl.exploit"]
     mine = "my_package.rules:MINE"
 
-Objects are imported at lookup. Looking up a faulty entry point raises EntryPointError; iteration skips it.
+Objects are imported at lookup. The lookup of a faulty entry point raises EntryPointError. `items` and `values` omit
+faulty entry points.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ T = TypeVar("T")
 
 
 def load_object(path: str, name: str = "name") -> Any:
-    """Import `module:object`. name: placeholder for the object in the error.
+    """Import and return `module:object`. name: placeholder for the object in the error.
 
-    Raises ValueError. The caller adds the subject of the message: "cannot be loaded: ...".
+    Raises ValueError with the message "cannot be loaded: ...". The caller adds the subject of this sentence.
     """
     module, _, attribute = path.partition(":")
     try:
@@ -44,7 +45,7 @@ class EntryPointError(ValueError):
 
 
 class Registry(Mapping[str, T], Generic[T]):
-    """Mapping from name to object. Objects are imported at lookup. Built-in objects come first.
+    """Mapping from name to object. Objects are imported at lookup. The iteration starts with the built-in objects.
 
     group: group of entry points, for objects of other packages. kind: class of the objects, as `module:Class`.
     own: built-in objects, name -> `module:OBJECT`.
@@ -80,16 +81,16 @@ class Registry(Mapping[str, T], Generic[T]):
         return name in self._others
 
     def items(self) -> ItemsView[str, T]:
-        """Return names and objects without faulty entry points."""
+        """Return (name, object) pairs, without faulty entry points."""
         return {name: self[name] for name in self if name not in self.unusable}.items()
 
     def values(self) -> ValuesView[T]:
-        """Return objects without faulty entry points."""
+        """Return the objects, without faulty entry points."""
         return dict(self.items()).values()
 
     @cached_property
     def unusable(self) -> dict[str, EntryPointError]:
-        """Errors of faulty entry points: name -> error."""
+        """Name -> error of each faulty entry point."""
         found = {}
         for name in self._others:
             try:
@@ -157,7 +158,8 @@ ALGORITHMS: Registry[Any] = Registry(
         "unreal": "pbt_rl.algos.hypers:UNREAL",
     },
 )
-"""Values of `--algo` -> `AlgorithmEntry` (`algos/hypers.py`). Controllers sample hypers in the order of these rows."""
+"""Values of `--algo` -> `AlgorithmEntry` (`algos/hypers.py`). Controllers sample hyperparameters in the order of these
+rows."""
 CONTROLLERS: Registry[Any] = Registry(
     "pbt_rl.controllers",
     "pbt_rl.controllers.entry:ControllerEntry",

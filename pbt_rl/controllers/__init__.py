@@ -1,6 +1,7 @@
-"""Controllers, their rules and searches, and the table of values. Pure, seeded Python: no torch, no processes, no I/O.
+"""Controllers, rules, searches, and the table of values. Pure, seeded Python: no torch, no processes, no I/O.
 
-Import by name: `from pbt_rl.controllers import PbtController, ...`. A module is imported at the first use of a name.
+Import names from this package, such as `from pbt_rl.controllers import PbtController`. The module that defines a name
+is imported when the name is first used.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Other modules read a `Change` instead of matching on the kind of a decision.
 
-All decisions of a comparison take effect simultaneously. A copy gets the state of its donor before the comparison, even
-if the comparison also changes or stops the donor.
+All decisions of a comparison take effect simultaneously. A copy gets the state that its donor had before the
+comparison, even if the comparison changes or stops the donor.
 
     decision             weights  values    generation  source
     Continue             keep     -         same        -
@@ -41,7 +41,7 @@ DecisionName = Literal["continue", "replace", "mutate", "restart", "stop", "eval
 class Change:
     """Effect of one decision on its member.
 
-    Each decision also ends the waiting of its member, and resets `MemberReport.best`.
+    Every decision ends the member's wait for a decision, and resets `MemberReport.best`.
     """
 
     member: int
@@ -51,42 +51,45 @@ class Change:
     weights: Weights = "keep"
     """`copy`: weights, optimiser state and normalisers of `source`. `fresh`: initialised weights."""
     source: StateKey | None = None
-    """State of the donor. With weights `keep`, only values are copied."""
+    """(member, generation) of the copied state. With weights `keep`, only the values of this state are copied. None:
+    nothing is copied."""
     remembered: bool = False
-    """True: `source` is a remembered state. False: `source` is the donor's present state."""
+    """True: `source` is a remembered state. False: `source` is the present state of the donor."""
     values: Values | None = None
-    """New values. None: values and generation stay the same."""
+    """New values. None: the values and the generation stay the same."""
     until_frames: int | None = None
-    """Frames of the member at which it waits for its next decision. None: no limit."""
+    """The member pauses at this frame count until its next decision. None: no limit."""
     stopped: bool = False
     """The member stops training forever."""
     evaluates: int = 0
-    """Number of evaluation episodes without learning, until the next decision. 0: the member learns."""
+    """Number of evaluation episodes. The member does not learn until its next decision. 0: the member learns."""
     phase: int | None = None
-    """Phase or rung that the member enters (search only)."""
+    """Phase or rung of a search that the member enters."""
     completed: bool = False
-    """See `Stop` for completed, score and place."""
+    """True if a stopped member finished its training in a search. `score`, `place`: score and (rank, number of ranked
+    members) of a stopped member."""
     score: float | None = None
     place: tuple[int, int] | None = None
 
     @property
     def weights_from(self) -> StateKey | None:
-        """State whose weights are copied, or None."""
+        """(member, generation) of the state whose weights are copied, or None."""
         return self.source if self.weights == "copy" else None
 
 
 def changes(decisions: Sequence[Decision], generations: Mapping[int, int]) -> list[Change]:
-    """Return one change per decision, in the same order.
+    """Return the change of each decision, in the order of the decisions.
 
-    generations: member -> generation before the comparison. It contains all decided members and all donors.
+    generations: generation of each member with a decision, and of each donor, before the comparison.
     """
     return [_change(decision, generations) for decision in decisions]
 
 
 def given(values: Values, members: Iterable[tuple[int, int, Values]]) -> list[Change]:
-    """Return the changes for values that the user sets at a resume. members: (id, generation, all values).
+    """Return the changes for values that the user sets when a run resumes.
 
-    The decision is "continue", not "mutate", because the controller did not decide the change.
+    members: (member, generation, all values of the member before the resume). `Change.decision` is "continue" instead
+    of "mutate", because the controller did not decide the change.
     """
     return [
         Change(member, "continue", generation + 1, values={**own, **values})

@@ -3,7 +3,8 @@
     report -> Broken (repair members) -> Ready (start a comparison) -> Exploit (choose donors)
            -> Explore (change values) -> decisions
 
-Each stage is an object with a protocol. `PbtController` owns the random generator and runs the stages.
+`Ready`, `Exploit` and `Explore` are the protocols of exchangeable rules. `PbtController` owns the random generator and
+runs the stages.
 """
 
 from __future__ import annotations
@@ -35,29 +36,29 @@ from pbt_rl.controllers.state import restore_state, save_state
 
 @dataclass(eq=False)
 class ControllerWrapper:
-    """Base of controllers that wrap another controller. By default all methods delegate to `controller`."""
+    """Base of controllers that wrap another controller. Default: all methods call the methods of `controller`."""
 
     controller: Controller
 
     def seen(self, report: PopulationReport) -> PopulationReport:
-        """Return the report for the wrapped controller."""
+        """Return the report that the wrapped controller observes. Default: the unchanged report."""
         return report
 
     def initial(self, num_members: int) -> list[Values]:
-        """Delegate to the wrapped controller."""
+        """Return the result of the wrapped controller."""
         return self.controller.initial(num_members)
 
     def observe(self, report: PopulationReport) -> list[Decision]:
-        """Delegate to the wrapped controller."""
+        """Return the result of the wrapped controller."""
         return self.controller.observe(self.seen(report))
 
     def remembers(self) -> frozenset[StateKey]:
-        """Delegate to the wrapped controller."""
+        """Return the result of the wrapped controller."""
         return self.controller.remembers()
 
 
 def innermost(controller: Controller, report: PopulationReport) -> tuple[Controller, PopulationReport]:
-    """Return the controller inside all wrappers, and its report."""
+    """Return the controller inside all wrappers, and the report that this controller observes."""
     while isinstance(controller, ControllerWrapper):
         report, controller = controller.seen(report), controller.controller
     return controller, report
@@ -78,7 +79,7 @@ class StaticController:
         return []
 
     def remembers(self) -> frozenset[StateKey]:
-        """Return no states."""
+        """Return the empty set, because this controller restores no earlier state."""
         return frozenset()
 
 
@@ -88,15 +89,16 @@ class PbtController:
 
     table: specs of all values of a member, including values that are not tuned. Member 0 starts with the defaults.
     copy: parts that a member copies from its donor (ablation of the paper, section 4.4.3). `both`: the exploit rule
-    chooses the parts. `weights`: members keep their start values. `hypers`: members keep their own weights.
+    chooses the parts. `weights`: all members keep their start values. `hypers`: all members keep their own weights.
     evaluation: evaluation episodes before each comparison, or None.
 
-    In a comparison, each participating member gets exactly one decision, in the order of the report. A report without a
-    comparison gives decisions for broken members only (`Broken`). A report without decisions changes no state, because
-    an audit replays only the reports with decisions. If the exploit rule cannot judge any member yet, the comparison is
+    A comparison gives one decision for each member that may change, in the order of the report. Without a comparison,
+    only broken members get decisions (`Broken`). If `observe` returns no decision, no state changes, because an audit
+    replays only the reports with decisions. If the exploit rule cannot judge any member yet, the comparison is
     postponed.
 
-    Raises TypeError for a rule with attributes that is not a dataclass, because its state cannot be saved.
+    Raises TypeError for a rule that has attributes but is not a dataclass, because the state of this rule cannot be
+    saved.
     """
 
     table: Mapping[str, HyperSpec]
@@ -118,9 +120,9 @@ class PbtController:
         return self.explore.initial(defaults(self.table), rng)
 
     def initial(self, num_members: int) -> list[Values]:
-        """Return the default values for member 0, and values of the explore rule for the other members.
+        """Return the default values for member 0, and start values from the explore rule for the other members.
 
-        If the default of a tuned value is out of bounds, the value of member 0 is drawn too.
+        If the default of a tuned value is out of bounds, member 0 starts with a draw from the prior.
         """
         first = {
             name: sample_prior(spec, self._rng) if spec.starts_outside else spec.default
@@ -129,7 +131,7 @@ class PbtController:
         return [first, *(self.explore.initial(first, self._rng) for _ in range(num_members - 1))]
 
     def observe(self, report: PopulationReport) -> list[Decision]:
-        """Repair broken members, and hold a comparison if it is due."""
+        """Return repairs of broken members, and the decisions of a comparison if a comparison is due."""
         broken = [m for m in report.members if m.broken]
         decisions: dict[int, Decision] = {d.member: d for d in self._broken.repairs(broken, self._rng)}
         rest = replace(report, members=tuple(m for m in report.members if m.member not in decisions))
@@ -153,11 +155,14 @@ class PbtController:
         return made
 
     def frames_left(self, report: PopulationReport) -> int:
-        """Return the frames per member until the next comparison, 0 while the comparison waits for episodes."""
+        """Return the number of frames per member until the next comparison. 0: the comparison is due."""
         return self.ready.frames_left(report)
 
     def _compare(self, report: PopulationReport) -> list[Decision]:
-        """Hold a comparison if it is due. If no member can be judged yet, restore all state."""
+        """Return the decisions of a comparison, or [] if no comparison is due.
+
+        If the exploit rule cannot judge any member yet, undo all changes of state, and return [].
+        """
         ready = save_state(self.ready)
         comparison = self.ready.next_round(report)
         if comparison is None:
@@ -204,11 +209,11 @@ class PbtController:
             )
         if moved or selection.renew:
             return Mutate(selection.member, values, reason)
-        # If no value moved, the member keeps its generation and its objectives.
+        # If no value changed, the member keeps its generation and its objectives.
         return Continue(selection.member, reason)
 
     def _base(self, selection: Selection, copy: CopyWhat, members: Mapping[int, MemberReport]) -> Values:
-        """Return the values before mutation: of the exploit rule, of the donor, or of the member itself."""
+        """Return the values before mutation: from the exploit rule, from the donor, or from the member itself."""
         if selection.donor is None or self.copy == "weights":
             return members[selection.member].values
         if selection.base is not None:
@@ -216,11 +221,11 @@ class PbtController:
         return members[selection.member if copy == "weights" else selection.donor].values
 
     def remembers(self) -> frozenset[StateKey]:
-        """Return the states that `Broken` and the exploit rule may restore."""
+        """Return the keys of the states that `Broken` and the exploit rule may restore."""
         of_rule = self.exploit.remembers() if isinstance(self.exploit, Remembering) else frozenset()
         return self._broken.remembers() | of_rule
 
 
 def defaults(table: Mapping[str, HyperSpec]) -> Values:
-    """Return name -> default of every value in the table."""
+    """Return the default of each value in the table."""
     return {name: spec.default for name, spec in table.items()}

@@ -16,14 +16,15 @@ from pbt_rl.controllers.state import save_state
 from pbt_rl.errors import ConfigError
 
 Resumed = Callable[[Resume, Any], Controller]
-"""(event that changed options, controller state before the event) -> controller after the event."""
+"""Function that builds the controller after a resume: (resume event, state of the former controller) -> controller."""
 
 
 @dataclass(frozen=True)
 class Mismatch:
     """Difference between a journal and its audit.
 
-    index: index of the event. recorded: in the journal. decided: by the controller of the audit.
+    index: index of the event in the journal. recorded: start values or decisions in the journal. decided: start values
+    or decisions of the controller that the audit runs.
     """
 
     index: int
@@ -34,11 +35,11 @@ class Mismatch:
 def audit_decisions(
     events: Iterable[Event], controller: Controller, resumed: Resumed | None = None
 ) -> list[Mismatch]:
-    """Replay the reports of a journal, and compare the decisions bit for bit.
+    """Replay the reports of a journal, and return the differences from the recorded decisions.
 
-    events: events of the journal. controller: new controller with the config and seed at the start of the run.
-    resumed: builds the controller after a change of options. Required if the journal contains such a change.
-    Raises ConfigError for events that cannot come from a run.
+    controller: new controller, built from the options and the seed at the start of the run.
+    resumed: builds the controller after a resume with changed options. Required if the journal contains a resume with
+    changed options. Raises ConfigError for events that cannot come from a run.
     """
     mismatches = []
     lineage = Lineage()
@@ -65,7 +66,7 @@ def audit_decisions(
 
 
 def _bare(decisions: Sequence[Decision]) -> list[Decision]:
-    """Return decisions without their reasons, because the wording differs between versions."""
+    """Return decisions without reasons, because the wording of reasons differs between versions."""
     return [structs.replace(decision, reason="") for decision in decisions]
 
 
@@ -77,7 +78,7 @@ def with_values(report: PopulationReport, lineage: Lineage) -> PopulationReport:
 
 
 def _decided(controller: Controller, report: PopulationReport, index: int) -> list[Decision]:
-    """Return the decisions on a report. Raises ConfigError for numbers of a damaged journal."""
+    """Return the decisions on a report. Raises ConfigError for numbers that the controller cannot process."""
     try:
         return controller.observe(report)
     except ConfigError:

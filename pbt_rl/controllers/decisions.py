@@ -1,7 +1,8 @@
 """Reports that a controller receives, and decisions that a controller returns.
 
-A controller is pure: it reads a report, draws from its seeded generator, and returns decisions. `changes` defines the
-effect of a decision on its member. The journal stores reports and decisions in the format of these classes.
+A controller is pure: it reads a report, draws random numbers from its seeded generator, and returns decisions.
+`changes` defines the effect of a decision on its member. The journal stores reports and decisions in the format of
+these classes.
 """
 
 from __future__ import annotations
@@ -24,14 +25,16 @@ class MemberReport:
     """One member at the time of a report.
 
     frames: emulator frames that the member has trained on, over all generations.
-    objectives: true objectives of the newest episodes that began after the last change, oldest first. At most
-    --pbt.objective-episodes. NaN and infinities occur if the environment returns them. Episodes count in rounds of one
-    episode per environment (`population/population.py`).
-    episodes: number of counted episodes. It may exceed the window.
+    objectives: true objectives of the newest counted episodes that began after the member's last change, oldest first.
+    Maximum number: --pbt.objective-episodes. NaN and infinities are possible, because environments may return them.
+    episodes: number of counted episodes since the member's last change, including episodes that have left `objectives`.
+    When every environment of the member has finished an episode, these episodes are counted together
+    (`population/population.py`).
     generation: number of changes of the member's weights or values.
-    best: highest mean of `objectives` since the last comparison or change, over at least --pbt.min-episodes, or None.
-    broken: weights or losses are not finite, so the member cannot learn.
-    recent: number of `episodes` that ended since the member's last decision.
+    best: highest mean that `objectives` had since the member's last decision, over at least --pbt.min-episodes. None:
+    there was no finite mean.
+    broken: True if the member cannot learn, because its weights or losses are not finite.
+    recent: number of counted episodes since the member's last decision.
     """
 
     member: Whole
@@ -40,23 +43,23 @@ class MemberReport:
     episodes: Whole
     generation: Whole
     values: Values = field(default_factory=dict)
-    """Absent from journals, because earlier events determine the values (`decide.with_values`)."""
+    """Journals do not contain the values, because earlier events determine them (`decide.with_values`)."""
     best: float | None = None
     broken: bool = False
     recent: Whole | None = None
-    """None: equal to `episodes`. Journals older than this field have None."""
+    """None: equal to `episodes`. The field is None in journals of versions without this field."""
 
 
 @dataclass(frozen=True)
 class PopulationReport:
-    """Population at the time of a report. members: in order of id, without stopped members."""
+    """Population at the time of a report. members: members that have not been stopped, in order of id."""
 
     frames: Whole
-    """Frames of the member with the fewest frames. Clock of synchronous rules."""
+    """Population clock. Ready rules that compare all members together use this clock."""
     members: tuple[MemberReport, ...]
     seconds: float | None = None
-    """Training time in seconds, over all resumes. Only set if the ready rule reads it, because decisions by time are
-    not reproducible."""
+    """Training time of the run in seconds, including the time before resumes. None unless the ready rule reads the
+    time, because decisions that depend on time are not reproducible."""
 
 
 class _Decision(Struct, frozen=True, tag_field="decision", tag=str.lower):
@@ -68,8 +71,8 @@ class _Decision(Struct, frozen=True, tag_field="decision", tag=str.lower):
 class Continue(_Decision, frozen=True):
     """Decision: continue training, unchanged.
 
-    until_frames: frames of the member at which it waits for its next decision, without a slot. None: no limit.
-    phase: phase or rung that the member enters (search only). None: the member waits for a phase.
+    until_frames: the member pauses at this frame count, without a slot, until its next decision. None: no limit.
+    phase: phase or rung of a search that the member enters. In a search, None means that the member waits for a phase.
     """
 
     reason: str
@@ -78,11 +81,13 @@ class Continue(_Decision, frozen=True):
 
 
 class Replace(_Decision, frozen=True):
-    """Decision: copy the donor's weights, hypers or both.
+    """Decision: copy a donor's weights, values, or both.
 
-    donor: member to copy. It may be the member itself, with a remembered state.
-    values: values of the member after the decision, for each `copy`.
-    donor_generation: generation of a remembered state (`Controller.remembers`). None: the donor's present state.
+    donor: copied member. With `donor_generation`, the donor may be the member itself.
+    copy: copied parts: `weights`, `hypers` (the values), or `both`.
+    values: all values of the member after the decision, for any `copy`.
+    donor_generation: generation of the remembered state that is copied (`Controller.remembers`). None: the donor's
+    present state is copied.
     """
 
     donor: Whole
@@ -102,7 +107,8 @@ class Mutate(_Decision, frozen=True):
 class Restart(_Decision, frozen=True):
     """Decision: restart with initialised weights, a new optimiser and `values`.
 
-    until_frames, phase: see `Continue`.
+    until_frames: the member pauses at this frame count until its next decision. None: no limit.
+    phase: phase or rung of a search that the member enters.
     """
 
     values: NewValues
@@ -114,9 +120,9 @@ class Restart(_Decision, frozen=True):
 class Stop(_Decision, frozen=True):
     """Decision: stop training forever, and release the slot. The weights are kept.
 
-    completed: True if the member finished its training in a search, False if the search stopped it early.
+    completed: True if the member finished its training in a search. False if the member was stopped early.
     score: score by which the search ranked the member.
-    place: (rank, number of ranked scores). Rank 1 is the best. None: not ranked.
+    place: (rank, number of ranked scores). Rank 1 is the best. None: the score was not ranked.
     """
 
     reason: str
@@ -128,7 +134,7 @@ class Stop(_Decision, frozen=True):
 class Evaluate(_Decision, frozen=True):
     """Decision: run evaluation episodes without learning, until the next decision.
 
-    The objective is the mean over complete episodes that begin after this decision.
+    The member's objective becomes the mean over complete episodes that begin after this decision.
     episodes: minimum number of episodes, divided equally among the member's environments.
     """
 
@@ -137,12 +143,12 @@ class Evaluate(_Decision, frozen=True):
 
 
 StateKey = tuple[int, int]
-"""(member, generation)"""
+"""Key of a state: (member, generation)."""
 
 Decision = Continue | Replace | Mutate | Restart | Stop | Evaluate
 
 OF_A_SEARCH = ("phase", "completed", "score", "place")
-"""Fields of searches. The journal omits these fields from the decisions of other controllers."""
+"""Fields of decisions that only searches set. The journal omits these fields for other controllers."""
 
 
 class Controller(Protocol):
@@ -155,15 +161,15 @@ class Controller(Protocol):
         """Return decisions, at most one per member. Called at each report; most calls return an empty list."""
 
     def remembers(self) -> frozenset[StateKey]:
-        """Return the states to keep in host memory. Called after each comparison.
+        """Return the keys of the states to keep in host memory. Called after each comparison.
 
-        A new key must be a present (member, generation). The state before the decisions of this comparison is saved
-        for it. A repeated key keeps its saved state. States of all other keys are dropped.
+        A new key must be the (member, generation) of a member before the comparison. The state of this member before
+        the comparison is saved. The saved state is kept as long as its key is returned.
         """
 
 
 def decision_to_dict(decision: Decision) -> dict[str, Any]:
-    """Return the JSON fields of a decision. The field "decision" is the kind, such as "replace"."""
+    """Return the JSON fields of a decision. The field "decision" is the kind of decision, such as "replace"."""
     made = structs.asdict(decision)
     searched = made.get("phase") is not None or made.get("score") is not None
     left_out = () if searched else OF_A_SEARCH

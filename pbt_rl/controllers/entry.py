@@ -22,7 +22,7 @@ class OptionGroups(Protocol):
     """Container of option groups, such as a config."""
 
     def group(self, kind: type[T]) -> T:
-        """Return the group of this class."""
+        """Return the option group of class `kind`."""
 
 
 @dataclass(frozen=True)
@@ -36,12 +36,12 @@ class ControllerContext:
     slots: int
     """Number of members that train at the same time."""
     budget_frames: int
-    """Frames of a full training of one member."""
+    """Frames in a full training of one member."""
     options: OptionGroups
     journal: Callable[[Path], Iterable[Event]]
-    """Read the events of a recorded run. Raises ConfigError."""
+    """Function that reads the journal in the folder of a recorded run. Raises ConfigError."""
     settings: Sequence[str] = ()
-    """NAME=VALUE entries of a user-defined controller."""
+    """NAME=VALUE entries of --controller-option, for a user-defined controller."""
 
     @property
     def pbt(self) -> PbtConfig:
@@ -50,7 +50,7 @@ class ControllerContext:
 
 
 def ten_periods(options: OptionGroups, _budget_frames: int) -> int:
-    """Return the episode timeout of a PBT controller, in frames."""
+    """Return the default timeout of unfinished episodes in frames: ten periods."""
     return TIMEOUT_PERIODS * options.group(PbtConfig).period_frames
 
 
@@ -59,21 +59,22 @@ class ControllerEntry:
     """Registry entry of a controller."""
 
     build: Callable[[ControllerContext], Controller]
-    """Build the controller. Raises ConfigError."""
+    """Function that builds the controller. Raises ConfigError."""
     options: tuple[str, ...]
-    """Option groups and single options that the controller reads."""
+    """Names of the option groups and of the single options that the controller reads."""
     help: str = ""
     """Help text: one sentence."""
     searches: bool = False
-    """True for a search: it draws configurations, stops some, and sets the training length of each."""
+    """True for a search, which draws configurations, sets their training lengths, and may stop configurations early."""
     compares: bool = False
-    """True if the controller compares members every PBT interval."""
+    """True if the controller compares members once per period."""
     note: Callable[[OptionGroups, int, int], str] = lambda *_: ""
-    """(options, members, budget in frames) -> warning about unsuitable settings, or ""."""
+    """Function (options, number of members, budget in frames) -> warning about unsuitable settings, or ""."""
     follows: str = ""
-    """Option with the recorded run whose journal the controller reads, or ""."""
+    """Name of the option with the folder of a recorded run whose journal the controller reads, or ""."""
     timeout_frames: Callable[[OptionGroups, int], int] = ten_periods
-    """(options, budget in frames) -> episode timeout in frames. After this time, a changed member is ranked without its
-    unfinished episodes, because an episode that never ends would otherwise exclude the member forever."""
+    """Function (options, budget in frames) -> timeout of unfinished episodes, in frames since a member's last change.
+    After the timeout, the member is ranked without its unfinished episodes. Otherwise, an episode that never ends would
+    exclude the member forever."""
     full_frames: Callable[[OptionGroups, int], int] = lambda _options, budget_frames: budget_frames
-    """(options, budget in frames) -> maximum training length of a member in frames."""
+    """Function (options, budget in frames) -> maximum training length of a member in frames."""

@@ -18,9 +18,9 @@ class Evaluation:
     When a comparison is due, all members are evaluated simultaneously. The comparison is held when each member has
     finished its episodes, or has run for `timeout_frames`.
     If no comparison is possible after the evaluation, members continue to learn. The next possible comparison is held
-    without an evaluation, because an environment whose episodes never end would otherwise stop all learning.
+    without an evaluation. Otherwise, an environment whose episodes never end would stop all learning.
 
-    episodes: episodes per member; with tasks, rounds of all tasks.
+    episodes: evaluation episodes per member. With tasks: number of rounds, each with one episode of every task.
     """
 
     episodes: int
@@ -36,9 +36,10 @@ class Evaluation:
         frames_left: int,
         compare: Callable[[PopulationReport], list[Decision]],
     ) -> list[Decision]:
-        """Return the decisions that start an evaluation, or the decisions of a comparison.
+        """Return the decisions that start an evaluation, the decisions of a comparison, or [].
 
-        frames_left: frames until a comparison is due. compare: hold a comparison, or return [] if it is impossible.
+        frames_left: frames until a comparison is due. compare: function that holds a comparison and returns its
+        decisions, or [] if no comparison is possible.
         """
         if not self._began and not self._given_up and frames_left <= 0 and len(report.members) > 1:
             healthy = [m for m in report.members if not m.broken]
@@ -64,13 +65,13 @@ class Evaluation:
         return member.frames - began < self.timeout_frames
 
     def forget(self, members: Iterable[int]) -> None:
-        """End the evaluation of members with another decision."""
+        """Remove members from the evaluation, because another decision changed them."""
         for member in members:
             self._began.pop(member, None)
 
 
 def build_evaluation(given: ControllerContext) -> Evaluation | None:
-    """Build the evaluation for --pbt.evaluate-episodes, or return None. Raises ConfigError."""
+    """Build the evaluation for --pbt.evaluate-episodes. Return None if the option is 0. Raises ConfigError."""
     pbt, episodes = given.pbt, given.pbt.evaluate_episodes
     if episodes == 0:
         return None

@@ -14,35 +14,38 @@ from pbt_rl.controllers.hypers import Values
 from pbt_rl.controllers.records import Value, Whole, check_depth, decoder, reading
 
 LAST_TIME = 253402300800.0
-"""Start of the year 10000 in seconds since the epoch, because Python's `datetime` ends there."""
+"""Upper limit of times in seconds since the epoch: the start of the year 10000, because Python's `datetime` ends
+there."""
 WAITING = "waiting"
-"""Stage of `Progress.busy_threads`: idle time."""
+"""Stage of `Progress.busy_threads` for idle threads."""
 GPU_LEARNING = "learning on the GPU"
-"""Stage of `Progress.busy_threads` without a thread: time from the start of an update to its end on the device."""
+"""Stage of `Progress.busy_threads` for the GPU instead of threads: time from the start of an update to its end on the
+GPU."""
 
 
 class Event(Struct, frozen=True):
-    """Fields of all events. time: seconds since the epoch. frames: fewest frames of any training member."""
+    """Fields of all events. time: seconds since the epoch. frames: population clock."""
 
     time: Annotated[float, Meta(ge=0, lt=LAST_TIME)]
     frames: Whole
 
 
 class Other(Event, frozen=True):
-    """Event of a kind that no reader uses, such as `applied`."""
+    """Event of a kind that no reader of journals uses, such as `applied`."""
 
     kind: str = field(name="event")
 
 
 class _Known(Event, frozen=True, tag_field="event"):
-    """Event of a kind that readers use. The tag of the class is the kind."""
+    """Event of a kind that readers of journals use. The class parameter `tag` is the kind."""
 
 
 class Spec(Struct, frozen=True):
     """Part of an environment's `EnvSpec` that readers of the journal use.
 
     shaping: default values of the reward shaping. tasks: names of the tasks.
-    obs, action, agents: fields of `EnvSpec`. None in journals of other trainables. seats: former name of `agents`.
+    obs, action, agents: fields of `EnvSpec`. None if the run trained a function or class of the user (`tune.run`).
+    seats: former name of `agents`.
     """
 
     shaping: dict[str, Value] = {}
@@ -54,7 +57,7 @@ class Spec(Struct, frozen=True):
 
 
 class Start(_Known, frozen=True, tag="start"):
-    """Start of a run: the first event. config: options as JSON types, of `tune.run` or of a training run."""
+    """Start of a run: the first event. config: options of the training run or of `tune.run`, as JSON types."""
 
     config: dict[str, Any]
     seed: Whole | None = None
@@ -83,24 +86,26 @@ class Initial(_Known, frozen=True, tag="initial"):
 
 
 class Round(_Known, frozen=True, tag="round"):
-    """Comparison: the controller's report, without the members' values, and its decisions."""
+    """Comparison: the report to the controller, without the members' values, and the controller's decisions."""
 
     report: PopulationReport
     decisions: tuple[Decision, ...]
     incomplete: tuple[Whole, ...] = ()
-    """Members with an environment that has not finished an episode since the last change."""
+    """Members with an environment that has not finished an episode since the member's last change."""
     count: Whole = 1
-    """Number of episodes in each entry of `MemberReport.objectives`: more than 1 in a device simulator."""
+    """Number of episodes in each entry of `MemberReport.objectives`. Device simulators average over several
+    episodes."""
 
 
 class MemberProgress(Struct, frozen=True):
     """One member in a `Progress` event.
 
     objective: mean of the window. None without an episode.
-    complete: every environment has finished an episode since the last change.
-    early: mean objective of all episodes since the last change, including episodes that do not count yet.
-    ended: number of environments that have finished an episode since the last change.
-    environments: number of all environments. raw_return, length_steps: means over the latest episodes.
+    complete: True if every environment has finished an episode since the member's last change.
+    early: mean objective of all episodes since the member's last change, including episodes that are not in the window
+    yet.
+    ended: number of environments that have finished an episode since the member's last change.
+    environments: number of the member's environments. raw_return, length_steps: means over the latest episodes.
     """
 
     member: Whole
@@ -120,10 +125,11 @@ class Progress(_Known, frozen=True, tag="progress"):
     """Progress of all members.
 
     busy_threads: stage -> mean number of busy threads in the last minute.
-    training_seconds: without start-up and shutdown. seconds_left: estimated seconds until the end of the run.
-    frames_per_second: sum over all members. For these three, None means unknown.
-    lag_mean, lag_max: policy lag since the start of the run, in optimiser steps.
-    stalled: terminal text instead of the speed if members make no frames, otherwise "".
+    training_seconds: duration of the training without start-up and shutdown. seconds_left: estimated seconds until the
+    end of the run.
+    frames_per_second: speed of all members together. None means an unknown time or speed.
+    lag_mean, lag_max: mean and maximum policy lag since the start of the run, in optimiser steps.
+    stalled: text that replaces the speed in the terminal while members make no frames, otherwise "".
     """
 
     members: tuple[MemberProgress, ...]
@@ -155,10 +161,10 @@ class CheckpointWritten(_Known, frozen=True, tag="checkpoint"):
 class Resume(_Known, frozen=True, tag="resume"):
     """Resume of the run.
 
-    config: options from now on, as JSON types. changed: changed option -> old and new value.
-    new_episodes: True if all environments were reset, so that unfinished episodes were lost.
-    values: reward shaping that the user changed. All members use these values from now on, in a new generation with
-    unchanged weights.
+    config: options after the resume, as JSON types. changed: changed option -> old and new value.
+    new_episodes: True if all environments were reset. The reset loses unfinished episodes.
+    values: reward shaping that the user changed, with its new values. All members enter a new generation with these
+    values and unchanged weights.
     """
 
     config: dict[str, Any]
@@ -171,7 +177,7 @@ class Resume(_Known, frozen=True, tag="resume"):
 
 
 class FinalScores(Struct, frozen=True):
-    """Final evaluation of a member. mean: mean objective. halves: mean of even episodes, mean of odd episodes."""
+    """Final evaluation of a member. mean: mean objective. halves: means of the even and of the odd episodes."""
 
     member: Whole
     mean: float
@@ -193,15 +199,16 @@ class Final(_Known, frozen=True, tag="final", rename={"random_policy": "random_p
 
     @property
     def episodes(self) -> dict[int, int]:
-        """Member -> number of its episodes."""
+        """Member -> number of its evaluation episodes."""
         return {one.member: one.episodes for one in self.members}
 
 
 class Evaluation(_Known, frozen=True, tag="evaluation"):
     """Evaluation of the best member during training.
 
-    at_frames: fewest frames of any member at the checkpoint of the evaluated weights.
-    all_frames: frames of all members at that checkpoint.
+    at_frames: population clock at the checkpoint of the evaluated weights.
+    all_frames: sum of the frames of all members at this checkpoint.
+    mean, spread: mean and standard deviation of the objective over the episodes. With tasks: over the tasks.
     """
 
     at_frames: Whole
@@ -221,13 +228,13 @@ class RunWarning(_Known, frozen=True, tag="remark"):
 
 
 class Lost(_Known, frozen=True, tag="lost"):
-    """Events that could not be written. counts: kind -> number."""
+    """Events that could not be written to the journal. counts: kind of event -> number of lost events."""
 
     counts: dict[str, Whole]
 
 
 class End(_Known, frozen=True, tag="end"):
-    """End of the run. ended: reason."""
+    """End of the run. ended: reason for the end."""
 
     ended: str
 

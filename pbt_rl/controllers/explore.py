@@ -1,7 +1,7 @@
 """Explore rules: mutation of values.
 
-Contains the protocol, the registry entry, mutations of a single value, and the rules of Sample Factory and of Jaderberg
-et al. (2017). Pure: seeded Python without processes, files or torch.
+Contains the protocol of explore rules, the registry entry, mutations of a single value, and the rules of Sample Factory
+and of Jaderberg et al. (2017). Pure: seeded Python without processes, files or torch.
 """
 
 from __future__ import annotations
@@ -22,17 +22,21 @@ from pbt_rl.registry import EXPLOIT_RULES
 
 
 class Explore(Protocol):
-    """Explore rule. Implement it as a dataclass.
+    """Explore rule. Implement the rule as a dataclass.
 
-    Methods return new values and do not modify their arguments. Fields with `init=False` are state (see `state.py`). A
-    rule that learns from comparisons also implements `Learning`.
+    Methods return new values and do not modify their arguments. Fields with `init=False` are state, which is saved with
+    the run. A rule that learns from comparisons also implements `Learning`.
     """
 
     def initial(self, values: Values, rng: Random) -> Values:
-        """Return the start values of a member. Not called for member 0."""
+        """Return the start values of a member.
+
+        Called at the start of a run for all members except member 0, and later for restarted members. values: values of
+        member 0, or the defaults.
+        """
 
     def mutate(self, values: Values, rng: Random) -> Values:
-        """Return the new values. They may equal `values`."""
+        """Return the mutated values, which may equal `values`."""
 
 
 Specs = Mapping[str, HyperSpec]
@@ -44,9 +48,9 @@ class ExploreRule:
 
     build: Callable[[PbtConfig, Specs], Explore]
     options: tuple[str, ...] = ()
-    """Names of the options that `build` reads, without `pbt.exploit`."""
+    """Names of the options that `build` reads, except `pbt.exploit`."""
     help: str = ""
-    """Help text. "" if the docstring of --pbt.explore contains it."""
+    """Help text. "" if the docstring of --pbt.explore describes the rule."""
 
 
 class FromPriors:
@@ -60,18 +64,19 @@ class FromPriors:
 
 
 class ByChance:
-    """Base of stateless rules whose `mutate` may randomly change nothing. `changed_copy` repeats `mutate`."""
+    """Base of stateless rules whose `mutate` may randomly change no value. For copies, `mutate` is repeated."""
 
 
 DRAWS = 1000
-"""Maximum calls of `mutate` per copy. With probability 0.01 of a single value, 4 of 100,000 copies stay unchanged."""
+"""Maximum number of calls of `mutate` per copy. If a single value changes with probability 0.01, 4 of 100,000 copies
+stay unchanged."""
 
 
 def changed_copy(rule: Explore, values: Values, rng: Random) -> Values:
     """Return the mutated values of a copy. For a `ByChance` rule, mutate until at least one value changes.
 
-    An unchanged copy would equal its donor, and the next comparison of the two would only measure noise. If no value
-    can change (probability 0, equal bounds), the copy stays unchanged.
+    An unchanged copy would equal its donor, and the next comparison of copy and donor would only measure noise. If no
+    value can change (probability 0, equal bounds), the copy stays unchanged.
     """
     moved = rule.mutate(values, rng)
     if isinstance(rule, ByChance) or isinstance(getattr(rule, "made", None), ByChance):
@@ -84,14 +89,14 @@ def changed_copy(rule: Explore, values: Values, rng: Random) -> Values:
 
 @runtime_checkable
 class Resampling(Protocol):
-    """Rule whose `mutate` may draw values anew from their priors. `mutate` is only called for copies.
+    """Explore rule whose `mutate` may redraw values. `mutate` is only called for copies.
 
-    A member that keeps its weights should also keep values near its previous values. Ray and Jaderberg et al.
-    (2017), section 4.1.1, also resample copies only.
+    For other members, `perturb` is called, because the values of unchanged weights should change little. Ray and
+    Jaderberg et al. (2017), section 4.1.1, redraw only values of copies.
     """
 
     def perturb(self, values: Values, rng: Random) -> Values:
-        """Return the mutated values of a member that keeps its weights. No value is drawn anew."""
+        """Return the mutated values of a member that keeps its weights. No value is redrawn."""
 
 
 def mutated(rule: Explore, values: Values, rng: Random) -> Values:
@@ -101,45 +106,46 @@ def mutated(rule: Explore, values: Values, rng: Random) -> Values:
 
 @runtime_checkable
 class Pairing(Protocol):
-    """Rule that combines the values of a copy with the values of its donor. Other members use `mutate`."""
+    """Explore rule that combines the values of member and donor. Without a donor, `mutate` is called."""
 
     def learn(self, member: int, own: Values, better: Values, rng: Random) -> Values:
-        """Return the values of a copy. own: values before the replacement. better: values of the donor."""
+        """Return the values of a copy. own: the member's values before the replacement. better: the donor's values."""
 
 
 @runtime_checkable
 class Learning(Protocol):
-    """Rule that observes comparisons."""
+    """Explore rule that observes comparisons."""
 
     def before(self, members: Sequence[MemberReport]) -> None:
-        """Observe the deciding members before the mutations of a comparison."""
+        """Observe the members that may change, before the mutations of a comparison."""
 
     def after(self, members: Sequence[MemberReport], changes: Sequence[Change]) -> None:
         """Observe the changes of a comparison. members: all members of the report."""
 
 
 ZERO_STEP = 0.1
-"""Change of a value of 0, as a fraction of (factor - 1) * bound. See `moved_by`."""
+"""A mutation moves the value 0 by this fraction of (factor - 1) * bound (see `moved_by`)."""
 
 Categories = Literal["adjacent", "uniform"]
-"""Mutation of a choice. `adjacent`: to a neighbour; at an end, the choice may stay (Ray). `uniform`: to any option,
-including the present one (Orion). A choice of two options, such as a boolean, always flips (Sample Factory)."""
+"""Mutation of a value with the scale `choice`. `adjacent`: the value moves to a neighbouring option, but may stay at
+the first and last option (Ray). `uniform`: the new value is any option, including the present option (Orion). A value
+with two options, such as a boolean, always flips (Sample Factory)."""
 
 
 def from_priors(tuned: Mapping[str, HyperSpec], values: Values, rng: Random) -> Values:
-    """Draw each tuned value from its prior, and keep the other values."""
+    """Return `values` with each tuned value drawn from its prior."""
     return move_each(tuned, values, lambda spec, _: sample_prior(spec, rng))
 
 
 def move_each(
     tuned: Mapping[str, HyperSpec], values: Values, move: Callable[[HyperSpec, float], float]
 ) -> Values:
-    """Move each tuned value, in the order of `values`, and keep the other values."""
+    """Replace each tuned value with `move(spec, value)`, in the order of `values`."""
     return {name: move(tuned[name], value) if name in tuned else value for name, value in values.items()}
 
 
 def move_choice(spec: HyperSpec, value: float, categories: Categories, rng: Random) -> float:
-    """Move the index of a choice (see `Categories`)."""
+    """Return the mutated index of a value with the scale `choice`. categories: kind of mutation."""
     at, last = int(spec.clamp(value)), len(spec.choices) - 1
     if last == 1:
         return float(1 - at)
@@ -149,9 +155,10 @@ def move_choice(spec: HyperSpec, value: float, categories: Categories, rng: Rand
 
 
 def perturb(spec: HyperSpec, value: float, factor: float, *, multiply: bool) -> float:
-    """Move a value by a factor > 1 on its scale, within the bounds. Raises ValueError for NaN.
+    """Multiply or divide a value by a factor > 1 on its scale, within the bounds. Raises ValueError for NaN.
 
-    At a bound, the value moves in the other direction. It only stays if the bounds are equal.
+    If a bound prevents a change, the opposite operation is applied. The value only stays unchanged if the bounds are
+    equal.
     """
     value = spec.clamp(value)
     moved = spec.clamp(moved_by(spec, value, factor, multiply=multiply))
@@ -159,13 +166,13 @@ def perturb(spec: HyperSpec, value: float, factor: float, *, multiply: bool) -> 
 
 
 def moved_by(spec: HyperSpec, value: float, factor: float, *, multiply: bool) -> float:
-    """Move a value by a factor >= 1 on its scale. The result may be out of bounds.
+    """Multiply or divide a value by a factor >= 1 on its scale. The result may be out of bounds.
 
-    - `linear`, `log`: multiply or divide the value. The sign stays.
+    - `linear`, `log`: multiply or divide the value. The sign stays the same.
     - `one_minus`: multiply or divide 1 - value.
     - `integer`: multiply or divide the value, and round. The value changes by at least 1.
-    - 0 moves to ZERO_STEP * (factor - 1) * bound, because a factor has no effect on 0. The bound is the upper bound for
-      multiplication, and the lower bound for division.
+    - A value of 0 moves to ZERO_STEP * (factor - 1) * bound, because a factor has no effect on 0. The bound is the
+      upper bound for multiplication, and the lower bound for division.
     """
     value = spec.clamp(value)
     if spec.scale == "one_minus":
@@ -188,14 +195,14 @@ def _scaled(x: float, factor: float, bound: float, *, multiply: bool) -> float:
 class Perturb(ByChance):
     """Sample Factory's rule: multiply or divide values by a random factor.
 
-    Values with a user-defined range (`HyperSpec.drawn`) start at a draw from their prior. Copies sometimes draw these
-    values anew, like Ray's rule (see `Resample`).
+    Values with a user-defined range (`HyperSpec.drawn`) start at a draw from their prior. Copies redraw these values
+    with probability `anew`, as in Ray's rule (`Resample`).
 
     tuned: name -> spec of the values that may change.
     mutation_rate: probability that a value changes.
-    factor_min, factor_max: range of the factor, which is drawn uniformly. A factor of 1 only changes integers.
+    factor_min, factor_max: range of the factor, which is drawn uniformly. With a factor of 1, only integers change.
     reset_probability: probability that a changing value returns to its default (Sample Factory: 0.01).
-    anew: probability that a copy draws a value with a user-defined range anew.
+    anew: probability that a copy redraws a value with a user-defined range.
     """
 
     tuned: Mapping[str, HyperSpec]
@@ -215,7 +222,11 @@ class Perturb(ByChance):
         )
 
     def initial(self, values: Values, rng: Random) -> Values:
-        """Change each tuned value by a squared factor, so that start values spread around the defaults."""
+        """Return `values` with each tuned value changed by a squared random factor.
+
+        The factor is squared to spread the start values around the defaults. Values with a user-defined range are drawn
+        from their priors instead.
+        """
 
         def move(spec: HyperSpec, value: float) -> float:
             return sample_prior(spec, rng) if spec.drawn else self._perturbed(spec, value, rng, power=2)
@@ -223,7 +234,7 @@ class Perturb(ByChance):
         return move_each(self.tuned, values, move)
 
     def mutate(self, values: Values, rng: Random) -> Values:
-        """Draw values with a user-defined range anew with probability `anew`, and perturb the other values."""
+        """With probability `anew`, redraw a value with a user-defined range. Perturb the remaining values."""
         return self._moved(values, rng, self.anew)
 
     def perturb(self, values: Values, rng: Random) -> Values:
@@ -274,10 +285,10 @@ class EachByChance(FromPriors, ByChance):
 
 @dataclass(frozen=True)
 class PerturbFactors(EachByChance):
-    """Rule of Ray and of Jaderberg et al. (2017), section 4.1.1: multiply each value by a random one of `factors`.
+    """Rule of Ray and of Jaderberg et al. (2017), section 4.1.1: multiply each value by a random element of `factors`.
 
     Results are clipped to the bounds. An integer changes by at least 1 unless it is at a bound.
-    factors: 1.2 and 0.8 in the paper; 2.0 and 0.5 for its GANs.
+    factors: 1.2 and 0.8 in the paper; 2.0 and 0.5 for the paper's GANs.
     probability: probability that a value changes (1 in the paper).
     """
 
@@ -304,16 +315,16 @@ def _factors(pbt: PbtConfig, tuned: Specs) -> Explore:
 
 PROBABILITY = "pbt.explore_probability"
 ANEW = 0.25
-"""Default of Ray's `resample_probability`, per value."""
+"""Probability that a copy redraws a value (default of Ray's `resample_probability`)."""
 
 
 def probability(pbt: PbtConfig, usual: float) -> float:
-    """Return --pbt.explore-probability, or the default of the rule."""
+    """Return --pbt.explore-probability, or `usual` if the option is not set."""
     return usual if pbt.explore_probability is None else pbt.explore_probability
 
 
 def change_probability(pbt: PbtConfig) -> float:
-    """Return --pbt.explore-probability, or the default of the exploit rule (`ExploitRule.explore_probability`)."""
+    """Return --pbt.explore-probability. If the option is not set, return the default of the exploit rule."""
     rule = EXPLOIT_RULES.get(pbt.exploit)
     return probability(pbt, 1.0 if rule is None else rule.explore_probability)
 

@@ -33,14 +33,14 @@ from pbt_rl.options.declare import option
 class ExplorePipeline(ByChance):
     """Sequence of rules: the first rule that changes a value determines the result (Orion).
 
-    The first rule also determines the start values. Orion's default is `(ResampleAll(tuned, 0.2),
-    MultiplyOrDivide(tuned, 1.2, volatility=1e-4))`.
+    `rules[0]` determines the start values. Orion's default is `(ResampleAll(tuned, 0.2), MultiplyOrDivide(tuned, 1.2,
+    volatility=1e-4))`.
     """
 
     rules: tuple[Explore, ...]
 
     def initial(self, values: Values, rng: Random) -> Values:
-        """Return the start values of the first rule."""
+        """Return the start values of `rules[0]`."""
         return self.rules[0].initial(values, rng)
 
     def mutate(self, values: Values, rng: Random) -> Values:
@@ -49,16 +49,16 @@ class ExplorePipeline(ByChance):
         return next((new for new in moved if new != values), dict(values))
 
     def perturb(self, values: Values, rng: Random) -> Values:
-        """Return the result of the first rule that changes a value. No value is drawn anew."""
+        """Return the result of the first rule that changes a value. No value is redrawn."""
         moved = (mutated(rule, values, rng) for rule in self.rules)
         return next((new for new in moved if new != values), dict(values))
 
 
 @dataclass(frozen=True)
 class Resample(FromPriors, ByChance):
-    """Ray's resampling: draw each value anew from its prior with `probability` (0.25 *per value*).
+    """Ray's resampling: redraw each value with `probability` (0.25 *per value*).
 
-    otherwise: rule for values that are not drawn anew (Ray: `PerturbFactors`). None: these values stay.
+    otherwise: rule for values that are not redrawn (Ray: `PerturbFactors`). None: these values stay unchanged.
     """
 
     tuned: Mapping[str, HyperSpec]
@@ -66,7 +66,7 @@ class Resample(FromPriors, ByChance):
     otherwise: Explore | None = None
 
     def mutate(self, values: Values, rng: Random) -> Values:
-        """Draw some values anew, and apply `otherwise` to the other values."""
+        """Redraw each value with `probability`, and apply `otherwise` to the remaining values."""
         others = self.otherwise.mutate(values, rng) if self.otherwise else values
         return move_each(
             self.tuned,
@@ -85,7 +85,7 @@ class MultiplyOrDivide(EachByChance):
 
     Multiplication and division are equally likely. An integer changes by at least 1 unless it is at a bound.
     volatility: a value that leaves its bounds is set to the bound, and moved inwards by |N(0, volatility)| in the unit
-    of the value (Orion: 1e-4). 0: it is set to the bound.
+    of the value (Orion: 1e-4). With volatility 0, the value is set to the bound.
     probability: probability that a value changes (Orion: 1; IMPALA: 1/3).
     """
 
@@ -96,7 +96,10 @@ class MultiplyOrDivide(EachByChance):
     categories: Categories = "uniform"
 
     def moved(self, spec: HyperSpec, value: float, rng: Random) -> float:
-        """Multiply or divide the value. A value out of bounds is set to |N(0, volatility)| within the bound."""
+        """Multiply or divide the value.
+
+        A result out of bounds is set to the bound, and moved inwards by |N(0, volatility)|.
+        """
         moved = moved_by(spec, value, self.factor, multiply=rng.random() < 0.5)
         if self.volatility and not spec.low <= moved <= spec.high:
             inwards = abs(rng.gauss(0, self.volatility))
@@ -106,13 +109,13 @@ class MultiplyOrDivide(EachByChance):
 
 @dataclass(frozen=True)
 class ResampleAll(FromPriors, ByChance):
-    """Orion's `ResampleExplore`: draw the *whole configuration* anew with `probability` (0.2)."""
+    """Orion's `ResampleExplore`: with `probability` (0.2), redraw *all* tuned values together."""
 
     tuned: Mapping[str, HyperSpec]
     probability: float = option(0.2, at_least=0, at_most=1)
 
     def mutate(self, values: Values, rng: Random) -> Values:
-        """Draw all tuned values anew, or return the values unchanged."""
+        """With `probability`, redraw all tuned values. Otherwise, return the values unchanged."""
         return self.initial(values, rng) if rng.random() < self.probability else dict(values)
 
     def perturb(self, values: Values, rng: Random) -> Values:  # noqa: ARG002 - the protocol's signature
@@ -139,12 +142,12 @@ MULTIPLY_OR_DIVIDE = ExploreRule(
 RESAMPLE = ExploreRule(
     _resample,
     ("pbt.factors", PROBABILITY),
-    help="draw each value anew from its prior, or change it as `factors` does (Ray).",
+    help="redraw each value from its prior, or change the value as `factors` does (Ray).",
 )
 RESAMPLE_ALL = ExploreRule(
     _resample_all,
     (PROBABILITY,),
-    help="draw all values anew, or multiply or divide each by 1.2 (Orion).",
+    help="redraw all values from their priors, or multiply or divide each value by 1.2 (Orion).",
 )
 
 
@@ -153,16 +156,16 @@ RESAMPLE_ALL = ExploreRule(
 
 @dataclass
 class PairwiseLearning(FromPriors):
-    """Pairwise learning of GPBT-PL (Bai and Cheng 2024, arXiv 2404.08233, section IV; details from its source).
+    """Pairwise learning of GPBT-PL (Bai and Cheng 2024, arXiv 2404.08233, section IV; details from the authors' code).
 
-    Member l copies the weights of its donor w. It draws each value anew with `probability`. Other values move from
-    h_l, the value of l, towards h_w, the value of w, in the unit of the value:
+    Member l copies the weights of its donor w. Each value of l is redrawn with `probability`. The remaining values move
+    from h_l, the value of l, towards h_w, the value of w:
 
             v <- inertia r1 v + pull r2 (h_w - h_l)          r1, r2 uniform in 0..1, per value
             h <- h_l + v, clipped to the bounds
 
-    The velocity v starts at 0. A value that is drawn anew keeps its velocity. A choice moves to a neighbour of the
-    donor's choice. A member without a donor keeps its values.
+    The velocity v is in the unit of the value, and starts at 0. A redrawn value keeps its velocity. A value with the
+    scale `choice` moves to a neighbour of the donor's option. A member without a donor keeps its values.
     In the paper, the worst quarter copies members of the best quarter: --pbt.exploit truncation --pbt.replace-fraction
     0.25 --pbt.replace-gap 0.
     """
@@ -178,7 +181,7 @@ class PairwiseLearning(FromPriors):
         return dict(values)
 
     def learn(self, member: int, own: Values, better: Values, rng: Random) -> Values:
-        """Return the values of a copy. own: values before the replacement. better: values of the donor."""
+        """Return the values of a copy. own: the member's values before the replacement. better: the donor's values."""
         velocity = self._velocity.setdefault(member, {})
         learned = dict(better)
         for name, spec in self.tuned.items():

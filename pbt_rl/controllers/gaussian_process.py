@@ -38,7 +38,7 @@ class FadingKernel(StationaryKernelMixin, NormalizedKernelMixin, Kernel):  # typ
 
     @property
     def hyperparameter_length(self) -> Any:
-        """Hyperparameter `length`, fitted by maximum likelihood. scikit-learn requires the name of this property."""
+        """Hyperparameter `length`, fitted by maximum likelihood. scikit-learn requires this name of the property."""
         return Hyperparameter("length", "numeric", (0.05, 10.0))
 
     @property
@@ -47,7 +47,10 @@ class FadingKernel(StationaryKernelMixin, NormalizedKernelMixin, Kernel):  # typ
         return Hyperparameter("decay", "numeric", (1e-3, 10.0))
 
     def __call__(self, X: Array, Y: Array | None = None, eval_gradient: bool = False) -> Any:
-        """Return the covariances. With `eval_gradient`, also their derivatives by log decay and log length."""
+        """Return the covariances of X and Y (None: of X and X).
+
+        With `eval_gradient`, return (covariances, derivatives with respect to log decay and log length).
+        """
         other = X if Y is None else Y
         time = np.abs(X[:, :1] - other[:, 0])
         squares = cdist(X[:, 1:], other[:, 1:], "sqeuclidean") / self.length**2
@@ -61,8 +64,8 @@ class FadingKernel(StationaryKernelMixin, NormalizedKernelMixin, Kernel):  # typ
 class Surrogate:
     """Model of the improvement as a function of time and values.
 
-    X: column 0 is the time. All columns are scaled to about 0..1. y: improvements.
-    It runs on one thread, because the matrices are small and learners need the cores. One thread also gives sums a
+    X: [observations, 1 + values]. Column 0 is the time. All columns are scaled to about 0..1. y: improvements.
+    All computations use one thread, because the matrices are small, learners need the cores, and one thread sums in a
     fixed order.
     """
 
@@ -72,14 +75,15 @@ class Surrogate:
         self._process = GaussianProcessRegressor(kernel)
         self._threads = ThreadpoolController()  # created once, because it scans all libraries of the process
         with self._threads.limit(limits=1), warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # the best value may be at a bound
+            warnings.simplefilter("ignore", ConvergenceWarning)  # the best hyperparameter may be at a bound
             self._process.fit(X, (y - y.mean()) / (spread if spread > 0 else 1.0))
 
     def bound(self, beta: float, pending: Array | None) -> Callable[[Array], Array]:
         """Return the upper confidence bound as a function of points: mean + sqrt(beta) std.
 
-        pending: points already chosen in this comparison. The std is computed as if they were observed, because the
-        members of a comparison should not all try one point. The std does not depend on the observed results.
+        pending: points already chosen in this comparison. The std is computed as if these points were observed, because
+        the members of a comparison should not all choose one point. The std of a Gaussian process does not depend on
+        the observed improvements.
         """
         known = self._process.X_train_ if pending is None else np.vstack([self._process.X_train_, pending])
         tried = GaussianProcessRegressor(self._process.kernel_, optimizer=None)

@@ -1,9 +1,9 @@
 """Table of a member's values, which controllers change.
 
-Each algorithm declares its hypers (`pbt_rl/algos/hypers.py`). A declaration becomes an option
+Each algorithm declares its hyperparameters (`pbt_rl/algos/hypers.py`). A declaration becomes an option
 (`--hypers.learning-rate`), a `[P]` tensor on the device, and a row of this table. A value has three ranges:
 
-    legal     range that the algorithm accepts; applies to every value, tuned or not
+    legal     range that the algorithm accepts, for tuned and for other values
     bounds    range of mutations of a tuned value
     prior     distribution of the start values of a population or a search
 
@@ -27,12 +27,12 @@ Scale = Literal["linear", "log", "one_minus", "integer", "choice"]
 Range = tuple[float, float]
 """(lowest, highest) value, both inclusive."""
 Values = dict[str, float]
-"""A member's values: name of a hyper or `shaping.NAME` -> number."""
+"""A member's values: name of a hyperparameter or `shaping.NAME` -> number."""
 
 SHAPING = "shaping."
 ANYTHING: Range = (-math.inf, math.inf)
 OFF = 1e9
-"""Limit that disables a term: `--hypers.clip-value off`. Finite, so that JSON can represent it."""
+"""Value that disables a limit, such as `--hypers.clip-value off`. JSON requires a finite number."""
 
 
 @dataclass(frozen=True)
@@ -57,14 +57,16 @@ class HyperSpec:
     """Specification of one value: its ranges, scale and prior.
 
     low, high: bounds of mutations.
-    legal: range of the value, whether it is tuned or not. None: the bounds.
-    scale: effect of a factor in a mutation. `linear`, `log`: multiply the value; bounds of `log` are on one side of 0.
-    `one_minus`: multiply 1 - value (gamma, betas). `integer`: multiply and round, but change by at least 1. `choice`:
-    the value is an index into `choices` (`choice_spec`).
+    legal: range that the user may set, for tuned and for other values. None: the bounds.
+    scale: effect of a factor in a mutation. `linear`, `log`: multiply the value. The bounds of a `log` value have the
+    same sign. `one_minus`: multiply 1 - value (gamma, betas). `integer`: multiply and round, but change by at least 1.
+    `choice`: the value is an index into `choices` (`choice_spec`).
     tuned: True if a controller changes the value.
-    choices: options of a `choice`. If they have an order, neighbours should be similar.
+    choices: options of the scale `choice`. Neighbouring options should be similar, because mutations may move to a
+    neighbour.
     prior: distribution of start values. None: uniform within the bounds, on the scale.
-    drawn: True if every explore rule draws the start value from the prior. False: a rule may start near the default.
+    drawn: True if every explore rule draws the start value from the prior. False: explore rules may also start near the
+    default.
     """
 
     name: str
@@ -83,12 +85,12 @@ class HyperSpec:
 
     @property
     def start(self) -> Prior:
-        """The prior. Default: uniform within the bounds."""
+        """Distribution of the start value. Without a prior: uniform within the bounds."""
         return self.prior or Prior(self.low, self.high, self.scale)
 
     @property
     def limits(self) -> Range:
-        """Legal range. Default: the bounds."""
+        """Legal range. If `legal` is None: the bounds."""
         return self.legal or (self.low, self.high)
 
     @property
@@ -97,13 +99,13 @@ class HyperSpec:
         return self.tuned and not self.low <= self.default <= self.high
 
     def text(self, value: float) -> str:
-        """Format a value for users. A choice is formatted as its option."""
+        """Format a value for users. An index into `choices` is formatted as the option."""
         if not self.choices:
             return f"{value:.4g}"
         return meaning(self.choices[min(max(round(value), 0), len(self.choices) - 1)])
 
     def clamp(self, value: float) -> float:
-        """Clip to the bounds. Rounds on the `integer` and `choice` scales.
+        """Clip a number to the bounds, and round it on the scales `integer` and `choice`.
 
         Raises ValueError for NaN, because min and max do not clip NaN.
         """
@@ -114,7 +116,7 @@ class HyperSpec:
         return self._within(value, self.limits)
 
     def hold(self, value: float) -> float:
-        """Clip to the bounds if the value is tuned, otherwise to the legal range."""
+        """Clip a number to the bounds if the value is tuned. Otherwise, clip to the legal range."""
         return self.clamp(value) if self.tuned else self.clamp_legal(value)
 
     def _within(self, value: float, ends: Range) -> float:
@@ -130,14 +132,14 @@ class HyperSpec:
 
 
 def meaning(choice: object) -> str:
-    """Format a choice as a short text."""
+    """Format an option of a choice as a short text."""
     name = getattr(choice, "__name__", None)
     return name if isinstance(name, str) else f"{choice!s:.40}"
 
 
 def choice_spec(name: str, choices: tuple[Any, ...], default: Any, *, tuned: bool = True) -> HyperSpec:
-    """Build the spec of a choice. Raises ConfigError if the default is not one of the choices."""
-    # `in` and `index` would match True with 1.
+    """Build the spec of a choice. Raises ConfigError if `choices` does not contain the default."""
+    # `in` and `index` would treat True and 1 as equal.
     found = [i for i, c in enumerate(choices) if c is default or (type(c), c) == (type(default), default)]
     if not found:
         raise ConfigError(f"{name}: the default {default!r} is not one of the choices {choices!r}")
@@ -182,10 +184,10 @@ def scale_within(scale: Scale, low: float, high: float) -> Scale:
 
 
 def hyper_table(hypers: Any) -> dict[str, HyperSpec]:
-    """Return name -> spec of each hyper, with the values of `hypers` as defaults.
+    """Return name -> spec of each hyperparameter, with the values of `hypers` as defaults.
 
-    hypers: dataclass object. The metadata of each field contain `bounds`, `scale`, `tuned`, and the legal range as
-    `at_least` and `at_most`.
+    hypers: dataclass object. The metadata of each field contain `bounds`, `scale`, `tuned`, and the ends of the legal
+    range, `at_least` and `at_most`.
     """
     specs = {}
     for option in table(hypers).values():
@@ -199,9 +201,9 @@ def hyper_table(hypers: Any) -> dict[str, HyperSpec]:
 
 UNTUNED = frozenset({"score_scale"})
 """Reward shaping that is only tuned if --pbt.tune lists it. With normalised advantages, a common factor of all rewards
-does not change the policy loss. The factor only multiplies the value loss by its square."""
+does not change the policy loss. The factor only multiplies the value loss by the square of the factor."""
 EITHER_SIGN = frozenset({"life_loss_penalty"})
-"""Reward shaping that is tuned although its default is 0, because positive and negative values may help."""
+"""Reward shaping with the default 0 that is tuned, because positive and negative values may help."""
 
 
 def shaping_given(entries: Iterable[str]) -> dict[str, float]:
@@ -237,7 +239,8 @@ def shaping_table(defaults: Mapping[str, float]) -> dict[str, HyperSpec]:
     """Return `shaping.NAME` -> spec for the default shaping of an environment.
 
     Bounds: 1/100 to 100 times the default, because factors keep the sign. Values in `UNTUNED` are not tuned. A value
-    with default 0 is only tuned if the user gives a range, or if it is in `EITHER_SIGN`; its bounds are -1..1.
+    with the default 0 has the bounds -1..1. `EITHER_SIGN` contains the values with the default 0 that are tuned without
+    a user-defined range.
     """
     table = {}
     for name, value in defaults.items():

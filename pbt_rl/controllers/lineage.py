@@ -1,4 +1,4 @@
-"""Family tree of a population, rebuilt from the events of a journal, and noise of its replacements.
+"""Family tree of a population, rebuilt from a journal, and number of replacements within the noise.
 
 A *node* is a member between two changes. Terms as in Orion (`orion.algo.pbt.pbt.LineageNode`):
 
@@ -34,9 +34,10 @@ from pbt_rl.errors import ConfigError
 class Node:
     """One member between two changes.
 
-    frames: fewest frames of any member at the start of the node. own_frames: frames of this member at the start.
-    trained: frames on which the weights were trained before the start, over all ancestors.
-    parent: node from which the weights came. None for initialised weights. base: node that the replacement ended.
+    frames: population clock at the start of the node. own_frames: frames of the member at the start of the node.
+    trained: frames on which the weights and their ancestors were trained before the start of the node.
+    parent: node from which the weights came. None for initialised weights. base: previous node of the member, if a copy
+    or a restart replaced its weights.
     depth: number of changes between the initialised weights and this node.
     """
 
@@ -52,20 +53,20 @@ class Node:
 
     @property
     def key(self) -> StateKey:
-        """(member, generation)"""
+        """Key of the node: (member, generation)."""
         return self.member, self.generation
 
 
 class Lineage:
-    """Family tree of a run. Built by `add_first_members`, `measure` and `apply`, or from the events of a journal.
+    """Family tree of a run. The methods `add_first_members`, `measure` and `apply` add nodes and measurements.
 
-    objectives: node -> last mean objective. It may be NaN or infinite.
+    objectives: node -> last mean objective, which may be NaN or infinite.
     """
 
     def __init__(self) -> None:
         self.objectives: dict[StateKey, float] = {}
         self.typed: dict[StateKey, Values] = {}
-        """Node that started at a resume with other values -> values that the user gave."""
+        """Node that started at a resume -> values that the user changed at this resume."""
         self._nodes: dict[StateKey, Node] = {}
         self._present: dict[int, StateKey] = {}
         self._roots: dict[StateKey, StateKey] = {}
@@ -85,7 +86,10 @@ class Lineage:
         return lineage
 
     def take(self, event: Event) -> None:
-        """Apply one event, or ignore an unrelated event. Raises ConfigError if the previous events exclude it."""
+        """Apply one event. Events without effect on the tree are ignored.
+
+        Raises ConfigError if the event contradicts the previous events.
+        """
         match event:
             case Initial(values=values):
                 self._check_initial(values)
@@ -138,7 +142,7 @@ class Lineage:
             self._add(Node(member, 0, 0, own, parent=None, depth=0))
 
     def measure(self, key: StateKey, frames: int, objective: float | None) -> None:
-        """Record frames and objective of a node. None keeps the previous objective."""
+        """Record frames and objective of a node. objective: None keeps the previous objective."""
         if key in self._nodes:
             self._seen_frames[key] = frames
             if objective is not None:
@@ -147,8 +151,8 @@ class Lineage:
     def apply(self, frames: int, changes: Iterable[Change]) -> None:
         """Add the nodes that start with the changes of one comparison.
 
-        A copy of a remembered state counts the frames until the end of the remembered node, because the journal does
-        not record when the state was saved.
+        For a copy of a remembered state, `Node.trained` includes all frames of the remembered node, because the journal
+        does not record when the state was saved.
         """
         before = {member: self._nodes[key] for member, key in self._present.items()}
         for change in changes:
@@ -205,7 +209,7 @@ class Lineage:
         return list(self._children.get(key, ()))
 
     def end_trained(self, key: StateKey) -> int:
-        """Return the frames on which the node's weights were trained until its last measurement."""
+        """Return the training frames of the node's weights and their ancestors until the last measurement."""
         node = self._nodes[key]
         return self._trained(node, node.own_frames)
 
@@ -263,7 +267,7 @@ LEVEL = 0.05
 
 @dataclass
 class Noise:
-    """Number of replacements within the noise, over the comparisons of a journal.
+    """Number of all replacements in a journal, and number of replacements within the noise.
 
     A replacement is within the noise if Welch's two-sided t-test finds no difference between the windows of member and
     donor at the significance `LEVEL`. The test is approximate, because the weights change during a window.
@@ -271,8 +275,8 @@ class Noise:
 
     comparisons: int = 0
     replacements: int = 0
-    """Number of copies of another member's present weights. Remembered states are excluded, because they have no
-    window."""
+    """Number of copies of another member's present weights. Copies of remembered states are excluded, because
+    remembered states have no window."""
     within: int = 0
 
     def note(self, event: Round) -> None:

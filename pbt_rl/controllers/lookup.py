@@ -1,4 +1,7 @@
-"""Construction of rules and controllers from option values: registered in `pbt_rl.registry`, or user-defined."""
+"""Construction of rules and controllers from option values.
+
+Rules and controllers are registered in `pbt_rl.registry`, or defined by the user.
+"""
 
 from __future__ import annotations
 
@@ -28,18 +31,18 @@ from pbt_rl.registry import CONTROLLERS, EXPLOIT_RULES, EXPLORE_RULES, READY_RUL
 
 
 def texts() -> dict[str, str]:
-    """Return name -> help of all controllers."""
+    """Return name -> help text of all controllers."""
     return {name: entry.help for name, entry in CONTROLLERS.items()}
 
 
 def controller_entry(name: str) -> ControllerEntry:
-    """Return the entry of a controller. Imports a user-defined controller (`module:Class`)."""
+    """Return the registry entry of a controller. name: registered name, or `module:Class` of the user."""
     entry: ControllerEntry = own_controller(name) if ":" in name else _found(CONTROLLERS, name, "controller")
     return entry
 
 
 def _found(table: Mapping[str, Any], name: str, option: str) -> Any:
-    """Return an entry. Raises ConfigError if another package provides the entry and its import fails."""
+    """Return a registry entry. Raises ConfigError if the entry belongs to another package and its import fails."""
     try:
         return table[name]
     except ValueError as error:
@@ -67,7 +70,7 @@ def least_members(exploit: str) -> int:
 
 
 def build_explore(pbt: PbtConfig, table: Mapping[str, HyperSpec]) -> Explore:
-    """Build the explore rule from the options, followed by the user's function. Raises ConfigError.
+    """Build the explore rule from the options, including the function of --pbt.custom-explore. Raises ConfigError.
 
     table: specs of all values of a member.
     """

@@ -1,4 +1,4 @@
-"""State of a member as its controller observes it. Pure bookkeeping."""
+"""State of a member that a controller observes. Pure bookkeeping."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ class MemberRecord:
     id: int
     values: Values = field(metadata=STATE)
     objectives: ObjectiveWindow
-    """Objectives of the present generation."""
+    """Window with the objectives of the present generation."""
     generation: int = field(default=0, metadata=STATE)
     frames: int = field(default=0, metadata=STATE)
     """Emulator frames over all generations."""
     best: float | None = field(default=None, metadata=STATE)
-    """Highest finite mean of the window since the last comparison. None without a finite mean."""
+    """Highest finite mean of the window since the last decision. None: there was no finite mean."""
     judged: int = field(default=0, metadata=ADDED)
-    """Number of finished rounds of the present generation at the last decision."""
+    """Number of counted rounds of the present generation at the last decision. A round is one episode of every task."""
     until_frames: int | None = field(default=None, metadata=STATE)
-    """Frames at which the member waits for a decision. None: no limit."""
+    """The member pauses at this frame count until its next decision. None: no limit."""
     stopped: bool = field(default=False, metadata=STATE)
     broken: bool = field(default=False, metadata=STATE)
     """The member cannot learn any more."""
     evaluates: int = field(default=0, metadata=STATE)
     """Number of evaluation episodes without learning. 0: the member learns."""
     outdated: bool = field(default=False, metadata=STATE)
-    """No episode of the evaluation counts yet, so the window contains older episodes. The window is displayed, but not
-    reported."""
+    """True until an episode of the present evaluation counts. Meanwhile, the window contains older episodes, which are
+    displayed but not reported to the controller."""
 
     def __post_init__(self) -> None:
         self.values = dict(self.values)
@@ -59,11 +59,14 @@ class MemberRecord:
         return mean_objective(known) if known else None
 
     def note_objective(self, objective: float) -> None:
-        """Count an objective of the present generation."""
+        """Add an objective of the present generation to the window."""
         self.note_objectives([(0, objective, objective)])
 
     def note_objectives(self, judged: Sequence[Judged], least: int = 1) -> None:
-        """Count objectives of the present generation. least: minimum number of rounds for `best`."""
+        """Add objectives of the present generation to the window.
+
+        least: minimum number of rounds (episodes of every task) for an update of `best`.
+        """
         if self.outdated:
             self.objectives.clear()
             self.outdated, self.judged = False, 0
@@ -94,7 +97,7 @@ class MemberRecord:
             self.broken = False
 
     def report(self, rounds: int | None = None) -> MemberReport:
-        """Return the report for the controller. rounds: maximum number of objectives. None: all."""
+        """Return the report for the controller. rounds: maximum number of newest objectives. None: the whole window."""
         return MemberReport(
             member=self.id,
             frames=self.frames,

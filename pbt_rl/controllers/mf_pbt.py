@@ -1,6 +1,6 @@
 """MF-PBT: groups of members that are compared at different frequencies, with migrations between the groups.
 
-Groups with rare comparisons keep members that improve late.
+Rarely compared groups preserve members that improve late.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from pbt_rl.errors import require
 
 MigrantHypers = Literal["own", "best"]
 FREQUENCIES = (1, 10, 25, 50)
-"""Defaults of the paper: PBT intervals between two comparisons of each group."""
+"""Number of periods between two comparisons of each group (defaults of the paper)."""
 FEW_MEMBERS, FEW_FREQUENCIES = 16, (1, 10)
-"""Populations of at most 16 members have two groups, because groups of up to four members are too small."""
+"""Populations of at most 16 members have two groups, because four groups would have at most four members each."""
 
 
 @dataclass
 class Groups:
     """Exploit rule of `MfPbt`: group i is compared at every `frequencies[i]`-th comparison of the ready rule.
 
-    Groups are blocks of ids: the first of M groups contains the first N / M of N members.
+    Groups are blocks of ids: with N members and M groups, the first group contains members 0 to N / M - 1.
     """
 
     frequencies: tuple[int, ...]
@@ -61,11 +61,11 @@ class Groups:
         self._num_members = num_members
 
     def group(self, member: int) -> int:
-        """Return the group of a member. It never changes."""
+        """Return the group of a member, which never changes."""
         return member * len(self.frequencies) // self._num_members
 
     def select(self, members: Members, rng: Random, deciding: Deciding = None) -> list[Selection]:
-        """Select for each deciding member, in the order of `members`. Groups that are not due stay unchanged."""
+        """Return one selection for each member that may change. Members of groups that are not due stay unchanged."""
         self._rounds += 1
         selections: dict[int, Selection] = {}
         scores = {m.member: score(m) for m in members}
@@ -91,7 +91,7 @@ class Groups:
         ranking: Sequence[int],
         scores: Mapping[int, float],
     ) -> dict[int, Selection]:
-        """Replace members of this group's third quarter with better members of the other groups, best first."""
+        """Return selections that replace members of the third quarter with better members of other groups."""
         values = {m.member: m.values for m in inside}
         local = [m for m in ranking if m in values]
         outside = iter([m for m in ranking if m not in values and not math.isnan(scores[m])])
@@ -113,7 +113,7 @@ class Groups:
         return changed
 
     def remembers(self) -> frozenset[StateKey]:
-        """Return the states that the rule within the groups may restore."""
+        """Return the keys of the states that the rule within the groups may restore."""
         return self.exploit.remembers() if isinstance(self.exploit, Remembering) else frozenset()
 
 
@@ -124,18 +124,19 @@ def usual_frequencies(num_members: int) -> tuple[int, ...]:
 
 @dataclass(eq=False)
 class MfPbt(PbtController):
-    """MF-PBT (Doulazmi et al. 2025, "Multiple-Frequencies Population-Based Training", section 4 and its source).
+    """MF-PBT: Multiple-Frequencies Population-Based Training (Doulazmi et al. 2025, section 4, and the authors' code).
 
     There is one group per frequency. The k-th comparison of `ready` compares the groups whose frequency divides k.
     `ready` must compare all members together. A group is compared in two steps:
 
     1. `exploit` selects within the group. (In the paper, the worst quarter copies the best quarter and mutates.)
-    2. Members of the group's third quarter are replaced by *migrants*: better members of other groups, best first. A
-       migration overrides the selection of step 1. Values of migrants are not mutated.
+    2. Members of the group's third quarter (by rank) are replaced by *migrants*: better members of other groups, best
+       first. A migration overrides the selection of step 1. Migration does not mutate values.
 
-    A migrant from a slower group brings weights and values. A migrant from a faster group only brings weights, because
-    its values may be greedy. The replaced member keeps its own values (migrant_hypers `own`) or copies the values of
-    the best member of its group (`best`, as in the authors' source).
+    From a group that is compared less often, a migrant brings weights and values. From a group that is compared more
+    often, a migrant only brings weights, because its values may only be good in the short term. A replaced member that
+    only copies weights keeps its own values (migrant_hypers `own`), or copies the values of the best member of its
+    group (`best`, as in the authors' code).
 
     The paper requires groups of equal size, a multiple of four.
     """
@@ -150,7 +151,7 @@ class MfPbt(PbtController):
         super().__post_init__()
 
     def initial(self, num_members: int) -> list[Values]:
-        """Assign the members to groups, and return their values."""
+        """Assign the members to groups, and return their start values."""
         self._groups.populate(num_members)
         return super().initial(num_members)
 
@@ -178,7 +179,7 @@ def _mf_pbt(given: ControllerContext) -> Controller:
         pbt.exploit != "backtrack",
         "pbt.exploit",
         pbt.exploit,
-        "its elites are from all groups, but mf-pbt selects within groups: use another rule",
+        "it copies states of all groups, but mf-pbt selects within groups: use another rule",
     )
     require(pbt.copy == "both", "pbt.copy", pbt.copy, "mf-pbt chooses the parts that are copied: use both")
     return MfPbt(

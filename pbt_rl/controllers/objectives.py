@@ -15,7 +15,7 @@ from statistics import pstdev
 from pbt_rl.controllers.records import finite
 
 Judged = tuple[int, float, float]
-"""Task, objective and return of an episode."""
+"""(task, objective, return) of an episode."""
 
 
 def by_score(objectives: Mapping[int, float | None], final_scores: Mapping[int, float | None]) -> list[int]:
@@ -23,7 +23,7 @@ def by_score(objectives: Mapping[int, float | None], final_scores: Mapping[int, 
 
     objectives: member -> last objective in training. final_scores: member -> mean of the final evaluation.
     Members with a final evaluation rank first, because the highest of many training means is partly luck. The best
-    member of a run is the first of this list without the control group.
+    member of a run is the first listed member outside the control group.
     """
     order: dict[int, None] = {}
     for scores in (final_scores, objectives):
@@ -71,7 +71,7 @@ class ObjectiveWindow:
         self._tasks = tuple(_Task(window) for _ in range(tasks))
 
     def add(self, task: int, objective: float, raw_return: float) -> None:
-        """Count a finished episode."""
+        """Add a finished episode."""
         self._tasks[task].add(objective, raw_return)
 
     def clear(self) -> None:
@@ -81,14 +81,14 @@ class ObjectiveWindow:
             task.episodes = 0
 
     def spoil(self) -> None:
-        """Replace the window with one NaN, which counts as an episode. The number of episodes is not reset."""
+        """Replace the window of each task with one NaN, which counts as one more episode."""
         for task in self._tasks:
             task.empty()
             task.add(math.nan, math.nan)
 
     @property
     def rounds(self) -> int:
-        """Number of finished rounds. It may exceed the window."""
+        """Number of finished rounds, including rounds that have left the window."""
         return min(task.episodes for task in self._tasks)
 
     @property
@@ -99,8 +99,9 @@ class ObjectiveWindow:
     def objectives(self, rounds: int | None = None) -> tuple[float, ...]:
         """Return one number per round, oldest first. rounds: number of newest rounds. None: the whole window.
 
-        The mean of these numbers is the objective. It is the mean over tasks of each task's mean, clipped to the cap.
-        Clipping lowers all episodes of a task equally, because the variation between rounds must not change.
+        The mean of the returned numbers is the member's objective: the mean over tasks of the task means, each clipped
+        to the cap. Clipping lowers all episodes of a task equally, because the variation between rounds must not
+        change.
         """
         known = min(len(task.scores) for task in self._tasks)
         rounds = known if rounds is None else min(rounds, known)

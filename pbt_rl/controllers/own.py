@@ -1,10 +1,11 @@
-"""User-defined exploit rules, explore rules, functions of values, and controllers (docs/reference/rules.md).
+"""User-defined exploit rules, explore rules, explore functions, and controllers (docs/reference/rules.md).
 
     exploit rule   dataclass with `select`, or a function (members, rng) -> {member: donor}
     explore rule   dataclass; its first field receives the specs of the tuned values
     controller     dataclass; its first two fields receive the table of values and a seed
 
-The start of a run checks the classes. During the run, each result is checked. Errors contain the option and the class.
+The classes are checked at the start of a run. During the run, each result of their methods is checked. Errors contain
+the option and the class.
 """
 
 from __future__ import annotations
@@ -41,7 +42,10 @@ from pbt_rl.errors import ConfigError, require
 
 @dataclass(eq=False)
 class _Own:
-    """Base of wrappers that check user code. who: `--option module:Class`. made: object of the user's class."""
+    """Base of wrappers that check user code.
+
+    who: "--option module:Class", for errors. made: object of the user's class.
+    """
 
     who: str
     made: Any
@@ -58,7 +62,8 @@ class _Own:
     ) -> None:
         """Raise ConfigError for an invalid donor.
 
-        source: (donor, generation of a remembered state, or None). there: members. kept: remembered states.
+        source: (donor, generation of a remembered state, or None). there: ids of all members. kept: keys of the
+        remembered states.
         """
         if source[0] not in there:
             raise self._wrong(method, f"the donor {source[0]!r}: give one of {sorted(there)}")
@@ -66,7 +71,10 @@ class _Own:
             raise self._wrong(method, f"the donor {source}: {_known(kept)}")
 
     def remembers(self) -> frozenset[StateKey]:
-        """Implement `Controller.remembers`. Returns no states for a rule without this method. Raises ConfigError."""
+        """Return the keys of the states that the user's object remembers. Raises ConfigError for a wrong result.
+
+        An object without the method `remembers` remembers no states.
+        """
         with named(self.who, "remembers"):
             keys = self.made.remembers() if isinstance(self.made, Remembering) else frozenset()
             kept: frozenset[StateKey] = _fits(keys, frozenset[StateKey])
@@ -74,7 +82,7 @@ class _Own:
 
 
 def _fits(answer: object, kind: Any) -> Any:
-    """Convert a result to a type. NumPy numbers are accepted. Raises ValidationError."""
+    """Convert a result of user code to a type. NumPy numbers are accepted. Raises ValidationError."""
     return msgspec.convert(encoded(answer), kind, strict=False)
 
 
@@ -84,7 +92,7 @@ def _known(kept: Collection[StateKey]) -> str:
 
 
 def _numbers(who: str, answer: object, names: Collection[str]) -> Values:
-    """Convert a result to one number per name. Raises ConfigError."""
+    """Convert a result of user code to one number per name. Raises ConfigError."""
     if not isinstance(answer, Mapping) or answer.keys() != set(names):
         raise ConfigError(f"{who} returned {answer!r:.200}: give a value for each of {list(names)}")
     try:
@@ -100,7 +108,7 @@ def _numbers(who: str, answer: object, names: Collection[str]) -> Values:
 
 
 def own_exploit(path: str, settings: Sequence[str]) -> OwnExploit:
-    """Load the rule `module:Class` or `module:function`, and call it on sample members. Raises ConfigError."""
+    """Load the rule `module:Class` or `module:function`, and try it on example members. Raises ConfigError."""
     who, made = f"--pbt.exploit {path}", load(path, "pbt.exploit")
     if inspect.isfunction(made):
         check_signature(who, made, 2)
@@ -115,7 +123,7 @@ def own_exploit(path: str, settings: Sequence[str]) -> OwnExploit:
 
 
 def checked_exploit(name: str, made: Any) -> OwnExploit:
-    """Wrap a rule of a user or of another package, and try it on sample members. Raises ConfigError."""
+    """Wrap a rule of a user or of another package, and try it on example members. Raises ConfigError."""
     rule = OwnExploit(f"--pbt.exploit {name}", made)
     members = tuple(MemberReport(i, 1000, (float(i), i + 1.0), 2, 0, _AnyValues()) for i in range(10))
     copy.deepcopy(rule).select(members, Random(0))
@@ -123,7 +131,7 @@ def checked_exploit(name: str, made: Any) -> OwnExploit:
 
 
 class _AnyValues(dict[str, float]):
-    """Values of sample members: a mapping that contains every name."""
+    """Values of example members: a mapping that contains every name."""
 
     def __missing__(self, name: str) -> float:
         return 1.0
@@ -131,7 +139,7 @@ class _AnyValues(dict[str, float]):
 
 @dataclass(frozen=True)
 class OwnDonors:
-    """Exploit rule of a user-defined function (members, rng) -> {member: donor}.
+    """Exploit rule that calls a user-defined function (members, rng) -> {member: donor}.
 
     Members in the result copy their donor and mutate. The other members stay unchanged.
     """
@@ -140,12 +148,12 @@ class OwnDonors:
     function: Callable[[Sequence[MemberReport], Random], Mapping[int, int]]
 
     def select(self, members: Members, rng: Random, deciding: Deciding = None) -> list[Selection]:
-        """Implement `Exploit.select`. Raises TypeError."""
+        """Return one selection for each member that may change. Raises TypeError for a wrong result."""
         donors = self.function(members, rng)
         there = {m.member for m in members}
         if not isinstance(donors, Mapping) or not donors.keys() <= there:
             raise TypeError(
-                f"it returned {donors!r:.200}: return {{member: donor}}, each one of {sorted(there)}"
+                f"it returned {donors!r:.200}: return {{member: donor}} for members of {sorted(there)}"
             )
         copies = {member: donor for member, donor in donors.items() if member != donor}
         return [
@@ -162,7 +170,7 @@ class OwnExploit(_Own):
     """User-defined exploit rule with checked results."""
 
     def select(self, members: Members, rng: Random, deciding: Deciding = None) -> list[Selection]:
-        """Implement `Exploit.select`. Raises ConfigError."""
+        """Return the selections of the user's rule. Raises ConfigError for a wrong result."""
         kept, there = self.remembers(), {m.member: m.values for m in members}
         verdicts = self._call("select", members, rng, deciding)
         wanted = [m for m in there if decides(m, deciding)]
@@ -175,7 +183,7 @@ class OwnExploit(_Own):
                 _fits(vars(verdict), Selection)
             if verdict.donor is not None:
                 self._check_donor("select", (verdict.donor, verdict.donor_generation), there, kept)
-            names = there[verdict.member].keys()  # empty for sample members
+            names = there[verdict.member].keys()  # empty for example members
             if verdict.base is not None and names and verdict.base.keys() != names:
                 raise self._wrong(
                     "select", f"base with {list(verdict.base)}: give a value for each of {list(names)}"
@@ -196,7 +204,7 @@ def own_explore(path: str, table: Mapping[str, HyperSpec], settings: Sequence[st
 def checked_explore(name: str, made: Any, table: Mapping[str, HyperSpec]) -> OwnExplore:
     """Wrap a rule of a user or of another package, and try it on the defaults. Raises ConfigError.
 
-    A rule that learns from comparisons is not tried, because it may need one first.
+    A rule that learns from comparisons is not tried, because `mutate` may require a comparison first.
     """
     who = f"--pbt.explore {name}"
     if isinstance(made, Pairing):
@@ -215,30 +223,30 @@ class OwnExplore(_Own):
     table: Mapping[str, HyperSpec]
 
     def initial(self, values: Values, rng: Random) -> Values:
-        """Implement `Explore.initial`. Raises ConfigError."""
+        """Return the result of the user's `initial`, clipped. Raises ConfigError for a wrong result."""
         return self._held("initial", values, dict(values), rng)
 
     def mutate(self, values: Values, rng: Random) -> Values:
-        """Implement `Explore.mutate`. Raises ConfigError."""
+        """Return the result of the user's `mutate`, clipped. Raises ConfigError for a wrong result."""
         return self._held("mutate", values, dict(values), rng)
 
     def perturb(self, values: Values, rng: Random) -> Values:
-        """Implement `Resampling.perturb`; `mutate` of a rule without this method. Raises ConfigError."""
+        """Return the result of the user's `perturb`, or of `mutate` if `perturb` does not exist. Raises ConfigError."""
         method = "perturb" if isinstance(self.made, Resampling) else "mutate"
         return self._held(method, values, dict(values), rng)
 
     def before(self, members: Sequence[MemberReport]) -> None:
-        """Implement `Learning.before`. Does nothing if the rule is not `Learning`. Raises ConfigError."""
+        """Call the user's `before` if the rule implements `Learning`. Raises ConfigError."""
         if isinstance(self.made, Learning):
             self._call("before", members)
 
     def after(self, members: Sequence[MemberReport], changes: Sequence[Change]) -> None:
-        """Implement `Learning.after`. Does nothing if the rule is not `Learning`. Raises ConfigError."""
+        """Call the user's `after` if the rule implements `Learning`. Raises ConfigError."""
         if isinstance(self.made, Learning):
             self._call("after", members, changes)
 
     def _held(self, method: str, values: Values, *arguments: object) -> Values:
-        """Call a method, and clip the changed values. Unchanged values are not clipped."""
+        """Call a method, and clip the values that the method changed."""
         answer = self._call(method, *arguments)
         moved = _numbers(f"{self.who}: {method}", answer, values)
         stay = {name: value for name, value in values.items() if moved[name] == value}
@@ -250,7 +258,7 @@ class OwnPairing(OwnExplore):
     """User-defined explore rule that implements `Pairing`."""
 
     def learn(self, member: int, own: Values, better: Values, rng: Random) -> Values:
-        """Implement `Pairing.learn`. Raises ConfigError."""
+        """Return the result of the user's `learn`, clipped. Raises ConfigError for a wrong result."""
         return self._held("learn", better, member, dict(own), dict(better), rng)
 
 
@@ -259,9 +267,9 @@ def _hold(values: Values, table: Mapping[str, HyperSpec]) -> Values:
 
 
 def with_function(rule: Explore, path: str, explore: str, table: Mapping[str, HyperSpec]) -> CustomExplore:
-    """Return the explore rule followed by the user's function `module:function`. Raises ConfigError.
+    """Return an explore rule that calls `rule`, and then the user's function. Raises ConfigError.
 
-    The function is called once on the default values, to check it. explore: name of the rule.
+    The function is checked by a call on the default values. path: `module:function`. explore: name of `rule`.
     """
     remedy = f"--pbt.explore {explore} combines the values of two members: leave out --pbt.custom-explore"
     require(not isinstance(rule, Pairing), "pbt.custom-explore", path, remedy)
@@ -275,7 +283,7 @@ def with_function(rule: Explore, path: str, explore: str, table: Mapping[str, Hy
 class CustomExplore:
     """User-defined `function(values, rng)` that returns new values.
 
-    behind: explore rule that runs first, or None. table: specs to clip the new values (`HyperSpec.hold`). Values
+    behind: explore rule that runs first, or None. table: specs that clip the new values (`HyperSpec.hold`). Values
     without a spec are not clipped. If the function does not draw all random numbers from `rng`, an audit fails.
     Raises ConfigError for a result with other names or with NaN.
     """
@@ -285,25 +293,25 @@ class CustomExplore:
     behind: Explore | None = None
 
     def initial(self, values: Values, rng: Random) -> Values:
-        """Return the start values of the explore rule."""
+        """Return the start values of the explore rule `behind`. The function does not change start values."""
         return dict(values) if self.behind is None else self.behind.initial(values, rng)
 
     def before(self, members: Sequence[MemberReport]) -> None:
-        """Implement `Learning.before`."""
+        """Call `before` of the explore rule if the rule implements `Learning`."""
         if isinstance(self.behind, Learning):
             self.behind.before(members)
 
     def after(self, members: Sequence[MemberReport], changes: Sequence[Change]) -> None:
-        """Implement `Learning.after`."""
+        """Call `after` of the explore rule if the rule implements `Learning`."""
         if isinstance(self.behind, Learning):
             self.behind.after(members, changes)
 
     def mutate(self, values: Values, rng: Random) -> Values:
-        """Call the explore rule, then the function."""
+        """Return the function's result for the values that the explore rule mutated."""
         return self._called(values if self.behind is None else self.behind.mutate(values, rng), rng)
 
     def perturb(self, values: Values, rng: Random) -> Values:
-        """Call the rule's `perturb` (see `Resampling`), then the function."""
+        """Return the function's result for the values that the explore rule perturbed."""
         return self._called(values if self.behind is None else mutated(self.behind, values, rng), rng)
 
     def _called(self, values: Values, rng: Random) -> Values:
@@ -333,7 +341,7 @@ def own_controller(path: str) -> ControllerEntry:
 
 
 def _fifth_of_budget(_options: OptionGroups, budget_frames: int) -> int:
-    """Return the episode timeout of a search in frames: two of ten phases."""
+    """Return the timeout of unfinished episodes in frames: a fifth of the budget (two of ten phases)."""
     return 2 * max(1, budget_frames // 10)
 
 
@@ -344,14 +352,14 @@ class OwnController(_Own):
     table: Mapping[str, HyperSpec]
 
     def initial(self, num_members: int) -> list[Values]:
-        """Implement `Controller.initial`. Raises ConfigError."""
+        """Return the start values of the user's controller. Raises ConfigError for a wrong result."""
         values = self._call("initial", num_members)
         if not isinstance(values, list | tuple) or len(values) != num_members:
             raise self._wrong("initial", f"{values!r:.100}: return a list of {num_members} dicts of values")
         return [self._legal("initial", one) for one in values]
 
     def observe(self, report: PopulationReport) -> list[Decision]:
-        """Implement `Controller.observe`. Raises ConfigError."""
+        """Return the decisions of the user's controller. Raises ConfigError for a wrong result."""
         kept, present = self.remembers(), {m.member: m.generation for m in report.members}
         decisions = self._call("observe", report)
         if not isinstance(decisions, list | tuple) or not all(isinstance(d, Decision) for d in decisions):

@@ -1,4 +1,4 @@
-"""PB2: explore rule that chooses values by a bandit, from the improvements with earlier values."""
+"""PB2: explore rule that chooses values with a bandit, from the improvements under earlier values."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ LEAST_DATA = 3
 
 @dataclass(frozen=True)
 class Datum:
-    """Observation of a member between two comparisons.
+    """Observation of a member in one interval between two comparisons.
 
-    frames: frames of the member at the end. point: values as 0..1 on their scales. improvement: increase of the
-    objective per million frames.
+    frames: frames of the member at the end of the interval. point: tuned values, each mapped to 0..1 on its scale.
+    improvement: increase of the objective per million frames.
     """
 
     frames: int
@@ -44,12 +44,13 @@ class Pb2:
 
     `mutate` returns the values with the highest upper confidence bound: mean + sqrt(beta) std, with beta = 0.2 log(0.4
     n) for n observations. This formula is from the authors' first source. Ray uses 0.2 + log(0.4 n), which explores
-    more. Values that were chosen earlier in the comparison count as observed. The maximum is searched among random
-    points, and among random points around the best point.
+    more. Values that were chosen earlier in the same comparison count as observed. The maximum is searched among random
+    points, and then among random points around the best point.
 
-    The first interval of a copy starts at its donor's objective. If this objective is unknown (a remembered state, a
-    restart), the interval is not observed. Choices are drawn uniformly, because they have no distances.
-    window: number of latest observations in use. candidates: number of random points per search step.
+    In the first interval of a copy, the improvement is measured from the donor's objective. If this objective is
+    unknown (a remembered state, a restart), the interval is not observed. Values with the scale `choice` are drawn
+    uniformly, because options have no distances.
+    window: number of latest observations that are used. candidates: number of random points per search step.
 
     A bit for bit audit requires the versions of scikit-learn and BLAS that the run used.
     """
@@ -64,7 +65,7 @@ class Pb2:
     _pending: list[tuple[float, ...]] = field(default_factory=list, init=False)
     """Points chosen in the present comparison."""
     _space: dict[str, tuple[float, float]] = field(init=False)
-    """Name -> bounds of the dimensions of a point."""
+    """Name of each dimension of a point -> bounds."""
     _surrogate: Any = field(default=None, init=False, metadata=TRANSIENT)
 
     def __post_init__(self) -> None:
@@ -94,7 +95,7 @@ class Pb2:
         return from_priors(self._choices | self._numbers, values, rng)
 
     def before(self, members: Sequence[MemberReport]) -> None:
-        """Add an observation per member, and start its next interval."""
+        """Add one observation per member, and start the next interval of each member."""
         for m in members:
             start, objective = self._start.pop(m.member, None), score(m)
             self._frames = max(self._frames, m.frames)
@@ -110,7 +111,7 @@ class Pb2:
         self._surrogate = None
 
     def after(self, members: Sequence[MemberReport], changes: Sequence[Change]) -> None:
-        """Start the interval of each copy at its donor's objective."""
+        """Measure the next improvement of each copy from the donor's objective."""
         by_member = {m.member: m for m in members}
         for change in changes:
             if change.weights == "keep":
@@ -122,7 +123,10 @@ class Pb2:
                     self._start[change.member] = by_member[change.member].frames, donor
 
     def mutate(self, values: Values, rng: Random) -> Values:
-        """Return the values with the highest upper confidence bound. Without enough data: draw from the priors."""
+        """Return the values with the highest upper confidence bound.
+
+        With fewer than `LEAST_DATA` observations, draw the values from their priors.
+        """
         point: tuple[float, ...] = ()
         if self._numbers and len(self._data) < LEAST_DATA:
             point = self._point({n: sample_prior(s, rng) for n, s in self._numbers.items()})
@@ -133,7 +137,7 @@ class Pb2:
         return values | chosen | {n: sample_prior(s, rng) for n, s in self._choices.items()}
 
     def perturb(self, values: Values, rng: Random) -> Values:  # noqa: ARG002 - the protocol's signature
-        """Return the values unchanged, because the model's choice may be far from them."""
+        """Return the values unchanged, because values that the model chooses may be far from the present values."""
         return dict(values)
 
     def _point(self, values: Values) -> tuple[float, ...]:
@@ -169,13 +173,13 @@ class Pb2:
 
 
 def to_unit(spec: HyperSpec, value: float) -> float:
-    """Return the position of a value between its bounds, 0..1 on its scale."""
+    """Return the position of a value between its bounds: 0..1, linear on its scale."""
     low, high, at = (_stretched(spec, x) for x in (spec.low, spec.high, spec.clamp(value)))
     return (at - low) / (high - low)
 
 
 def from_unit(spec: HyperSpec, share: float) -> float:
-    """Invert `to_unit`. Integers are rounded."""
+    """Return the value at a position 0..1 between its bounds (see `to_unit`). Integers are rounded."""
     low, high = _stretched(spec, spec.low), _stretched(spec, spec.high)
     at = low + share * (high - low)
     scale = scale_within(spec.scale, spec.low, spec.high)

@@ -1,8 +1,8 @@
 """Ready rules: times and participants of comparisons.
 
-Contains the protocol, the comparison, the registry entry, and the rules: all members together, each member on its own
-clock, or by training time. The training time is in the report, which the journal records. Pure: seeded Python without
-processes, files or torch.
+Contains the protocol of ready rules, the registry entry, and rules that compare all members together, each member on
+its own clock, or by training time. The training time is in the report, which the journal records. Pure: seeded Python
+without processes, files or torch.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ FOREVER = 10**18
 class Round:
     """One comparison.
 
-    number: from 1. members: participants. note: unusual circumstance, or "".
-    deciding: members that may change. None: all. The other members are only ranked, and may be donors.
+    number: number of the comparison, from 1. members: participants. note: unusual circumstance for the journal, or "".
+    deciding: ids of the members that may change. None: all participants. The other participants are only ranked, and
+    may be donors.
     """
 
     number: int
@@ -36,14 +37,14 @@ class Round:
 class Ready(Protocol):
     """Ready rule: decides when members are compared.
 
-    Implement it as a dataclass. Fields with `init=False` are its state.
+    Implement the rule as a dataclass. Fields with `init=False` are the rule's state.
     """
 
     def next_round(self, report: PopulationReport) -> Round | None:
-        """Start a comparison if it is due and possible. Otherwise return None, and change no state."""
+        """Return a comparison if a comparison is due and possible. Otherwise, return None and change no state."""
 
     def frames_left(self, report: PopulationReport) -> int:
-        """Return the frames per member until the next comparison, 0 while the comparison waits for episodes."""
+        """Return the number of frames per member until the next comparison. 0: the comparison is due."""
 
 
 PERIOD_OPTIONS = ("pbt.period_frames", "pbt.start_frames", "pbt.min_episodes", "pbt.period_growth")
@@ -59,16 +60,16 @@ class ReadyRule:
     by_time: bool = False
     """True if the rule reads `PopulationReport.seconds`."""
     help: str = ""
-    """Help text. "" if the docstring of --pbt.ready contains it."""
+    """Help text. "" if the docstring of --pbt.ready describes the rule."""
 
 
 def periods(pbt: PbtConfig) -> tuple[int, int, int, float]:
-    """Return the values of `PERIOD_OPTIONS`."""
+    """Return the values of the options in `PERIOD_OPTIONS`."""
     return pbt.period_frames, pbt.start_frames, pbt.min_episodes, pbt.period_growth
 
 
 def comparable(member: MemberReport, min_episodes: int) -> bool:
-    """Check whether a member can be compared: it is broken or has enough episodes."""
+    """Check whether a member has enough episodes for a comparison. A broken member needs no episodes."""
     return member.broken or member.episodes >= min_episodes
 
 
@@ -81,32 +82,33 @@ def since_comparison(member: MemberReport) -> MemberReport:
 
 
 def grown(period_frames: int, growth: float, rounds: int) -> int:
-    """Return the period in frames after this number of comparisons, at most `FOREVER`."""
+    """Return the length in frames of the period after `rounds` comparisons, at most `FOREVER`."""
     if rounds * math.log(growth) > math.log(FOREVER / period_frames):
         return FOREVER
     return round(period_frames * growth**rounds)
 
 
 LATE_SHARE = 0.1
-"""Delay of a comparison as a fraction of a period. A comparison with a larger delay has a note."""
+"""A comparison has a note in the journal if its delay is larger than this fraction of a period."""
 
 
 def _ready(report: PopulationReport, min_episodes: int, *, late: bool) -> tuple[MemberReport, ...]:
     """Return the members to compare together, or () while they are too few.
 
-    late: the comparison has been due for a whole period.
-    Only episodes since the last comparison count. Windows of unchanged members would otherwise contain older episodes,
-    which favours changed members while scores rise.
+    late: True if the comparison has been due for at least one period. If not late, at least half of the members must be
+    ready.
+    Only episodes since the last comparison count. Otherwise, the windows of unchanged members would contain older
+    episodes, which favours changed members while scores rise.
     """
     ready = tuple(m for m in map(since_comparison, report.members) if comparable(m, min_episodes))
     return ready if len(ready) >= 2 and (late or 2 * len(ready) >= len(report.members)) else ()
 
 
 def _note(report: PopulationReport, min_episodes: int, late: str) -> str:
-    """Return a note about a late comparison and about absent members, or "".
+    """Return a note about a late comparison and about absent members, or "". late: text about the delay, or "".
 
-    The note depends only on the due time and this report. A report that postpones a comparison must not change state,
-    because an audit replays only reports with decisions.
+    The note depends only on the due time and this report, because a report that postpones a comparison must not change
+    state.
     """
     members = map(since_comparison, report.members)
     waiting = ", ".join(str(m.member) for m in members if not comparable(m, min_episodes))
@@ -118,16 +120,15 @@ def _note(report: PopulationReport, min_episodes: int, late: str) -> str:
 class Synchronous:
     """Comparison of all members together, every `period_frames`, after a burn-in.
 
-    Rule of Sample Factory, of Ray's `synch=True`, and of Jaderberg et al. (2017), appendix A.1. Its clock is
+    Rule of Sample Factory, of Ray's `synch=True`, and of Jaderberg et al. (2017), appendix A.1. The rule's clock is
     `PopulationReport.frames`. The first comparison is due at `start_frames`, but after at least one period. Each later
     comparison is due one period after the previous comparison was *held*, because comparisons must not pile up after a
     pause.
-    growth: factor from each period to the next.
+    growth: each period is longer than the previous period by this factor.
 
-    A member with fewer than `min_episodes` episodes since its last change does not participate: it is not ranked, not
-    changed, and not a donor. If fewer than half of the members are ready, the comparison is postponed by at most one
-    period, because the first ready members are often bad members with short episodes. A comparison needs at least two
-    members.
+    A member with fewer than `min_episodes` episodes since its last decision is not ranked, not changed, and not a
+    donor. If fewer than half of the members are ready, the comparison is postponed by at most one period, because the
+    first ready members are often bad members with short episodes. A comparison needs at least two members.
     """
 
     period_frames: int
@@ -141,12 +142,12 @@ class Synchronous:
         self._due_frames = max(self.start_frames, self.period_frames)
 
     def restored(self) -> None:
-        """Recompute the time of the first comparison, because start or period may have changed."""
+        """Recompute the time of the first comparison, because the options may have changed."""
         if not self._held:
             self.__post_init__()
 
     def next_round(self, report: PopulationReport) -> Round | None:
-        """Compare the ready members if a comparison is due."""
+        """Return a comparison of the ready members if a comparison is due. Otherwise, return None."""
         late, period = report.frames - self._due_frames, self.period
         ready = _ready(report, self.min_episodes, late=late >= period)
         if late < 0 or not ready:
@@ -158,7 +159,7 @@ class Synchronous:
         return Round(self._held, ready, note)
 
     def frames_left(self, report: PopulationReport) -> int:
-        """Return the frames of the slowest member until the comparison."""
+        """Return the number of frames until the next comparison, on the population clock."""
         return max(0, self._due_frames - report.frames)
 
     @property
@@ -175,7 +176,7 @@ SYNCHRONOUS = ReadyRule(lambda pbt: Synchronous(*periods(pbt)))
 
 @dataclass
 class _Clocks:
-    """Base of rules with a clock per member. First due time: `start_frames`, but at least one period."""
+    """Base of rules with a clock per member. A member is first due at `start_frames`, but after at least one period."""
 
     period_frames: int
     start_frames: int
@@ -186,7 +187,7 @@ class _Clocks:
     _rounds: dict[int, int] = field(default_factory=dict, init=False)
 
     def _left(self, member: MemberReport) -> int:
-        """Return the frames until the member is due."""
+        """Return the number of frames until the member is due, at least 0."""
         due = self._due.get(member.member, max(self.start_frames, self.period_frames))
         return max(0, due - member.frames)
 
@@ -206,18 +207,19 @@ class _Clocks:
 class Asynchronous(_Clocks):
     """Comparison of each member on its own clock (Jaderberg et al. 2017, algorithm 1).
 
-    A member is due `period_frames` after its last decision; the first time after `start_frames`, but at least one
-    period. It also needs `min_episodes` episodes since its last change. A due member is compared with all other members
-    that have enough episodes. If there are none, the due member waits.
-    growth: factor from each period of a member to the next.
+    A member is first due at `start_frames`, but after at least one period. Later, a member is due `period_frames` after
+    its last decision. A due member is compared with all other members. Members with fewer than `min_episodes` episodes
+    since their last change do not participate. A due member without enough episodes, or without other participants,
+    waits.
+    growth: each period of a member is longer than the previous period by this factor.
     """
 
     def frames_left(self, report: PopulationReport) -> int:
-        """Return the frames of the member that is due first."""
+        """Return the number of frames until the first member is due."""
         return min(map(self._left, report.members), default=0)
 
     def next_round(self, report: PopulationReport) -> Round | None:
-        """Compare the due members with all members that have enough episodes."""
+        """Return a comparison of the due members with all members that have enough episodes, or None."""
         judged = tuple(m for m in report.members if comparable(m, self.min_episodes))
         arrived = self._arrived(report)
         if len(judged) < 2 or not arrived:
@@ -227,20 +229,20 @@ class Asynchronous(_Clocks):
 
 @dataclass
 class PartiallySynchronous(_Clocks):
-    """Comparison of the due members, once a given fraction of the members is due.
+    """Comparison of the due members as soon as a given fraction of the members is due.
 
     Source: Jaderberg et al. (2017), appendix A.1.
 
-    A member is due `period_frames` after its last comparison; the first time after `start_frames`, but at least one
-    period. It also needs `min_episodes` episodes since its last change. Members that are not due participate in a later
-    comparison. At least two members must be due.
-    growth: factor from each period of a member to the next.
+    A member is first due at `start_frames`, but after at least one period. Later, a member is due `period_frames` after
+    its last comparison. A due member waits until it has `min_episodes` episodes since its last change. Members that are
+    not due participate in a later comparison. At least two members must be due.
+    growth: each period of a member is longer than the previous period by this factor.
     """
 
     fraction: float = field(default=0.8, kw_only=True)
 
     def frames_left(self, report: PopulationReport) -> int:
-        """Return the frames until enough members are due."""
+        """Return the number of frames until enough members are due."""
         left, needed = sorted(map(self._left, report.members)), self._needed(report)
         return left[needed - 1] if len(left) >= needed else 0
 
@@ -248,7 +250,7 @@ class PartiallySynchronous(_Clocks):
         return max(2, math.ceil(self.fraction * len(report.members) - 1e-9))
 
     def next_round(self, report: PopulationReport) -> Round | None:
-        """Compare the due members if they are enough."""
+        """Return a comparison of the due members, or None if too few members are due."""
         arrived = self._arrived(report)
         if len(arrived) < self._needed(report):
             return None
@@ -260,12 +262,12 @@ class PartiallySynchronous(_Clocks):
 
 ASYNCHRONOUS = ReadyRule(
     lambda pbt: Asynchronous(*periods(pbt)),
-    help="compare each member on its own clock, with the present state of the others (Jaderberg et al. 2017).",
+    help="compare each member on its own clock with the other members (Jaderberg et al. 2017).",
 )
 PARTIALLY_SYNCHRONOUS = ReadyRule(
     lambda pbt: PartiallySynchronous(*periods(pbt), fraction=pbt.ready_fraction),
     (*PERIOD_OPTIONS, "pbt.ready_fraction"),
-    help="compare the due members, once the share --pbt.ready-fraction is due (Jaderberg et al. 2017).",
+    help="compare the due members when the share --pbt.ready-fraction is due (Jaderberg et al. 2017).",
 )
 
 
@@ -278,8 +280,10 @@ class Timed:
 
     The first comparison is due at `start_seconds`, but after at least one period. Each later comparison is due one
     period after the previous comparison was *due*, because the budget should determine the number of comparisons. If a
-    comparison is late by more than half a period, the next comparison is due one period after it was *held*.
-    `min_episodes` and postponed comparisons: see `Synchronous`.
+    comparison is late by at least half a period, the next comparison is due one period after the late comparison was
+    *held*.
+    min_episodes: minimum number of episodes of a participant since its last decision. If fewer than half of the members
+    can participate, the comparison is postponed by at most one period.
     """
 
     period_seconds: float
@@ -292,12 +296,12 @@ class Timed:
         self._due_seconds = max(self.start_seconds, self.period_seconds)
 
     def restored(self) -> None:
-        """Recompute the time of the first comparison, because start or period may have changed."""
+        """Recompute the time of the first comparison, because the options may have changed."""
         if not self._held:
             self.__post_init__()
 
     def next_round(self, report: PopulationReport) -> Round | None:
-        """Compare the ready members if a comparison is due."""
+        """Return a comparison of the ready members if a comparison is due. Otherwise, return None."""
         late, period = -self.seconds_left(report), self.period_seconds
         ready = _ready(report, self.min_episodes, late=late >= period)
         if late < 0 or not ready:
@@ -313,7 +317,7 @@ class Timed:
         return self._due_seconds - (report.seconds or 0.0)
 
     def frames_left(self, report: PopulationReport) -> int:
-        """Estimate the slowest member's frames until the next comparison. 1 before the first frames."""
+        """Estimate the frames until the next comparison, on the population clock. 1 before the first frames."""
         left = self.seconds_left(report)
         if left <= 0:
             return 0

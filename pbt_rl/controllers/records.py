@@ -19,7 +19,7 @@ from pbt_rl.errors import ConfigError
 MOST = 2**62
 """Upper limit of counts of frames, steps and generations."""
 LARGEST_VALUE = 1e30
-"""Upper limit of the absolute value of a hyper or of shaping, because draws and fits could otherwise overflow."""
+"""Maximum absolute value of a hyperparameter or a shaping weight. Draws and fits of larger values could overflow."""
 DEEPEST = 8
 """Maximum nesting of options. A config has three levels."""
 
@@ -28,18 +28,18 @@ NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError)
 
 Whole = Annotated[int, Meta(ge=0, lt=MOST)]
 Value = Annotated[float, Meta(ge=-LARGEST_VALUE, le=LARGEST_VALUE)]
-"""Finite number."""
+"""Number with an absolute value of at most `LARGEST_VALUE`."""
 
 
 def decoder(kind: Any) -> msgspec.json.Decoder[Any]:
-    """Return a JSON decoder for one type. Decode within `reading`, which converts its errors."""
+    """Return a JSON decoder for one type. Call the decoder within `reading`, which converts the decoder's errors."""
     return msgspec.json.Decoder(kind, strict=False)
 
 
 def converted(value: object, kind: Any, place: str, *, strict: bool = False) -> Any:
     """Convert JSON types to a record. Raises ConfigError.
 
-    place: origin of the value, for the error. strict: reject strings as numbers.
+    place: origin of the value, for the error. strict: True rejects numbers in strings.
     """
     with reading(place):
         return msgspec.convert(value, kind, strict=strict)
@@ -47,9 +47,9 @@ def converted(value: object, kind: Any, place: str, *, strict: bool = False) -> 
 
 @contextmanager
 def reading(place: str) -> Iterator[None]:
-    """Raise ConfigError with the place for JSON that does not match its type.
+    """Convert decoding errors in the `with` block to ConfigErrors. place: origin of the JSON text, for the errors.
 
-    Text that is not JSON raises an error of `NOT_JSON`. These errors are ValueErrors, and are not converted.
+    Text that is not JSON raises an error of `NOT_JSON`, which is not converted.
     """
     try:
         yield
@@ -69,5 +69,5 @@ def check_depth(config: object, depth: int = DEEPEST) -> None:
 
 
 def finite(value: float | None) -> float | None:
-    """Return the number, or None if it is missing, not finite, or too large to sum."""
+    """Return the value, or None if the value is missing, not finite, or too large to sum."""
     return value if value is not None and math.isfinite(value) and abs(value) <= LARGEST_VALUE else None

@@ -17,7 +17,7 @@ _WHY = "its weights are not finite"
 
 @dataclass(frozen=True)
 class _Dropped:
-    """State of a member before it became a copy."""
+    """State of a member before a replacement changed the member into a copy."""
 
     generation: int
     fork: int
@@ -27,27 +27,29 @@ class _Dropped:
 
 @dataclass
 class Broken:
-    """Repair of broken members, whose weights are not finite. A member is *proven* if a comparison found it healthy.
+    """Repair of broken members, whose weights are not finite.
 
-    - A member that was never proven restarts with newly drawn values. (Orion ignores a trial that is broken at the
-      lowest fidelity, and samples another trial.)
-    - A copy that breaks before it is proven returns to the member's state before the replacement. This state is in
-      memory until the copy is proven. (Orion: a broken fork backtracks to the dropped trial.)
+    A member is *proven* after a comparison in which its objective was finite.
+
+    - A member that was never proven restarts with new values and initialised weights. (Orion ignores a trial that is
+      broken at the lowest fidelity, and samples another trial.)
+    - A copy that breaks before it is proven returns to its own state before the replacement. This state stays in memory
+      until the copy is proven. (Orion: a broken fork backtracks to the dropped trial.)
     - For other broken members, the exploit rule decides. (Orion re-examines a broken promotion.) If the rule selects no
       donor, the member restarts, because broken weights never recover.
 
-    The first two repairs happen immediately, without a comparison. A member with an objective that is not finite is not
-    broken, because weights do not cause such objectives. The exploit rule ranks the member last.
+    The first two repairs happen immediately, without a comparison. A member whose objective is not finite is not
+    broken, because the environment causes objectives that are not finite. The exploit rule ranks this member last.
     """
 
     initial: Callable[[Random], Values]
-    """Draws the values of a restarted member."""
+    """Function that draws the values of a restarted member."""
     _proven: set[int] = field(default_factory=set, init=False)
-    """Members whose present weights, or ancestors of these weights, were healthy at a comparison."""
+    """Members whose present weights, or ancestors of these weights, had a finite objective at a comparison."""
     _dropped: dict[int, _Dropped] = field(default_factory=dict, init=False)
 
     def repairs(self, members: Sequence[MemberReport], rng: Random) -> list[Decision]:
-        """Return the repairs of broken members that need no comparison."""
+        """Return decisions that repair broken members without a comparison."""
         decisions: list[Decision] = []
         for m in members:
             if m.member in self._dropped and self._dropped[m.member].fork == m.generation:
@@ -61,11 +63,11 @@ class Broken:
         return decisions
 
     def restart(self, m: MemberReport, rng: Random) -> Restart:
-        """Return the decision to restart a member."""
+        """Return the decision that restarts a member."""
         return Restart(m.member, self.initial(rng), f"{_WHY}; restarts")
 
     def compared(self, members: Sequence[MemberReport], changes: Sequence[Change]) -> None:
-        """Record proven members and the states before replacements. changes: changes of these members."""
+        """Record proven members, and the states of members before replacements. changes: changes of these members."""
         for m in members:
             if not math.isnan(score(m)):
                 self._proven.add(m.member)
@@ -82,5 +84,5 @@ class Broken:
                 self._dropped[m.member] = _Dropped(m.generation, change.generation, dict(m.values))
 
     def remembers(self) -> frozenset[StateKey]:
-        """Return the states before the replacements of copies that are not proven yet."""
+        """Return the keys of the earlier states to which unproven copies may return."""
         return frozenset((member, d.generation) for member, d in self._dropped.items())

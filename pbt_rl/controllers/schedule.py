@@ -16,15 +16,15 @@ from pbt_rl.errors import ConfigError, require
 from pbt_rl.options.values import path_given
 
 Steps = Sequence[tuple[int, Values]]
-"""Pairs (frames of the member, values from these frames on), in ascending order. The first frames are 0."""
+"""Pairs (frame count of the member, values from this frame count on), ascending. The first frame count is 0."""
 
 
 @dataclass(eq=False)
 class Schedule:
     """Controller that gives all members the schedule of a recorded member and its ancestors.
 
-    Weights are never copied. A change happens at the first report at or after its frames. If several changes are due at
-    one report, only the last change is applied.
+    Weights are never copied. A change of values happens at the first report at or after the recorded frame count. If
+    several changes are due at one report, only the last change is applied.
     """
 
     steps: Steps
@@ -41,7 +41,7 @@ class Schedule:
         return [dict(self.steps[0][1]) for _ in range(num_members)]
 
     def observe(self, report: PopulationReport) -> list[Decision]:
-        """Change the members that have reached the next step of the schedule."""
+        """Return decisions that change the members at the next step of the schedule."""
         decisions: list[Decision] = []
         for m in report.members:
             step = self._at[m.member]
@@ -55,15 +55,15 @@ class Schedule:
         return decisions
 
     def remembers(self) -> frozenset[StateKey]:
-        """Return no states."""
+        """Return the empty set, because this controller restores no earlier state."""
         return frozenset()
 
 
 def _schedule(given: ControllerContext) -> Controller:
     """Build the controller that follows a recorded run. Raises ConfigError.
 
-    Values that are not in the recorded run keep their defaults. Recorded hypers that this run does not have are left
-    out if they never change. All values are clipped to the legal range.
+    Values that are not in the recorded run keep their defaults. Recorded hyperparameters that this run does not have
+    are ignored if they never change in the recorded run. All values are clipped to the legal range.
     """
     options, table = given.options.group(ScheduleConfig), given.table
     steps = recorded_steps(_recorded(given, options.run), options.member)
@@ -94,8 +94,8 @@ def _schedule(given: ControllerContext) -> Controller:
 def recorded_steps(events: Iterable[Event], member: str) -> list[tuple[int, Values]]:
     """Return the schedule of a recorded member and its ancestors. Raises ConfigError.
 
-    member: `best` or an id. The best member has the highest last objective. It may have been stopped.
-    The frames of the schedule are the frames on which the member's weights were trained.
+    member: `best` or an id. The best member has the highest last objective, and may have been stopped.
+    Frame counts of the schedule are the frames on which the member's weights and their ancestors were trained.
     """
     lineage = Lineage.from_events(events)
     steps: dict[int, Values] = {}

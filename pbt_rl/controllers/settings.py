@@ -1,4 +1,4 @@
-"""Settings of rules: `--pbt.exploit-option NAME=VALUE` sets a field of the rule. Also: loading of user code.
+"""Settings of rules, and loading of user code. `--pbt.exploit-option NAME=VALUE` sets a field of the exploit rule.
 
 A name with dots is a field of a nested rule: `gap.relative=0.2`, or `rules.0.quantile=0.8` for the first rule of a
 pipeline.
@@ -25,7 +25,7 @@ Rule = TypeVar("Rule")
 def with_settings(rule: Rule, entries: Sequence[str], option: str) -> Rule:
     """Return the rule with replaced settings.
 
-    entries: NAME=VALUE. A value that is not JSON is a string. option: origin of the entries, for messages.
+    entries: NAME=VALUE. A value that is not JSON is a string. option: name of the option with the entries, for errors.
     Raises ConfigError for an unknown name, and for a value of the wrong type or out of bounds.
     """
     for entry in entries:
@@ -40,7 +40,7 @@ def load_rule(
 ) -> Any:
     """Build an object of the user-defined dataclass `module:Class`. Raises ConfigError.
 
-    path: `module:Class`. option: option with the path. arguments: values of the first fields.
+    path: `module:Class`. option: name of the option with the path. arguments: values of the first fields.
     methods: required methods, name -> number of arguments. entries: NAME=VALUE, from `{option}-option`.
     """
     who, kind = f"--{option} {path}", load(path, option)
@@ -131,7 +131,7 @@ def check_signature(who: str, called: Any, arguments: int, name: str = "it") -> 
 
 @contextmanager
 def named(who: str, method: str = "") -> Iterator[None]:
-    """Convert exceptions of user code to a one-line ConfigError with file and line."""
+    """Convert exceptions of user code in the `with` block to one-line ConfigErrors with file and line."""
     try:
         yield
     except ConfigError:

@@ -31,19 +31,24 @@ class Started(ControllerWrapper):
 def started(
     controller: Controller, config: Any, entry: ControllerEntry, tuned: Mapping[str, HyperSpec]
 ) -> Controller:
-    """Wrap the controller if the user gives start values. Raises ConfigError."""
+    """Return the controller, wrapped if the user gives start values. Raises ConfigError."""
     rows = config.pbt.start_values
     if not rows:
         return controller
-    require(not entry.follows, "pbt.start-values", rows[0], "the recorded run determines the start values")
+    require(
+        not entry.follows,
+        "pbt.start-values",
+        rows[0],
+        "the recorded run determines start values: leave it out",
+    )
     return Started(controller, read_rows(rows, tuned, config.num_policies))
 
 
 def read_rows(rows: Sequence[str], table: Mapping[str, HyperSpec], members: int) -> tuple[Values, ...]:
     """Parse the values of each row. Raises ConfigError.
 
-    table: specs of all values, with the user's choice of tuned values. A tuned value must be within its bounds, another
-    value within its legal range.
+    table: specs of all values, with the user's choice of tuned values. A tuned value must be within its bounds. All
+    other values must be within their legal ranges.
     """
     if len(rows) > members:
         raise _refusal(f"of {len(rows)} members", f"give at most {members} (--num-policies)")

@@ -1,8 +1,9 @@
 """Saving and restoring of state: one pair of functions for controllers, rules and the population.
 
-A part (a controller, a rule, a member) is a dataclass. Its *settings* are the fields that `__init__` takes. Its *state*
-is the fields with `init=False`, and the fields that are marked. Nested parts, and tuples of nested parts, are saved
-with their part and restored in place. Examples: the rules of a pipeline, the members of a population.
+A part (a controller, a rule, a member) is a dataclass. The *settings* of a part are the fields that `__init__` takes.
+The *state* of a part consists of the fields with `init=False`, and of fields that are marked as state. Nested parts,
+and tuples of nested parts, are saved with the outer part and restored in place. Examples: the rules of a pipeline, the
+members of a population.
 
 Settings are not saved. The state is restored into an object that was built with equal options, or with options that
 build equal parts.
@@ -11,7 +12,7 @@ build equal parts.
     class Synchronous:
         period_frames: int                                # a setting
         frames: int = field(default=0, metadata=STATE)    # state, although `__init__` takes it
-        population: Population = field(metadata=SHARED)   # saved by another owner
+        population: Population = field(metadata=SHARED)   # saved by another part
         _held: int = field(default=0, init=False)         # state
         _cache: Any = field(default=None, init=False, metadata=TRANSIENT)    # neither, because it is recomputed
 
@@ -40,9 +41,10 @@ TRANSIENT: Mapping[str, Any] = {"transient": True}
 STATE: Mapping[str, Any] = {"state": True}
 """Metadata of a state field that `__init__` takes."""
 ADDED: Mapping[str, Any] = {"state": True, "added": True}
-"""Metadata of a state field that earlier versions did not save. If it is not saved, restoring keeps its value."""
+"""Metadata of a state field that earlier versions did not save. If a saved state lacks the field, restoring keeps the
+field's value."""
 SHARED: Mapping[str, Any] = {"shared": True}
-"""Metadata of a field that another owner saves and restores."""
+"""Metadata of a field whose value another part saves and restores."""
 
 
 def save_state(part: object) -> dict[str, Any]:
@@ -64,7 +66,7 @@ def save_state(part: object) -> dict[str, Any]:
 def restore_state(part: Any, state: Any, where: str = "") -> None:
     """Restore the exact state that `save_state` returned. where: name of the part, for messages.
 
-    The class of the part must be equal, except for parts without state.
+    The class of the part must be the saved class, unless the part has no state.
     Raises ValueError if the state does not fit the part. The part may be partly restored after an error.
     """
     name, where = type(part).__name__, where or type(part).__name__
@@ -127,7 +129,7 @@ def _saved_fields(part: Any) -> Iterator[tuple[Field[Any], Any]]:
 
 
 def _is_part(f: Field[Any], value: Any) -> bool:
-    """Check whether a value is restored in place, such as a rule, or built anew, such as a number."""
+    """Check whether a value is restored in place, such as a rule. Other values are replaced, such as numbers."""
     if isinstance(value, type):
         return False
     kind: Any = type(value)

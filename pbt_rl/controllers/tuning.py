@@ -1,7 +1,7 @@
 """User-defined choice of tuned values, bounds and priors: `--pbt.tune` and `--pbt.prior`.
 
     --pbt.tune NAME                  tune the value within the default bounds
-    --pbt.tune NAME=LOW:HIGH         tune the value within these bounds, and draw its start value from them
+    --pbt.tune NAME=LOW:HIGH         tune the value within these bounds, and draw the start value from this range
     --pbt.prior NAME=LOW:HIGH        draw the start value from this range
     --pbt.prior NAME=A,B,C           draw the start value from these choices
 
@@ -25,7 +25,7 @@ SCALES: Mapping[str, Scale] = {
     "one-minus": "one_minus",
     "int": "integer",
 }
-"""Name in the option -> name in a spec."""
+"""Scale: name in the option -> name in a spec."""
 
 
 def chosen(
@@ -33,10 +33,10 @@ def chosen(
 ) -> dict[str, HyperSpec]:
     """Return the table with the user's choice of tuned values, bounds and priors.
 
-    Without `tune`, the values that the table marks as tuned are tuned, except values that are switched off (`_off`).
-    Default bounds are widened to include the default value and the prior. If a value has user-defined bounds or a
-    user-defined prior, every explore rule draws its start value from the prior. Member 0 starts with the default value
-    if it is within the bounds.
+    Without `tune`, the values that the table marks as tuned are tuned, except values that disable a term (`_off`).
+    Default bounds are widened to include the default value and a user-defined prior. If the user gives bounds or a
+    prior for a value, every explore rule draws the start value from the prior. Member 0 starts with the default value
+    if the default is within the bounds.
 
     Raises ConfigError for an unknown name, an invalid range, and a prior outside user-defined bounds.
     """
@@ -54,7 +54,10 @@ def chosen(
 
 
 def _off(spec: HyperSpec) -> bool:
-    """Check whether the default disables a term: 0, 1 (one_minus) or OFF. Factors cannot change these values."""
+    """Check whether the default disables a term: 0 (log), 1 (one_minus) or OFF.
+
+    Multiplication has no useful effect on these defaults.
+    """
     if spec.low <= spec.default <= spec.high:
         return False
     ends = {"log": 0.0, "one_minus": 1.0}

@@ -1,22 +1,24 @@
 """Dispatch of changes: the new state of each member, and the messages to its learner.
 
-Each member is in one of four phases:
+Each member is in one of four conditions:
 
-    on slot   a learner has its weights                    swap: Save          -> saving
-    saving    it has no slot; a learner writes its state   Saved               -> parked
-    parked    its state is in the store                    swap: Load          -> on slot
-    lost      its learner is lost, or the run starts       restore point read  -> parked
+    condition   meaning                                      next condition, and its cause
+    on slot     a learner has the member's weights           saving, when a swap sends Save
+    saving      without a slot; a learner writes the state   parked, when the learner sends Saved
+    parked      the store has the member's state             on slot, when a swap sends Load
+    lost        the learner is lost, or the run starts       parked, when the restore point is read
 
     change                      message to the learner of the member
     values only                 SetValues
-    weights of a donor          Load from the donor's slot, if it is in the same pack and the donor does not change.
+    weights of a donor          Load from the donor's slot, if the donor is in the same pack and does not change.
                                 Otherwise Save of the donor, and then Load of the saved state.
     a remembered state          Load of this state
     initialised weights         Load of initialised weights
     change of a parked member   none, because only its state in the store changes
 
 A learner processes its messages in order. A resumed run and a new learner load the restore points of their members
-(`store.RestorePoint`). A replacement also changes the restore point, so a copy never returns to its former weights.
+(`store.RestorePoint`). A replacement changes the restore point too. Therefore, a copy never returns to its former
+weights.
 """
 
 from __future__ import annotations
@@ -49,14 +51,14 @@ from pbt_rl.population.store import Key, RestorePoint, State, Store
 
 @dataclass(eq=False)
 class Pending:
-    """Message of a decision or of a swap into a slot. Its learner has not acknowledged the message yet."""
+    """Unacknowledged message of a decision, or of a swap into a slot."""
 
     decided: float | None = None
-    """time.perf_counter() at the decision of the controller. None: a swap into a slot."""
+    """time.perf_counter() at the controller's decision. None: a swap into a slot caused the message."""
     source: State | None = None
-    """State to load."""
+    """State that the message loads, or None."""
     pack: int = -1
-    """Pack of the learner."""
+    """Number of the learner's pack."""
     sent: float = 0.0
     """time.perf_counter() when the message was sent."""
     proves: bool = True
@@ -69,11 +71,11 @@ class Placement:
 
     restore: RestorePoint
     state: State | None = None
-    """State of a member without a slot. A learner may not have written it yet. None: the member has a slot."""
+    """State of a member without a slot, which a learner may still be writing. None: the member has a slot."""
     unsaved: State | None = None
-    """State for the checkpoint in progress. Its save is not requested yet."""
+    """State for the checkpoint in progress, until the save of this state is requested."""
     sent: deque[Pending] = field(default_factory=deque)
-    """Messages without acknowledgement, oldest first."""
+    """Messages that the learner has not acknowledged, oldest first."""
 
 
 @dataclass(eq=False)
@@ -87,13 +89,16 @@ class Remembered:
 
 @dataclass(eq=False)
 class Saving:
-    """State that a learner is writing. restore: replaces the state if the learner is lost."""
+    """State that a learner is writing.
+
+    pack: number of the learner's pack. restore: restore point that replaces the state if the learner is lost.
+    """
 
     pack: int
     state: State
     restore: RestorePoint
     waiting: list[tuple[Load, Pending]] = field(default_factory=list)
-    """Loads to send when the state is written."""
+    """Load messages to send when the state is written."""
 
 
 @dataclass(eq=False)
@@ -101,7 +106,7 @@ class Dispatch:
     """Dispatcher of changes to the population, its states and the learners.
 
     The population and its states change immediately. A learner applies changes in the order of its messages. A copy
-    gets the state of its donor before the comparison.
+    gets the state that its donor had before the comparison.
     """
 
     population: Population = field(metadata=SHARED)
@@ -114,23 +119,23 @@ class Dispatch:
     unproven: set[int] = field(default_factory=set, init=False)
     """Parked members with a change that no learner has applied yet."""
     store: Store = field(init=False, metadata=SHARED)
-    """Set by `open_store`."""
+    """States of the run. `open_store` sets this field."""
     _placements: list[Placement] = field(default_factory=list, init=False, metadata=TRANSIENT)
-    """Record of each member, by id."""
+    """States and messages of each member, in order of id."""
     _remembered: dict[StateKey, Remembered] = field(default_factory=dict, init=False, metadata=TRANSIENT)
     _saving: dict[Key, Saving] = field(default_factory=dict, init=False, metadata=TRANSIENT)
     _starting: dict[int, dict[int, State]] = field(default_factory=dict, init=False, metadata=TRANSIENT)
-    """Pack -> member -> first state for a new learner."""
+    """Pack of a new learner -> member -> state that the learner loads first."""
     _unapplied: set[Pending] = field(default_factory=set, init=False, metadata=TRANSIENT)
-    """Decisions without acknowledgement, and messages that wait for a state."""
+    """Messages of decisions that no learner has acknowledged, and messages that wait for a state."""
 
     @property
     def busy(self) -> bool:
-        """True if a decision is not applied yet or a message waits for a state."""
+        """True if a learner has not acknowledged a decision, or if a message waits for a state."""
         return bool(self._unapplied)
 
     def state_of(self, member: int) -> State | None:
-        """Return the state of a member without a slot, or None. A learner may not have written it yet."""
+        """Return the state of a member without a slot, or None. A learner may still be writing this state."""
         return self._placements[member].state
 
     def restored(self) -> None:
@@ -144,7 +149,8 @@ class Dispatch:
     def open_store(self, store: Store, saved: SavedStates, saved_in: str | None = None) -> None:
         """Park all members at the start of a run. Members without a saved state get initialised weights.
 
-        saved_in: name of the checkpoint with the saved states. Raises the errors of reading a checkpoint.
+        saved: saved states. saved_in: name of the checkpoint with these states. Raises the errors of reading a
+        checkpoint.
         """
         self.store = store
         store.saved, store.saved_in = saved, saved_in
@@ -183,15 +189,15 @@ class Dispatch:
         return tuple(loads)
 
     def started(self, pack: int) -> None:
-        """Release the first states of a pack. Call it when the learner has read them or is lost."""
+        """Release the first states of a new learner. Call this when the learner has read the states or is lost."""
         for state in self._starting.pop(pack, {}).values():
             state.release()
 
     def lost(self, pack: int) -> list[dict[str, Any]]:
         """Park the members of a lost learner at their restore points. All decisions stay applied.
 
-        No checkpoint may be in progress. Restore points also replace all states that the learner was writing. Returns
-        journal entries of the members that lost frames. Raises the errors of reading a checkpoint.
+        No checkpoint may be in progress. States that the learner was writing are replaced with restore points too.
+        Returns journal entries of the members that lost frames. Raises the errors of reading a checkpoint.
         """
         members = self.population.members
         self._drop_messages(pack)
@@ -215,7 +221,7 @@ class Dispatch:
         return accounts
 
     def _drop_messages(self, pack: int) -> None:
-        """Drop the messages to a lost learner, and its loads that wait for a state."""
+        """Drop the messages to a lost learner, including loads that wait for a state."""
         dropped: list[Pending] = []
         for record in self._placements:
             dropped += [pending for pending in record.sent if pending.pack == pack]
@@ -227,13 +233,13 @@ class Dispatch:
             self._settle(pending)
 
     def _account(self, member: Member) -> dict[str, Any]:
-        """Return the journal entry of a member: its lost training frames and its restore point."""
+        """Return a journal entry with the member's lost training frames and its restore point."""
         point = self._placements[member.id].restore
         lost = point.frames + member.frames
         return {"member": member.id, "frames_lost": lost, "from": self.store.source(point)}
 
     def scatter(self, pack: int) -> list[tuple[int, int]]:
-        """Move the members of a pack without a machine to running packs, and return (member, new pack)."""
+        """Move the members of a pack without a machine to running packs. Return (member, new pack) pairs."""
         moved = self.slots.scatter(pack)
         if moved:
             for number, state in self._starting.pop(pack, {}).items():
@@ -241,7 +247,7 @@ class Dispatch:
         return moved
 
     def send_limits(self, pack: int | None = None) -> None:
-        """Send the frame limits of members to new learners. pack: only to this learner. None: to all."""
+        """Send the frame limits of members to new learners. pack: pack of the new learner. None: all packs."""
         for member in self.population.members:
             if pack in (None, self.slots.pack_of[member.id]):
                 self._send_limit(member)
@@ -257,7 +263,7 @@ class Dispatch:
     def enact(self, changes: Sequence[Change], remembered: frozenset[StateKey]) -> list[Acknowledgement]:
         """Apply the changes of one comparison. Return the acknowledgements of parked members.
 
-        remembered: states that the controller remembers from now on.
+        remembered: keys of the states that the controller remembers after the comparison.
         """
         decided = time.perf_counter()
         present: dict[int, State] = {}
@@ -298,7 +304,7 @@ class Dispatch:
         self._remembered[past] = Remembered(state, header, self._placements[number].restore)
 
     def _donors_to_save(self, changes: Sequence[Change]) -> set[int]:
-        """Return the donors whose state must be saved, because the copy cannot read their slot."""
+        """Return the donors whose state must be saved, because the copy cannot be loaded from the donor's slot."""
         changed = {c.member for c in changes if c.weights != "keep"}
         found = set()
         for change in changes:
@@ -315,7 +321,7 @@ class Dispatch:
         return found
 
     def _present(self, number: int, present: dict[int, State]) -> State:
-        """Return a member's present state. Requests a save if necessary, and caches the state in `present`."""
+        """Return a member's present state. Request a save if necessary, and cache the state in `present`."""
         if number not in present:
             present[number] = (self._placements[number].state or self._save(number)).keep()
         return present[number]
@@ -323,7 +329,7 @@ class Dispatch:
     def _weights(self, change: Change, present: dict[int, State]) -> tuple[State | None, RestorePoint]:
         """Return the state with the new weights of a member, and its restore point.
 
-        State None: the weights are copied from the donor's slot.
+        A state of None means that the weights are copied from the donor's slot.
         """
         member = self.population.members[change.member]
         if change.weights == "fresh":
@@ -347,7 +353,10 @@ class Dispatch:
             self.send(pack, TrainUntil(member.id, change.until_frames))
 
     def _tell(self, change: Change, state: State | None, decided: float) -> None:
-        """Send a change to the learner of a member. state: see `_weights`."""
+        """Send a change to the member's learner.
+
+        state: state with new weights. None: the weights stay the same, or are copied from the donor's slot.
+        """
         member, pending = self.population.members[change.member], Pending(decided)
         if (
             self._placements[member.id].unsaved is not None
@@ -369,7 +378,7 @@ class Dispatch:
             self._load_state(load, state, pending)
 
     def _change_parked(self, change: Change, state: State | None) -> Acknowledgement:
-        """Apply a change to a member without a slot. state: state with new weights, or None."""
+        """Apply a change to a member without a slot. state: state with new weights. None: the weights stay the same."""
         self.unproven.add(change.member)
         if state is not None:
             self._park(change.member, state)
@@ -423,7 +432,7 @@ class Dispatch:
         return Load(slot, member.id, member.generation, dict(member.values), counts=counts)
 
     def _load_state(self, load: Load, state: State, pending: Pending) -> None:
-        """Send a load of a state. If the state is not written yet, the load waits."""
+        """Send a message that loads a state. If the state is not written yet, the message waits."""
         assert load.member is not None
         pending.source, pending.pack = state.keep(), self.slots.pack_of[load.member]
         if state.ready:
@@ -461,7 +470,7 @@ class Dispatch:
         return state
 
     def saved(self, message: Saved) -> State:
-        """Mark a state as written, and send the loads that waited for it."""
+        """Mark a state as written, send the loads that waited for the state, and return the state."""
         saving = self._saving.pop(message.key)
         state, member = saving.state, self.population.members[saving.state.member]
         state.saved()
@@ -471,7 +480,7 @@ class Dispatch:
         return state
 
     def applied(self, ack: Acknowledgement) -> Pending:
-        """Process an acknowledgement, and return its message."""
+        """Process an acknowledgement, and return the acknowledged message."""
         pending = self._placements[ack.member].sent.popleft()
         self._settle(pending)
         return pending
@@ -486,8 +495,9 @@ class Dispatch:
     def begin_checkpoint(self, packs: Collection[int]) -> list[tuple[State, SnapshotHeader]]:
         """Return (state, header of its file) for each state of the checkpoint. No decision may be pending.
 
-        packs: packs with a learner. Their states are written later, one request at a time (`save_next`). The caller
-        must release each state. States that the seed of the run determines are left out.
+        packs: packs with a learner. Members on these packs are saved later, one request at a time (`save_next`). The
+        caller must release each returned state. Initial states are left out, because the seed of the run determines
+        them.
         """
         wanted: list[tuple[State, SnapshotHeader]] = []
         for member in self.population.members:
@@ -504,7 +514,7 @@ class Dispatch:
         return wanted
 
     def _to_save(self, member: Member, packs: Collection[int]) -> State:
-        """Return the state of a member for a checkpoint."""
+        """Return the state of a member for a checkpoint. packs: packs with a learner."""
         record = self._placements[member.id]
         if record.state is not None:
             return record.state
@@ -514,7 +524,7 @@ class Dispatch:
         return self.store.restored(record.restore)
 
     def save_next(self, pack: int) -> bool:
-        """Request the next save of a pack for the checkpoint. Return False if no save is left."""
+        """Request the save of the pack's next member for the checkpoint. Return False if no member is left."""
         for number in self.slots.members_of(pack):
             if number is not None and self._placements[number].unsaved is not None:
                 self._save(number)
@@ -522,9 +532,9 @@ class Dispatch:
         return False
 
     def end_checkpoint(self, saved: SavedStates | None, saved_in: str | None = None) -> None:
-        """Use the restore points of a complete checkpoint from now on.
+        """End a checkpoint. If the checkpoint is complete, its states become the restore points.
 
-        saved: states of the checkpoint. None: the checkpoint was aborted. saved_in: name of the checkpoint.
+        saved: states of the complete checkpoint. None: the checkpoint was aborted. saved_in: name of the checkpoint.
         """
         for record in self._placements:
             record.unsaved = None

@@ -1,8 +1,9 @@
 """Population of a run: members, updated by the reports of the learners. Pure bookkeeping.
 
-After a change of a member, short episodes end first. A mean over the finished episodes would be biased towards them.
-Therefore episodes count in rounds of one episode per environment, until the window is full. A round counts when every
-environment has finished its episode. When the window is full, episodes count as they end, which is unbiased.
+After a change of a member, short episodes end first. A mean over the finished episodes would be biased towards short
+episodes. Therefore, episodes are counted in rounds of one episode per environment, until the window is full. A round is
+counted when every environment has finished its episode. When the window is full, episodes are counted as soon as they
+end, which is unbiased.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ from pbt_rl.population.matchups.ratings import Ratings
 
 @dataclass(eq=False)
 class EqualShares:
-    """Queue of a member's finished episodes that do not count yet, for equal shares of its environments.
+    """Queue of a member's finished episodes that are not counted yet. All environments have equal shares in the mean.
 
-    environments: number of the member's environments. rounds: number of rounds of one episode per environment. Later
-    episodes count as they end.
-    timeout_frames: timeout in frames of the member since the change. After the timeout, all finished episodes count,
-    even if an environment is still in its first episode.
+    environments: number of the member's environments. rounds: number of rounds to count after a change, each with one
+    episode per environment. Later episodes are counted as soon as they end.
+    timeout_frames: timeout in frames of the member since the change. After the timeout, all finished episodes are
+    counted, even if an environment is still in its first episode.
     """
 
     environments: int
@@ -39,13 +40,13 @@ class EqualShares:
     timeout_frames: int
     _begun_frames: int = field(default=0, init=False)
     _counted: int = field(default=0, init=False)
-    """Number of rounds that have counted."""
+    """Number of counted rounds."""
     _needed: int = field(init=False)
-    """Number of rounds in this generation or evaluation, at most `rounds`."""
+    """Number of rounds to count in this generation or evaluation, at most `rounds`."""
     _held: dict[int, list[Judged]] = field(default_factory=dict, init=False)
-    """Environment -> its episodes that do not count yet, oldest first. Lists are not empty."""
+    """Environment -> finished episodes that are not counted yet, oldest first. Lists are not empty."""
     _over: bool = field(default=False, init=False)
-    """True if episodes count as they end."""
+    """True if episodes are counted as soon as they end."""
 
     def __post_init__(self) -> None:
         assert self.environments > 0
@@ -59,9 +60,10 @@ class EqualShares:
         self._over = self._over or self._counted >= self._needed
 
     def restart(self, frames: int, episodes: int | None = None) -> None:
-        """Reset at the start of a generation or an evaluation. frames: frames of the member.
+        """Clear the queue at the start of a generation or an evaluation.
 
-        episodes: minimum number of episodes in rounds. None: a full window.
+        frames: present frames of the member. episodes: minimum number of episodes to count in rounds. None: a full
+        window.
         """
         self._begun_frames, self._counted, self._over = frames, 0, False
         self._needed = (
@@ -70,7 +72,7 @@ class EqualShares:
         self._held.clear()
 
     def end_episode(self, environment: int, episode: Judged) -> list[Judged]:
-        """Add an episode of the present generation, and return the episodes that count now, oldest round first."""
+        """Add an episode of the present generation, and return the episodes to count now, oldest first."""
         if self._over:
             return [episode]
         held = self._held.setdefault(environment, [])
@@ -84,7 +86,7 @@ class EqualShares:
         return counting
 
     def note_frames(self, frames: int) -> list[Judged]:
-        """Update the member's frames, and return the episodes that count now because of the timeout."""
+        """Set the member's present frames, and return the episodes to count now because of the timeout."""
         if self._over or frames - self._begun_frames < self.timeout_frames:
             return []
         self._over = True
@@ -94,7 +96,7 @@ class EqualShares:
         return counting
 
     def _next_round(self) -> list[Judged]:
-        """Remove and return the next episode of each environment with episodes, in order of environment."""
+        """Remove and return the oldest queued episode of each environment, in order of environment."""
         taken = [self._held[e].pop(0) for e in sorted(self._held)]
         self._held = {e: held for e, held in self._held.items() if held}
         return taken
@@ -107,30 +109,31 @@ RECENT_EPISODES = 100
 class Member(MemberRecord):
     """Member with the statistics that its learner reports.
 
-    It is broken if all of its latest optimiser steps in this generation had gradients that are not finite.
+    The member is broken if, in its last report, all optimiser steps of this generation had gradients that are not
+    finite.
     """
 
     shares: EqualShares = field(kw_only=True)
-    """Finished episodes of the present generation that do not count yet."""
+    """Queue of finished episodes of the present generation that are not counted yet."""
     tasks: tuple[str, ...] = ()
     by_games: bool = False
-    """True if games against other members determine the objective (`Ratings`)."""
+    """True if results of games against other members determine the objective (`Ratings`)."""
     min_rounds: int = 1
-    """Minimum number of rounds since the last change for `MemberReport.best`."""
+    """Minimum number of counted rounds since the last change for an update of `MemberReport.best`."""
     parked: bool = False
     """True if the member has no slot. Updated by `Slots`."""
     initial: Values = field(init=False)
     """Values at the start of the run."""
     episodes: int = field(default=0, init=False)
-    """Number of episodes over all generations."""
+    """Number of finished episodes over all generations."""
     recent: deque[Episode] = field(init=False)
     stats: dict[str, float] = field(default_factory=dict, init=False)
     ended: dict[int, int] = field(default_factory=dict, init=False)
-    """Environment -> steps of its first finished episode of the present generation."""
+    """Environment -> length in steps of its first finished episode of the present generation."""
     steps: int = field(default=0, init=False, metadata=TRANSIENT)
-    """Total number of environment steps in the learned batches."""
+    """Total number of environment steps from which the member has learned."""
     updates: int = field(default=0, init=False, metadata=TRANSIENT)
-    """Total number of learned batches."""
+    """Total number of batches from which the member has learned."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -156,14 +159,14 @@ class Member(MemberRecord):
             self.broken = stats.broken
 
     def note_counts(self, frames: int, steps: int, updates: int) -> None:
-        """Update the counts. They never decrease, because a former learner may report after the present learner."""
+        """Raise the counts. Lower counts are ignored, because a former learner may report after the present learner."""
         self.frames, self.steps = max(self.frames, frames), max(self.steps, steps)
         self.updates = max(self.updates, updates)
 
     def note_episode(self, episode: Episode) -> None:
-        """Count an episode. For the objective, it must have begun in the present generation (see `EqualShares`).
+        """Record a finished episode. An episode that began in an earlier generation does not affect the objective.
 
-        During an evaluation, it must have begun in the evaluation.
+        During an evaluation, an episode that began before the evaluation does not affect the objective either.
         """
         self.episodes += episode.count
         if episode.generation == self.generation:
@@ -174,7 +177,7 @@ class Member(MemberRecord):
                 self._count(self.shares.end_episode(episode.environment, judged))
 
     def note_game(self, objective: float) -> None:
-        """Count the objective of a game against other members."""
+        """Add the result of a game against other members to the window of the objective."""
         self._count([(0, objective, objective)])
 
     def _count(self, episodes: list[Judged]) -> None:
@@ -185,12 +188,12 @@ class Member(MemberRecord):
     def complete(self) -> bool:
         """True if each environment has finished an episode that began in this generation.
 
-        Otherwise means are biased towards short episodes. If good episodes are long, short episodes are failures.
+        Otherwise, means over episodes are biased towards short episodes, which are often failures.
         """
         return self.by_games or len(self.ended) >= self.shares.environments
 
     def view(self, of_games: Mapping[str, float] = MappingProxyType({})) -> MemberView:
-        """Return the member's view for displays. of_games: result of `Ratings.stats`."""
+        """Return the member's view for displays. of_games: `elo` and `win_rate`, if members play games."""
         stats = {**self.stats, **of_games}
         if self.recent:
             for name in ("raw_return", "shaped_return", "length_steps"):
@@ -224,11 +227,14 @@ class Member(MemberRecord):
 class Population:
     """All members, updated by the reports of the learners.
 
-    values: start values of the members. window: maximum number of episodes in an objective; with tasks (see EnvSpec),
-    of rounds.
-    min_rounds: with tasks, members with fewer rounds are ignored for the common number of rounds (see `report`).
+    values: start values of the members. window: maximum number of episodes in an objective. With tasks
+    (`EnvSpec.tasks`): maximum number of rounds, each with one episode of every task.
+    task_cap: upper limit of a task's mean objective. min_rounds: with tasks, `report` cuts all windows to the smallest
+    number of rounds of any member. Members with fewer than `min_rounds` rounds are ignored in this minimum.
     ratings: ratings of all members, if members play games together. environments: member -> number of its environments.
-    None: one environment per member. timeout_frames: see `EqualShares`.
+    None: one environment per member.
+    timeout_frames: timeout in frames since a member's last change. After the timeout, finished episodes are counted
+    without waiting for unfinished episodes.
     """
 
     values: InitVar[list[Values]]
@@ -245,7 +251,7 @@ class Population:
     discarded: int = field(default=0, init=False)
     """Number of discarded rollouts."""
     accelerated: dict[str, dict[str, Any]] = field(default_factory=dict, init=False, metadata=TRANSIENT)
-    """Learner -> its last `LearnerReport.accelerated`."""
+    """Learner -> its last reported statistics of accelerated code paths."""
     _counted: dict[str, int] = field(default_factory=dict, init=False, metadata=TRANSIENT)
     """Learner -> its reported number of discarded rollouts. A new learner starts at 0."""
     _lag_sum: float = field(default=0.0, init=False)
@@ -271,11 +277,14 @@ class Population:
         )
 
     def shares(self, environments: int) -> EqualShares:
-        """Return empty shares for a member with this number of environments."""
+        """Return an empty queue of episodes for a member with this number of environments."""
         return EqualShares(environments, -(-self._episodes // environments), self.timeout_frames)
 
     def play_elsewhere(self, number: int, environments: int) -> None:
-        """Move a member to other environments. Finished episodes that do not count yet are dropped."""
+        """Move a member to other environments. Finished episodes that are not counted yet are dropped.
+
+        number: id of the member. environments: the member's new number of environments.
+        """
         member = self.members[number]
         member.ended.clear()
         begun = save_state(member.shares) | {"_held": {}}
@@ -285,7 +294,7 @@ class Population:
     def apply(self, changes: Sequence[Change], remembered: frozenset[StateKey]) -> None:
         """Apply the changes of one comparison to members and ratings.
 
-        remembered: states that the controller remembers from now on.
+        remembered: keys of the states that the controller remembers after the comparison.
         """
         if self.ratings is not None:
             self.ratings.follow(changes, remembered)
@@ -293,7 +302,7 @@ class Population:
             self.members[change.member].apply(change)
 
     def learner_began(self, pack: str) -> None:
-        """Reset the counts of a pack that has a new learner."""
+        """Reset the counts of a pack that has a new learner. pack: unique name of the learner."""
         self._counted.pop(pack, None)
 
     def take(self, pack: str, report: LearnerReport) -> None:
@@ -340,9 +349,9 @@ class Population:
 
     @property
     def least_frames(self) -> int:
-        """Clock of the population: fewest frames of any training member.
+        """Population clock: fewest frames of any training member.
 
-        If all members are stopped: most frames of any member.
+        If all members have stopped: most frames of any member.
         """
         if self.all_stopped:
             return max((m.frames for m in self.members), default=0)
@@ -354,7 +363,7 @@ class Population:
         return all(m.stopped for m in self.members)
 
     def has_reached(self, target: float | None) -> bool:
-        """Check whether any member's objective over a full window reaches the target. None: no target."""
+        """Check whether the objective of a member with a full window reaches the target. target: None for no target."""
         if target is None:
             return False
         known = [m.objective for m in self.members if m.objectives.full]
@@ -368,8 +377,8 @@ class Population:
     def report(self, seconds: float | None = None) -> PopulationReport:
         """Return the report for the controller. seconds: training time, if the controller reads it.
 
-        With tasks, the windows of all members are cut to an equal number of rounds, because a mean over fewer rounds
-        reaches the cap more often.
+        With tasks, the windows of all members are cut to an equal number of rounds (one episode of every task).
+        Otherwise, members with fewer rounds would reach the cap of a task more often.
         """
         members = [m for m in self.members if not m.stopped]
         rounds = None

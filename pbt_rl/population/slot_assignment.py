@@ -1,4 +1,4 @@
-"""Slot assignment within a pack, if there are more members than slots, or members wait for decisions. Pure.
+"""Slot assignment within a pack, if there are more members than slots or if members wait for decisions. Pure.
 
 A member without a slot is *parked*. The time in which a member has a slot is a *time slice*.
 """
@@ -12,7 +12,7 @@ from dataclasses import InitVar, dataclass, field
 
 @dataclass(frozen=True)
 class Swap:
-    """Change of the member in a slot. leaves, enters: None means no member."""
+    """Change of the member in a slot. leaves: former member, or None. enters: new member, or None."""
 
     slot: int
     leaves: int | None
@@ -31,7 +31,7 @@ class Swap:
 class Candidate:
     """Member that was not stopped.
 
-    until_frames: frames of the member at which it waits for a decision. None: no limit.
+    until_frames: the member pauses at this frame count until its next decision. None: no limit.
     """
 
     member: int
@@ -45,16 +45,16 @@ class Candidate:
 
 
 def first_members(candidates: Sequence[Candidate], slots: int) -> list[int | None]:
-    """Return the first member of each slot: the least trained members that may train. Ties go to the lower id.
+    """Return the first member of each slot. Of the members that may train, those with the fewest frames get the slots.
 
-    A slot is empty (None) if no further member may train.
+    Ties go to the lower id. A slot is empty (None) if no further member may train.
     """
     chosen = [c.member for c in _by_need(candidates)[:slots]]
     return [*chosen, *[None] * (slots - len(chosen))]
 
 
 def _by_need(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Return the candidates that may train, least trained first."""
+    """Return the candidates that may train, in order of their frames."""
     return sorted((c for c in candidates if c.may_train), key=lambda c: (c.frames, c.member))
 
 
@@ -62,13 +62,13 @@ def _by_need(candidates: Iterable[Candidate]) -> list[Candidate]:
 class SlotAssigner:
     """Assignment of slots to members. Pure.
 
-    - A member leaves its slot when it is stopped or must wait for a decision. It also leaves after its time slice if a
-      parked member that may train has fewer frames.
-    - A free slot goes to the least trained parked member that may train. Ties go to the lower id.
+    - A member leaves its slot when the member is stopped or must wait for a decision. At the end of its time slice, a
+      member leaves if a parked member that may train has fewer frames.
+    - A free slot goes to a parked member that may train: the member with the fewest frames. Ties go to the lower id.
     - A slot stays empty if no parked member may train.
 
     first: first member of each slot. slot_frames: length of a time slice in frames of the member. None: no limit.
-    entered_frames: frames of each first member at the start of its time slice. Default: 0.
+    entered_frames: for each slot, frames of its first member at the start of the time slice. Default: 0.
     """
 
     first: InitVar[Sequence[int | None]]

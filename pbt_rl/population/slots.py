@@ -16,8 +16,8 @@ from pbt_rl.population.slot_assignment import Candidate, SlotAssigner, Swap, fir
 class Slots:
     """Slots of all packs. Updates `Member.parked`.
 
-    slot_frames: see `SlotAssigner`. budget_frames: frames at which a member leaves its slot if other members wait for
-    a slot. None: the controller sets all limits.
+    slot_frames: length of a time slice in frames of the member. None: no limit. budget_frames: frame count at which a
+    member leaves its slot if other members wait for a slot. None: the controller sets all limits.
     """
 
     packs: Sequence[PackPlan] = field(metadata=SHARED)
@@ -29,10 +29,11 @@ class Slots:
     serving: set[int] = field(default_factory=set, init=False, metadata=TRANSIENT)
     """Packs whose learner has started."""
     held_back: bool = field(default=False, init=False)
-    """True if swaps were skipped because the run was about to end. They may be due if the run continues."""
+    """True if swaps were skipped because the run was about to end. The skipped swaps may be due if the run is
+    resumed."""
     _assigners: tuple[SlotAssigner, ...] = field(init=False)
     _idle_reports: list[int] = field(default_factory=list, init=False, metadata=TRANSIENT)
-    """Pack -> number of its reports since any member could train."""
+    """Pack -> number of reports of its learner since the last time when a member could train."""
 
     def __post_init__(self) -> None:
         self.pack_of = {member: number for number, pack in enumerate(self.packs) for member in pack.members}
@@ -61,7 +62,7 @@ class Slots:
 
     @property
     def plan(self) -> list[dict[str, Any]]:
-        """Members and slots of each pack. A saved slot assignment can only be restored if they are equal."""
+        """Members and slots of each pack. A saved slot assignment can only be restored with an equal plan."""
         return [
             {"members": list(self.of(number)), "slots": pack.slots} for number, pack in enumerate(self.packs)
         ]
@@ -80,7 +81,7 @@ class Slots:
         return [*self._assigners[pack].members]
 
     def start(self) -> list[tuple[int, Swap]]:
-        """Return (pack, swap) for the entry of each member that has a slot."""
+        """Return (pack, swap) for each member with a slot, as if the member entered its slot now."""
         return [
             (number, Swap(slot, None, member))
             for number in range(len(self.packs))
@@ -118,9 +119,9 @@ class Slots:
     # -- moves between packs ----------------------------------------------------------------------------------
 
     def travel(self) -> list[tuple[int, int]]:
-        """Move waiting members to packs with free slots, and return (member, pack). Call it after `assign`.
+        """Move waiting members to packs with free slots, and return (member, pack). Call this after `assign`.
 
-        The least trained members move first (ties: lower id), each to the pack with the most free slots.
+        Members with the fewest frames move first (ties: lower id), each to the pack with the most free slots.
         """
         free = {number: self.members_of(number).count(None) for number in sorted(self.serving)}
         if not any(free.values()):
@@ -159,7 +160,7 @@ class Slots:
     # -- the end --------------------------------------------------------------------------------------------
 
     def note_report(self, pack: int) -> None:
-        """Count a report of a learner, after the controller has observed it."""
+        """Count a report of a pack's learner. Call this after the controller has observed the report."""
         if any(c.may_train for number in range(len(self.packs)) for c in self.candidates(number)):
             self._idle_reports = [0] * len(self._idle_reports)
         else:
@@ -169,6 +170,7 @@ class Slots:
     def stuck(self) -> bool:
         """True if no member may train, and no pending report can change this.
 
-        This requires two reports of each learner, because the first report may be older than the last decisions.
+        The result is False until each learner has sent two reports since a member could last train, because the first
+        report may be older than the last decisions.
         """
         return min((self._idle_reports[pack] for pack in self.serving), default=0) >= 2

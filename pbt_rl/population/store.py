@@ -6,11 +6,11 @@
     a learner                  the learner has written or read the state
     a checkpoint               the state is in a file
 
-The bytes of a state are in an entry of the pool. Initialised weights have a seed instead of an entry. Each user calls
-`keep` once and `release` once. The last release frees the entry.
+The bytes of a state are in an entry of the pool in shared memory. Initialised weights have a seed instead of an entry.
+Each user calls `keep` once and `release` once. The last release frees the entry.
 
 A restore point is the state from which a member continues if its learner is lost: a state of the newest complete
-checkpoint, or initialised weights. Restore points are not in memory.
+checkpoint, or initialised weights. The weights of restore points are not in memory.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Arrays = Mapping[str, NDArray[Any]]
 Seed = tuple[int, int]
 """(member, generation): seed of initialised weights."""
 SPARE_BYTES = 1 << 26
-"""Maximum total size of free entries whose memory is kept for reuse."""
+"""Maximum total size in bytes of free entries whose memory is kept for reuse."""
 
 
 class Initialiser(Protocol):
@@ -53,9 +53,9 @@ class RestorePoint:
     initialised: bool = False
     """True for initialised weights."""
     frames: int = 0
-    """Offset. Offset + frames of the member = training frames since the restore point."""
+    """Offset: training frames since the restore point = this offset + frames of the member."""
     pending: RestorePoint | None = None
-    """Restore point after the checkpoint in progress. None: unchanged."""
+    """Restore point to use when the checkpoint in progress is complete. None: keep this restore point."""
 
     def moved(self, frames: int) -> RestorePoint:
         """Return the restore point for a copy. frames: frames of the donor minus frames of the copy."""
@@ -63,7 +63,7 @@ class RestorePoint:
         return replace(self, frames=self.frames + frames, pending=pending)
 
     def settled(self, *, whole: bool) -> RestorePoint:
-        """Return the restore point after the end of a checkpoint. whole: the checkpoint is complete."""
+        """Return the restore point after the end of a checkpoint. whole: True if the checkpoint is complete."""
         return self.pending if whole and self.pending is not None else replace(self, pending=None)
 
 
@@ -128,7 +128,7 @@ class Store:
 
 
 class State:
-    """Immutable state of a member. Its learner may not have written it yet. member: member whose state it was."""
+    """Immutable state of a member, which a learner may still be writing. member: the member that had this state."""
 
     def __init__(self, store: Store, member: int, seed: Seed | None = None, fresh_frames: int = 0) -> None:
         self._store, self.member = store, member
@@ -136,7 +136,7 @@ class State:
         self.seed = seed
         """Seed of initialised weights, which need no entry."""
         self.counts = Counts(fresh_frames=fresh_frames)
-        """Frames, steps and updates of the member. Valid when the state is ready."""
+        """Frames, steps and updates of the member. The counts are valid when the state is ready."""
         self.entry: int | None = None
         self.users = 0
         self._written = False
@@ -147,12 +147,12 @@ class State:
         return self._written or self.seed is not None
 
     def keep(self) -> State:
-        """Add a user, which must call `release` once. Return the state."""
+        """Add a user of the state, which must call `release` once. Return the state."""
         self.users += 1
         return self
 
     def release(self) -> None:
-        """Remove a user. The last user frees the memory."""
+        """Remove a user of the state. The last user frees the memory."""
         self.users -= 1
         if self.users == 0:
             self._drop_entry()
@@ -166,7 +166,7 @@ class State:
         return self._store.pool.views(self.entry)
 
     def begin(self) -> int:
-        """Allocate and return the entry that a learner will write."""
+        """Allocate and return an entry of the pool, which a learner will write."""
         assert self.entry is None, f"state {self.key} already has an entry"
         self.entry = self._store.take_entry()
         return self.entry
@@ -177,7 +177,7 @@ class State:
         self.counts, self._written = self._store.pool.counts(self.entry), True
 
     def restore(self, point: RestorePoint) -> None:
-        """Replace the content with a restore point, because the learner is lost.
+        """Replace the content of the state with the content of a restore point, because the learner is lost.
 
         Raises the errors of reading a checkpoint.
         """

@@ -13,16 +13,17 @@ from pbt_rl.controllers.search.search import Ended, Search
 class Asha(Search):
     """Asynchronous Successive Halving (Li et al. 2020, "Massively Parallel Hyperparameter Tuning", algorithm 2).
 
-    phase_frames: frames of one unit of the resource: length of the first rung (the paper's r, with s = 0).
-    resource: units at the end of the last rung. Rung k ends after min(eta^k, resource) units.
+    phase_frames: frames of one unit of the resource, and length of the first rung (r in the paper, with s = 0).
+    resource: number of units at the end of the last rung. Rung k ends after min(eta^k, resource) units.
     slots: number of members that train at the same time.
 
-    A free slot promotes a member that ranks among the best 1 / eta of its rung. The highest rung with a promotable
-    member comes first, and in this rung the best member. The ranking contains all members that have ended the rung so
-    far, including promoted members. The number of promotable members is rounded down. If no member can be promoted, the
-    next configuration starts. A waiting member keeps its weights, without a slot.
+    A free slot goes to a member that ranks among the best 1 / eta of its rung, which promotes this member to the next
+    rung. The highest rung with a promotable member has priority. In this rung, the best member is promoted first. The
+    ranking contains all members that have ended the rung so far, including promoted members. The number of promotable
+    members is rounded down. If no member can be promoted, the next member starts. A waiting member keeps its weights,
+    without a slot.
 
-    The paper draws new configurations forever; here the number of members is fixed. If all members have started, no
+    The paper draws new configurations forever. Here, the number of members is fixed. If all members have started, no
     member trains, and no member can be promoted, the waiting members are stopped.
 
     Ties go to the lower id, because a report without decisions must not draw random numbers.
@@ -41,7 +42,7 @@ class Asha(Search):
 
     @property
     def rungs(self) -> list[int]:
-        """Units of the resource at the end of each rung."""
+        """Number of units of the resource at the end of each rung."""
         assert self.eta >= 2
         units = [1]
         while units[-1] < self.resource:
@@ -65,14 +66,14 @@ class Asha(Search):
         waiting = {m.member: ended[m.member].score for m in alive if m.member in ended}
         training = [m for m in alive if m.member not in waiting and self._progress[m.member].until_frames > 0]
         filled = self._fill(alive, waiting, self.slots - len(training))
-        if not filled and not training:  # all members have started, because otherwise `_fill` would start one
+        if not filled and not training:  # all members have started: otherwise `_fill` would start a member
             filled = [
                 self._give_up(m, f"score {score:.4g} was not promoted", score) for m, score in waiting.items()
             ]
         return [*decisions, *filled]
 
     def _fill(self, alive: Sequence[MemberReport], waiting: Mapping[int, float], free: int) -> list[Decision]:
-        """Start training in the free slots. waiting: scores of the members that have ended their rung."""
+        """Return decisions that fill the free slots. waiting: scores of the members that have ended their rung."""
         by_id, left = {m.member: m for m in alive}, dict(waiting)
         decisions: list[Decision] = []
         while len(decisions) < free:

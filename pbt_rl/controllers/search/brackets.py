@@ -13,7 +13,11 @@ from pbt_rl.controllers.search.search import Ended, Search
 
 @dataclass(frozen=True)
 class Rung:
-    """Phase of a bracket. frames: frames of a member at the end, since the initialisation of its weights."""
+    """Phase of a bracket.
+
+    members: number of members in the rung. frames: frames of a member from the initialisation of its weights to the end
+    of the rung.
+    """
 
     members: int
     frames: int
@@ -31,10 +35,10 @@ class Bracket:
 class Brackets(Search):
     """Base of searches with brackets. When all members of a bracket have ended a rung, the best enter the next rung.
 
-    restart: promoted members restart from initialised weights, with unchanged values.
-    slots: None: any free slot trains any member that has not ended the rung (*dynamic* allocation). A number: each
-    member has a fixed slot (*static* allocation), not supported with `restart`. Members of a slot train one after
-    another in each rung. A slot whose members have ended the rung is idle.
+    restart: True if promoted members restart from initialised weights, with unchanged values.
+    slots: None for *dynamic* allocation: any free slot trains any member that has not ended the rung. The number of
+    slots for *static* allocation: each member has a fixed slot, and the members of a slot train one after another in
+    each rung. A slot whose members have ended the rung is idle. Static allocation is not supported with `restart`.
 
     Equal scores are ordered randomly. A member that disappears from the reports is ignored.
     """
@@ -107,7 +111,10 @@ class Brackets(Search):
     def _release(
         self, alive: Sequence[MemberReport], ended: Mapping[int, Ended], *, restart: bool
     ) -> list[Decision]:
-        """Start the present rung for all members, or with static allocation for the next member of each free slot."""
+        """Return decisions that start the present rung.
+
+        With dynamic allocation, all members start. With static allocation, the next member of each free slot starts.
+        """
         busy = {
             self._slot(m.member) for m in alive if self._progress[m.member].released and m.member not in ended
         }
@@ -138,7 +145,8 @@ def hyperband_table(eta: int = 3, resource: int = 27) -> list[list[tuple[int, in
 
     With s_max = floor(log_eta R), bracket s = s_max..0 has n = floor((s_max + 1) / (s + 1)) eta^s members. Rung i of
     bracket s trains floor(n / eta^i) members for R eta^(i - s) units each. Source: Heinrich and Frosio (2019), table 2,
-    and the first version of Li et al. The later version of Li et al. has ceil(eta^s (s_max + 1) / (s + 1)) members.
+    and the first version of Li et al. (2018). The later version of Li et al. has ceil(eta^s (s_max + 1) / (s + 1))
+    members.
     """
     assert eta >= 2
     most = 0
@@ -157,13 +165,14 @@ def hyperband_table(eta: int = 3, resource: int = 27) -> list[list[tuple[int, in
 class Hyperband(Brackets):
     """Hyperband (Li et al. 2018) with simultaneous brackets. Members are assigned in order, broadest bracket first.
 
-    phase_frames: frames of one unit of the resource. eta: inverse of the promoted share. resource: R.
-    restart: every rung starts from initialised weights, as in Heinrich and Frosio (2019). False: members continue with
-    their weights until the end of the rung.
+    phase_frames: frames of one unit of the resource. eta: inverse of the promoted share. resource: maximum units of a
+    member, R in the paper.
+    restart: True if every rung starts from initialised weights, as in Heinrich and Frosio (2019). False: members
+    continue with their weights until the end of the rung.
 
-    If there are more members than all brackets have (46 for eta 3 and R 27), further brackets follow, again from the
-    broadest. In a bracket with fewer members than planned, each rung also has 1/eta of the members of the previous
-    rung, at least one.
+    If there are more members than the brackets need (46 for eta 3 and R 27), further brackets follow, again from the
+    broadest. In a bracket with too few members, each rung still has 1/eta of the members of the previous rung, but at
+    least one member.
     """
 
     restart: bool = field(default=True, kw_only=True)
@@ -171,7 +180,7 @@ class Hyperband(Brackets):
     resource: int = field(default=27, kw_only=True)
 
     def brackets(self, num_members: int) -> list[Bracket]:
-        """Fill the brackets in order. After the last bracket, continue with the first."""
+        """Return brackets in the order of the table. After the last bracket, the table is repeated."""
         shapes = hyperband_table(self.eta, self.resource)
         made: list[Bracket] = []
         first = 0

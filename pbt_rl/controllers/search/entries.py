@@ -20,9 +20,9 @@ from pbt_rl.errors import require
 class _Kind:
     """Kind of search.
 
-    phases: number of phases of a full training. own: additional arguments of the search. once: members are only judged
-    at the end of their training. most: (options, budget in frames, frames of a full training) -> maximum frames of a
-    member.
+    phases: function that returns the number of phases of a full training. own: function that returns additional
+    arguments of `search`. once: True if members are only judged at the end of their training. most: function (options,
+    budget in frames, frames of a full training) -> maximum frames of a member.
     """
 
     search: type[Search]
@@ -61,7 +61,10 @@ class _Kind:
         )
 
     def timeout_frames(self, options: OptionGroups, budget: int) -> int:
-        """Return the episode timeout in frames: two phases, because a member may need one extra phase."""
+        """Return the timeout of unfinished episodes in frames.
+
+        The timeout is two phases, because a phase may be extended to twice its length. With `once`, it is one phase.
+        """
         return max(1, self._phase(options.group(SearchConfig), budget)) * (1 if self.once else 2)
 
     def full_frames(self, options: OptionGroups, budget: int) -> int:
@@ -79,7 +82,7 @@ class _Kind:
 
 
 def _asha_note(options: OptionGroups, members: int, _budget_frames: int) -> str:
-    """Return a warning about a population too small for the highest rung, or ""."""
+    """Return a warning about a population that is too small for the highest rung, or ""."""
     search = options.group(SearchConfig)
     rungs = Asha({}, 0, phase_frames=1, eta=search.eta, resource=search.resource).rungs
     least = search.eta ** (len(rungs) - 1)

@@ -14,12 +14,12 @@ from pbt_rl.controllers.state import STATE
 
 
 def expected_members(members: float, eviction_rate: float, phase: int) -> float:
-    """Return E[W_p] = W0 (1 - r)^p, the expected number of members in phase p >= 0 (equation 1)."""
+    """Return E[W_p] = W0 (1 - r)^p: of W0 members, the expected number in phase p >= 0 (equation 1)."""
     return members * (1 - eviction_rate) ** phase
 
 
 def collection_size(members: float, eviction_rate: float, phase: int) -> float:
-    """Return W_p^DCM = (1 - sqrt(r)) W0 (1 - r)^p, the number of members before eviction starts (equation 2)."""
+    """Return W_p^DCM = (1 - sqrt(r)) W0 (1 - r)^p: members that end phase p before evictions begin (equation 2)."""
     return (1 - math.sqrt(eviction_rate)) * expected_members(members, eviction_rate, phase)
 
 
@@ -27,17 +27,18 @@ def collection_size(members: float, eviction_rate: float, phase: int) -> float:
 class HyperTrick(Search):
     """Asynchronous early stopping without barrier or preemption (Heinrich and Frosio 2019, section 3.2).
 
-    A member that ends phase p continues if fewer than W_p^DCM members ended the phase before (*data collection*).
-    Otherwise it is evicted if its score is in the lower sqrt(r) quantile of all scores of this phase so far, including
-    its own score. A member that ends the last phase is completed.
+    A member that ends phase p continues if fewer than W_p^DCM members (`collection_size`) have already ended phase p
+    (*data collection*). Otherwise, the member is evicted if its score is in the lower sqrt(r) quantile of all recorded
+    scores of phase p, including its own score. A member that ends the last phase is completed.
 
     The score with rank k of n (0 is the lowest) is in the lower quantile q if k <= q (n - 1). The rank among equal
     scores is random, because ties must not change the expected number of evictions. The total work is slightly more
     than in equation 9, because the number of members is an integer.
 
     phase_episodes: episodes of a member per phase (2,500 in the paper). Members with short episodes end a phase first.
-    0: phases end by frames. All members of a device end such a phase together, and are judged in random order.
-    most_frames: frames at which a member ends any phase, because its episodes may never end.
+    0: phases end after `phase_frames`. All members of a device then end a phase together, and are judged in random
+    order.
+    most_frames: frame count at which a member ends its phase in any case, because episodes may never end.
     """
 
     phases: int = field(default=10, kw_only=True)
@@ -45,7 +46,7 @@ class HyperTrick(Search):
     phase_episodes: int = field(default=0, kw_only=True)
     most_frames: int = field(default=FOREVER, kw_only=True, metadata=STATE)
     _scores: list[list[float]] = field(default_factory=list, init=False)
-    """Phase -> sorted scores."""
+    """Phase -> scores of the members that have ended the phase, ascending."""
 
     def _plan(self, num_members: int) -> None:  # noqa: ARG002 - a hook of the base
         self._scores = [[] for _ in range(self.phases)]
@@ -92,12 +93,13 @@ class HyperTrick(Search):
 
 @dataclass(eq=False)
 class SuccessiveHalving(Brackets):
-    """Successive Halving: when all members have ended a phase, the worst are stopped (Jamieson and Talwalkar 2016).
+    """Successive Halving: when all members have ended a phase, the worst members stop (Jamieson and Talwalkar 2016).
 
-    With eviction rate r, W0 (1 - r)^p of W0 members train in phase p (rounded, at least one). r = 1/2 halves the
-    number. r has the meaning of HyperTrick's eviction rate (Heinrich and Frosio 2019, figures 3 and 8).
+    With eviction rate r, W0 (1 - r)^p of W0 members train in phase p (rounded, at least one). r = 1/2 halves the number
+    of members from phase to phase. HyperTrick's eviction rate has the same meaning (Heinrich and Frosio 2019, figures 3
+    and 8).
 
-    slots: see `Brackets`. None: dynamic allocation. A number: static allocation.
+    slots: None if any free slot trains any member. The number of slots if each member has a fixed slot.
     """
 
     phases: int = field(default=10, kw_only=True)

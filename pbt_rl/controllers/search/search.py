@@ -25,7 +25,7 @@ from pbt_rl.controllers.state import STATE
 from pbt_rl.errors import ConfigError
 
 Sampling = Callable[[Mapping[str, HyperSpec], int, Random], list[Values]]
-"""(specs of the searched values, number of configurations, generator) -> configurations."""
+"""Function (specs of the searched values, number of configurations, random generator) -> configurations."""
 
 
 def draw_random(specs: Mapping[str, HyperSpec], number: int, rng: Random) -> list[Values]:
@@ -36,8 +36,8 @@ def draw_random(specs: Mapping[str, HyperSpec], number: int, rng: Random) -> lis
 def draw_grid(specs: Mapping[str, HyperSpec], number: int, rng: Random) -> list[Values]:
     """Return `number` points of a grid, in random order.
 
-    The grid grows by one level of one spec, round-robin, until it has enough points. A spec with one level keeps its
-    default. If the grid cannot grow any more (few choices), points repeat.
+    Each spec starts with one level (grid value). The specs gain one level each, round-robin, until the grid has enough
+    points. A spec with one level keeps its default. If no spec can gain a level (few choices), points repeat.
     """
     levels = grid_levels(specs, number)
     points = [dict(zip(specs, point, strict=True)) for point in product(*levels)]
@@ -46,7 +46,7 @@ def draw_grid(specs: Mapping[str, HyperSpec], number: int, rng: Random) -> list[
 
 
 def grid_levels(specs: Mapping[str, HyperSpec], number: int) -> list[list[float]]:
-    """Return the levels of each spec, lowest first, for at least `number` points if possible."""
+    """Return the levels of each spec, ascending. The grid has at least `number` points if possible."""
     most = [_distinct(spec) for spec in specs.values()]
     sizes = [1] * len(most)
     while math.prod(sizes) < number and sizes != most:
@@ -96,16 +96,17 @@ def _distinct(spec: HyperSpec) -> float:
 
 
 EXTENSIONS = 10
-"""Maximum number of extensions of a phase with too few episodes. An extension is 1 / EXTENSIONS of the phase."""
+"""Maximum number of extensions of a phase with too few episodes. The length of an extension is 1 / EXTENSIONS of the
+phase."""
 
 
 @dataclass
 class Progress:
-    """Training progress of one member. All frames are frames of this member.
+    """Training progress of one member. All times are frame counts of this member.
 
-    phase: present phase, from 0. start_frames: frames at which the present weights were initialised.
-    end_frames: end of the phase without extensions. until_frames: frames at which the member waits. Before the member
-    may start the phase, this is less than `end_frames`. After an extension, it is more.
+    phase: present phase, from 0. start_frames: time at which the present weights were initialised.
+    end_frames: end of the phase without extensions. until_frames: time at which the member pauses. `until_frames` is
+    less than `end_frames` before the member may start the phase, and larger after an extension.
     """
 
     phase: int = 0
@@ -132,15 +133,15 @@ class Ended:
 class Search(ABC):
     """Controller that draws configurations, trains them phase by phase, and stops them.
 
-    table: specs of all values of a member. Values with `tuned` are sampled for every member, including member 0. Other
-    values keep their defaults.
+    table: specs of all values of a member. Tuned values are sampled for every member, including member 0. Other values
+    keep their defaults.
     phase_frames: frames of a member per phase (Hyperband, ASHA: per unit of the resource).
     min_episodes: minimum number of episodes of a member at the end of a phase. With fewer episodes, the phase is
-    extended, at most to twice its length. A member without an episode after that is stopped.
-    sampling: draws the configurations.
+    extended, at most to twice its length. If the member still has no episode, the member is stopped.
+    sampling: function that draws the configurations.
 
     A member that is broken or has no finite objective is stopped and not ranked, because it must not affect the other
-    members. The first report gives a decision for every member. Members of one report are processed in random order.
+    members. At the first report, every member gets a decision.
     """
 
     table: Mapping[str, HyperSpec]
@@ -165,7 +166,7 @@ class Search(ABC):
         return [rest | values for values in self.sampling(searched, num_members, self._rng)]
 
     def observe(self, report: PopulationReport) -> list[Decision]:
-        """Judge the members that have ended a phase."""
+        """Return decisions on the members that have ended a phase."""
         if not self._begun:
             self._begun = True
             return self._first_decisions(report)
@@ -191,7 +192,7 @@ class Search(ABC):
 
     @abstractmethod
     def _plan(self, num_members: int) -> None:
-        """Prepare for this number of members."""
+        """Initialise the state for this number of members."""
 
     @abstractmethod
     def _first_decisions(self, report: PopulationReport) -> list[Decision]:
@@ -199,15 +200,16 @@ class Search(ABC):
 
     @abstractmethod
     def _judge(self, ended: dict[int, Ended], report: PopulationReport) -> list[Decision]:
-        """Return decisions on members that have ended their phase.
+        """Return decisions on members that have ended their phase. A call without decisions must not change state.
 
-        ended: member -> end of its phase. A member without a decision is in `ended` again at the next report.
-        report: may also contain members that this report stops. A call without decisions must not change state.
+        ended: member -> report and score at the end of its phase. A member without a decision is in `ended` again at
+        the next call.
+        report: report of all members, including members that `observe` has stopped at this report.
         """
 
     @staticmethod
     def _with_waiting(begun: Sequence[Decision], report: PopulationReport, reason: str) -> list[Decision]:
-        """Return the first decisions, with a decision to wait for each other member."""
+        """Return the decisions in `begun`, and a decision to wait for each member without a decision."""
         decisions: dict[int, Decision] = {m.member: Continue(m.member, reason, 0) for m in report.members}
         decisions |= {d.member: d for d in begun}
         return [decisions[m.member] for m in report.members]
@@ -226,23 +228,23 @@ class Search(ABC):
     def _give_up(
         self, member: int, reason: str, score: float | None = None, place: tuple[int, int] | None = None
     ) -> Decision:
-        """Evict a member. score, place: see `Stop`."""
+        """Return the decision that evicts a member. place: (rank of the score, number of ranked scores)."""
         self._progress[member].stopped = True
         return Stop(member, f"evicted: {reason}", score=score, place=place)
 
     def _complete(self, member: int, score: float) -> Decision:
-        """Stop a member that has finished its training."""
+        """Return the decision that stops a member after its full training."""
         self._progress[member].stopped = True
         return Stop(member, f"completed: score {score:.4g}", completed=True, score=score)
 
     def remembers(self) -> frozenset[StateKey]:
-        """Return no states."""
+        """Return the empty set, because this controller restores no earlier state."""
         return frozenset()
 
 
 @dataclass(eq=False)
 class RandomSearch(Search):
-    """Random search: each member trains for one phase. With `sampling=draw_grid`: grid search."""
+    """Random search, or grid search with `sampling=draw_grid`. Each member trains for one phase."""
 
     def _plan(self, num_members: int) -> None:
         pass

@@ -35,10 +35,10 @@ from pbt_rl.play.member import Acts, Player, Policy, RandomPlayer, load_pack, sa
 from pbt_rl.record.saved import Source, saved_to_play
 
 MAX_GAMES = 16
-"""Number of simultaneous games."""
+"""Number of simultaneous games, rounded up to a multiple of the number of agents."""
 CONFIDENCE = 0.95
 Act = Callable[[Mapping[str, NDArray[Any]], NDArray[np.bool_]], NDArray[Any]]
-"""Custom policy: (observations, first) -> [N, A] actions.
+"""Custom policy: function (observations, first) -> actions [N, A] of N rows.
 
 observations: name -> [N, ...]. first: [N] bool, True at the first step of a game.
 """
@@ -46,7 +46,7 @@ observations: name -> [N, ...]. first: [N] bool, True at the first step of a gam
 
 @dataclass(frozen=True)
 class Result:
-    """Results of the games of a player."""
+    """Results of a player's games."""
 
     wins: int
     draws: int
@@ -99,7 +99,7 @@ def evaluate_against(
 
     against: `random`, RUN[@FRAMES][:MEMBER], or `module:factory`. A run's default member is the best member of the
     newest checkpoint. The factory is called with the EnvSpec, and returns an `Act`.
-    trust: import user code of the runs.
+    trust: True if user code of the runs may be imported.
     Raises ConfigError if the member or the opponent cannot be loaded, and for an environment with one agent.
     """
     config, saved = saved_to_play(source, say, trust=trust)
@@ -124,13 +124,13 @@ def evaluate_against(
 
 
 def rows_of_agents(games: int, agents: int) -> tuple[list[int], list[int]]:
-    """Return the rows of the player, which is agent g % S of game g, and the rows of the other agents."""
+    """Return the rows of the player, which is agent g % S in game g, and the rows of all other agents. S: agents."""
     rows = [g * agents + g % agents for g in range(games)]
     return rows, [row for row in range(games * agents) if row not in set(rows)]
 
 
 def play_against(vector_env: VectorEnv, player: Acts, opponent: Acts, share_G: list[int]) -> Result:
-    """Play `share_G[g]` games in environment g, with the player as agent g % S."""
+    """Play `share_G[g]` games in environment g. The player is agent g % S of S agents."""
     agents = vector_env.spec.agents
     sides = tuple(zip((player, opponent), rows_of_agents(len(share_G), agents), strict=True))
     step = private_step_arrays(vector_env.spec, vector_env.rows)

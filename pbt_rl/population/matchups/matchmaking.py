@@ -1,7 +1,7 @@
 """Matchmaking for multi-agent environments. Pure: no processes, no torch.
 
-A matchup of a vector env is an array [E, S]: (environment, agent) -> row. It contains each row once. Rows s * b to
-s * b + b - 1 belong to slot s of the pack, so packing and learning do not depend on the matchup. Schemes:
+A matchup of a vector env is an array [E, S]: (environment, agent) -> row. The array contains each row once. Rows s * b
+to s * b + b - 1 belong to slot s of the pack, so packing and learning do not depend on the matchup. Schemes:
 
     self          one member plays all agents of an environment
     round-robin   all members play each other equally often: the pair with the fewest games plays next
@@ -26,10 +26,10 @@ from pbt_rl.config import MatchupConfig
 from pbt_rl.controllers.state import SHARED
 
 Pick = Callable[[list[int], list[int]], int]
-"""(slots in the game so far, candidates) -> candidate for the next agent."""
+"""Function (slots in the game so far, candidate slots) -> slot of the next agent."""
 
 MANY_GAMES = 64
-"""Maximum number of games per vector env for `even_out`, because 184 games took 1.5 s."""
+"""Maximum number of games per vector env for `even_out`, because `even_out` took 1.5 s for 184 games."""
 
 
 @dataclass(eq=False)
@@ -67,7 +67,7 @@ class Matchmaker:
     def next(self, win_rate: Callable[[int, int], float]) -> NDArray[np.int64]:
         """Return the matchups of all vector envs, [U, E, S].
 
-        win_rate: (slot, other slot) -> proportion of games that the first slot wins.
+        win_rate: function (slot, other slot) -> share of their games that `slot` wins.
         """
         alone = self.slots == 1 or self.config.scheme == "self"
         pick = self._pick(win_rate)
@@ -103,14 +103,17 @@ class Matchmaker:
 
 
 def hard_weight(win_rate: float, power: float) -> float:
-    """Return f_hard of Vinyals et al. (2019). A minimum weight lets opponents that always lose be drawn sometimes."""
+    """Return the weight f_hard of an opponent (Vinyals et al. 2019), at least 0.05^power.
+
+    Because of the minimum, opponents that always lose are still drawn sometimes.
+    """
     return float(max(1.0 - win_rate, 0.05) ** power)
 
 
 def make_games(slots: int, envs: int, agents: int, pick: Pick) -> list[list[int]]:
     """Return slots * envs / agents games, each a list of slots. Each slot plays `envs` agents.
 
-    The first agent of a game is the slot with the most agents left, because the last slot could otherwise only play
+    The first agent of a game is the slot with the most agents left to play. Otherwise, the last slot could only play
     itself. A slot plays two agents of a game only if no other slot has agents left.
     """
     left = [envs] * slots

@@ -5,11 +5,11 @@ Expected score of a against b, and the update after a game (Elo 1978, "The Ratin
     E_a = 1 / (1 + 10^((R_b - R_a) / 400))        R_a += K (S_a - E_a)        S: win 1, draw 1/2, loss 0
 
 A game of N > 2 agents counts as one game of each pair with K / (N - 1), based on the ratings before the game. Pairs of
-agents of one member are left out.
+agents that one member plays are left out.
 
 A rating belongs to weights. A copy gets the rating of its donor. A member that keeps its weights (a mutation, a copy of
 values only) keeps its rating. Initialised weights start with `START`. Ratings can only be compared between members of
-one device, because only they play each other.
+one device, because members of different devices never play each other.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ RECENT_GAMES = 100
 START = 1000.0
 SCALE = 400.0
 FORGET = 0.98
-"""Decay of a pair's results per game: about the last 50 games count."""
+"""Factor by which each game decays the earlier results of a pair: about the last 50 games count."""
 
 
 def scores(objectives: Sequence[float], a: int, b: int) -> float:
@@ -45,7 +45,7 @@ def expected(own: float, other: float) -> float:
 class Ratings:
     """Ratings and pair results of all members.
 
-    members: number of members. k: maximum rating change per game. objective: score that ranks members.
+    members: number of members. k: maximum rating change per game. objective: score by which PBT ranks members.
     """
 
     members: int
@@ -79,18 +79,19 @@ class Ratings:
 
     @property
     def judges(self) -> bool:
-        """True if results of games, not returns, are the objective of a member."""
+        """True if results of games determine the objective of a member. False: returns determine the objective."""
         return self.objective != "return"
 
     @property
     def window(self) -> int | None:
-        """Number of objectives in a full window. 1 for Elo, because a rating already is a mean. None: the default."""
+        """Number of objectives in a full window. 1 for Elo, because a rating is already a mean. None: the default."""
         return 1 if self.objective == "elo" else None
 
     def take(self, members: Sequence[int], objectives: Sequence[float]) -> list[tuple[int, float]]:
-        """Count a finished game, and return (member, objective) for each agent with an objective.
+        """Count a finished game, and return the new objectives as (member, win score or Elo rating).
 
-        members, objectives: member and objective of each agent.
+        members: member that played each agent. objectives: true objective of each agent.
+        The list is empty if returns rank the members. An agent that only played against its own member has no entry.
         """
         rated = self.note_game(members, objectives)
         for member, score in rated:
@@ -107,8 +108,9 @@ class Ratings:
         return found | ({"elo": self._shown[member]} if member in self._shown else {})
 
     def note_game(self, members: Sequence[int], objectives: Sequence[float]) -> list[tuple[int, float]]:
-        """Update ratings and pair results by a finished game. members, objectives: see `take`.
+        """Update ratings and pair results after a finished game.
 
+        members: member that played each agent. objectives: true objective of each agent.
         Returns (member, mean score against other members) for each agent that played against another member.
         """
         gained = [0.0] * len(members)
@@ -137,13 +139,13 @@ class Ratings:
         self._played[one][other] = FORGET * self._played[one][other] + 1.0
 
     def win_rate(self, one: int, other: int) -> float:
-        """Return the proportion of recent games that member `one` won against `other`. 1/2 without games."""
+        """Return the share of recent games that member `one` won against member `other`. 1/2 without games."""
         return (self._won[one][other] + 0.5) / (self._played[one][other] + 1.0)
 
     def follow(self, changes: Iterable[Change], remembered: frozenset[StateKey]) -> None:
-        """Copy ratings and pair results with the weights, from the state before the comparison.
+        """Give each copy the rating and the pair results that its donor had before the comparison.
 
-        remembered: states that the controller remembers from now on.
+        remembered: keys of the states that the controller remembers after the comparison.
         """
         before, kept = list(self.elo), dict(self._remembered)
         self._remembered = {key: kept.get(key, before[key[0]]) for key in remembered}

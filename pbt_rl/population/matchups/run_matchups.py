@@ -99,7 +99,7 @@ class RunMatchups:
 
     @property
     def plan(self) -> list[dict[str, int]]:
-        """Sizes of each pack. A saved state can only be restored if they are equal."""
+        """Sizes of each pack. A saved state can only be restored into a run with equal sizes."""
         return [
             {"slots": m.slots, "envs": m.envs, "units": m.vector_envs, "seats": m.agents}
             for m in self._makers
@@ -119,7 +119,7 @@ class RunMatchups:
                 raise ValueError("the saved matchups do not assign one agent to each row")
 
     def first(self) -> list[NDArray[np.int64]]:
-        """Return the first matchups [U, E, S] of each pack: restored matchups, or new matchups."""
+        """Return the restored matchups [U, E, S] of each pack, or new matchups at the start of a run."""
         return [np.array(rows) for rows in self._present] or self._make()
 
     def make_again(self) -> list[NDArray[np.int64]]:
@@ -137,7 +137,7 @@ class RunMatchups:
         return made
 
     def _win_rate(self, pack: int) -> Callable[[int, int], float]:
-        """Return a function of two slots of a pack: win rate of the first slot against the second."""
+        """Return a function (slot, other slot) -> win rate of `slot` against `other slot`."""
         members, ratings = self.slots.members_of(pack), self.ratings
 
         def rate(slot: int, other: int) -> float:
