@@ -259,9 +259,11 @@ def main() -> None:
         "--cells", nargs="+", default=[], help="confirm: cells beside the default, such as ab"
     )
     parser.add_argument("--discrete", action="store_true", help="tasks and factors of discrete actions")
+    parser.add_argument("--tasks", nargs="+", help="some of the tasks, such as Ant-v5")
     parser.add_argument("--jobs", type=int, default=1)
     chosen = parser.parse_args()
     design = DISCRETE if chosen.discrete else CONTINUOUS
+    tasks = chosen.tasks or design.tasks
     unknown = {c for cell in chosen.cells for c in cell} - {*design.factors}
     if unknown:
         parser.error(f"--cells has unknown factors {sorted(unknown)}: give letters of {design.factors}")
@@ -271,9 +273,9 @@ def main() -> None:
             design_tables(design, actions)
             confirm_tables(design, actions)
     elif chosen.what == "design":
-        run("design", design.tasks, design.cells, design.seeds, chosen.jobs)
+        run("design", tasks, design.cells, design.seeds, chosen.jobs)
     else:
-        run("confirm", design.tasks, [DEFAULT, *chosen.cells], CONFIRM_SEEDS, chosen.jobs)
+        run("confirm", tasks, [DEFAULT, *chosen.cells], CONFIRM_SEEDS, chosen.jobs)
 
 
 if __name__ == "__main__":
