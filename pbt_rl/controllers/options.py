@@ -31,21 +31,21 @@ class PbtConfig:
     """Rule for the time of comparisons. `synchronous`: compare all members together, every --pbt.period-frames.
     {each}"""
     period_frames: int = option(2_500_000, above=0, common=True)
-    """PBT interval: emulator frames per member between two comparisons."""
+    """Period: emulator frames of each member between two comparisons."""
     period_growth: float = option(1.0, at_least=1)
-    """Each PBT interval is longer than the previous interval by this factor. 1: all intervals are equal."""
+    """Each period is longer than the previous period by this factor. 1: all periods are equal."""
     start_frames: int = option(5_000_000, at_least=0, common=True)
-    """Emulator frames per member before the first comparison, at least one PBT interval."""
+    """Emulator frames per member before the first comparison, at least one period."""
     ready_fraction: float = option(0.8, above=0, at_most=1)
     """Share of the members that must be due before a comparison (--pbt.ready partially-synchronous)."""
     period_seconds: float = option(600.0, above=0)
-    """PBT interval in seconds of training (--pbt.ready timed). The journal records the time of each comparison, because
+    """Period in seconds of training (--pbt.ready timed). The journal records the time of each comparison, because
     `audit` needs these times. A timed run is not reproducible from its seed, even with --mode serial."""
     start_seconds: float = option(0.0, at_least=0)
-    """Seconds of training before the first comparison, at least one PBT interval (--pbt.ready timed)."""
+    """Seconds of training before the first comparison, at least one period (--pbt.ready timed)."""
     frequencies: tuple[int, ...] = option((), at_least=1, distinct=True, empty=True)
-    """Groups of members (--controller mf-pbt). Each number n defines a group that is compared at every n-th PBT
-    interval. Default: 1 10 for at most 16 members, otherwise 1 10 25 50 (Doulazmi et al. 2025)."""
+    """Groups of members (--controller mf-pbt). Each number n defines a group that is compared after every n-th
+    period. Default: 1 10 for at most 16 members, otherwise 1 10 25 50 (Doulazmi et al. 2025)."""
     migrant_hypers: Literal["own", "best"] = "own"
     """Values of a member that copies weights from a group with more frequent comparisons (--controller mf-pbt). `own`:
     the member keeps its values. `best`: the member copies the values of the best member in its group."""
