@@ -46,7 +46,7 @@ class Rounds:
         *,
         begun: bool = True,
     ) -> None:
-        """Start the first rounds. begun: rounds contain each row's first episode, otherwise each row's second episode."""
+        """Start the first rounds. begun: rounds contain the first episode of each row, otherwise the second episode."""
         assert rows % groups == 0
         self.size = rows // groups
         """Rows per group."""

@@ -153,7 +153,7 @@ class SimulatorSampler:
             self._inference.rounds.open_rounds(slot)
 
     def run_inference(self) -> bool:
-        """Fill a rollout. Return False, without a rollout, if all slots are empty or the last rollout is not learned."""
+        """Fill a rollout. Return False instead if all slots are empty or the last rollout waits for learning."""
         shared = self._shared
         if shared.full or not any(shared.pack.slot_members):
             return False
