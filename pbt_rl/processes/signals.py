@@ -53,7 +53,7 @@ def handling(
 
 
 class Presses:
-    """Counter of Ctrl-C presses. After the second press, a timer ends the process in EXIT_SECONDS. `close` cancels it."""
+    """Counter of Ctrl-C presses. EXIT_SECONDS after the second press, a timer ends the process. `close` cancels it."""
 
     def __init__(self, exit_seconds: float = EXIT_SECONDS) -> None:
         self.count = 0
