@@ -5,7 +5,7 @@
     ends         when its parent closes the connection, kills the actor or dies
 
 A restarted actor reads the counters of the mailboxes to find the mailboxes that wait for a step. The first step of a
-restarted actor is a reset, with `first` set in all rows. The learner masks the transition of a reset.
+restarted actor is a reset: `first` (episode start) is True in all rows. The learner masks the transition of a reset.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ UNCOUNTED_VERSION = -1
 
 @dataclass(eq=False)
 class EpisodeSource:
-    """`ShapingSource` of an actor, with further attributes for the vector env."""
+    """Source of the shaping of a vector env in an actor (`ShapingSource`), with further data for the vector env."""
 
     table: ShapingTable
     envs_per_policy: int

@@ -94,7 +94,7 @@ class MatchupTable:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """(U, E, S)."""
+        """Sizes (U, E, S) of `rows`."""
         vector_envs, environments, agents = self.rows.shape
         return vector_envs, environments, agents
 

@@ -182,7 +182,7 @@ class Played:
     seconds: list[float] = field(default_factory=list)
     """Duration of each step."""
     begins: list[int] = field(default_factory=list)
-    """Number of rows that began an episode at each step. (A waiting row may set `first` without a new episode.)"""
+    """Number of rows that began an episode, for each step. Repeated episode starts of a waiting row do not count."""
     digests: list[bytes] = field(default_factory=list)
     """Digest of the results of each step."""
     rounded: list[bytes] = field(default_factory=list)

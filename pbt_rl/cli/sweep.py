@@ -52,7 +52,7 @@ class SweepCommand(SeveralRuns):
     options of `pbt-rl train`.
 
     Repeat the command to continue: it skips finished runs and resumes other runs. A failed run does not end the sweep.
-    Ctrl-C saves all present runs and ends the sweep.
+    Ctrl-C saves the runs that are training, and ends the sweep.
 
     pbt-rl sweep --name rates --env gym/CartPole-v1 --grid hypers.learning-rate=1e-4,1e-3 --seeds 0 1 2 --jobs 2
     """

@@ -141,8 +141,8 @@ def _environment_recipe(env: str, env_option: Iterable[str]) -> dict[str, object
 def _algorithm_recipe(algo: str, env_recipe: Mapping[str, object]) -> Mapping[str, object]:
     """Return the recipe of an algorithm for an environment. Raises ConfigError if the algorithm cannot be loaded.
 
-    The recipe is empty if environment recipes are made for the algorithm. The algorithm is then not loaded, because
-    loading imports torch.
+    If the recipes of environments already fit the algorithm (`recipes_are_for_it`), the algorithm has no recipe. It is
+    then not loaded, because loading imports torch.
 
     env_recipe: recipe of the environment.
     """

@@ -72,7 +72,7 @@ def ranked(members: Sequence[MemberView]) -> list[MemberView]:
 
 
 def best_member(members: Sequence[MemberView]) -> int | None:
-    """Return the id of the best member of the population, which may be stopped. None if no member has a score."""
+    """Return the id of the population's best member, even if this member is stopped. None if no member has a score."""
     members = [m for m in members if not m.control]
     final_scores = {m.member: m.final.mean for m in members if m.final is not None}
     return next(iter(by_score({m.member: m.objective for m in members}, final_scores)), None)
@@ -154,7 +154,7 @@ SEPARATOR = " | "
 UNKNOWN = "-"
 CONTROL = "control"
 YOUNG = "~"
-"""Prefix of a score that is not yet complete."""
+"""Prefix of a score before each environment has ended an episode since the member's last change."""
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,9 @@ def _stat(name: str) -> Callable[[MemberView], str]:
 
 
 def score(member: MemberView) -> str:
-    """Format the objective of a member. Before it is complete: `~` and the mean so far. Before any episode: `-`."""
+    """Format the objective of a member. While the objective is incomplete: `~` and the mean so far. Before any episode:
+    `-`.
+    """
     known = known_objective(member)
     if known is not None and member.complete:
         return number(known)

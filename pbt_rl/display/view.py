@@ -25,7 +25,10 @@ MATCHUP_STATS = ("elo", "win_rate")
 
 @dataclass(frozen=True)
 class TaskView:
-    """Scores of one member in one task: means over the window. episodes: number since the member's last change."""
+    """Scores of one member in one task: means over the window.
+
+    episodes: number of episodes since the member's last change.
+    """
 
     objective: float
     raw_return: float

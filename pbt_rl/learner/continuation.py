@@ -111,7 +111,7 @@ class Continuation:
 
 
 def shaping_versions(saved: Mapping[str, Any], slot_members: Sequence[int | None]) -> list[int]:
-    """Return the saved shaping version of each slot. All are 0 if `saved` is empty or of other slot members.
+    """Return the saved shaping version of each slot. Return zeros if `saved` is empty or from other slot members.
 
     slot_members: member of each slot.
     """

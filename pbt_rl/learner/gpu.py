@@ -16,7 +16,7 @@ GIB = 1 << 30
 def prepare(device: torch.device, *, reproducible: bool) -> None:
     """Select and test a GPU. Does nothing on a CPU. Raises ConfigError if the GPU cannot be used.
 
-    Without this selection, each learner would open a second context on the first GPU, which takes 0.3 to 0.5 GiB.
+    Without this selection, learners of other GPUs would also open a context on the first GPU (0.3 to 0.5 GiB each).
 
     reproducible: equal inputs give equal bits, at lower speed.
     """

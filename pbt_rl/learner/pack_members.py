@@ -48,7 +48,7 @@ class PackMembers:
         """Member -> generation, for each member that has been in a slot of this pack."""
         self._values: dict[int, Values] = {}
         self.fresh_steps = np.zeros(len(shared.members) + 1, np.int64)
-        """Member index -> steps at the last initialisation of the member's weights."""
+        """Member index -> environment steps of the member at the last initialisation of its weights."""
 
     def place_first(self, loads: Iterable[Load]) -> None:
         """Register the initial members, which are already in their slots."""

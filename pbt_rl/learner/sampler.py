@@ -142,7 +142,7 @@ class Sampler:
         return bool(ready)
 
     def _actor_waits(self) -> bool:
-        """True if an actor waits for actions of all its vector envs, without vector envs under construction."""
+        """True if an actor waits for actions of all its vector envs, except vector envs under construction."""
         working = {u.wake_fd for u in self.vector_envs if u.taken and not u.has_step}
         return any(u.has_step and u.wake_fd not in working for u in self.vector_envs)
 
@@ -156,7 +156,7 @@ class Sampler:
         return [vector_env.rollout for vector_env in self.vector_envs]
 
     def close(self) -> None:
-        """Do nothing, because the fleet owns the mailboxes."""
+        """Do nothing, because the supervisor closes the mailboxes."""
 
     def run_inference_batches(self, ready: list[SampledVectorEnv]) -> None:
         """Store the steps of these vector envs, and send actions."""

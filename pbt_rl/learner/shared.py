@@ -10,7 +10,7 @@
     state resets           trainer                              sampler
 
 The sampler and the reports run in the learner's main thread. The trainer runs in a separate thread (async) or in the
-main thread (sync, serial). Changes of members write the trainer's state under the lock `Updater.changing`.
+main thread (sync, serial). Commands that change members write the trainer's state under the lock `Updater.changing`.
 `SamplingCounts.lock` protects episodes, `LearningCounts.lock` protects statistics. Deques and single numbers need no
 lock.
 """

@@ -1,10 +1,10 @@
 """Sizes of vector envs and batches, and number of actors per learner.
 
 The sizes limit the rollout age (the optimiser steps between acting and learning, like the policy lag of Sample
-Factory). While a vector env fills a rollout, every other vector env fills a rollout, too. With U vector envs and k
-rollouts per batch, these are U / k batches. Two more batches may be learned before the rollout: one batch may be in
-progress, and one batch may be waiting. Let S be the number of optimiser steps per batch (epochs * minibatches). The
-plan uses half of --learner.max-policy-lag. The other half is a reserve for delays:
+Factory). While a vector env fills a rollout, every other vector env fills a rollout, too. These U rollouts of U vector
+envs are U / k batches of k rollouts. Two more batches may be learned before the rollout: one batch may be in progress,
+and one batch may be waiting. Let S be the number of optimiser steps per batch (epochs * minibatches). The plan uses
+half of --learner.max-policy-lag. The other half is a reserve for delays:
 
     (U / k + 2) * S <= min(AGE_PLANNED, --learner.max-policy-lag / 2)    and    U / k + 2 <= BATCHES_PLANNED
 
@@ -257,8 +257,8 @@ def _most_actors(
 ) -> list[int]:
     """Divide `wanted` actors among packs, or another number of actors if the plan with `wanted` actors has flaws.
 
-    Smaller numbers are tried first. They are needed if rollouts would be too old or vector envs too small. Larger
-    numbers are tried next, because the packs may then be equal.
+    Smaller numbers are tried first, because rollouts may be too old or vector envs too small. Larger numbers are tried
+    next, because packs may then have equal numbers of actors per member.
     """
     most = sum(members) if len(members) > 1 else wanted
     found: list[tuple[tuple[float, ...], list[int]]] = []

@@ -40,8 +40,8 @@ ReceiveT = TypeVar("ReceiveT")
 
 KEEPER = (sys.executable, "-I", "-S", keeper.__file__)
 PARENTS_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
-"""Signals that the terminal may send to all processes of a run. The parent handles these signals and ends its children.
-Children ignore these signals."""
+"""Signals that a terminal or a cluster may send to all processes of a run. Children ignore these signals, because the
+parent handles them and ends its children."""
 STACKS_SIGNAL = signal.SIGUSR2
 """Signal that makes a child print the stack of each thread."""
 MARK = "PBT_RL_CHILD"
@@ -52,7 +52,7 @@ PID_SECONDS = 10.0
 PID = re.compile(keeper.CHILD + rb"(\d+)\n")
 STDERR = 2
 LINE_BUFFERED = 1
-"""_IOLBF of the C library."""
+"""Value of _IOLBF (line buffering) in the C library."""
 CHILD_ENVIRONMENT = {
     # Unbuffered, because the log of a killed child must have its last output.
     "PYTHONUNBUFFERED": "1",
@@ -131,7 +131,7 @@ class Program:
             undo.pop_all()
         theirs.close()
         self.sentinel = os.pidfd_open(self._keeper.pid)
-        """Becomes readable when the process and all its descendants have ended."""
+        """Descriptor that becomes readable when the program and all its descendants have ended."""
 
     @property
     def pid(self) -> int:

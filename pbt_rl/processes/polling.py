@@ -72,7 +72,7 @@ def mail_check(connection: Connection[Any, Any]) -> Callable[[], bool]:
 
 
 MAIN_NS, TRAINER_NS, TRAINER_BUSY = range(3)
-"""Indices of the cells: time of the main thread's heartbeat, time of the trainer's heartbeat, True if it has work."""
+"""Cells: time of the main thread's heartbeat, time of the trainer's heartbeat, True if the trainer has work."""
 
 
 class Heartbeat:

@@ -39,7 +39,7 @@ class Acceleration:
         """Return the fastest packing for this device and a log line. None: use the default.
 
         values: hyperparameters of each slot.
-        connection: connection to the parent. If a capture breaks this process, the process restarts and keeps it.
+        connection: connection to the parent. If a capture breaks this process, it restarts with this connection.
         """
         try:
             return fastest_packing(setup, values)

@@ -80,7 +80,7 @@ class _Bucket:
 class RecordedSampler(Sampler):
     """Sampler that runs inference by CUDA graphs if possible.
 
-    The memory has an additional vector env and an additional rollout for the dummy vector env.
+    The memory has an additional vector env and an additional rollout, for the dummy vector env that pads batches.
     """
 
     SPARE = 1

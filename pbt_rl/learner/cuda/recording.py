@@ -39,7 +39,8 @@ class Recorder(Protocol):
     def record(self, program: Callable[[], None], generators: Sequence[torch.Generator] = ()) -> Replay:
         """Capture a program without running it. Return the replay function.
 
-        Raises RuntimeError if a call, such as a synchronisation, cannot be captured, or any exception of the program.
+        Raises RuntimeError if a call, such as a synchronisation, cannot be captured. Exceptions of the program are
+        raised, too.
 
         generators: random generators that the program draws from. Each replay advances their states.
         """
@@ -115,7 +116,7 @@ class Replays:
         self.runs = self.replayed = 0
 
     def fail(self, error: Exception) -> None:
-        """Capture no further programs, and warn that CUDA graphs are missing."""
+        """Capture no further programs, and warn. error: error of the failed capture."""
         self.recorder = None
         self.why_not = str(error).splitlines()[0] if str(error) else type(error).__name__
         warnings.warn(

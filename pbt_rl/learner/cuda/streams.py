@@ -84,8 +84,8 @@ class CudaStreams(Streams):
 class StagedServing(Serving):
     """Published weights for acting and learning on separate streams.
 
-    The learning thread calls `publish`, which writes to a staging copy. The acting thread calls `take`, which copies
-    from the staging copy to the acting weights.
+    The learning thread calls `publish`, which writes new weights (a publication) to a staging copy. The acting thread
+    calls `take`, which copies the publication to the acting weights.
 
     `take` skips a publication that is incomplete on the device. Otherwise, inference would wait for all queued
     optimiser steps. After an exchange of a slot's weights, `take` waits for the publication, because the slot's next

@@ -169,8 +169,8 @@ def _seconds(compute: Callable[[], Tensor], device: torch.device) -> float:
 def begin_again(setup: LearnerSetup, connection_fd: int) -> NoReturn:
     """Replace this process by a new learner process (exec), because a process cannot capture after a failed capture.
 
-    The process id, the connection to the parent and all descriptors stay. `begin_child` reads the setup from a memory
-    file.
+    The new process has the same process id, connection to the parent and descriptors. `begin_child` reads the setup
+    from a memory file.
     """
     message = os.memfd_create("learner", 0)
     said: Connection[Any, Any] = Connection(os.dup(message))

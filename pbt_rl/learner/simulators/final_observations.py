@@ -57,7 +57,8 @@ class FinalObservations:
         self._at.copy_(torch.where(limits, t, self._at))
 
     def values(self, value_PTB: Tensor, pack: Pack) -> Tensor:
-        """Return the bootstrap value of each step if it ends at a time limit, [P, T, b]. Reset the storage.
+        """Return the bootstrap value of each step, for the case that it ends at a time limit, [P, T, b]. Reset the
+        storage.
 
         value_PTB: value of the observation before each step.
         """
