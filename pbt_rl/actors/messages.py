@@ -193,9 +193,9 @@ class LearnerReady:
 
 @dataclass(frozen=True)
 class Replayed:
-    """Use of CUDA graphs by inference batches or by optimiser steps.
+    """Use of CUDA graphs for inference batches, or for optimiser steps.
 
-    of: number of all runs. replayed: number of the runs that replayed a CUDA graph.
+    of: number of all batches or steps. replayed: number of batches or steps that replayed a CUDA graph.
     """
 
     replayed: int
@@ -254,7 +254,7 @@ class Acknowledgement:
 
 @dataclass(frozen=True)
 class Saved:
-    """Answer to Save: the state is completely written to the entry. key, entry: those of Save."""
+    """Answer to Save: the state is completely written to the entry. key, entry: from the request."""
 
     key: int
     entry: int

@@ -59,7 +59,7 @@ class PackState:
     """State of the slots. Each field has P entries."""
 
     weights_version: NDArray[np.int64]
-    """Number of optimiser steps that are contained in the published weights."""
+    """Number of optimiser steps that each slot's published weights have made."""
     lineage_version: NDArray[np.int64]
     """Number of replacements of the weights in a slot. Rollouts with a lower number are outdated."""
     slot_members: list[SlotMember | None]

@@ -68,7 +68,7 @@ class Declared(TypedDict, total=False):
     bounds: tuple[float, float]
     """Default bounds of the mutations of a hyper (see `hyper` in `algos/hypers.py`)."""
     scale: str
-    """Scale of the mutations of a hyper, such as "log"."""
+    """Scale of a hyper: a mutation multiplies the value ("log", "linear", "integer") or 1 - value ("one_minus")."""
     tuned: bool
     """True if PBT tunes the hyper by default."""
 

@@ -213,7 +213,7 @@ def as_type(hint: Any, value: Any) -> Any:
 
 
 def _writable(character: str) -> bool:
-    """True if a terminal and a UTF-8 file can contain a character, which is no control character and no surrogate."""
+    """True if a terminal and a UTF-8 file can contain a character. False for control characters and surrogates."""
     return character in "\n\t" or unicodedata.category(character) not in ("Cc", "Cs")
 
 

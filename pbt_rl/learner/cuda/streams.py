@@ -23,7 +23,7 @@ kernels hardly fit on a GPU."""
 
 
 class CudaStreams(Streams):
-    """One stream for acting and one for learning. Acting has priority, because actors wait for actions."""
+    """A stream for acting, and a stream for learning. Acting has priority, because actors wait for actions."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
