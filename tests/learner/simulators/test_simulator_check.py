@@ -139,7 +139,7 @@ ALSO_IN_TRAINING = {
     "ObjectiveIsTheReward": "weights",
 }
 BY_THE_CHECK = ALSO_IN_TRAINING | {
-    "ObjectiveOfItsWeights": "the objective contains the weights",
+    "ObjectiveOfItsWeights": "the objective depends on the weights",
     "WeightsOfAnother": "repeat_interleave",
     "NoTimeOuts": "no time-outs: all 80 episodes were terminated after exactly 10 steps",
     "Waits": "a step waits for the device 1.38 times on average",
