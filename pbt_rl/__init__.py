@@ -1,17 +1,17 @@
 """Train a population of reinforcement-learning agents on one machine.
 
-    train, Config               train a population; its options
+    train, Config               train a population; options of `train`
     Result, MemberResult        result of `train`; result of one member
-    Stop                        return value of a callback that ends the run
-    load_policy, Policy         load a trained member; its policy, a function of observations
-    tune                        population-based training of other training code: `tune.run`
+    Stop                        return value with which a callback ends the run
+    load_policy, Policy         load the policy of a trained member; loaded policy, a function of observations
+    tune                        population-based training of your own training code: `tune.run`
     EnvSpec                     description of an environment
     RewardShapingInterface      interface of environments whose reward shaping PBT tunes
     TrainingInfoInterface       interface of environments that receive the trained frames of their member
     ConfigError, EnvSetupError  errors of user input and of environments, with the remedy
     RunFailed                   failure of a run
 
-Names are imported at first use. The import of this package is fast and without torch, because actors import it too.
+Each name is imported at its first use. The package itself imports fast and without torch, because actors import it.
 """
 
 from __future__ import annotations

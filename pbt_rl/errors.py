@@ -2,10 +2,10 @@
 
     Exception
     |-- ValueError
-    |   |-- ConfigError          wrong user input: the option, its value and the remedy
+    |   |-- ConfigError          wrong user input
     |   |   `-- CheckpointBroken   a checkpoint file is incomplete, changed or missing
     |   `-- EnvSetupError        an environment cannot be made, or violates its interface
-    `-- RunFailed                any other failure of a run, with the traceback of the child process
+    `-- RunFailed                any other failure of a run
 
 The command line prints ConfigError and EnvSetupError with exit code 2, and RunFailed with exit code 1.
 """
@@ -33,11 +33,11 @@ class EnvSetupError(ValueError):
 
 
 class RunFailed(Exception):  # noqa: N818 - an event
-    """Failure of a run. The message contains the cause and the traceback of the child process, if any."""
+    """Failure of a run. The message contains the cause, and the traceback if a child process failed."""
 
 
 def require(condition: bool, option: str, value: object, remedy: str) -> None:
-    """Raise ConfigError about an option's value unless `condition` holds."""
+    """Raise ConfigError about an option's value if `condition` is False."""
     if not condition:
         typed = " ".join(map(str, value)) if isinstance(value, tuple) else value
         raise ConfigError(f"--{option} {typed} cannot be used: {remedy}")
@@ -45,7 +45,7 @@ def require(condition: bool, option: str, value: object, remedy: str) -> None:
 
 @contextmanager
 def environment_code(env_id: str) -> Iterator[None]:
-    """Convert exceptions of environment code to EnvSetupError. The message contains the traceback."""
+    """Convert exceptions of environment code in this context to EnvSetupError, with the traceback as text."""
     try:
         yield
     except (ConfigError, EnvSetupError):

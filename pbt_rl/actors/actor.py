@@ -2,10 +2,10 @@
 
     waits for    the learner's signal (an eventfd) that actions are written to a mailbox
     produces     a step in the mailbox, and a signal to the learner (another eventfd)
-    ends         when its parent closes the connection, kills it or dies
+    ends         when its parent closes the connection, kills the actor or dies
 
-A restarted actor reads the counters of the mailboxes to find out whether a step is due. Its first step is a reset with
-`first` set in all rows. The learner masks the transition of a reset.
+A restarted actor reads the counters of the mailboxes to find the mailboxes that wait for a step. The first step of a
+restarted actor is a reset: `first` (episode start) is True in all rows. The learner masks the transition of a reset.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from pbt_rl.processes.polling import AdaptivePoller
 
 @dataclass(frozen=True)
 class ActorSetup:
-    """First message to an actor. The process inherits the descriptors."""
+    """First message to an actor. The actor's process inherits the file descriptors."""
 
     spec: EnvSpec
     options: EnvOptions
@@ -46,11 +46,11 @@ class ActorSetup:
     envs_per_policy: int
     """Rows of a slot in each vector env."""
     seeds: tuple[int, ...]
-    """One per vector env."""
+    """Seed of each vector env."""
     mailbox_fds: tuple[int, ...]
-    """One per vector env."""
+    """Mailbox of each vector env."""
     shaping_fd: int
-    """See `ShapingTable`."""
+    """Shared memory with the shaping of the pack's slots."""
     wake_fd: int
     """Eventfd that the learner writes when actions are in a mailbox."""
     ready_fd: int
@@ -58,16 +58,17 @@ class ActorSetup:
     spread_phases: bool = False
     """Truncate the first episodes of the rows, if the vector env implements `SpreadsPhases`."""
     matchup_fd: int = -1
-    """See `MatchupTable`. -1 for single-agent environments."""
+    """Shared memory with the pack's matchups, or -1 for single-agent environments."""
     matchup_shape: tuple[int, int, int] = (0, 0, 0)
+    """Numbers (U, E, S) of the pack's vector envs, environments of a vector env, and agents of an environment."""
     first_vector_env: int = 0
     """Index of the actor's first vector env within the pack."""
     first_row: int = 0
     """Index of the actor's first row within the run."""
     saved: tuple[dict[str, Any], ...] = ()
-    """States to restore, one per vector env. Empty: start with a reset."""
+    """State to restore of each vector env. Empty if the vector envs start with a reset."""
     lazy: bool = False
-    """Allow lazy construction of vector envs, see `LazyConstruction`."""
+    """Allow lazy construction."""
 
     @property
     def rows(self) -> int:
@@ -87,42 +88,42 @@ UNCOUNTED_VERSION = -1
 
 @dataclass(eq=False)
 class EpisodeSource:
-    """`ShapingSource` of an actor, with further attributes for the vector env."""
+    """Source of the shaping of a vector env in an actor (`ShapingSource`), with further data for the vector env."""
 
     table: ShapingTable
     envs_per_policy: int
     heartbeat: memoryview
-    """Heartbeat cells, see `envs/episode_book.py`."""
+    """Heartbeat cells in the mailbox (`envs/episode_book.py`)."""
     may_be_lazy: bool
     """True allows lazy construction."""
     begins_empty: bool = False
     """True allows lazy construction to start without any row."""
     warn: Callable[[str], None] | None = None
-    """Callback for warnings, see `ConventionWarnings`. Set in only one vector env of a run, because all of them are
-    alike."""
+    """Callback for warnings about environment bugs. Only the first vector env of a run warns, because all vector envs
+    have the same code."""
     uncounted: bool = False
     """True if `spread_phases` truncates the episodes that begin."""
 
     def __call__(self, row: int) -> tuple[int, dict[str, float]]:
-        """See `ShapingSource`."""
+        """Return the version and the weights of the shaping for a row's next episode."""
         shaping_version, values = self.table.read(row // self.envs_per_policy)
         return (UNCOUNTED_VERSION if self.uncounted else shaping_version), values
 
     def training_info(self, row: int) -> dict[str, Any]:
-        """See `TrainingInfoInterface`."""
+        """Return the member's frames so far, and its expected frames at the end of the run."""
         slot = row // self.envs_per_policy
         frames, budget = int(self.table.frames[slot]), int(self.table.budget_frames[slot])
         return {"frames": frames, "budget_frames": budget}
 
 
 def _naming_check(tell: Callable[[str], None], env_id: str) -> Callable[[str], None]:
-    """Return a function that passes warnings on. The first warning names the command that finds all bugs."""
+    """Return a function that passes warnings to `tell`. The first warning names the command that finds all bugs."""
     more = [f". Run `pbt-rl envs check {env_id}` for all findings"]
     return lambda text: tell(text + (more.pop() if more else ""))
 
 
 class VectorEnvRunner:
-    """Vector env of an actor, with its mailbox. tell: see `Actor`."""
+    """Vector env of an actor, with its mailbox. tell: receives warnings about environment bugs."""
 
     def __init__(
         self, setup: ActorSetup, number: int, table: ShapingTable, tell: Callable[[str], None]
@@ -161,7 +162,7 @@ class VectorEnvRunner:
         self._clock = cpu_clock(self.vector_env)
 
     def advance(self) -> bool:
-        """Step the vector env if its actions are ready. True if it was stepped."""
+        """Step the vector env, or reset it at the start, if its actions are ready. Return True after a step."""
         if self._box.learner_has_turn:
             return False
         before = self._clock()
@@ -178,7 +179,7 @@ class VectorEnvRunner:
         return True
 
     def _start(self) -> None:
-        """Reset the vector env, and spread the phases of its rows if requested."""
+        """Reset the vector env. If `spread_phases` is set, first make it truncate the first episodes."""
         rng = np.random.default_rng(self._seed)
         cut = (
             self._spreads
@@ -191,7 +192,7 @@ class VectorEnvRunner:
         self._source.uncounted = False
 
     def save(self) -> dict[str, Any] | None:
-        """Return the state of the vector env. None if it cannot be saved, or before the first reset."""
+        """Return the state of the vector env. None before the first reset, or if the state cannot be saved."""
         return (
             self.vector_env.save_state()
             if self._started and isinstance(self.vector_env, SavesState)
@@ -200,7 +201,7 @@ class VectorEnvRunner:
 
 
 class Actor:
-    """All vector envs of an actor process. In serial mode it runs in the supervisor's process."""
+    """All vector envs of an actor. In serial mode the actor runs in the supervisor's process."""
 
     def __init__(self, setup: ActorSetup, tell: Callable[[str], None]) -> None:
         """tell: called with warnings about environment bugs that raise no error."""
@@ -210,7 +211,7 @@ class Actor:
         self._construction = LazyConstruction([runner.vector_env for runner in self._runners])
 
     def save(self) -> list[dict[str, Any] | None]:
-        """Return a state for each vector env. None if the state of a vector env cannot be saved."""
+        """Return the state of each vector env, or None for a vector env whose state cannot be saved."""
         return [runner.save() for runner in self._runners]
 
     def iterate(self) -> bool:
@@ -247,7 +248,7 @@ class Actor:
 
 
 def main() -> None:
-    """Run as a child process. If the parent closes the connection, close the environments."""
+    """Run an actor as a child process. When the parent closes the connection, close the environments and exit."""
     connection, setup = begin_child()
     try:
         actor = Actor(setup, lambda text: connection.send(EnvironmentWarning(text)))

@@ -1,14 +1,14 @@
 """Mailboxes: shared step buffers between an actor and its learner. Each vector env has a mailbox for one step.
 
-Two counters in the header determine which side may write:
+Two counters in the header determine which process may write:
 
-    OBSERVATIONS == ACTIONS + 1   The step is written. Only the learner may write: the actions of this step.
-    OBSERVATIONS == ACTIONS       The actions are written. Only the actor may write: the next step.
+    OBSERVATIONS == ACTIONS + 1   The step is written. Only the learner may write, namely the actions for this step.
+    OBSERVATIONS == ACTIONS       The actions are written. Only the actor may write, namely the next step.
 
-A side that has finished writing increments its counter, then wakes the other side through an eventfd. There is no lock,
-so a process may be killed at any point, and its successor continues with the mailbox. The data is stored before the
-counter: the memory model of x86-64 preserves this order, and on other CPUs the system call of the eventfd does. Memory
-is anonymous (`memfd_create`) and passed by descriptor, so it cannot leak.
+After writing, a process increments its counter and wakes the other process through an eventfd. A mailbox has no lock.
+Therefore, a process may be killed at any point, and its successor continues with the mailbox. The data is stored before
+the counter: the memory model of x86-64 preserves this order. On other CPUs, the system call of the eventfd preserves
+the order. Memory is anonymous (`memfd_create`) and passed by descriptor. Therefore, memory cannot leak.
 
 Axes: R rows of the vector env, A action components.
 """
@@ -32,8 +32,8 @@ ALIGN = 64
 
 OBSERVATIONS, ACTIONS, HEARTBEAT_NS, BUSY_NS, STEPS = range(5)
 HEARTBEAT = 8
-"""Index in the header of the first heartbeat cell (`envs/episode_book.py`). Heartbeat cells have a separate cache
-line."""
+"""Index of the first heartbeat cell (`envs/episode_book.py`) in the header. Heartbeat cells have a cache line for
+themselves."""
 HEADER = ArraySpec((16,), "int64")
 
 
@@ -55,7 +55,10 @@ def _mailbox_specs(spec: EnvSpec) -> dict[str, ArraySpec]:
 
 
 class Mailbox:
-    """Mailbox of a vector env, used by actor and learner. action: [R, A]. step: see StepArrays."""
+    """Mailbox of a vector env, used by actor and learner.
+
+    action: [R, A], actions for the step. step: arrays of observations, rewards and episode statistics.
+    """
 
     def __init__(self, spec: EnvSpec, rows: int, fd: int) -> None:
         self.spec, self.rows, self.fd = spec, rows, fd
@@ -73,7 +76,7 @@ class Mailbox:
 
     @classmethod
     def create(cls, spec: EnvSpec, rows: int, name: str) -> Mailbox:
-        """Allocate the memory and poison it."""
+        """Allocate a mailbox whose arrays contain poison, such as NaN."""
         _, size = _layout(_mailbox_specs(spec), rows)
         box = cls(spec, rows, anonymous_memory(size, name))
         for array in (box.action, *box._arrays.values()):
@@ -82,7 +85,7 @@ class Mailbox:
 
     @property
     def learner_has_turn(self) -> bool:
-        """True if a step is written and its actions are not."""
+        """True if a step is written, but not yet the actions for this step."""
         return bool(self.header[OBSERVATIONS] > self.header[ACTIONS])
 
     def publish_step(self, wake_fd: int) -> None:
@@ -99,7 +102,7 @@ class Mailbox:
 
     @property
     def heartbeat(self) -> memoryview:
-        """Heartbeat cells of the vector env, see `envs/episode_book.py`."""
+        """Heartbeat cells of the vector env (`envs/episode_book.py`)."""
         return memoryview(self.memory)[8 * HEARTBEAT : 8 * (HEARTBEAT + 2)].cast("q")
 
     def begin_life(self) -> None:
@@ -110,7 +113,7 @@ class Mailbox:
     def heartbeat_age_seconds(self) -> float:
         """Supervisor: return the seconds since the last heartbeat, minus the extension of the timeout by `all_at_once`.
 
-        A heartbeat is a step, actions, or a change of the heartbeat cell ROW since the last call of this method.
+        Heartbeats are: a written step, written actions, and a change of the heartbeat cell ROW since the last call.
         """
         at_once = int(self.header[HEARTBEAT + AT_ONCE])
         row = int(self.header[HEARTBEAT + ROW])
@@ -120,7 +123,7 @@ class Mailbox:
         return (time.monotonic_ns() - int(self.header[HEARTBEAT_NS])) / 1e9 - at_once * SECONDS_PER_ROW
 
     def begin_anew(self) -> None:
-        """Supervisor: reset the counters when actor and learner are replaced. The actor then writes first."""
+        """Supervisor: reset the counters when actor and learner are replaced. The new actor then writes first."""
         self.header[OBSERVATIONS] = self.header[ACTIONS] = 0
 
     def close(self) -> None:

@@ -1,8 +1,8 @@
 """Messages between the supervisor and its processes: frozen dataclasses.
 
     supervisor -> learner    `ToLearner`. Learners handle messages in order, between two optimiser steps. Exceptions:
-                             TrainUntil, PauseTraining and StopLearner take effect immediately. So do Load, SetValues
-                             and EvaluateMember if a learner computes its policies one by one on a CPU.
+                             TrainUntil, PauseTraining and StopLearner take effect immediately. On a CPU with packing
+                             `loop`, Load, SetValues and EvaluateMember take effect immediately, too.
     learner -> supervisor    `FromLearner`
     actor -> supervisor      EnvironmentWarning
     any child -> its parent  `processes.child.ChildFailed`, before the child ends with an error
@@ -25,9 +25,10 @@ from pbt_rl.controllers.hypers import Values
 class Episode:
     """Finished episode of a member.
 
-    generation: generation of the member when the episode started. Episodes of older generations do not count for the
-    objective.
-    task: index in `EnvSpec.tasks`. 0 without tasks.
+    generation: generation of the member when the episode started. Only episodes of the member's present generation
+    count for the objective.
+    extra: further statistics, by name.
+    task: index in `EnvSpec.tasks`, or 0 without tasks.
     environment: index among the member's environments, from 0.
     evaluation: True if the episode started while the member was evaluated.
     count: number of episodes, if the numbers are means over several episodes of a device simulator. Otherwise 1.
@@ -40,7 +41,7 @@ class Episode:
     shaped_return: float
     length_steps: int
     extra: dict[str, float] = field(default_factory=dict)
-    """`info["episode_extra_stats"]`."""
+    """Statistics that the environment returned in `info["episode_extra_stats"]`."""
     task: int = 0
     environment: int = 0
     evaluation: bool = False
@@ -52,9 +53,9 @@ class Game:
     """Finished episode of a multi-agent environment. Each field has one entry per agent."""
 
     members: tuple[int, ...]
-    """Member that played the agent."""
+    """Member that acted as the agent."""
     generations: tuple[int, ...]
-    """Generation of the member when the episode started. Episodes of older generations do not count."""
+    """Generation of the member when the episode started."""
     objectives: tuple[float, ...]
 
 
@@ -62,23 +63,24 @@ class Game:
 class MemberStats:
     """Learning statistics of a member.
 
-    values: means over the updates since the last report; empty without an update. Names: `policy_loss`, `value_loss`,
-    `entropy`, `kl`, `clip_fraction`, `explained_variance`, `grad_norm`, `learning_rate_in_use` (after the schedule),
-    `lag` (optimiser steps between acting and learning).
+    values: means over the updates since the last report; empty if there was no update. Names: `policy_loss`,
+    `value_loss`, `entropy`, `kl`, `clip_fraction`, `explained_variance`, `grad_norm`, `learning_rate_in_use` (after the
+    schedule), `lag` (optimiser steps between acting and learning).
     """
 
     member: int
     steps: int
-    """Total environment steps learned from, without masked and discarded steps."""
+    """Total environment steps that the member learned from. Masked and discarded steps do not count."""
     frames: int
-    """Total emulator frames sampled for the member, over all generations."""
+    """Total frames that the member acted in, over all generations."""
     updates: int
+    """Total updates."""
     values: dict[str, float] = field(default_factory=dict)
     generation: int = 0
-    """Generation that the learner trains."""
+    """Generation of the member's weights and values on the learner."""
     broken: bool | None = None
-    """True if all optimiser steps of this generation since the last report were skipped because gradients were not
-    finite. None: no optimiser step.
+    """True if all optimiser steps of this generation since the last report were skipped, because gradients were not
+    finite. None if there was no optimiser step.
     """
 
 
@@ -95,30 +97,30 @@ class Load:
 
     The state has one of three sources:
 
-    entry     entry of the pool. It must not be changed before the answer.
-    of_slot   another slot of the pack, copied on the device
-    drawn     (member, generation) that seeds newly initialised weights
+    entry         entry of the state pool. This entry must not be changed before the answer.
+    of_slot       slot of the same pack, whose state is copied on the device
+    initialised   (member, generation) that seeds newly initialised weights
     """
 
     slot: int
     member: int | None
-    """None: discard the state of the slot and leave it empty."""
+    """None: discard the state of the slot. The slot is then empty."""
     generation: int
     values: Values
     entry: int | None = None
     of_slot: int | None = None
     initialised: tuple[int, int] | None = None
     counts: Counts = NOTHING
-    """Totals of the member so far."""
+    """Total counts of the member so far."""
     donor: int | None = None
-    """Member whose state a decision copies. None if no decision copies a state."""
+    """Member whose state a decision copies. None if the load does not come from a copy."""
 
 
 @dataclass(frozen=True)
 class Save:
-    """Write the state of a member in a slot to an entry of the pool. The answer is Saved.
+    """Write the state of a member in a slot to an entry of the state pool. The answer is Saved.
 
-    key: number of the request, repeated in the answer.
+    key: number of the request. The answer contains this number.
     """
 
     member: int
@@ -128,9 +130,9 @@ class Save:
 
 @dataclass(frozen=True)
 class SaveLearner:
-    """Request the learner's own state, without its members. The answer is LearnerSaved.
+    """Request the learner's state, without the states of its members. The answer is LearnerSaved.
 
-    number: number of the checkpoint within the process.
+    number: number of the checkpoint since the supervisor's start.
     """
 
     number: int
@@ -138,9 +140,9 @@ class SaveLearner:
 
 @dataclass(frozen=True)
 class SetValues:
-    """Set the values of a member in a slot, which keeps its weights. The answer is an Acknowledgement.
+    """Set the values of a member in a slot. The member keeps its weights. The answer is an Acknowledgement.
 
-    donor: member whose values a decision copies. None if no decision copies values.
+    donor: member whose values a decision copies. None if the values do not come from a copy.
     """
 
     member: int
@@ -151,7 +153,7 @@ class SetValues:
 
 @dataclass(frozen=True)
 class EvaluateMember:
-    """Start or end the evaluation of a member in a slot. During an evaluation the member acts but does not learn."""
+    """Start or end the evaluation of a member in a slot. During an evaluation, the member acts but does not learn."""
 
     member: int
     begins: bool
@@ -159,7 +161,7 @@ class EvaluateMember:
 
 @dataclass(frozen=True)
 class TrainUntil:
-    """Send a report as soon as a member reaches this number of frames. The member then waits for a decision."""
+    """Request a report as soon as a member reaches this number of frames, because a decision is then due."""
 
     member: int
     frames: int
@@ -167,7 +169,7 @@ class TrainUntil:
 
 @dataclass(frozen=True)
 class PauseTraining:
-    """Stop acting and learning at the end of a run. Messages are still handled."""
+    """Stop acting and learning at the end of a run. The learner still handles messages."""
 
 
 @dataclass(frozen=True)
@@ -183,7 +185,7 @@ ToLearner = Load | Save | SaveLearner | SetValues | EvaluateMember | TrainUntil 
 
 @dataclass(frozen=True)
 class LearnerReady:
-    """Sent when the pack is built and its actors receive actions."""
+    """First message of a learner, sent when the pack is built and inference can start."""
 
     note: str = ""
     """Warnings for the user about the pack."""
@@ -191,12 +193,15 @@ class LearnerReady:
 
 @dataclass(frozen=True)
 class Replayed:
-    """Number of calls of one kind on a GPU (`of`), and number of calls that replayed a CUDA graph (`replayed`)."""
+    """Use of CUDA graphs for inference batches, or for optimiser steps.
+
+    of: number of all batches or steps. replayed: number of batches or steps that replayed a CUDA graph.
+    """
 
     replayed: int
     of: int
     why_not: str = ""
-    """Reason why the graph could not be captured, or ""."""
+    """Reason why a graph could not be captured. Empty if all graphs were captured."""
 
 
 @dataclass(frozen=True)
@@ -207,47 +212,49 @@ class LearnerReport:
     members: list[MemberStats]
     episodes: list[Episode]
     stage_seconds: dict[str, float]
-    """Stage -> seconds, summed over threads. Stages: `inference`, `learning`, `waiting` (no rows were ready) ..."""
+    """Stage -> seconds since the last report. `waiting`: no vector env was ready. `learning on the GPU`: GPU time of
+    updates. Other stages (`inference`, `environment`, `learning`): CPU time."""
     lag_max: int
-    """Maximum policy lag of a step learned from in the whole run, in optimiser steps."""
+    """Largest rollout age of a step that was learned from, in optimiser steps, since the learner's start."""
     discarded_rollouts: int
-    """Number of rollouts discarded in the whole run, because of an older generation or the limit of the lag."""
+    """Number of discarded rollouts since the learner's start: rollouts of replaced weights, and too old rollouts."""
     games: list[Game] = field(default_factory=list)
     """Finished episodes of multi-agent environments."""
     accelerated: dict[str, Any] = field(default_factory=dict)
-    """Statistics of accelerated code paths over the whole run."""
+    """"turns" (inference batches) or "steps" (optimiser steps) -> `Replayed`, since the learner's start."""
 
 
 @dataclass(frozen=True)
 class Acknowledgement:
-    """Acknowledgement of a decision, with the values that are in use afterwards.
+    """Acknowledgement of a decision about a member, with the values that are in use afterwards.
 
-    parked: True if the member has no slot, so no learner was involved. Its state has changed, but the `in_...` fields
-    are empty. When the member takes a slot, another acknowledgement without a donor follows.
+    parked: True if the member has no slot. The supervisor then changed the member's state without a learner, and the
+    `in_...` fields are empty. When the member takes a slot, another acknowledgement without a donor follows.
     """
 
     member: int
     donor: int | None
     generation: int
     milliseconds: float
-    """Time from the start of handling until inference uses the new weights."""
+    """Time from the start of the change until the values were read back."""
     in_optimizer: dict[str, float]
-    """Values read back from the optimiser."""
+    """Hyperparameters of the optimiser, read back from the device."""
     in_loss: dict[str, float]
-    """Values read back from the loss."""
+    """Hyperparameters of the loss, read back from the device."""
     in_environment: dict[str, float]
-    """Shaping values read back from the table of the actors, without the prefix `shaping.`."""
+    """Shaping, read back from the shared memory of the actors. Names have no prefix `shaping.`."""
     donor_unchanged: bool
+    """True if the copy did not change the donor's state. True without a copy."""
     parked: bool = False
     clock: dict[str, float] = field(default_factory=dict)
-    """Times by time.perf_counter() on the learner's machine: `received`, `begun`, `written` (the new state is in
-    place), `proved` (the values were read back).
+    """Event -> time.perf_counter() on the learner's machine. `received`: the message arrived. `begun`: the change
+    started. `written`: the change ended. `proved`: the values were read back.
     """
 
 
 @dataclass(frozen=True)
 class Saved:
-    """Sent when a state is completely written to its entry of the pool."""
+    """Answer to Save: the state is completely written to the entry. key, entry: from the request."""
 
     key: int
     entry: int
@@ -255,7 +262,7 @@ class Saved:
 
 @dataclass(frozen=True)
 class LearnerSaved:
-    """State of the learner without its members, as JSON types. number: see SaveLearner."""
+    """Answer to SaveLearner: state of the learner as JSON types, without the states of its members."""
 
     number: int
     learner: dict[str, Any]
@@ -269,6 +276,6 @@ FromLearner = LearnerReady | LearnerReport | Acknowledgement | Saved | LearnerSa
 
 @dataclass(frozen=True)
 class EnvironmentWarning:
-    """Warning about an environment bug that raises no error (`ConventionWarnings` in envs/conventions.py)."""
+    """Warning about an environment bug that raises no error (envs/conventions.py)."""
 
     text: str

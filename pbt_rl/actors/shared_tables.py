@@ -1,7 +1,7 @@
 """Shared memory tables of reward shaping and matchups, with sequence locks.
 
-The counter `guard` of a sequence lock is odd while an entry is written. A reader retries until `guard` is even and has
-not changed during the read.
+The counter `guard` of a sequence lock is odd during a write. A reader retries until `guard` is even and has not changed
+during the read.
 
 Axes: P slots of a pack, U vector envs, E environments of a vector env, S agents of an environment.
 """
@@ -19,24 +19,26 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class ShapingTable:
-    """Reward shaping of a pack's slots in shared memory. The learner writes it, and its actors read it.
+    """Reward shaping of a pack's slots in shared memory. The learner writes this table, and its actors read it.
 
-    Each slot has a sequence lock. `frames` and `budget_frames` are the training progress of the slot's member. They
-    need no lock because each is a single number.
+    Each slot has a sequence lock. `frames` and `budget_frames` are the training progress of the slot's member. These
+    fields need no lock, because each entry is a single number.
     """
 
     names: tuple[str, ...]
+    """Names of the shaping weights."""
     guard: NDArray[np.int64]
-    """[P] counters of the sequence locks"""
+    """[P] counters of the sequence locks."""
     shaping_version: NDArray[np.int64]
     """[P] version, incremented by each write. An episode is reported with the version at its start."""
     values: NDArray[np.float64]
-    """[P, number of names]"""
+    """[P, number of names] shaping weights."""
     frames: NDArray[np.int64]
-    """[P] frames sampled so far. The learner writes them between the last step of an episode and the next reset."""
+    """[P] total frames of the member. The learner updates the entries of a slot when an episode ends, before the reset.
+    """
     budget_frames: NDArray[np.int64]
-    """[P] frames expected at the end of the run. The supervisor writes them. If the run has a time limit in seconds,
-    the learner writes them too.
+    """[P] expected total frames of the member at the end of the run. The supervisor writes the first estimate. If the
+    run has a time limit, the learner updates the estimate.
     """
 
     @classmethod
@@ -51,7 +53,7 @@ class ShapingTable:
 
     @staticmethod
     def size(names: tuple[str, ...], slots: int) -> int:
-        """Size of the table in bytes."""
+        """Return the size of the table in bytes."""
         return 8 * slots * (4 + len(names)) or 8
 
     def write(self, slot: int, shaping_version: int, values: Mapping[str, float]) -> None:
@@ -62,7 +64,7 @@ class ShapingTable:
         self.guard[slot] += 1
 
     def read(self, slot: int) -> tuple[int, dict[str, float]]:
-        """Return (shaping_version, values) of one slot, both from one write."""
+        """Return the shaping version and the shaping of a slot. Both are from the same write."""
         while True:
             before = int(self.guard[slot])
             shaping_version, values = int(self.shaping_version[slot]), self.values[slot].tolist()
@@ -72,15 +74,15 @@ class ShapingTable:
 
 @dataclass(frozen=True)
 class MatchupTable:
-    """Matchups of a pack's vector envs in shared memory. The supervisor writes them, and the pack's actors read them.
+    """Matchups of a pack's vector envs in shared memory. The supervisor writes the table, and the actors read it.
 
     All matchups share one sequence lock.
     """
 
     head: NDArray[np.int64]
-    """[2] guard, and matchup_version, which each write increments."""
+    """[2] counter of the sequence lock, and version of the matchups. Each write increments the version."""
     rows: NDArray[np.int64]
-    """[U, E, S] row that plays each agent."""
+    """[U, E, S] row whose policy acts as the agent."""
     fd: int
 
     @classmethod
@@ -92,17 +94,17 @@ class MatchupTable:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """(U, E, S)."""
+        """Sizes (U, E, S) of `rows`."""
         vector_envs, environments, agents = self.rows.shape
         return vector_envs, environments, agents
 
     @staticmethod
     def size(shape: tuple[int, int, int]) -> int:
-        """Size of the table in bytes."""
+        """Return the size of the table in bytes."""
         return 8 * (2 + math.prod(shape))
 
     def write(self, row_UES: NDArray[np.int64]) -> int:
-        """Set the matchups. Return the new matchup_version. Only one process may write."""
+        """Set the matchups, and return their version. Only one process may write."""
         self.head[0] += 1
         self.rows[:] = row_UES
         self.head[1] += 1
@@ -110,7 +112,7 @@ class MatchupTable:
         return int(self.head[1])
 
     def read(self, vector_env: int) -> tuple[int, NDArray[np.int64]]:
-        """Return (matchup_version, [E, S] rows) of one vector env, both from one write."""
+        """Return the version of the matchups, and the rows [E, S] of a vector env. Both are from the same write."""
         while True:
             before = int(self.head[0])
             matchup_version, row_ES = int(self.head[1]), self.rows[vector_env].copy()

@@ -1,7 +1,7 @@
 """Shared memory pool of member states, used by the supervisor and the learners of a machine.
 
 All entries of a pool have the same layout. An entry contains the arrays and counts of one member's state.
-`population.store` manages the ownership of entries. Memory is passed by descriptor. New memory is poisoned.
+`population.store` assigns entries to members. Memory is passed by descriptor.
 
 Axes: N parameters of a policy.
 """
@@ -22,7 +22,7 @@ from pbt_rl.controllers.hypers import Values
 from pbt_rl.errors import ConfigError
 
 POISON_BYTE = 0xA5
-"""Fill byte of new integer and boolean arrays. New float arrays are filled with NaN."""
+"""Fill byte of unwritten integer and boolean arrays. Unwritten float arrays are filled with NaN."""
 
 
 def anonymous_memory(size: int, name: str) -> int:
@@ -40,8 +40,8 @@ def _resize(fd: int, size: int) -> None:
         if error.errno != errno.EFBIG:
             raise
         raise ConfigError(
-            f"This run needs {size:,} bytes of shared memory in one piece, above the limit of file sizes "
-            "(ulimit -f). Raise this limit"
+            f"This run needs {size:,} bytes of shared memory in one piece. The limit of file sizes (ulimit -f) is "
+            "lower. Raise this limit"
         ) from None
 
 
@@ -66,15 +66,15 @@ class SnapshotHeader:
     values: Values
     """Hyperparameters and shaping."""
     frames: int
-    """Total emulator frames sampled for the member."""
+    """Total frames that the member acted in."""
     steps: int
-    """Total steps learned from."""
+    """Total environment steps that the member learned from."""
     updates: int
-    """Total batches learned from."""
+    """Total updates."""
     fresh_frames: int
-    """`frames` at the last initialisation of the weights. The learning rate schedule starts there."""
+    """`frames` at the last initialisation of the weights. The learning rate schedule starts at this number."""
     remembered: bool = False
-    """True for a remembered state: an earlier state that the controller keeps."""
+    """True for a remembered state: an earlier state that the controller may return to."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class MemberSnapshot:
     header: SnapshotHeader
     arrays: Mapping[str, NDArray[Any]]
     """Read-only arrays in host memory: "param" [N] float32, each moment of the optimiser [N], "optimizer_steps" []
-    float64, "lr_factor" [] float32, and normalisers. The N numbers are in the order of the network's layout.
+    float64, "lr_factor" [] float32, and normalisers. All arrays [N] have the parameters in the same order.
     """
 
 
@@ -94,8 +94,8 @@ def layout_of(arrays: Mapping[str, NDArray[Any]]) -> ArrayLayout:
 
 
 SavedStates: TypeAlias = Mapping[tuple[int, int | None], Callable[[], MemberSnapshot]]
-"""(member, generation) -> function that reads the saved state. The generation is None for the member's current state,
-and a number for a remembered state.
+"""(member, generation) -> function that reads the saved state. Generation None: current state of the member. A number:
+remembered state.
 """
 
 
@@ -103,7 +103,7 @@ ALIGN = 64
 
 
 class Counts(NamedTuple):
-    """Totals of a member, stored with its state. See `SnapshotHeader`."""
+    """Total counts of a member, stored with its state. The fields have the meaning of `SnapshotHeader`'s fields."""
 
     frames: int = 0
     steps: int = 0
@@ -114,9 +114,9 @@ class Counts(NamedTuple):
 class StatePool:
     """Shared memory for states of one layout.
 
-    fd: descriptor of an existing pool. None: create a pool. Only its creator may call `grow`.
+    fd: descriptor of an existing pool. None creates a pool. Only the creator of a pool may call `grow`.
 
-    Memory is mapped at first use, in segments of 1, 2, 4, ... entries. A growing pool then needs few mappings, and
+    Memory is mapped at first use, in segments of 1, 2, 4, ... entries. A growing pool therefore needs few mappings, and
     existing views stay valid.
     """
 
@@ -149,7 +149,7 @@ class StatePool:
         return Counts(*self._counts(entry).tolist())
 
     def write(self, entry: int, arrays: Mapping[str, NDArray[Any]], counts: Counts) -> None:
-        """Copy a state into an entry. The arrays must match the layout."""
+        """Copy a state into an entry. The arrays must have the pool's layout."""
         views = self.views(entry)
         assert arrays.keys() == views.keys(), f"arrays {sorted(arrays)}, layout {sorted(views)}"
         for name, view in views.items():
@@ -163,12 +163,12 @@ class StatePool:
         return {name: view.copy() for name, view in self.views(entry).items()}
 
     def clear(self, entry: int) -> None:
-        """Free an entry's memory. The entry then reads as zeros."""
+        """Free an entry's memory. The entry then contains zeros."""
         segment, offset = self._place(entry)
         segment.madvise(mmap.MADV_REMOVE, offset, self.entry_bytes)
 
     def close(self) -> None:
-        """Close the descriptor. The memory is freed when its last view is deleted. Safe to call twice."""
+        """Close the descriptor. The memory is freed when the last view of it is deleted. Safe to call twice."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1

@@ -1,7 +1,7 @@
 """Command line `pbt-rl`, with one module per command.
 
-A module is imported when its command is called. It contains `run(arguments) -> exit code`.
-Modules outside this package must not import it.
+A module is imported when its command is called. Each module contains `run(arguments) -> exit code`.
+Modules outside this package must not import this package.
 """
 
 from __future__ import annotations
@@ -80,13 +80,13 @@ COMMANDS = (
     Command("watch", "pbt_rl.cli.watch", "RUN", "show a running or finished run in the browser"),
 )
 OTHERS: Registry[Command] = Registry("pbt_rl.commands", "pbt_rl.registry:Command", {})
-"""Commands from other packages, each an entry point that refers to a `Command`."""
+"""Commands of other installed packages. Each entry point refers to a `Command`."""
 EXIT_USER_ERROR, EXIT_FAILED, EXIT_INTERRUPTED = 2, 1, 130
 EXIT_SECONDS, EXIT_SECONDS_AT_MOST, CHILD_SECONDS = 5.0, 60.0, 2.0
 
 
 def main() -> None:
-    """Run the command of `sys.argv` and exit with its code. Entry point of `pbt-rl`."""
+    """Run the command in `sys.argv` and exit with its exit code. This function is the entry point of `pbt-rl`."""
     _open_closed_streams()
     atexit.register(_end_children)
     arguments = sys.argv[1:]
@@ -101,7 +101,7 @@ def main() -> None:
     except FileNotFoundError:
         _fail("the working directory has been deleted: cd to another directory", EXIT_USER_ERROR)
     working_directory_last()
-    # Import after `working_directory_last`, because `python -m` puts the working directory first in `sys.path`.
+    # Import after `working_directory_last`, because `python -m` puts the working directory at the start of `sys.path`.
     from pbt_rl.errors import ConfigError, EnvSetupError, RunFailed
 
     try:
@@ -129,7 +129,7 @@ def main() -> None:
 
 
 def commands() -> dict[str, Command]:
-    """Return the commands of this and other packages, by name."""
+    """Return the commands of pbt_rl and of other installed packages, by name."""
     return {command.name: command for command in (*COMMANDS, *OTHERS.values())}
 
 
@@ -144,7 +144,7 @@ def usage() -> str:
 
 
 def _of_runs(words: list[str]) -> list[str]:
-    """Expand run names. NAME becomes runs/NAME if there is no file NAME."""
+    """Replace each run name NAME by runs/NAME if no file or folder NAME exists."""
     found = list(words)
     for at, word in enumerate(itertools.takewhile(lambda word: not word.startswith("-"), words)):
         name = re.split("[@:]", word, maxsplit=1)[0]
@@ -184,8 +184,8 @@ def _fail(message: str, code: int) -> None:
 def _end(code: int | str | None) -> NoReturn:
     """Exit, even if threads or processes of an environment do not end.
 
-    After `EXIT_SECONDS`, print the names of these threads and processes, and exit. If nothing can be named, exit after
-    `EXIT_SECONDS_AT_MOST`.
+    After `EXIT_SECONDS`, print the names of these threads and processes, and exit. If no such thread or process exists,
+    but functions registered with atexit still run, exit after `EXIT_SECONDS_AT_MOST`.
     """
 
     def insist() -> None:
@@ -209,7 +209,7 @@ def _end(code: int | str | None) -> NoReturn:
 
 
 def _end_children() -> None:
-    """End the remaining child processes of an environment, after its own atexit functions."""
+    """End the remaining child processes of an environment. The environment's own atexit functions run earlier."""
     import psutil  # not needed by `pbt-rl --help`
 
     waited_for = {child.pid for child in multiprocessing.active_children()}
@@ -222,7 +222,7 @@ def _end_children() -> None:
 
 
 def _kill_children(but: Collection[int | None] = ()) -> None:
-    """Kill all descendant processes. but: ids of processes that stay alive."""
+    """Kill all descendant processes. but: ids of processes that are not killed."""
     import psutil
 
     for child in psutil.Process().children(recursive=True):
@@ -232,7 +232,7 @@ def _kill_children(but: Collection[int | None] = ()) -> None:
 
 
 def _is_ending() -> bool:
-    """Check whether the main thread has ended or is waiting for other threads to end."""
+    """True if the main thread has ended, or waits for the end of other threads."""
     main = threading.main_thread()
     frame = sys._current_frames().get(main.ident or 0)  # noqa: SLF001 - the only way to inspect it
     while frame is not None and frame.f_back is not None:
@@ -244,7 +244,7 @@ def _is_ending() -> bool:
 def _open_closed_streams() -> None:
     """Open /dev/null for closed standard streams (`>&-`).
 
-    Otherwise the next opened file would get the descriptor of a standard stream.
+    Otherwise, the next opened file would get the descriptor of a standard stream.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:

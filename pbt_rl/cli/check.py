@@ -1,4 +1,4 @@
-"""Command `pbt-rl envs check`: step an environment as in training, and report its mistakes."""
+"""Command `pbt-rl envs check`: step an environment as training does, and report mistakes of the environment."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from pbt_rl.envs.conventions import INFORMS
 from pbt_rl.envs.time_limits import time_limit
 
 SHORT_STEPS = 500
-"""Maximum steps per row in each run that is compared with the main run."""
+"""Maximum steps per row in the short runs, which are compared with the main run."""
 MANY_SHAPING_VALUES = 12
 SLOW_RESET_SHARE, SLOW_RESET_SECONDS = 0.5, 0.02
 ADVICE_ON_SEEDS = (
-    "; sample only from self.np_random, which super().reset(seed=seed) seeds. If you have a generator of your own: "
-    "seed it in reset(seed), and keep its state if the seed is None"
+    "; sample only from self.np_random, which super().reset(seed=seed) seeds. If you use another generator, seed it in "
+    "reset(seed), and keep its state if the seed is None"
 )
 
 
@@ -30,7 +30,7 @@ ADVICE_ON_SEEDS = (
 class Report:
     """Findings about an environment.
 
-    facts: (title, text). notes: on behaviour that may be intended.
+    facts: pairs (title, text). notes: texts about behaviour that may be intended. mistakes: texts about mistakes.
     """
 
     facts: list[tuple[str, str]] = field(default_factory=list)
@@ -38,7 +38,7 @@ class Report:
     mistakes: list[str] = field(default_factory=list)
 
     def lines(self) -> list[str]:
-        """Format the findings."""
+        """Format the findings as lines."""
         text = [f"{title:<12} {fact}" for title, fact in self.facts]
         text += [f"note: {note}" for note in self.notes]
         text += [f"MISTAKE: {mistake}" for mistake in self.mistakes]
@@ -54,12 +54,12 @@ def check(
     config: Config | None = None,
     device: str = "cpu",
 ) -> Report:
-    """Check an environment. Raises ConfigError or EnvSetupError if it cannot be constructed or reset.
+    """Check an environment. Raises ConfigError or EnvSetupError if the environment cannot be constructed or reset.
 
-    steps: sum over all rows.
-    timeout_seconds: limit of one step or reset of the vector env.
-    config: run config whose network is checked too. None: no network is checked.
-    device: used only by a device simulator.
+    steps: number of steps, summed over all rows.
+    timeout_seconds: time limit of one step or reset of the vector env.
+    config: options of a run in this environment, whose network is checked, too. None: no network is checked.
+    device: device of a device simulator. Other environments do not use it.
     """
     limit = f"{timeout_seconds:g} s (--timeout-seconds)"
     with time_limit(timeout_seconds, f"{env_id} hangs: construction and reset took more than {limit}"):
@@ -144,8 +144,8 @@ def _report_speed(report: Report, played: Played, dry_run: DryRun) -> None:
     each, share = played.reset_seconds()
     if each > SLOW_RESET_SECONDS and share > SLOW_RESET_SHARE:
         report.mistakes.append(
-            f"slow reset: it takes {1e3 * each:.0f} ms, {share:.0%} of all time, and all other rows wait "
-            "for it: load files once in __init__, or make episodes longer"
+            f"slow reset: a reset takes {1e3 * each:.0f} ms, in which all other rows wait, and {share:.0%} of all time "
+            "is spent in resets: load files once in __init__, or make episodes longer"
         )
 
 
@@ -175,8 +175,8 @@ def _report_episodes(report: Report, played: Played, dry_run: DryRun) -> None:
     elif not played.broke:
         limit = "" if dry_run.engine else ", or a time limit (gymnasium.wrappers.TimeLimit)"
         report.notes.append(
-            f"no episode ended in {len(played.digests)} steps of a row, but members are compared only by finished "
-            f"episodes: give more --steps{limit}"
+            f"no episode ended in {len(played.digests)} steps of a row, but only finished episodes count for the "
+            f"objective: give more --steps{limit}"
         )
 
 
@@ -207,7 +207,7 @@ def _report_mask(report: Report, played: Played) -> None:
 
 
 def _report_seeds(report: Report, dry_run: DryRun, main: Played, seed: int) -> bool:
-    """Compare runs with equal and different seeds. Return True if equal seeds gave equal steps."""
+    """Compare runs with equal seeds, and runs with different seeds. Return True if equal seeds gave equal steps."""
     steps = min(SHORT_STEPS, len(main.digests))
     again = dry_run.play(steps, seed)
     if again.digests != main.digests[:steps]:
@@ -221,7 +221,7 @@ def _report_seeds(report: Report, dry_run: DryRun, main: Played, seed: int) -> b
             report.notes.append(f"not deterministic under a seed, step {at + 1} differs: {reason}")
         else:
             report.mistakes.append(
-                "not deterministic under a seed: in a new environment with the same seed and actions, "
+                "not deterministic under a seed: in two new environments with equal seeds and actions, "
                 f"step {at + 1} differs" + ("" if dry_run.engine else ADVICE_ON_SEEDS)
             )
         return False
@@ -239,7 +239,7 @@ def _report_seeds(report: Report, dry_run: DryRun, main: Played, seed: int) -> b
 
 
 def _report_shaping(report: Report, dry_run: DryRun, main: Played, seed: int) -> None:
-    """Double each shaping value in turn, and compare the rewards with the rewards of the main run."""
+    """For each shaping weight: double only this weight, and compare the rewards with the rewards of the main run."""
     defaults, steps = dry_run.spec.shaping, min(SHORT_STEPS, len(main.digests))
     moved: list[str] = []
     unmoved: list[str] = []

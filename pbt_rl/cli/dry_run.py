@@ -1,4 +1,4 @@
-"""Random-policy runs of an environment for `pbt-rl envs check`.
+"""Runs of an environment with a random policy, for `pbt-rl envs check`.
 
 A wrapper around each Gymnasium environment records data that the vector env hides: times, types and info dicts.
 
@@ -36,12 +36,12 @@ from pbt_rl.errors import EnvSetupError
 
 DECIMALS = 3
 ENVIRONMENTS = 2
-"""Environments in the vector env, each with one row per agent. Two environments reveal state that they share."""
+"""Number of environments in the vector env. With two environments, mistakes by shared state are found."""
 
 
 @dataclass
 class _Source:
-    """Source of constant shaping values. It also collects the warnings of a vector env."""
+    """Shaping source of a vector env that returns constant weights and collects the vector env's warnings."""
 
     values: Mapping[str, float]
     warnings: list[str] = field(default_factory=list)
@@ -56,23 +56,28 @@ class _Source:
 
 @dataclass
 class Ledger:
-    """Findings of the wrappers of all rows."""
+    """Findings of the recording wrappers of all environments."""
 
     say: Callable[[str], None]
     """Called with each mistake."""
     shaping: Mapping[str, float]
-    """Default shaping values."""
+    """Default shaping weights."""
     reset_seconds: list[float] = field(default_factory=list)
+    """Duration of each reset."""
     step_seconds: list[float] = field(default_factory=list)
+    """Duration of each step."""
     ends: int = 0
+    """Number of ended episodes."""
     objectives: int = 0
+    """Number of ended episodes with a true objective."""
     outside: Counter[str] = field(default_factory=Counter)
-    """Observation name -> number of arrays outside the bounds of its space."""
+    """Observation name -> number of arrays outside the bounds of their space."""
     examples: dict[str, str] = field(default_factory=dict)
+    """Observation name -> text about a number outside the bounds."""
     limit: int = 0
-    """Episode length at the last truncation. Later steps of this number are watched."""
+    """Length of the last truncated episode in steps. The step with this number is watched in later episodes."""
     resets: list[bool] = field(default_factory=list)
-    """Per watched truncation: True if `step` called `reset`, and returned the observation of the reset."""
+    """For each watched step with a truncation: True if `step` called `reset` and returned the reset's observation."""
 
 
 class _RecordingWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -126,9 +131,9 @@ class _RecordingWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
         return answer
 
     def _step_watched(self, action: Any) -> Any:
-        """Step, and check whether `step` called `reset`, and returned the observation of the reset.
+        """Step, and check if `step` called `reset` and returned the reset's observation.
 
-        A Python profiler records the return values of `reset` and `step` of each wrapper, however they call each other.
+        A Python profiler records the return values of `reset` and `step` in every wrapper around the environment.
         """
         layers, ledger = {*map(id, wrapped(self.env))}, self._ledger
         returned: dict[str, list[Any]] = {"reset": [], "step": []}
@@ -168,39 +173,43 @@ class _RecordingWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 @dataclass
 class Played:
-    """Results of a random policy in a vector env. Each step includes all rows."""
+    """Results of a random policy in a vector env. A step is a step of all rows."""
 
     warnings: list[str]
-    """Warnings of the vector env and of the wrappers."""
+    """Warnings of the vector env and of the recording wrappers."""
     ledger: Ledger | None
-    """None if the environments are not Gymnasium environments."""
+    """Findings of the recording wrappers. None if the environments are not Gymnasium environments."""
     seconds: list[float] = field(default_factory=list)
-    """Per step: its duration."""
+    """Duration of each step."""
     begins: list[int] = field(default_factory=list)
-    """Per step: number of rows that began an episode. (A waiting row may set `first` again without a new episode.)"""
+    """Number of rows that began an episode, for each step. Repeated episode starts of a waiting row do not count."""
     digests: list[bytes] = field(default_factory=list)
-    """Per step: digest of its results."""
+    """Digest of the results of each step."""
     rounded: list[bytes] = field(default_factory=list)
-    """Per step: digest of the results rounded to `DECIMALS`, which ignores rounding errors of a simulator."""
+    """Digest of each step's results, rounded to `DECIMALS` because a simulator may have rounding errors."""
     rewards_TR: list[NDArray[np.float32]] = field(default_factory=list)
     terminated: int = 0
+    """Number of terminated episodes."""
     truncated: int = 0
+    """Number of truncated episodes."""
     lengths: list[int] = field(default_factory=list)
+    """Length of each ended episode in steps."""
     returns: list[float] = field(default_factory=list)
     objectives: list[float] = field(default_factory=list)
     masked_share: list[float] = field(default_factory=list)
-    """Per step: share of the actions that the mask forbids."""
+    """Share of the actions that the action mask forbids, at each step."""
     idle_rows: int = 0
-    """Number of observations whose mask forbids all actions."""
+    """Number of observations whose action mask forbids all actions."""
     begun: bool = False
     """True after the first reset has returned."""
     error: Exception | None = None
+    """Exception that ended the run early, if any."""
     broke: str = ""
-    """Reason for an early end. Empty if there was none."""
+    """Text about this exception. Empty without an exception."""
     _ended_R: NDArray[np.bool_] | None = None
 
     def note(self, out: base.StepArrays, seconds: float) -> None:
-        """Record a step of all rows."""
+        """Record a step of all rows. out: results of the step. seconds: duration of the step."""
         self.seconds.append(seconds)
         self.begins.append(0 if self._ended_R is None else int((out.first & self._ended_R).sum()))
         self._ended_R = out.episode_done.copy()
@@ -220,9 +229,10 @@ class Played:
         self.objectives += out.objective[done_R].tolist()
 
     def reset_seconds(self) -> tuple[float, float]:
-        """Return the mean seconds of a reset, and the share of all seconds that is spent in resets.
+        """Return the mean seconds of a reset, and the share of the total time that resets take.
 
-        A step with a reset lasts longer, because all rows wait for it. The difference is the duration of the reset.
+        All rows wait for a reset. The duration of a reset is estimated as the additional duration of a step with a
+        reset, compared with steps without resets.
         """
         seconds, begins = np.array(self.seconds), np.array(self.begins)
         others = seconds[begins == 0]
@@ -235,13 +245,13 @@ def _digest(arrays: Iterable[NDArray[Any]]) -> bytes:
 
 
 class DryRun:
-    """Runner of a random policy in an environment."""
+    """Runner of an environment with a random policy."""
 
     def __init__(self, env_id: str, options: lookup.EnvOptions, spec: base.EnvSpec, timeout: float) -> None:
         self.env_id, self.options, self.spec = env_id, options, spec
         self.rows = ENVIRONMENTS * spec.agents
         self.engine = False
-        """True for a native vector env, which the user did not write."""
+        """True for a native vector env, whose code is not the user's."""
         self._pictures = [name for name, array in spec.obs.items() if is_image(array) and not is_grid(array)]
         limit = f"{timeout:g} s (--timeout-seconds)"
         self._begin_limit = partial(
@@ -250,9 +260,11 @@ class DryRun:
         self._step_limit = partial(time_limit, timeout, f"it hangs: a step took more than {limit}")
 
     def play(self, steps: int, seed: int, shaping: Mapping[str, float] | None = None) -> Played:
-        """Run `steps` steps of each row. All calls use the same random actions.
+        """Run `steps` steps of each row. All calls of this method use the same random actions.
 
-        Raises the exceptions of the construction of environments. Later exceptions are recorded.
+        Exceptions of the construction of environments are raised. Later exceptions are recorded in the result.
+
+        shaping: shaping weights. Default: the environment's default weights.
         """
         source = _Source(self.spec.shaping if shaping is None else shaping)
         with self._begin_limit():
@@ -285,7 +297,7 @@ class DryRun:
         return played
 
     def _vector_env(self, seed: int, source: _Source) -> tuple[base.VectorEnv, Ledger | None]:
-        """Construct a vector env. Gymnasium environments get recording wrappers."""
+        """Construct a vector env, with a recording wrapper around each Gymnasium environment."""
         made = (lookup.make_raw(self.env_id, replace(self.options, first_row=row)) for row in count())
         raw = next(made)
         self.engine = raw is None

@@ -1,4 +1,4 @@
-"""Commands about environments: list them, check one, and build DeepMind Lab maps before training."""
+"""Commands about environments: list environments, check an environment, build DeepMind Lab maps before training."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pbt_rl.options.words import parse
 
 
 def run(arguments: list[str]) -> int:
-    """List the environments."""
+    """Run `pbt-rl envs`: list the environments."""
     if arguments in (["--help"], ["-h"]):
         print("usage: pbt-rl envs                  list the environments, and how to install missing ones")
         print("\n".join(f"       {line}" for line in _others()))
@@ -41,7 +41,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _others() -> list[str]:
-    """Format one line for each command `envs NAME`."""
+    """Format a help line for each command `pbt-rl envs NAME`."""
     return [
         f"{f'pbt-rl {command.name} {command.arguments}':<28} {command.help} ({command.name} --help)"
         for command in commands().values()
@@ -66,19 +66,20 @@ class CheckCommand:
     env: str = option(positional=True)
     """Environment: module:factory, or family/name."""
     env_option: tuple[str, ...] = option((), pairs=True)
-    """KEY=VALUE, a keyword argument of its factory, as in training."""
+    """KEY=VALUE: keyword argument of the environment's factory, as in training."""
     steps: int = option(4000, at_least=1)
-    """Number of steps, summed over the rows."""
+    """Number of steps, summed over all rows."""
     seed: int = option(0, at_least=0)
     """Seed of the environment."""
     timeout_seconds: float = option(0.0, at_least=0, zero="of the family")
-    """Report a step or reset as hung after this many seconds. 0: 30 s, or longer for some engines and simulators."""
+    """Time limit of a step or reset. A longer step or reset is reported as a hang. 0: 30 s, or longer for some engines
+    and simulators."""
     device: str = "cpu"
     """Device of a device simulator, such as cuda:0."""
 
 
 def run_check(arguments: list[str]) -> int:
-    """Check an environment."""
+    """Run `pbt-rl envs check`."""
     command = parse(CheckCommand, "pbt-rl envs check", arguments)
     groups = [getattr(command, name) for family in FAMILIES.values() for name in family.options]
     families = tuple(group.reproducible() for group in groups)  # equal seeds give equal steps
@@ -92,7 +93,7 @@ def run_check(arguments: list[str]) -> int:
 
 
 def _checked(command: CheckCommand, options: EnvOptions) -> Report:
-    """Check the environment, and the network of a run in it."""
+    """Check an environment, and the network of a run in this environment."""
     # Import torch only here, in the process that tries the environment.
     from pbt_rl.config.command import make_config
 
@@ -111,25 +112,25 @@ def _checked(command: CheckCommand, options: EnvOptions) -> Report:
 class DmlabCacheCommand:
     """Build the maps of DeepMind Lab levels before training, in a cache that all processes and runs share.
 
-    Train with an equal --dmlab.level-seeds: episodes then use only seeds whose maps are in the cache.
+    Train with the same number as --dmlab.level-seeds: episodes then use only seeds whose maps are in the cache.
     """
 
     levels: tuple[str, ...] = option(("dmlab30",), test=bool, remedy="one or more, such as dmlab30")
     """Levels, as written after dmlab/ in --env."""
     level_seeds: int = option(100, at_least=1)
-    """Number of seeds per level, counted from the start of its seed pool."""
+    """Number of seeds per level, from the start of the level's seed pool."""
     steps: int = option(0, at_least=0)
-    """Random steps after each reset, because some levels build maps during an episode."""
+    """Number of random steps after each reset. Some levels build maps during an episode."""
     jobs: int = option(0, at_least=0, zero="one per core")
     """Number of parallel engines."""
     level_cache: str = ""
-    """Cache folder. Empty: pbt_rl/dmlab in the user's cache folder."""
+    """Cache folder. Default: pbt_rl/dmlab in the user's cache folder."""
     level_cache_gb: float = option(10.0, above=0)
-    """Maximum size of the cache in gigabytes. The least recently used maps are deleted."""
+    """Maximum size of the cache in gigabytes. When the cache is full, the least recently used maps are deleted."""
 
 
 def run_dmlab_cache(arguments: list[str]) -> int:
-    """Build the maps."""
+    """Run `pbt-rl dmlab-cache`: build the maps."""
     command = parse(DmlabCacheCommand, "pbt-rl dmlab-cache", arguments)
     from pbt_rl.envs.dmlab.dmlab_options import DmlabOptions
     from pbt_rl.envs.dmlab.maps import MapsFailed, build_maps

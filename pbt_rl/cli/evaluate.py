@@ -1,4 +1,4 @@
-"""Commands `pbt-rl eval` and `pbt-rl export`: evaluate a trained member, or write it for other programs."""
+"""Commands `pbt-rl eval` and `pbt-rl export`: evaluate a trained member, or export it for other programs."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from pbt_rl.record.saved import Source
 
 @dataclass(frozen=True)
 class Played:
-    """Trained member of a run."""
+    """Options that select a trained member of a run."""
 
     run: Path = option(positional=True)
     """Folder of a run, such as runs/demo."""
     member: str = "best"
     """Id of a member, or `best`: the best member of the checkpoint."""
     at: int | None = None
-    """Frames of a checkpoint, as in RUN/checkpoints/at_FRAMES. None: the newest complete checkpoint. The run may still
-    be training."""
+    """Frames of a permanent checkpoint, RUN/checkpoints/at_FRAMES. Default: the newest complete checkpoint. The run may
+    still be training."""
     trust: bool = False
-    """Import the modules and use the paths in config.json although you did not make the run on this machine."""
+    """Import the modules and use the paths in config.json, even if the run was not made by you on this machine."""
 
     @property
     def source(self) -> Source:
@@ -45,15 +45,15 @@ class EvalCommand(Played):
     greedy: bool = False
     """Take the most probable action instead of sampling."""
     against: str = ""
-    """Play games against an opponent, equally often in each agent position, and print the wins. The opponent is
-    `random`, a member (RUN[@FRAMES][:MEMBER]), or a custom policy (module:factory)."""
+    """Play games against an opponent and print the number of wins. The member plays each agent of the environment
+    equally often. The opponent is `random`, a member (RUN[@FRAMES][:MEMBER]), or a custom policy (module:factory)."""
 
     def __post_init__(self) -> None:
         require(not self.against or self.video is None, "video", self.video, "leave it out with --against")
 
 
 def run(arguments: list[str]) -> int:
-    """Play evaluation episodes, or games against an opponent."""
+    """Run `pbt-rl eval`: play evaluation episodes, or games against an opponent."""
     command = parse(EvalCommand, "pbt-rl eval", arguments)
     source, episodes, seed = command.source, command.episodes, command.seed
     how = {"greedy": command.greedy, "trust": command.trust}
@@ -70,13 +70,13 @@ def run(arguments: list[str]) -> int:
 
 @dataclass(frozen=True)
 class ExportCommand(Played):
-    """Write a trained member as a file for other programs, with a model card."""
+    """Export a trained member for other programs, as a file with a model card."""
 
     format: Literal["onnx", "safetensors", "rsl_rl"] = "onnx"
     """onnx: the network from observations to actions. safetensors: the weights by name. rsl_rl: a checkpoint for
     RSL-RL's runner, with JSON files of the runner's options and of the schedule found by PBT."""
     out: Path | None = None
-    """Output folder. None: `export/policy_NN` in the run's folder."""
+    """Output folder. Default: `export/policy_NN` in the run's folder."""
     episodes: int = option(10, at_least=0, zero="none")
     """Number of evaluation episodes for the score on the model card."""
     seed: int = option(0, at_least=0)
@@ -84,7 +84,7 @@ class ExportCommand(Played):
 
 
 def run_export(arguments: list[str]) -> int:
-    """Write the files and print their paths."""
+    """Run `pbt-rl export`: write the files and print their paths."""
     command = parse(ExportCommand, "pbt-rl export", arguments)
     from pbt_rl.play.export.export_member import export_member
 

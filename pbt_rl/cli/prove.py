@@ -1,6 +1,6 @@
-"""Command `pbt-rl prove`: train arms on the same seeds, evaluate them, and test whether an arm is better.
+"""Command `pbt-rl prove`: train several arms with the same seeds, evaluate the arms, and test if an arm is better.
 
-protocol.json (of the folder) --> missing runs --> missing evaluations --> verdicts, CSV, JSON, page
+protocol.json (in the folder) --> missing runs --> missing evaluations --> verdicts, CSV, JSON, page
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ PROG = "pbt-rl prove"
 
 @dataclass(frozen=True)
 class ProveCommand(SeveralRuns):
-    """Test whether population based training helps on a task: train several arms with equal seeds and frames. All arms
-    take the other options of `pbt-rl train`. --train-for-frames is required.
+    """Test if population based training helps on a task: train several arms (compared methods) with equal seeds and
+    frames. Options of `pbt-rl train` apply to all arms. --train-for-frames is required.
 
-    Arm pbt: a population with the given options. Arm random: a population with the initial values of pbt, but without
-    PBT; the seed samples these values from their priors. Arm defaults: one policy with the given values, trained for
-    the total frames of a population.
+    Arm pbt: a population with the given options. Arm random: a population without PBT, with the initial values of arm
+    pbt, which are sampled from their priors with the seed. Arm defaults: one policy with the given values, trained for
+    as many frames as a whole population.
 
     Validation episodes select a member of each run, and test episodes score this member. For each seed, each arm is
-    compared with `random`. The result is the mean difference, its 95 % interval (Student's t), and a verdict. runs/NAME
-    contains all runs, a CSV, a JSON and a page. Repeat the command to continue. You may add seeds and arms.
+    compared with arm random. The result is the mean difference, its 95 % interval (Student's t), and a verdict.
+    runs/NAME contains all runs, a CSV, a JSON and a page. Repeat the command to continue. You may add seeds and arms.
 
-    By default members are compared 25 times (--pbt.period-frames). The first comparison is due after one period, or at
-    --pbt.start-frames if that is later.
+    By default, members are compared 25 times (--pbt.period-frames). The first comparison is due after one period or at
+    --pbt.start-frames, whichever is later.
 
     pbt-rl prove --name helps --env gym/CartPole-v1 --mode serial --train-for-frames 20k --seeds 4 --jobs 2
     """
@@ -53,15 +53,15 @@ class ProveCommand(SeveralRuns):
     seeds: int = option(5, test=lambda seeds: 2 <= seeds <= 1000, remedy="2 to 1,000: one seed has no spread")
     """Number of seeds. The seeds are 0, 1, ..."""
     arm: tuple[str, ...] = option((), repeated=True)
-    """Additional arm: a controller such as mf-pbt, or NAME:OPTIONS for `pbt` with other options, such as
-    t-test:'--pbt.exploit t-test'. May be repeated."""
+    """Additional arm: a controller such as mf-pbt, or NAME:OPTIONS for arm pbt with other options, such as
+    t-test:'--pbt.exploit t-test'."""
     without: tuple[str, ...] = option((), repeated=True)
-    """Arm to leave out: pbt or defaults. (On a GPU, defaults takes longest, because it trains one policy for the frames
-    of a whole population.) May be repeated."""
+    """Arm to leave out: pbt or defaults. (On a GPU, arm defaults takes longest, because it trains one policy for as
+    many frames as a whole population.)"""
     games: int = option(20, at_least=1, at_most=100_000)
-    """Number of validation episodes per member, and of test episodes."""
+    """Number of validation episodes per member, and number of test episodes."""
     show: bool = False
-    """Print the commands of the runs, and do not train."""
+    """Do not train, but print the commands of the runs."""
 
 
 PROTOCOL = "protocol.json"
@@ -71,7 +71,7 @@ JUDGE = "--judge"
 
 @dataclass(frozen=True)
 class Words:
-    """Parsed command line. common: arguments shared by all runs."""
+    """Parsed command line. common: arguments for all runs."""
 
     command: ProveCommand
     arms: list[Arm]
@@ -84,7 +84,7 @@ class Words:
 
 
 def run(arguments: list[str]) -> int:
-    """Start or continue the experiment. Return 0 after all runs and evaluations have succeeded."""
+    """Run `pbt-rl prove`: start or continue the experiment. Return 0 if all runs and evaluations have succeeded."""
     if len(arguments) == 3 and arguments[0] == JUDGE:
         judge(Path(arguments[1]), int(arguments[2]))
         return 0
@@ -120,7 +120,7 @@ def read_words(arguments: Sequence[str]) -> Words:
 
 
 class _Protocol(Struct):
-    """Content of protocol.json."""
+    """Content of protocol.json. games: number of episodes. arms: arm -> its options."""
 
     common: list[str]
     games: int
@@ -128,7 +128,7 @@ class _Protocol(Struct):
 
 
 def read_protocol(folder: Path) -> _Protocol | None:
-    """Read the protocol of a folder. None if the file is missing. Raises ConfigError."""
+    """Read protocol.json in a folder. Return None if the file is missing. Raises ConfigError."""
     path = folder / PROTOCOL
     try:
         return convert(json.loads(path.read_text()), _Protocol)
@@ -139,7 +139,7 @@ def read_protocol(folder: Path) -> _Protocol | None:
 
 
 def write_protocol(words: Words) -> None:
-    """Write the protocol, or add new arms to it. Raises ConfigError if the folder contains another experiment."""
+    """Write protocol.json, or add new arms to it. Raises ConfigError if the folder contains another experiment."""
     folder, before = words.folder, read_protocol(words.folder)
     now = _Protocol(words.common, words.command.games, {arm.name: list(arm.options) for arm in words.arms})
     if before is not None:
@@ -180,7 +180,7 @@ def _train_and_judge(
         return ["prove", JUDGE, str(folder / point.name), str(words.command.games)]
 
     done = {row.name for row in list_runs(folder) if row.state == "ended"}
-    for name in sorted(done & commands.keys()):  # a file with options may have changed
+    for name in sorted(done & commands.keys()):  # a --config file may have changed since the run
         run = ["--name", name, "--out", str(folder)]
         before, now = read_config(folder / name), parse_train([*commands[name][1:], *run])
         changes_of(before, now, RunFolder(folder / name))
@@ -217,7 +217,11 @@ def _jobs(
     waiting: Sequence[Point],
     after: Callable[[Point], None] = lambda _: None,
 ) -> int:
-    """Run the jobs. Return an exit code, 0 if all jobs succeed. after: called with each completed point."""
+    """Run jobs. Return an exit code, which is 0 if all jobs succeed.
+
+    command: returns the arguments of `pbt-rl` for a point and its devices. dealt: cores and devices of each parallel
+    job. waiting: points to run. after: called with the point of each completed job.
+    """
     if not waiting:
         return 0
     sweep = Sweep(folder, command, dealt, after)
@@ -232,7 +236,7 @@ def _jobs(
 
 
 def read_scores(words: Words, points: Sequence[Point]) -> Scores:
-    """Return the scores of evaluated runs: arm -> seed -> scores."""
+    """Return arm -> seed -> scores of the evaluated run."""
     scores: Scores = {arm.name: {} for arm in words.arms}
     for point in points:
         judged = read_judged(words.folder / point.name, words.command.games)

@@ -19,20 +19,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MemberResult:
-    """One member at the end of a run."""
+    """State of a member at the end of a run."""
 
     id: int
     objective: float | None
-    """Mean true objective of its last training episodes. None without a finished episode."""
+    """Mean true objective of the member's last training episodes. None without a finished episode."""
     episodes: int
+    """Number of finished training episodes."""
     generation: int
-    """Number of changes of its weights or values by the controller."""
+    """Number of changes of the member's weights or values by the controller."""
     frames: int
     hypers: dict[str, float]
     shaping: dict[str, float]
     """Weights of reward terms, by name."""
     final: dict[str, float] | None
-    """Final evaluation: `mean`, `spread` (std), and number of `episodes`. None without a final evaluation."""
+    """Final evaluation: "mean" and "spread" (std) of the true objective, and number of "episodes". None without a final
+    evaluation."""
     status: str
     """`stopped`, `parked`, or empty for a member that trained until the end of the run."""
 
@@ -52,7 +54,7 @@ class Result:
 
     @classmethod
     def of(cls, folder: Path | str) -> Result:
-        """Read the result of a finished run. Raises RunFailed if there is no summary."""
+        """Read the result of a finished run from its folder. Raises RunFailed if there is no summary."""
         paths = RunFolder(Path(folder))
         try:
             return cls(paths.path, json.loads(paths.summary.read_text()))
@@ -74,7 +76,7 @@ class Result:
 
     @property
     def best(self) -> MemberResult | None:
-        """Best member. None if no episode has finished."""
+        """Best member, or None if no episode has finished."""
         best = self.summary["best_member"]
         return None if best is None else self.members[best]
 
@@ -85,7 +87,7 @@ class Result:
 
     @property
     def journal(self) -> list[dict[str, Any]]:
-        """All events of the run, in order. docs/reference/run-files.md describes them."""
+        """All events of the run, in order. docs/reference/run-files.md describes the events."""
         return read_journal(self.paths.journal)
 
 
@@ -102,23 +104,23 @@ def train(
 
     Give either `config` or `options`.
 
-    - config: complete config. The recipe of the environment is not applied.
-    - options: fields of `Config`. They override the environment's recipe, as on the command line. Nested options are
-      mappings (`learner={"batch": 512}`) or dotted names (`**{"learner.batch": 512}`). Keyword arguments of an
-      environment are a mapping (`env_option={"is_slippery": False}`).
+    - config: complete config. Recipes are not applied.
+    - options: fields of `Config`. As on the command line, options override the recipe of the environment. Nested
+      options are mappings (`learner={"batch": 512}`) or dotted names (`**{"learner.batch": 512}`). Keyword arguments of
+      an environment are a mapping (`env_option={"is_slippery": False}`).
     - on_report(view): called about once a second, and at the end, with a `RunView`: `view.frames`,
-      `view.members[0].objective`, `.values`, `.stats`. It may return metrics for TensorBoard: name -> number, or
-      name -> {member: number}.
+      `view.members[0].objective`, `.values`, `.stats`. The callback may return metrics for TensorBoard: name -> number,
+      or name -> {member: number}.
     - on_decision(report, decisions): called after each comparison that has decisions.
     - on_checkpoint(written): called after each checkpoint, with `written.path` and `written.frames`.
 
-    A callback that returns `pbt_rl.Stop(reason)` ends the run, which is saved. If a callback raises an exception, the
-    run is saved, and `train` raises this exception. Keep callbacks short, because they run in the supervisor's thread.
+    If a callback returns `pbt_rl.Stop(reason)`, the run is saved and ends. If a callback raises an exception, the run
+    is saved, and `train` raises this exception. Keep callbacks short, because they run in the supervisor's thread.
 
     In a script, call this function under `if __name__ == "__main__":`. Ctrl-C ends a run only in the main thread. In
     other threads, end a run by a callback.
 
-    Raises ConfigError or EnvSetupError before anything starts. Raises RunFailed if the run fails or a signal ends it.
+    Raises ConfigError or EnvSetupError before training starts. Raises RunFailed if the run fails or a signal ends it.
     """
     if config is None:
         config = make_config(**options)

@@ -18,7 +18,7 @@ PACKAGES = {"matplotlib": "matplotlib", "sklearn": "scikit-learn"}
 
 @dataclass(frozen=True)
 class ReportCommand:
-    """Draw a run, finished or not: one self-contained HTML page, PNG files and CSV files.
+    """Draw a finished or running run: one self-contained HTML page, PNG files and CSV files.
 
     Several runs are compared on one page. Runs that differ only in their seed are drawn as mean and spread.
     """
@@ -26,11 +26,12 @@ class ReportCommand:
     runs: tuple[Path, ...] = option(positional=True)
     """Folders of one or more runs, such as runs/demo."""
     out: Path | None = None
-    """Output folder. Default: `report` in the run's folder. For several runs: `comparison` in the working directory."""
+    """Output folder. Default: `report` in the run's folder. Default for several runs: `comparison` in the working
+    directory."""
 
 
 def run(arguments: list[str]) -> int:
-    """Write the report and print its path."""
+    """Run `pbt-rl report`: write the report and print its path."""
     command = parse(ReportCommand, "pbt-rl report", arguments)
     check_packages("report", PACKAGES)
     from pbt_rl.report.compare import write_comparison
@@ -50,7 +51,10 @@ def run(arguments: list[str]) -> int:
 
 
 def check_packages(command: str, packages: Mapping[str, str]) -> None:
-    """Raise ConfigError if a package is not installed. packages: module -> package."""
+    """Raise ConfigError if a package is not installed.
+
+    command: command that needs the packages. packages: Python module -> name of its package.
+    """
     missing = [package for module, package in packages.items() if find_spec(module) is None]
     if missing:
         raise ConfigError(f'pbt-rl {command} needs {" and ".join(missing)}: pip install "pbt-rl[report]"')
@@ -63,14 +67,14 @@ class AuditCommand:
     run: Path = option(positional=True)
     """Folder of a run, such as runs/demo."""
     what_if: tuple[str, ...] = ()
-    """Apply other rules to the recorded scores, and report how decisions would differ. Write each rule as NAME=VALUE:
-    pbt.exploit=t-test pbt.replace-errors=2. Separate entries of one option by commas: pbt.factors=2,0.5."""
+    """OPTION=VALUE ...: apply other rules to the recorded scores, and report which decisions would differ. Example:
+    pbt.exploit=t-test pbt.replace-errors=2. Separate several values of an option by commas: pbt.factors=2,0.5."""
     trust: bool = False
-    """Import the modules in config.json although you did not make the run on this machine."""
+    """Import the modules in config.json, even if the run was not made by you on this machine."""
 
 
 def run_audit(arguments: list[str]) -> int:
-    """Audit a run. Return 1 if a decision differs."""
+    """Run `pbt-rl audit`. Return 1 if a decision differs from the journal."""
     command = parse(AuditCommand, "pbt-rl audit", arguments)
     if command.what_if:
         from pbt_rl.report.what_if import what_if

@@ -23,15 +23,15 @@ OF_TRAIN = ("name", "out", "overwrite", "resume")
 @dataclass(frozen=True)
 class ResumeCommand(Config):
     """Continue a run from its last complete checkpoint, on this machine, until its budget is spent. The run keeps its
-    options unless you change them. These options of `pbt-rl train` may change:
+    options, except options that you give here. These options of `pbt-rl train` may change:
     """
 
     trust: bool = False
-    """Import the modules and use the paths in config.json although you did not make the run on this machine."""
+    """Import the modules and use the paths in config.json, even if the run was not made by you on this machine."""
 
 
 def run(arguments: list[str]) -> int:
-    """Continue the run in the first argument."""
+    """Run `pbt-rl resume`: continue the run in the first argument."""
     if split(arguments).asks_help:
         known, names = table(ResumeCommand), {*may_change(), "trust"}.difference(OF_TRAIN)
         shown = [option for name, option in known.items() if name in names]
@@ -51,7 +51,7 @@ def run(arguments: list[str]) -> int:
 
 
 def parse_resume(folder: Path, arguments: list[str]) -> Config:
-    """Build the config of a recorded run with changed options. Raises ConfigError."""
+    """Build the config of a recorded run, with the options that the arguments change. Raises ConfigError."""
     line = split(arguments)
     for name in OF_TRAIN:
         if name in line.names:
@@ -64,7 +64,7 @@ def parse_resume(folder: Path, arguments: list[str]) -> Config:
     start = ResumeCommand(**vars(before))
     options = table(start)
     values = typed(options, line, PROG)
-    if "hours" in values:  # hours of the whole run; the period does not change
+    if "hours" in values:  # total hours of the run; the period of comparisons does not change
         values = {"train_for_seconds": 3600 * values["hours"], **values}
     command = changed(start, values)
     followed = [o.name for o in options.values() if o.field not in values or o.holds_pairs]
@@ -73,11 +73,11 @@ def parse_resume(folder: Path, arguments: list[str]) -> Config:
 
 
 def _named(text: Path) -> Path:
-    """Resolve a run folder such as `.` to a path that ends with a name."""
+    """Resolve a path such as `.` to a path that ends with the name of the run's folder."""
     folder = Path(os.path.normpath(text))
     return folder if folder.name not in ("", "..") else Path(os.path.normpath(Path.cwd() / folder))
 
 
 def may_change() -> list[str]:
-    """List the names of the options that may change at resume."""
+    """Return the names of the options that may change when a run is resumed."""
     return [name for name, option in table(Config).items() if "may_change" in option.metadata]

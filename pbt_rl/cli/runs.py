@@ -23,9 +23,9 @@ from pbt_rl.report.listing import RunRow, list_runs
 
 HEADER = ("name", "env", "members", "frames", "best", "age", "state")
 FINAL = "final"
-"""Column after `best`, shown if a run has a final evaluation."""
+"""Column after `best`. Shown if any run has a final evaluation."""
 CUT = ("name", "env", "state")
-"""Columns to truncate in a narrow terminal, longest first."""
+"""Columns that are truncated in a narrow terminal. The longest column is truncated first."""
 MOST_WIDTH = 100_000
 
 
@@ -33,9 +33,9 @@ MOST_WIDTH = 100_000
 class RunsCommand:
     """List the runs in a folder, newest first.
 
-    frames: per member. best: training objective of the best member. final: mean of the best member in the final
+    frames: frames per member. best: training objective of the best member. final: mean of the best member in the final
     evaluation. state: running (a process writes the run); ended (the budget is spent); resumable (there are
-    checkpoints); interrupted or failed (there are no checkpoints); or the damaged file.
+    checkpoints); interrupted or failed (there are no checkpoints); or the name of a damaged file.
     """
 
     folder: Path = option(Path("runs"), positional=True)
@@ -43,11 +43,11 @@ class RunsCommand:
 
 
 def run(arguments: list[str]) -> int:
-    """Print the table."""
+    """Run `pbt-rl runs`: print the table."""
     command = parse(RunsCommand, "pbt-rl runs", arguments)
     try:
         rows = list_runs(command.folder)
-        # Old runs whose replacement has no results yet, or was killed before its first result.
+        # Old runs whose replacement has no results yet, because it is new or was killed.
         aside = sorted(path for path in command.folder.glob(f".*.{REPLACED}.*") if path.is_dir())
     except OSError as error:
         raise ConfigError(f"{command.folder} cannot be listed: {error.strerror or error}") from error
@@ -65,7 +65,10 @@ def run(arguments: list[str]) -> int:
 
 
 def table(rows: list[RunRow], now: float, width: int | None) -> list[str]:
-    """Format the header and one line per run, truncated to `width` characters; None: no limit."""
+    """Format the header and one line per run. Lines are truncated to `width` characters, if `width` is not None.
+
+    now: present time in seconds since the epoch.
+    """
     drawn = Table(box=None, padding=(0, len(GAP), 0, 0), pad_edge=False, header_style="")
     judged = any(row.final is not None for row in rows)
     for name in (*HEADER[:5], *((FINAL,) if judged else ()), *HEADER[5:]):
@@ -95,5 +98,5 @@ def _cells(row: RunRow, now: float, *, judged: bool) -> tuple[str, ...]:
 
 
 def _printable(text: str) -> str:
-    """Replace control characters, because they could move the cursor or change colours."""
+    """Replace control characters by `?`, because control characters could move the cursor or change colours."""
     return "".join(c if c.isprintable() else "?" for c in text)

@@ -31,12 +31,12 @@ OF_SEEDS = "whole numbers, such as 0 1 2, or 0-4"
 
 @dataclass(frozen=True)
 class SeveralRuns:
-    """Command that trains several runs, each in one process."""
+    """Options of a command that trains several runs, each in a separate process."""
 
     name: str = option(test=names_run, remedy=OF_NAMES)
     """Name of the experiment and of its folder."""
     jobs: int | None = option(None, at_least=1, at_most=1000)
-    """Number of parallel runs, which share devices and cores. None: one per GPU, at least 1."""
+    """Number of parallel runs, which share devices and cores. Default: one run per GPU, at least one run."""
     out: Path = Path("runs")
     """Parent folder of the experiment's folder."""
 
@@ -52,7 +52,7 @@ class SweepCommand(SeveralRuns):
     options of `pbt-rl train`.
 
     Repeat the command to continue: it skips finished runs and resumes other runs. A failed run does not end the sweep.
-    Ctrl-C saves all running runs and starts no further runs.
+    Ctrl-C saves the runs that are training, and ends the sweep.
 
     pbt-rl sweep --name rates --env gym/CartPole-v1 --grid hypers.learning-rate=1e-4,1e-3 --seeds 0 1 2 --jobs 2
     """
@@ -60,7 +60,7 @@ class SweepCommand(SeveralRuns):
     seeds: tuple[str, ...] = option(("0",), test=bool, remedy=OF_SEEDS)
     """Seeds, such as 0 1 2, or 0-4."""
     grid: tuple[str, ...] = option((), repeated=True)
-    """OPTION=A,B,C: values of an option of `pbt-rl train`. Repeat --grid for all combinations of several options."""
+    """OPTION=A,B,C: values of an option of `pbt-rl train`. Repeat --grid to combine the values of several options."""
 
 
 BUDGETS = {"hours", "train-for-frames", "train-for-seconds", "stop-at-objective"}
@@ -68,7 +68,7 @@ MOST_SEEDS = 10_000
 
 
 def run(arguments: list[str]) -> int:
-    """Train all runs of the sweep. Return 0 if all runs complete."""
+    """Run `pbt-rl sweep`: train all runs of the sweep. Return 0 if all runs complete."""
     command, common = _read(arguments)
     folder = command.folder
     found = points(_grid(command.grid), _seeds(command.seeds))
@@ -110,7 +110,7 @@ def _read(arguments: Sequence[str]) -> tuple[SweepCommand, Line]:
 
 
 def _grid(entries: Sequence[str]) -> dict[str, list[str]]:
-    """Parse --grid. Return option -> values as texts. Raises ConfigError."""
+    """Convert the values of --grid to option -> texts of its values. Raises ConfigError."""
     grid: dict[str, list[str]] = {}
     for entry in entries:
         name, equals, text = entry.lstrip("-").partition("=")
@@ -147,7 +147,7 @@ def _seeds(texts: Sequence[str]) -> list[int]:
 
 
 def _command(point: Point, folder: Path, common: Sequence[str]) -> list[str]:
-    """Build the `pbt-rl` arguments of one run, without its devices."""
+    """Build the `pbt-rl` arguments of one run, except --devices."""
     words = ["train", *common, "--seed", str(point.seed), "--name", point.name, "--out", str(folder)]
     for name, text in point.values.items():
         words += [f"--{name}", *shlex.split(text)]
@@ -155,10 +155,13 @@ def _command(point: Point, folder: Path, common: Sequence[str]) -> list[str]:
 
 
 def shares_of(jobs: int | None, devices: Collection[str], runs: int) -> list[Share]:
-    """Divide the cores and devices of the machine among jobs.
+    """Divide the cores and devices of the machine among parallel jobs.
 
-    jobs: None: one per GPU, at least one. devices: the different --devices of the runs. If all runs have equal
-    --devices, the devices are divided among the jobs. Otherwise each run uses all of its --devices.
+    If all runs have equal --devices, these devices are divided among the jobs. Otherwise, each run uses all of its
+    --devices.
+
+    jobs: number of parallel jobs. None: one job per GPU, at least one job.
+    devices: the different values of --devices in the runs. runs: number of runs.
     """
     from pbt_rl.plan.machine import Machine, available_cpus
 
@@ -174,11 +177,11 @@ def shares_of(jobs: int | None, devices: Collection[str], runs: int) -> list[Sha
 
 
 def _is_done(path: Path, config: Config) -> bool:
-    """Check whether a run has ended with the same options and budget."""
+    """True if a run has ended, and its options and budget are those of `config`."""
     try:
         (row,) = list_runs(path)
         changed = changes_of(read_config(path), config, RunFolder(path))
-    except (OSError, ValueError):  # the run is missing, or has other options, which training reports
+    except (OSError, ValueError):  # the run is missing or has other options. Training reports the reason.
         return False
     return row.state == "ended" and not BUDGETS & changed.keys()
 
@@ -186,9 +189,9 @@ def _is_done(path: Path, config: Config) -> bool:
 def _print_results(
     folder: Path, found: Sequence[Point], ended: Sequence[Ended], interrupted: Sequence[int]
 ) -> int:
-    """Print one line per run and combination, and a command that compares the runs. Return the number of failures.
+    """Print one line per run, one line per combination of values, and a command that compares the runs.
 
-    interrupted: exit codes of interrupted runs, which are not failures.
+    Return the number of failed runs. interrupted: exit codes of interrupted runs, which do not count as failed.
     """
     rows = {row.name: row for row in list_runs(folder) if row.name in {p.name for p in found}}
     codes = {e.point.name: e.code for e in ended}
@@ -211,9 +214,9 @@ def _print_results(
 
 
 def _print_groups(found: Sequence[Point], rows: Mapping[str, RunRow]) -> None:
-    """Print mean and std of the best objective over seeds, for each combination.
+    """Print mean and std over seeds of the best member's objective, for each combination of values.
 
-    Final evaluations are used if all runs have them.
+    If all runs have a final evaluation, the objectives of the final evaluations are used.
     """
     judged = all(row.final is not None for row in rows.values() if row.best is not None)
     groups: dict[str, list[float]] = {}

@@ -22,16 +22,16 @@ from pbt_rl.record.folder import RunFolder, to_json
 from pbt_rl.registry import ALGORITHMS, CONTROLLERS, RULES
 
 MORE = """\
-These are the common options. To list more options:
-  --env X --help            also the options of environment family X
-  --algo X --help           also the hypers of algorithm X
-  --controller X --help     also the options of controller X (likewise --pbt.exploit, --pbt.explore, --pbt.ready)
-  --help-all                all options (you may use options that are not listed here)
+These are the common options. You may use all options, but --help lists some options only on request:
+  --env X --help            common options, and options of environment family X
+  --algo X --help           common options, and hypers of algorithm X
+  --controller X --help     common options, and options of controller X (or --pbt.exploit, --pbt.explore, --pbt.ready)
+  --help-all                all options
 """
 
 
 def run(arguments: list[str]) -> int:
-    """Train, or with --show print the plan."""
+    """Run `pbt-rl train`: train, print the plan (--show), or print the options (--help)."""
     line = split(arguments)
     resumed = line.last("resume")
     if resumed is not None and RunFolder(Path(resumed)).is_run:
@@ -78,7 +78,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _shown(given: dict[str, Any]) -> str:
-    """Return a label of the run before it has a folder."""
+    """Return a label for a run that has no folder yet. given: dotted field -> value."""
     name = given.get("name")
     return f"a run of process {os.getpid()}" if name is None else f"{given.get('out', Config.out)}/{name}"
 
@@ -87,9 +87,9 @@ def _shown(given: dict[str, Any]) -> str:
 
 
 def print_help(layers: Layers, *, everything: bool) -> None:
-    """Print the options, with the values of the layers as defaults, and raise SystemExit.
+    """Print the help of the options, and raise SystemExit. The printed defaults are the values of the layers.
 
-    everything: print all options. Otherwise print the common options, and the options of the chosen environment,
+    everything: True prints all options. False prints the common options, and the options of the chosen environment,
     algorithm and rules.
     """
     try:
@@ -112,7 +112,7 @@ def print_help(layers: Layers, *, everything: bool) -> None:
 
 
 def _related(layers: Layers) -> set[str]:
-    """List the options and option groups of the chosen environment, algorithm and rules. Raises ConfigError."""
+    """Return the options and option groups of the chosen environment, algorithm and rules. Raises ConfigError."""
     given = layers.values
     env, algo = str(given.get("env", "")), str(given.get("algo", ""))
     family = FAMILIES.get(str(SHORT_NAMES.get(env, env)).partition("/")[0])
@@ -130,7 +130,7 @@ def _related(layers: Layers) -> set[str]:
 
 
 def _unread_hypers(algo: str | None) -> frozenset[str]:
-    """List the hypers that an algorithm does not use. Imports the algorithm. Raises ConfigError."""
+    """Return the hypers that an algorithm does not use. The algorithm is imported. Raises ConfigError."""
     if algo is None:
         return frozenset()
     read = load_algorithm(algo).reads(use_vtrace=True)

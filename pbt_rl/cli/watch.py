@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 PORT = 8750
 WAIT_SECONDS = 60.0
-"""Maximum wait for a run folder. There is no limit if a process has locked the folder."""
+"""Maximum wait for a run's folder. If a process has locked the folder, the wait has no limit."""
 POLL_SECONDS = 0.2
 
 
@@ -29,8 +29,8 @@ POLL_SECONDS = 0.2
 class WatchCommand:
     """Show a run in the browser: members, curves, ancestry, schedules, decisions.
 
-    The run may be starting, running, resumed or finished. The command only reads its files. By default only this
-    machine can open the page. With another --host, everyone who can reach this interface can open it.
+    The run may be starting, running, resumed or finished. The command only reads files of the run. By default, only
+    this machine can open the page. With another --host, all machines that reach this interface can open the page.
     """
 
     run: Path = option(positional=True)
@@ -38,12 +38,12 @@ class WatchCommand:
     port: int = option(0, at_least=0, at_most=65535)
     """Port of the server. 0: 8750, or a free port if 8750 is in use."""
     host: str = "127.0.0.1"
-    """Interface of the server, such as 0.0.0.0 for all interfaces. A safer way from another machine:
-    `ssh -L 8750:localhost:8750 HOST`."""
+    """Address of the network interface for the page, such as 0.0.0.0 for all interfaces. It is safer to open the page
+    from another machine with `ssh -L 8750:localhost:8750 HOST`."""
 
 
 def run(arguments: list[str]) -> int:
-    """Serve the page until Ctrl-C."""
+    """Run `pbt-rl watch`: serve the page until Ctrl-C."""
     command = parse(WatchCommand, "pbt-rl watch", arguments)
     check_packages("watch", {"matplotlib": "matplotlib"})
     try:
@@ -59,7 +59,7 @@ def run(arguments: list[str]) -> int:
             f"{error.strerror or error}"
         ) from error
     with server:
-        print(f"{command.run}: open {server.url} in a browser; Ctrl-C ends it", flush=True)
+        print(f"{command.run}: open {server.url} in a browser; Ctrl-C ends the server", flush=True)
         try:
             server.serve_forever()
         except KeyboardInterrupt:
@@ -70,7 +70,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _live(run: Path) -> Live:
-    """Open a run. Wait for the journal if the run is starting. Raises ConfigError."""
+    """Open a run. If the run is starting, wait for its journal. Raises ConfigError."""
     from pbt_rl.report.live import Live
 
     deadline, told = time.monotonic() + WAIT_SECONDS, False
@@ -85,7 +85,7 @@ def _live(run: Path) -> Live:
                 raise
             if not told:
                 print(
-                    f"{error if new else f'{run} has no journal yet'}; waiting for the run to start; Ctrl-C ends it",
+                    f"{error if new else f'{run} has no journal yet'}; waiting for the run (Ctrl-C ends the wait)",
                     flush=True,
                 )
             told = True

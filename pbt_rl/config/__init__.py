@@ -1,7 +1,7 @@
 """Options of a run: frozen dataclasses, validated when built. `pbt-rl train --help` prints their docstrings.
 
 *Frames* are emulator frames (an Atari step is 4 frames); *steps* are decisions. Budgets and periods are in frames
-**per member**, so their meaning does not depend on the population size.
+**per member**. Therefore, their meaning does not depend on the population size.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ TRACKERS = {
     "csv": "pbt_rl.display.trackers.to_csv:CsvTracker",
     "wandb": "pbt_rl.display.trackers.to_wandb:WandbTracker",
 }
-"""Name -> module:Class."""
+"""Value of --track -> module:Class of the tracker."""
 
 
 def names_run(name: str) -> bool:
-    """Check whether a name is valid for a run."""
+    """True if a text is a valid name of a run."""
     return _NAME.fullmatch(name) is not None
 
 
 @dataclass(frozen=True)
 class LearnerConfig:
-    """Settings of rollouts, batches and optimisation. PBT does not tune these options; PBT tunes --hypers."""
+    """Settings of rollouts, batches and optimisation. PBT does not tune these options, but the --hypers options."""
 
     rollout: int = option(32, at_least=1, common=True)
     """Steps per rollout (T). Gradients may flow through fewer steps (--hypers.unroll)."""
@@ -57,46 +57,46 @@ class LearnerConfig:
     per vector env instead."""
     minibatches: int = option(1, at_least=1, common=True)
     """Minibatches per batch, with one optimiser step each. Minibatches contain shuffled single steps if advantages use
-    GAE and the network has no recurrent core. Otherwise they contain whole rollouts."""
+    GAE and the network has no recurrent core. Otherwise, minibatches contain complete rollouts."""
     epochs: int = option(1, at_least=1, common=True)
-    """Passes over a batch (appo)."""
+    """Passes over a batch in one update (appo)."""
     returns: Literal["auto", "gae", "vtrace"] = "auto"
     """Advantage estimator (appo). auto: V-trace for --mode async with --learner.no-proximal, otherwise GAE. a3c, fun
     and unreal use n-step returns."""
     proximal: bool = True
-    """Clip around the policy at the start of the batch instead of the behaviour policy (appo, --mode async). Advantages
-    also use the value estimates at the start of the batch. This tolerates older rollouts."""
+    """Clip around the policy before the update instead of the behaviour policy (appo, --mode async). Advantages then
+    use the value estimates before the update, too. Learning tolerates older rollouts with this option."""
     normalize_advantage: bool = True
     """Normalise advantages, per policy and minibatch (appo)."""
     normalize_returns: bool = True
     """Divide returns by their running root mean square before the value loss, per policy."""
     normalize_observations: bool = False
-    """Normalise float observations by running statistics, per policy. Grids are normalised too if an MLP encodes
-    them."""
+    """Normalise float observations by running statistics, per policy. If an MLP encodes grids, grids are normalised,
+    too."""
     normalize_images: bool = False
-    """Normalise images per pixel by running statistics, per policy. This applies to images that a built-in CNN encodes,
-    unless the algorithm has pixel losses."""
+    """Normalise each pixel of an image by running statistics, per policy. Only images that a built-in CNN encodes are
+    normalised, and only if the algorithm has no pixel losses."""
     lr_schedule: Literal["constant", "linear", "kl-adaptive"] = "constant"
-    """Schedule of a factor on the learning rate. PBT mutates the learning rate without this factor. linear: decay to 0
-    at --train-for-frames. kl-adaptive: keep the KL divergence near --learner.lr-schedule-kl; PBT does not tune the
-    learning rate."""
+    """Schedule of a factor that multiplies the learning rate. PBT mutates the learning rate without this factor.
+    linear: decay to 0 at --train-for-frames. kl-adaptive: keep the KL divergence near --learner.lr-schedule-kl; PBT
+    then does not tune the learning rate."""
     lr_schedule_kl: float = option(0.01, above=0)
-    """Target KL divergence (--learner.lr-schedule kl-adaptive). The factor is divided by 1.5 above twice the target,
-    and multiplied by 1.5 below half the target."""
+    """Target KL divergence (--learner.lr-schedule kl-adaptive). The factor is divided by 1.5 if the KL divergence is
+    above twice the target, and multiplied by 1.5 if it is below half the target."""
     target_kl: float = option(0.0, at_least=0, zero="off")
-    """Stop learning from a batch when the mean KL divergence of a minibatch to the old policy exceeds 1.5 times this
-    value (appo; rule of Stable-Baselines3). This protects members with a too high learning rate."""
+    """Stop an update when the mean KL divergence of a minibatch to the policy before the update exceeds 1.5 times this
+    value (appo; rule of Stable-Baselines3). This limit protects members with a too high learning rate."""
     max_policy_lag: int = option(1000, at_least=1)
-    """Discard rollouts that began more than this many optimiser steps ago, and count them. A batch takes
-    --learner.epochs x --learner.minibatches optimiser steps. The number and size of vector envs are planned for at most
-    half of this age."""
+    """Discard and count rollouts that began more than this many optimiser steps ago. A batch takes --learner.epochs x
+    --learner.minibatches optimiser steps. Number and size of vector envs are planned for rollouts of at most half this
+    age."""
     precision: Literal["auto", "bf16", "float32"] = "auto"
     """Precision of encoder and core. Master weights are float32. auto: bf16 if the device is faster with bf16."""
     packing: Literal["auto", "loop", "vmap", "bmm", "streams"] = option("auto", may_change=True)
     """Computation of the policies of a device. loop: one policy after another. vmap: all policies in one call. bmm: one
-    call, with convolutions as matrix products. streams: all policies at the same time, each on its own CUDA stream
-    (mode async). Custom network modules require loop. auto on a GPU: the fastest in a short trial. auto on a CPU: vmap
-    for at least four policies without a CNN and fewer than 4,096 steps per optimiser step; otherwise loop."""
+    call, with convolutions as matrix products. streams: all policies at the same time, each on a separate CUDA stream
+    (mode async). Custom network modules require loop. auto on a GPU: the fastest packing in a short trial. auto on a
+    CPU: vmap for at least four policies without a CNN and fewer than 4,096 steps per optimiser step; otherwise loop."""
     threads: int = option(0, at_least=0, zero="planned", may_change=True)
     """CPU threads per learner."""
 
@@ -110,19 +110,19 @@ class MatchupConfig:
 
     scheme: Scheme = "round-robin"
     """Choice of opponents. `self`: one member controls all agents of an environment. `round-robin`: all members play
-    each other equally often. `random`: opponents are drawn uniformly. `prioritised`: a member more often plays
-    opponents against which it has a low win rate (Vinyals et al. 2019). Opponents are members on one device. Matchups
+    each other equally often. `random`: opponents are drawn uniformly. `prioritised`: a member plays more often against
+    opponents against which it has a low win rate (Vinyals et al. 2019). All opponents are on the same device. Matchups
     change at each comparison."""
     objective: Literal["return", "win-rate", "elo"] = "return"
-    """Objective that ranks members. `return`: episode returns of their agents. `win-rate`: share of opponents beaten (a
-    draw counts half). `elo`: Elo rating from all games between members."""
+    """Objective that ranks members. `return`: episode returns of a member's agents. `win-rate`: mean win rate over the
+    opponents (a draw counts half). `elo`: Elo rating from all games between members."""
     power: float = option(2.0, at_least=0)
     """Exponent p of an opponent's weight (1 - win rate)^p (--matchup.scheme prioritised). 0: equal weights."""
     elo_k: float = option(8.0, above=0)
     """K-factor: maximum change of a rating per game (--matchup.objective elo)."""
 
     def __post_init__(self) -> None:
-        why = "with --matchup.scheme self members never play each other: use another scheme, or the objective return"
+        why = "with --matchup.scheme self, members never play each other: use another scheme, or the objective return"
         require(self.scheme != "self" or self.objective == "return", "matchup.objective", self.objective, why)
 
 
@@ -136,24 +136,24 @@ class Hypers(LearnerHypers):
     """
 
     OWN: ClassVar[type | None] = None
-    """Dataclass of the custom algorithm's hypers, if any. Its fields follow the built-in fields."""
+    """Dataclass of a custom algorithm's hypers, if any. The fields of this dataclass follow the built-in fields."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the custom dataclass and the values, because this joined class cannot be imported."""
+        """Pickle the custom dataclass and the values, because a class with custom fields cannot be imported."""
         return _joined, (self.OWN, {f.name: getattr(self, f.name) for f in fields(self)})
 
 
 @cache
 def hypers_of(algo: str) -> type[Hypers]:
-    """Return the hypers class of an algorithm: all built-in hypers, plus the hypers of a custom algorithm.
+    """Return the dataclass with all built-in hypers, and with the hypers of `algo` if it is a custom algorithm.
 
-    Imports a custom algorithm. Raises ConfigError if the import fails.
+    A custom algorithm is imported. Raises ConfigError if the import fails.
     """
     return _more_hypers(load_algorithm(algo).hypers) if ":" in algo else Hypers
 
 
 def _joined(own: type | None, values: Mapping[str, Any]) -> Hypers:
-    """Unpickle hypers."""
+    """Unpickle hypers; see `Hypers.__reduce__`."""
     return _more_hypers(own)(**values)
 
 
@@ -164,7 +164,7 @@ def _more_hypers(own: type | None) -> type[Hypers]:
     both = {f.name for f in fields(own)} & {f.name for f in fields(Hypers)}
     if both:
         raise ConfigError(
-            f"{own.__qualname__} declares {', '.join(sorted(both))}, which is a built-in hyper: use another name"
+            f"{own.__qualname__} declares built-in hypers ({', '.join(sorted(both))}): use other names"
         )
     body: type[Hypers] = with_fields(own)(
         type(Hypers.__name__, (Hypers,), {"__doc__": Hypers.__doc__, "OWN": own})
@@ -182,7 +182,10 @@ def undeclared_hypers(more: tuple[tuple[str, type], ...]) -> type[Hypers]:
 
 
 def number_of_controls(control: float, population: int) -> int:
-    """Return the size of the control group. control: number of members, or below 1 a share of the population."""
+    """Return the size of the control group.
+
+    control: number of members; a number below 1 is a share of the population.
+    """
     return math.ceil(control * population) if control < 1 else int(control)
 
 
@@ -197,12 +200,12 @@ def _groups() -> dict[str, type]:
 
 
 def _names_cluster(nodes: str) -> bool:
-    """Check whether --nodes is a cluster address. The address must be trusted, because its replies are unpickled."""
+    """True if --nodes contains the address of a cluster. The user must trust it, because its replies are unpickled."""
     return ":" in nodes and nodes != "ray:auto"
 
 
 def _names_module_or_path(env: str) -> bool:
-    """Check whether an id contains a module (`module:factory`, `gym/module:Id`) or a path outside its engine."""
+    """True if an id contains a module (`module:factory`, `gym/module:Id`) or a path outside the engine's folder."""
     return ":" in env or ".." in env or "//" in env or env.startswith("/")
 
 
@@ -219,20 +222,21 @@ class Config:
     VALUE that is not JSON is a string."""
     shaping: tuple[str, ...] = option((), pairs=True, by_name=True, common=True, may_change=True)
     """NAME=VALUE, or --shaping.NAME VALUE: initial value of a reward shaping weight of the environment. The weight
-    stays constant unless PBT tunes it (--pbt.tune). A change at resume applies to all members."""
+    stays constant unless PBT tunes it (--pbt.tune). A new value for a resumed run applies to all members."""
     num_policies: int = option(4, at_least=1, at_most=100_000, common=True)
     """Members of the population."""
     control: float = option(0.0, at_least=0, at_most=100_000, zero="none", common=True)
-    """Size of a control group, which PBT never compares, changes or copies: a number of additional members, or below 1
-    a share of --num-policies (rounded up). Control i starts with the values of member i and trains on as many frames.
-    All members play the final evaluation, and `report` compares both groups."""
+    """Size of a control group, whose members PBT never compares, changes or copies. A number of additional members; a
+    number below 1 is a share of --num-policies (rounded up). The i-th member of the control group starts with the
+    values of member i and trains on as many frames as member i. All members play the final evaluation, and `report`
+    compares the control group with the population."""
     algo: str = option(
         "appo", choices=algorithms.names, texts=algorithms.texts, custom="module:OBJECT", common=True
     )
-    """{each} Or a custom Algorithm as `module:OBJECT`."""
+    """{each} `module:OBJECT`: a custom Algorithm."""
     mode: Literal["async", "sync", "serial"] = option("async", common=True)
-    """async: actors and learners run in parallel. sync: sample, then learn. serial: sync in one process,
-    bit-reproducible for a given --seed."""
+    """async: sampling and learning run in parallel. sync: sampling and learning alternate. serial: as sync, in one
+    process, and bit-reproducible for a given --seed."""
     devices: str = option("auto", common=True, may_change=True)
     """Devices, with one learner process each: auto, or a comma-separated list such as `cpu,cpu` or `cuda:0,cuda:1`."""
     seed: int = option(0, at_least=0, common=True)
@@ -244,7 +248,7 @@ class Config:
         common=True,
         may_change=True,
     )
-    """Name of the run and of its folder. None: the environment and the time."""
+    """Name of the run and of its folder. By default, the name contains the environment and the time."""
     out: Path = option(Path("runs"), common=True, may_change=True)
     """Parent folder of the runs."""
     overwrite: bool = option(False, common=True, may_change=True)
@@ -256,63 +260,63 @@ class Config:
     train_for_frames: int = option(100_000_000, at_least=1, common=True, may_change=True)
     """Stop when each member has trained on this many emulator frames."""
     train_for_seconds: float = option(0.0, at_least=0, zero="no limit", common=True, may_change=True)
-    """Stop after this many seconds."""
+    """Stop after this many seconds of training."""
     hours: float | None = option(None, above=0, at_most=10_000, common=True, may_change=True)
     """Train for this many hours (such as 0.5), with 30 comparisons of members (--pbt.ready timed). Options that you
     set explicitly take precedence."""
     stop_at_objective: float | None = option(None, may_change=True, common=True)
-    """Stop when a member's objective over a full window (--pbt.objective-episodes) reaches this value. None: never."""
+    """Stop when a member's objective over a full window (--pbt.objective-episodes) reaches this value, if any."""
     actors: int = option(0, at_least=0, zero="planned", may_change=True)
-    """Actor processes. The default is planned from the machine's cores."""
+    """Number of actor processes. The plan chooses the default from the machine's cores."""
     vector_envs_per_actor: int = option(2, at_least=1, may_change=True)
-    """Vector envs per actor. An actor steps one vector env while the others wait for actions."""
+    """Vector envs per actor. An actor steps one vector env while its other vector envs wait for actions."""
     envs_per_vector_env: int = option(0, at_least=0, zero="planned", may_change=True, common=True)
-    """Environments per policy in one vector env."""
+    """Environments of each policy in one vector env."""
     random_phases: bool = True
-    """Truncate the first episode of each environment at a random step, because episodes would otherwise end in phase.
-    Truncated first episodes do not count for the objective. This applies to Gymnasium environments with a `TimeLimit`
-    and to simulators with an episode length counter."""
+    """Truncate the first episode of each environment at a random step. Otherwise, the episodes of all environments
+    would end at the same time. Truncated first episodes do not count for the objective. The option applies to
+    Gymnasium environments with a `TimeLimit` and to simulators with an episode length counter."""
     actor_timeout_seconds: float = option(60.0, above=0, may_change=True)
     """Restart an actor that has work but has not made, reset or stepped an environment for this time. A native vector
-    env steps all its environments in one call, which must be shorter."""
+    env steps all its environments in one call. The timeout must exceed the duration of this call."""
     learner_timeout_seconds: float = option(60.0, above=0, may_change=True)
     """Replace a learner that makes no progress for this time, or for five times this time during its start. The timeout
     must exceed the duration of one optimiser step."""
     max_actor_restarts: int = option(20, at_least=0, may_change=True)
-    """Maximum actor restarts within ten minutes, and maximum successive restarts of one actor without progress. More
-    restarts end the run with an error."""
+    """Maximum number of restarts of all actors within ten minutes, and of successive restarts of one actor without
+    progress. More restarts end the run with an error."""
     save_every_seconds: float = option(
         120.0, at_least=0, zero="only at the end", common=True, may_change=True
     )
     """Seconds between checkpoints of the whole run. `pbt-rl resume RUN` continues from the last checkpoint. Each run
     also saves a checkpoint at its end."""
     save_every_frames: int = option(0, at_least=0, zero="never", may_change=True)
-    """Also save a checkpoint whenever each member has trained on this many more frames. These checkpoints are never
-    deleted. Their folders are checkpoints/at_FRAMES (`pbt-rl eval RUN --at FRAMES`)."""
+    """Save a permanent checkpoint whenever each member has trained on this many more frames. Permanent checkpoints are
+    never deleted. Their folders are checkpoints/at_FRAMES (`pbt-rl eval RUN --at FRAMES`)."""
     keep_checkpoints: int = option(2, at_least=1, may_change=True)
-    """Number of newest checkpoints to keep, in addition to the checkpoints of --save-every-frames."""
+    """Number of newest checkpoints to keep, in addition to the permanent checkpoints of --save-every-frames."""
     final_episodes: int | None = option(None, at_least=0, zero="none", may_change=True, common=True)
     """Evaluation episodes per member at the end of training, as in `pbt-rl eval`. The best four members play, and the
-    result names the best member. Default: 20 episodes within a tenth of the training time (30 to 60 s), but none in
-    serial runs and in runs under a minute. If you set a number, the time limit is ten minutes, and up to four members
-    without an objective since their last change play too. With --pbt.evaluate-episodes or --control, all members play
-    in each mode, for at most ten minutes."""
+    result names the best member. Default: 20 episodes within a tenth of the training time (30 to 60 s), but no episodes
+    in serial runs and in runs under a minute. If you set a number, the time limit is ten minutes, and up to four
+    additional members play, which have no objective since their last change. With --pbt.evaluate-episodes or --control,
+    all members play in each mode, for at most ten minutes."""
     evaluate_every_frames: int = option(0, at_least=0, zero="never", may_change=True)
     """Save the run and evaluate the best member whenever each member has trained on this many more frames. Training
-    continues meanwhile. Episodes: --final-episodes if set; otherwise 20, or one per task. TensorBoard, `report` and
-    `watch` show the mean of these episodes as a separate curve."""
+    continues during the evaluation. Number of episodes: --final-episodes if set; otherwise 20, or one per task.
+    TensorBoard, `report` and `watch` show the mean of these episodes as a separate curve."""
     evaluate_video: bool = option(False, may_change=True)
-    """Film the first episode of each evaluation (--evaluate-every-frames) for TensorBoard: small, 30 seconds. Requires
-    pip install 'pbt-rl[video]'."""
+    """Film the first episode of each evaluation (--evaluate-every-frames) for TensorBoard: a small video of at most 30
+    seconds. Requires pip install 'pbt-rl[video]'."""
     init_from: tuple[str, ...] = option((), repeated=True)
     """Start from the weights of another run: RUN[@FRAMES][:MEMBER] (default: the best member of the newest checkpoint),
-    or a member's .safetensors file. Given once: all members start from these weights. Given --num-policies times:
-    member i starts from the i-th source."""
+    or a member's .safetensors file. If you give one source, all members start from it. If you give --num-policies
+    sources, member i starts from the i-th source."""
     init_parts: Literal["all", "weights", "weights+normalisers"] = "all"
     """Parts of --init-from to load. all: weights, normalisers and optimiser state. Hypers are never loaded."""
     init_strict: bool = True
     """Raise an error if a parameter of --init-from does not fit this network. With --no-init-strict, load only the
-    parameters that fit. For example, a policy head for another action space is not loaded."""
+    parameters that fit. For example, a policy head for another action space is then not loaded."""
     track: tuple[str, ...] = option(
         (),
         repeated=True,
@@ -325,31 +329,31 @@ class Config:
         is_external=names_module,
     )
     """Additional output of the curves: csv (tables in the run's folder), wandb, or a custom module:Class. TensorBoard
-    files are always written."""
+    files are written in any case."""
     slots: int = option(0, at_least=0, zero="all", common=True, may_change=True)
-    """Maximum number of policies on the devices. If there are more members, members train in time slices. The least
-    trained member gets the next free slot, and the others wait in host memory."""
+    """Maximum number of policies on all devices. If there are more members than slots, members train in time slices.
+    The least trained member gets the next free slot. Members without a slot wait in host memory."""
     slot_frames: int = option(1_000_000, at_least=1, may_change=True)
     """Emulator frames per member in one time slice (--slots)."""
     rows: int = option(
         0, at_least=0, zero="--learner.batch / --learner.rollout", may_change=True, common=True
     )
-    """Environments per policy in a device simulator. A batch is one rollout of all these environments
+    """Environments of each policy in a device simulator. A batch is one rollout of all these environments
     (docs/reference/simulators.md)."""
     nodes: str = option(
         "",
         test=lambda text: re.fullmatch(r"(ray(:\S+)?)?", text) is not None,
-        remedy="`ray` for a cluster of this machine alone, or `ray:ADDRESS`",
+        remedy="`ray` for a cluster of only this machine, or `ray:ADDRESS`",
         may_change=True,
         is_external=_names_cluster,
     )
     """Train on the nodes of a Ray cluster (docs/reference/nodes.md): `ray:auto`, `ray:HOST:PORT`, or `ray`, which
-    starts a cluster on this machine alone. Each GPU, and each node without a GPU, trains one part of the population.
-    With --mode serial each part is one process. Requires pip install 'pbt-rl[ray]'."""
+    starts a cluster of only this machine. Each GPU, and each node without a GPU, trains one part of the population.
+    With --mode serial, each part is one process. Requires pip install 'pbt-rl[ray]'."""
     controller: str = option(
         "pbt", choices=lambda: tuple(CONTROLLERS), texts=texts, custom="module:Class", common=True
     )
-    """{each} Or a custom `module:Class` (docs/reference/rules.md)."""
+    """{each} `module:Class`: a custom controller (docs/reference/rules.md)."""
     controller_option: tuple[str, ...] = option((), pairs=True)
     """NAME=VALUE: setting of a custom controller."""
     pbt: PbtConfig = field(default_factory=PbtConfig, metadata={"may_change": True})
@@ -365,13 +369,13 @@ class Config:
         return filter(is_dataclass, (getattr(self, f.name) for f in fields(self)))
 
     def group(self, kind: type[T]) -> T:
-        """Return the option group of this class."""
+        """Return the option group whose class is `kind`."""
         return next(group for group in self.groups() if isinstance(group, kind))
 
     def with_declared_hypers(self) -> Config:
-        """Import the algorithm, and return the config with its hypers class.
+        """Import the algorithm, and return the config with the algorithm's hypers class.
 
-        Raises ConfigError if the import fails, or for unknown or invalid hypers.
+        Raises ConfigError if the import fails, or if a hyper is unknown or invalid.
         """
         kind = hypers_of(self.algo)
         if type(self.hypers) is kind:
@@ -394,12 +398,12 @@ class Config:
 
     @property
     def searches(self) -> bool:
-        """True if the controller is a search: it samples configurations and decides how long each one trains."""
+        """True if the controller is a search: it samples configurations and decides how long each member trains."""
         return controller_entry(self.controller).searches
 
     @property
     def algorithm(self) -> Algorithm:
-        """The learning algorithm. Imports torch. Raises ConfigError if it cannot be loaded."""
+        """Learning algorithm. The first access imports torch. Raises ConfigError if the algorithm cannot be loaded."""
         return load_algorithm(self.algo)
 
     def __post_init__(self) -> None:
@@ -411,7 +415,7 @@ class Config:
             check_divergence(self)
 
     def _check_together(self) -> None:
-        """Raise ConfigError for options that conflict."""
+        """Raise ConfigError if values of several options conflict."""
         require(
             self.control < 1 or self.control == int(self.control),
             "control",
@@ -422,13 +426,13 @@ class Config:
             bool(self.evaluate_every_frames) or not self.evaluate_video,
             "evaluate-video",
             "true",
-            "it films the episodes of --evaluate-every-frames: give --evaluate-every-frames too",
+            "videos show the evaluations of --evaluate-every-frames: give --evaluate-every-frames, too",
         )
         require(
             len(self.init_from) in (0, 1, self.num_policies),
             "init-from",
             " ".join(self.init_from),
-            f"give one source for all, or one for each of the {self.num_policies} members",
+            f"give one source for all members, or {self.num_policies} sources (one for each member)",
         )
         require(
             not self.pbt.evaluate_episodes or (not self.nodes and self.matchup.objective == "return"),
@@ -444,7 +448,7 @@ class Config:
         return self.learner.returns == "vtrace" or (self.learner.returns == "auto" and uncorrected)
 
     def start_of(self, member: int) -> int:
-        """Return the member whose start values this member has: for control i member i, otherwise the member itself."""
+        """Return the member whose start values a member has: in the control group another member, otherwise itself."""
         return member - self.num_policies if member >= self.num_policies else member
 
     def initial_std(self, member: int) -> float:
@@ -454,17 +458,17 @@ class Config:
 
     @property
     def clips_around_batch(self) -> bool:
-        """True if the loss clips around the policy at the start of the batch instead of the behaviour policy."""
+        """True if the loss clips around the policy before the update instead of the behaviour policy."""
         return self.learner.proximal and self.mode == "async" and self.algorithm.proximal
 
     @property
     def optimizer_steps_of_batch(self) -> int:
-        """Optimiser steps per batch."""
+        """Number of optimiser steps per batch."""
         return 1 if self.algorithm.learns_per_vector_env else self.learner.epochs * self.learner.minibatches
 
     @property
     def learns_single_steps(self) -> bool:
-        """True if minibatches hold shuffled steps instead of whole rollouts."""
+        """True if minibatches contain shuffled single steps instead of complete rollouts."""
         return self.algorithm.learns_single_steps and self.model.core == "none" and not self.uses_vtrace
 
     @property
@@ -482,7 +486,7 @@ class Config:
 
 
 def load_algorithm(name: str) -> Algorithm:
-    """Import an algorithm, and torch with it. Raises ConfigError if it cannot be loaded."""
+    """Import an algorithm and torch. Raises ConfigError if the algorithm cannot be loaded."""
     try:
         return algorithms.load(name)
     except ValueError as error:
@@ -490,7 +494,7 @@ def load_algorithm(name: str) -> Algorithm:
 
 
 def check_divergence(config: Config) -> None:
-    """Raise ConfigError if an option needs a KL that the algorithm does not measure. Loads the algorithm."""
+    """Raise ConfigError if an option needs a KL divergence that the algorithm does not measure. Loads the algorithm."""
     learner = config.learner
     adapts, stops = learner.lr_schedule == "kl-adaptive", learner.target_kl > 0
     for used, name, value, instead in (
@@ -501,6 +505,7 @@ def check_divergence(config: Config) -> None:
             remedy = f"{config.algo} does not measure a KL divergence: {instead}, or --algo appo"
             require(config.algorithm.measures_kl, name, value, remedy)
             remedy = (
-                f"the KL to the behaviour policy mostly measures rollout age: {instead} or --learner.proximal"
+                f"the KL divergence to the behaviour policy mostly measures rollout age: {instead} or "
+                "--learner.proximal"
             )
             require(config.mode != "async" or config.clips_around_batch, name, value, remedy)

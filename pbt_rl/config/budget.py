@@ -10,19 +10,21 @@ from pbt_rl.controllers.lookup import controller_entry
 from pbt_rl.errors import require
 
 MOST_HOURS, COMPARISONS = 10_000, 30
-"""Limit of --hours; number of comparisons within a time budget."""
+"""Limit of --hours. Number of comparisons within a time budget."""
 USUAL_FRAMES: int = Config.train_for_frames
 FIRST_SHARE, PERIODS = 20, 25
-"""Divisors of a frame budget: start (1/20) and period (1/25) of comparisons."""
+"""Comparisons start after 1/20 of a frame budget, and have a period of 1/25 of the budget."""
 ENDLESS_FRAMES = 10**15
-"""Frame budget with --hours: practically unlimited, because the time limit ends the run."""
+"""Frame budget with --hours. No run reaches this budget, because the time limit ends the run."""
 
 
 def following_budget(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the comparison options derived from the budget. Options that are set are left out.
+    """Return the comparison options that follow from the budget, except options that are set in `values`.
 
-    Frame budget: start at 1/20 of the budget, period 1/25 of the budget (docs/tune.md).
-    Only --train-for-seconds given: comparisons by time, because the frames in that time depend on the machine.
+    Frame budget: comparisons start at 1/20 of the budget, with a period of 1/25 of the budget (docs/tune.md).
+    Only a time budget: comparisons by time, because the number of frames in this time depends on the machine.
+
+    values: all values that are set. given: values that the user has set.
     """
     of_frames = ("train_for_frames", "pbt.start_frames", "pbt.period_frames")
     by_rounds = values.get("controller", "pbt") != "pbt" or values.get("pbt.evaluate_episodes")
@@ -46,22 +48,25 @@ def in_frames(budget_frames: int) -> dict[str, int]:
 
 
 FOLLOW_HOURS = {"train_for_frames": ENDLESS_FRAMES, **in_frames(ENDLESS_FRAMES)}
-"""Values of the frame options that have no effect with --hours: dotted field -> value."""
+"""Dotted field -> value with --hours, for options in frames. These options have no effect with --hours."""
 
 
 def timed(seconds: float) -> dict[str, Any]:
-    """Return the options for `COMPARISONS` comparisons by time. Training continues after the last comparison."""
+    """Return the options for `COMPARISONS` comparisons at equal times. Training continues after the last comparison."""
     return {"pbt.ready": "timed", "pbt.period_seconds": float(f"{seconds / (COMPARISONS + 1):.3g}")}
 
 
 def following_hours(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options derived from --hours. Options that are given are left out. Raises ConfigError."""
+    """Return the options that follow from --hours, except options that the user has set. Raises ConfigError.
+
+    values: all values that are set. given: values that the user has set.
+    """
     hours = values.get("hours")
     if hours is None:
         return {}
     require(0 < hours <= MOST_HOURS, "hours", f"{hours:g}", f"give a number above 0, at most {MOST_HOURS:,}")
     compares = controller_entry(values.get("controller", "pbt")).compares and values.get("pbt.enabled", True)
-    remedy = "it sets the times of comparisons, and this run has none: give --train-for-seconds instead"
+    remedy = "--hours sets the times of comparisons, but this run has no comparisons: give --train-for-seconds instead"
     require(compares, "hours", f"{hours:g}", remedy)
     seconds = given.get("train_for_seconds") or 3600 * hours
     follows = {

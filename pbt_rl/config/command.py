@@ -1,7 +1,7 @@
 """Options of `pbt-rl train` and `pbt_rl.train`, merged from layers.
 
-Later layers take precedence: recipe of the environment, recipe of the algorithm, values derived from the budget,
-a named recipe, a file, the command line.
+Later layers take precedence: recipe of the environment, recipe of the algorithm, values that follow from the budget,
+recipe of --recipe, file of --config, command line.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ class TrainCommand(Config):
     """Train a population of policies."""
 
     show: bool = option(False, common=True)
-    """Print the plan (actors, vector envs, devices, batch), the tuned values, and the options that differ from the
-    defaults. Do not train."""
+    """Do not train, but print the plan (actors, vector envs, devices, batch), the tuned values, and the options that
+    differ from the defaults."""
     probe: bool = option(True)
-    """With --show: train for a few seconds to estimate the duration of the run. The trial is deleted."""
+    """With --show: train for a few seconds to estimate the duration of the run. Results of the trial are deleted."""
     recipe: str = option(
         "", texts=lambda: {name: recipe.help for name, recipe in RECIPES.items()}, common=True
     )
-    """Options of a published command line, by name. {each}"""
+    """Name of a set of published options. {each}"""
     format: Literal["text", "toml", "yaml", "json"] = "text"
-    """Output of --show. text: the plan. toml, yaml, json: the whole config, in the format of a --config file."""
+    """Output of --show. text: the plan. toml, yaml, json: all options of the run, as a --config file."""
     config: Path | None = option(None, common=True)
     """File with options: FILE.toml, FILE.yaml or FILE.json, such as runs/NAME/config.json. Options on the command line
     take precedence."""
@@ -70,7 +70,7 @@ class Layers:
     def read(cls, line: Line) -> Layers:
         """Read the layers of a command line, including its recipe and file. Raises ConfigError.
 
-        Does not make the environment. A first word without an option is the environment's id.
+        The environment is not made. If the first word is not an option, it is the environment's id.
         """
         if line.head and line.last("env") is None:  # `train gym/CartPole-v1`
             line = replace(line, head=(), entries=(Entry("--env", None, line.head), *line.entries))
@@ -85,7 +85,7 @@ class Layers:
 
     @cached_property
     def values(self) -> dict[str, Any]:
-        """Merged values by dotted field. NAME=VALUE entries are merged by NAME."""
+        """Values of the merged layers: dotted field -> value. NAME=VALUE entries are merged by NAME."""
         pairs = {one.field for one in table(Config).values() if one.holds_pairs}
         values: dict[str, Any] = {}
         for layer in (self.recipe, self.file, self.typed):
@@ -99,7 +99,7 @@ class Layers:
         return {name for name, value in self.file.items() if value is not None} | self.typed.keys()
 
     def check_env(self) -> None:
-        """Raise ConfigError if --env is missing, EnvSetupError if the environment has no family."""
+        """Raise ConfigError if --env is missing. Raise EnvSetupError if the environment belongs to no family."""
         if not self.values.get("env"):
             raise ConfigError(
                 "--env is missing: give it as family/name, such as atari/pong, or module:factory; see `pbt-rl envs`"
@@ -107,7 +107,10 @@ class Layers:
         family_of(str(self.values["env"]))
 
     def command(self) -> TrainCommand:
-        """Build the command. Makes the environment to read its recipe. Raises ConfigError or EnvSetupError."""
+        """Build the command. Make the environment, because its recipe is a layer.
+
+        Raises ConfigError or EnvSetupError.
+        """
         self.check_env()
         given, known = self.values, {f.name for f in fields(Config)}
         recommended = _environment_recipe(given["env"], given.get("env_option", ()))
@@ -136,9 +139,12 @@ def _environment_recipe(env: str, env_option: Iterable[str]) -> dict[str, object
 
 
 def _algorithm_recipe(algo: str, env_recipe: Mapping[str, object]) -> Mapping[str, object]:
-    """Return the recipe of an algorithm, given the environment's recipe. Raises ConfigError if loading it fails.
+    """Return the recipe of an algorithm for an environment. Raises ConfigError if the algorithm cannot be loaded.
 
-    If `recipes_are_for_it` is set, the recipe is empty. The algorithm is not loaded, because loading imports torch.
+    If the recipes of environments already fit the algorithm (`recipes_are_for_it`), the algorithm has no recipe. It is
+    then not loaded, because loading imports torch.
+
+    env_recipe: recipe of the environment.
     """
     entry = algorithms.ALGORITHMS.get(algo)
     if not algorithms.is_known(algo) or (entry is not None and entry.recipes_are_for_it):
@@ -155,12 +161,12 @@ def parse_train(arguments: Sequence[str]) -> Config:
 
 
 def make_config(**options: Any) -> Config:
-    """Build a config from these options and the environment's recipe. Raises ConfigError or EnvSetupError."""
+    """Build a config from these options and the recipes. Raises ConfigError or EnvSetupError."""
     given, algo = options.get("env", ""), options.get("algo", Config.algo)
     if not isinstance(given, str):
         raise ConfigError(
-            f"env={given!r:.200} cannot be used: give a name, as family/name or module:factory, because other "
-            "processes make the environment"
+            f"env={given!r:.200} cannot be used: other processes make the environment. Give its name, as family/name "
+            "or module:factory"
         )
     hypers = hypers_of(algo if isinstance(algo, str) else Config.algo)
     return Layers(hypers, {}, {}, checked(options, table(Config, hypers=hypers))).config()

@@ -22,7 +22,7 @@ MOST_MEMBERS = 100_000
 
 
 def with_start_values(config: Config) -> Config:
-    """Replace the file name in `--pbt.start-values` with the file's rows. Raises ConfigError."""
+    """Replace the file name in `--pbt.start-values` with the rows of the file. Raises ConfigError."""
     given = config.pbt.start_values
     if len(given) != 1 or "=" in given[0] or not given[0]:
         return config
@@ -30,11 +30,13 @@ def with_start_values(config: Config) -> Config:
 
 
 def read_table(path: Path) -> tuple[str, ...]:
-    """Read one string per member, such as `learning_rate=1e-3,gamma=0.99`. Raises ConfigError.
+    """Return one text per member, such as `learning_rate=1e-3,gamma=0.99`. Raises ConfigError.
 
-    CSV: a header of names, and one line per member. The separator is `,`, `;` or a tab. With `;` or a tab, decimal
-    commas are accepted too, because spreadsheets write them. JSON: a list with one object per member.
-    `member` (column or key): id of the member; by default the number of the row, from 0. An empty cell gives no value.
+    CSV: a header of names, and one line per member. The separator is `,`, `;` or a tab. With `;` or a tab, numbers may
+    have a decimal comma, because spreadsheets write decimal commas. JSON: a list with one object per member.
+
+    The column (or key) `member` contains the member's id. Without this column, rows are numbered from 0. An empty cell
+    sets no value.
     """
     try:
         rows = _rows(path)
@@ -49,7 +51,7 @@ def read_table(path: Path) -> tuple[str, ...]:
             raise _no_table(path, f"it lists member {member} twice")
         cells = {str(name).strip(): str(cell).strip() for name, cell in row.items() if name != MEMBER}
         if torn := next((cell for cell in cells.values() if "," in cell), ""):
-            raise _no_table(path, f"its cell {torn!r:.100} has a comma: write numbers as 0.001")
+            raise _no_table(path, f"its cell {torn!r:.100} contains a comma: write numbers as 0.001")
         texts[member] = ",".join(f"{name}={cell}" for name, cell in cells.items() if cell)
     if not texts:
         raise _no_table(path, "it has no rows")

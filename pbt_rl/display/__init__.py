@@ -1,5 +1,5 @@
 """Displays of a run: terminal, TensorBoard, figures, trackers, final summary.
 
-Displays receive a `RunView` about once a second. Displays do not affect the run, and import no learner and no
-supervisor.
+Each display receives a `RunView` (state of the population at one moment) about once a second. Displays do not affect
+the run. They import neither learner nor supervisor.
 """

@@ -18,26 +18,28 @@ MIN_GAP_SECONDS = 60.0
 GAP_FACTOR = 10.0
 """The pause before the next drawing is at least this multiple of the last drawing's duration."""
 MAX_GAP_SECONDS = 3600.0
-"""The pause doubles with each failure, up to this limit."""
+"""Maximum pause after failures. The pause doubles with each failure."""
 LIMIT_SECONDS = 300.0
+"""Timeout for one drawing."""
 TIMEOUT_SECONDS = 20.0
 """Timeout for the last drawing at the end of a run."""
 LOWEST = 19
-"""Default niceness of a drawing."""
+"""Default niceness of the drawing process."""
 INSTALL = 'pip install "pbt-rl[report]"'
 
 
 class Drawing:
-    """Draws a run's figures as PNG files, by name, with a pause between two drawings.
+    """Drawing of a run's figures as PNG files, with a pause between two drawings.
 
-    loop      consumes   the run's journal at the begin of a drawing
-              produces   images, returned by `poll`
-              waits for  nothing; only `finish` waits, for the last drawing
+        consumes     the run's journal at the start of a drawing
+        produces     images, which `poll` returns
+        waits for    nothing; only `finish` waits for the last drawing
 
-    If a drawing fails (for example, out of memory or disk), `warn` is called. Later attempts follow at growing
-    intervals until a drawing succeeds. Training continues. The child process runs `report.images`. Its setup is the
-    tuple (folder of the run, names, file descriptor for the images, niceness increment). Without matplotlib nothing is
-    drawn.
+    If a drawing fails (for example, because memory or disk is full), `warn` is called. Further attempts follow after
+    growing pauses until a drawing succeeds. Training continues.
+
+    The child process runs `report.images`. Its setup is the tuple (folder of the run, names of the figures, file
+    descriptor for the images, niceness increment). Without matplotlib, nothing is drawn.
     """
 
     def __init__(
@@ -48,35 +50,40 @@ class Drawing:
         gap_seconds: float = MIN_GAP_SECONDS,
         priority: int = LOWEST,
     ) -> None:
-        """names: figures. gap_seconds: minimum pause between drawings. priority: niceness before the last drawing."""
+        """names: names of the figures to draw. warn: called with each warning. gap_seconds: minimum pause between two
+        drawings. priority: niceness of the drawing process, except for the last drawing at the end of a run (0).
+        """
         self._run, self._names, self._warn = run, names, warn
         self._gap_seconds, self._priority = gap_seconds, priority
         self.child: Child[Never, Never] | None = None
         self._file: IO[bytes] | None = None
         self._requested = self._given_up = False
         self._failures = 0
-        """Failures since the last success."""
+        """Number of failed drawings since the last success."""
         self._began = 0.0
         self._next = 0.0
 
     def request(self) -> None:
-        """Request a drawing of the current journal. It begins after the minimum pause."""
+        """Request a drawing of the current journal. The drawing starts after the minimum pause."""
         if not self._given_up and importlib.util.find_spec("matplotlib") is None:
             self._given_up = True
             self._warn(f"no figures, because matplotlib is missing: {INSTALL}")
         self._requested = not self._given_up
 
     def poll(self) -> dict[str, bytes | str]:
-        """Return name -> finished image, or the reason why it is missing. Start the next drawing if it is due."""
+        """Return finished figures: name -> image, or reason why the image is missing.
+
+        Start the requested drawing after the pause.
+        """
         ready = self._collect()
         if self._requested and self.child is None and time.monotonic() >= self._next:
             self._start_process(self._priority)
         return ready
 
     def finish(self, may_wait: Callable[[], bool] = lambda: True) -> dict[str, bytes | str]:
-        """Wait for the last drawing while `may_wait` returns True, end its process, and return the images.
+        """Wait for the last drawing while `may_wait` returns True. Return its images as `poll` does.
 
-        A drawing in progress is restarted, because a process at the lowest priority may get no CPU time.
+        A drawing in progress is restarted with normal priority. Otherwise, it might get no CPU time.
         """
         ready = self._collect()
         if self.child is not None:

@@ -6,9 +6,9 @@
 
 A display converts views to text or files, and never blocks.
 
-The leaderboard shows the best score, the next comparison, the members by rank with their values, and problems. Its
-layout is computed here in 1 ms per view of 8 members, because rich's Table takes 5 ms. On narrow terminals, some
-columns and values are left out.
+The leaderboard shows the best score, the next comparison, the members by rank with their values, and problems. On
+narrow terminals, some columns and values are left out. For a view of 8 members, this module computes the layout in
+1 ms, while rich's Table takes 5 ms.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from pbt_rl.display.view import MemberView, RunView
 
 @dataclass(frozen=True)
 class Standing:
-    """Summary of the population's objectives. spread: population std over the members.
+    """Summary of the population's objectives.
 
-    Mean and spread exclude stopped members, because these do not change any more. If all members are stopped, they
-    include all of them. `best` always includes all members.
+    best: largest objective. mean, spread: mean and population std over the members that are not stopped, because
+    stopped members do not change. If all members are stopped, mean and spread are over all members.
     """
 
     best: float
@@ -37,22 +37,27 @@ class Standing:
 
 
 def known_objective(member: MemberView) -> float | None:
-    """Return the member's objective. None if it is missing, NaN or infinite."""
+    """Return the member's objective, or None if the objective is missing, NaN or infinite."""
     objective = member.objective
     return None if objective is None or not math.isfinite(objective) else objective
 
 
 def drawn_objective(member: MemberView) -> float | None:
-    """Return the objective for a curve. None until every environment has ended an episode since the last change."""
+    """Return the member's objective for a curve, or None if the objective is not yet complete.
+
+    An objective is complete when every environment has ended an episode since the member's last change.
+    """
     return known_objective(member) if member.complete else None
 
 
 def ranked(members: Sequence[MemberView]) -> list[MemberView]:
-    """Sort members. Ties are sorted by id. The order is:
+    """Sort members, best first, in this order:
 
-    1. members with a final evaluation, by its mean; non-finite means last
-    2. members in training, by their objective; unknown objectives last
-    3. stopped members
+    1. members with a final evaluation, by the mean of this evaluation; non-finite means last
+    2. members in training, by objective; unknown objectives last
+    3. stopped members, by objective
+
+    Members with equal scores are sorted by id.
     """
 
     def key(member: MemberView) -> tuple[bool, bool, bool, float, int]:
@@ -67,14 +72,17 @@ def ranked(members: Sequence[MemberView]) -> list[MemberView]:
 
 
 def best_member(members: Sequence[MemberView]) -> int | None:
-    """Return the id of the best member, without controls. It may be stopped. None if no member has a score."""
+    """Return the id of the population's best member, even if this member is stopped. None if no member has a score."""
     members = [m for m in members if not m.control]
     final_scores = {m.member: m.final.mean for m in members if m.final is not None}
     return next(iter(by_score({m.member: m.objective for m in members}, final_scores)), None)
 
 
 def standing(members: Sequence[MemberView], *, control: bool = False) -> Standing | None:
-    """Summarise the known objectives of the population or of the controls. None without a known objective."""
+    """Summarise the known objectives. Return None without a known objective.
+
+    control: True for the members of the control group, False for the members of the population.
+    """
     members = [m for m in members if m.control == control]
     all_known = [(m, objective) for m in members if (objective := known_objective(m)) is not None]
     if not all_known:
@@ -103,7 +111,10 @@ def differing(members: Sequence[MemberView]) -> frozenset[str]:
 
 
 def shown_values(then: Values, now: Values, different: frozenset[str] = frozenset()) -> list[str]:
-    """Return names of values: first the changed values, largest relative change first, then those in `different`."""
+    """Return the names of values to show: changed values, largest relative change first; then the names in `different`.
+
+    then, now: values before and after. different: names of values that differ between members.
+    """
 
     def change(name: str) -> float:
         new, old = now[name], then.get(name, now[name])
@@ -119,7 +130,10 @@ def shown_values(then: Values, now: Values, different: frozenset[str] = frozense
 def changed_values(
     then: Values, now: Values, room: int, different: frozenset[str] = frozenset(), arrow: str = " -> "
 ) -> str:
-    """Format changed values, largest change first. `+N` replaces N values that do not fit into `room` characters."""
+    """Format changed values, largest change first, in at most `room` characters.
+
+    If N values do not fit, `+N` replaces them. different: names of values that are shown even if they have not changed.
+    """
     names = shown_values(then, now, different)
     texts = [_change(name, then.get(name, now[name]), now[name], arrow) for name in names]
     for shown in range(len(texts), 0, -1):
@@ -140,12 +154,16 @@ SEPARATOR = " | "
 UNKNOWN = "-"
 CONTROL = "control"
 YOUNG = "~"
-"""Prefix of a score until every environment has ended an episode since the member's last change."""
+"""Prefix of a score before each environment has ended an episode since the member's last change."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """Column of the leaderboard. least_width: minimum terminal width that shows it, in characters."""
+    """Column of the leaderboard.
+
+    cell: returns the text for a member. least_width: minimum terminal width, in characters, at which the column is
+    shown.
+    """
 
     title: str
     cell: Callable[[MemberView], str]
@@ -157,7 +175,9 @@ def _stat(name: str) -> Callable[[MemberView], str]:
 
 
 def score(member: MemberView) -> str:
-    """Format the objective. Before it counts: `~` and the mean so far. Before any episode: `-`."""
+    """Format the objective of a member. While the objective is incomplete: `~` and the mean so far. Before any episode:
+    `-`.
+    """
     known = known_objective(member)
     if known is not None and member.complete:
         return number(known)
@@ -174,20 +194,22 @@ COLUMNS = (
     Column("frames", lambda m: count(m.frames), least_width=60),
 )
 MATCHUP_COLUMNS = (Column("elo", _stat("elo")), Column("wins", _stat("win_rate")))
-"""Columns of multi-agent environments: rating, and share of recent games won."""
+"""Columns of multi-agent environments: Elo rating, and win rate in recent games."""
 ENDED = Column("ended", lambda m: f"{m.ended}/{m.environments}")
-"""Number of environments that have ended an episode. Shown while a score has the prefix `~`."""
+"""Column: number of environments that have ended an episode since the last change. Shown while a score has the prefix
+`~`."""
 STATUS = Column("status", lambda m: " ".join(filter(None, [CONTROL * m.control, m.status])))
-"""Shown if a member has a status or is a control."""
+"""Column: status of a member. Shown if a member has a status or is in the control group."""
 FINAL = Column("final", lambda m: number(None if m.final is None else m.final.mean))
-"""Mean objective of the final evaluation. Shown after it."""
+"""Column: mean objective in the final evaluation. Shown after the final evaluation."""
 VALUES_TITLE = "values (start→now)"
 
 
 def table_lines(view: RunView, width: int, max_members: int | None = None) -> list[str]:
     """Return the header and one line per member, best first. Lines have at most `width` characters.
 
-    Of more than `max_members` members only the best are shown, and the last line has the number of the others.
+    If there are more than `max_members` members, only the best members are shown. The last line then contains the
+    number of hidden members.
     """
     members = ranked(view.members)
     hidden = 0
@@ -218,7 +240,10 @@ def table_lines(view: RunView, width: int, max_members: int | None = None) -> li
 
 
 def title_lines(view: RunView, trend: str = "") -> list[str]:
-    """Return two title lines: best score and next comparison; progress. trend: change of the best score."""
+    """Return two title lines. First line: best score and next comparison. Second line: progress.
+
+    trend: text about the change of the best score.
+    """
     if view.waits_for:
         return [
             f"starting ({view.stalled_seconds:.0f} s): {view.waits_for}",
@@ -231,7 +256,7 @@ def title_lines(view: RunView, trend: str = "") -> list[str]:
 
 
 def best(view: RunView) -> str:
-    """Format the best score and its member. Before any score counts: the best mean so far."""
+    """Format the best score and its member. If no member has an objective yet: the best mean so far."""
     members = [m for m in view.members if not m.control]
     named = best_member(members)
     early = [m for m in members if m.early is not None and math.isfinite(m.early)]
@@ -246,7 +271,7 @@ def best(view: RunView) -> str:
 
 
 def progress(view: RunView) -> list[str]:
-    """Return time, frames per member and speed, each as text."""
+    """Return three texts: training time, frames per member, speed."""
     frames = [m.frames for m in view.members if not m.stopped] or [m.frames for m in view.members]
     least, most = min(frames), max(frames)
     each = count(least) if most <= 1.1 * least else f"{count(least)} to {count(most)}"
@@ -255,24 +280,24 @@ def progress(view: RunView) -> list[str]:
 
 
 def stalled(view: RunView) -> str:
-    """Format the seconds without new frames, and the reason. Empty if frames arrive."""
+    """Format the seconds without new frames, and the reason. Return "" if new frames arrive."""
     what = "learning a batch" if view.learns else "no frames"
     return f"{what} for {view.stalled_seconds:.0f} s" if view.stalled_seconds else ""
 
 
 def replacements(view: RunView) -> str:
-    """Format the number of replacements. Empty for a single member."""
+    """Format the number of replacements. Return "" for a single member."""
     return f"{view.replacements} replacement{'s' * (view.replacements != 1)}" if len(view.members) > 1 else ""
 
 
 def time_left(view: RunView) -> str:
-    """Format the remaining time. Empty if it is unknown."""
+    """Format the remaining time. Return "" if this time is unknown."""
     bound = "at most " * view.seconds_left_at_most
     return "" if view.seconds_left is None else f"{bound}{clock(view.seconds_left)} left"
 
 
 def next_comparison(view: RunView) -> str:
-    """Format the time until the next comparison. Empty if it is unknown."""
+    """Format the time until the next comparison. Return "" if this time is unknown."""
     until, left = view.comparison_in_seconds, view.seconds_left
     if not until:
         return "" if until is None else "comparison needs episodes"
@@ -284,17 +309,17 @@ def next_comparison(view: RunView) -> str:
 
 
 MANY_DISCARDED = 0.05
-"""Discarded rollouts are shown from this share of all rollouts."""
+"""Discarded rollouts are shown if their share of all rollouts is at least this number."""
 
 
 OF_COLUMNS = (
-    "objective: mean of counted episodes (--pbt.objective-episodes); return, length: of the newest episodes"
+    "objective: mean over the window (--pbt.objective-episodes); return, length: mean of the newest episodes"
 )
-"""Shown only if the two means of a member differ."""
+"""Explanation of the columns. Shown only if a member's objective differs from its mean over all episodes."""
 
 
 def footer_lines(view: RunView) -> list[str]:
-    """Return a line with the counts of problems, and a line about columns, each only if needed."""
+    """Return a line with the counts of problems if there are problems, and a line about columns if it is needed."""
     discarded = view.discarded_rollouts if view.discarded_share >= MANY_DISCARDED else 0
     wrong = {
         "actors restarted": view.actors_restarted,
@@ -322,7 +347,7 @@ DIGITS, MOST_DIGITS = 3, 6
 
 
 def value(x: float, digits: int = DIGITS) -> str:
-    """Format a hyperparameter. Discounts and decays get enough digits to differ from 1."""
+    """Format a value. A value just below 1, such as a discount, gets enough digits to differ from 1."""
     if 0.9 < x < 1:
         decimals = max(digits + 2, math.ceil(-math.log10(1 - x)) + digits - 2)
         return f"{x:.{decimals}f}".rstrip("0")
@@ -333,19 +358,19 @@ def value(x: float, digits: int = DIGITS) -> str:
 
 
 def two_values(then: float, now: float) -> tuple[str, str]:
-    """Format a value before and after a change, with enough digits to differ (at most `MOST_DIGITS`)."""
+    """Format a value before and after a change, with enough digits (at most `MOST_DIGITS`) to show the difference."""
     pairs = ((value(then, digits), value(now, digits)) for digits in range(DIGITS, MOST_DIGITS + 1))
     return next((pair for pair in pairs if pair[0] != pair[1]), (value(then), value(now)))
 
 
 def short_exponent(text: str) -> str:
-    """Shorten `2.5e-04` to `2.5e-4`."""
+    """Remove zeros at the start of an exponent: `2.5e-04` becomes `2.5e-4`."""
     mantissa, exponent = text.split("e")
     return f"{mantissa}e{int(exponent)}"
 
 
 def count(n: int) -> str:
-    """Format a count: 950, 12.3k, 4.56M, 1.23G."""
+    """Format a count, such as 950, 12.3k, 4.56M or 1.23G."""
     for size, suffix in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
         if n >= size * 0.9995 and n >= 1000:  # 999.5 k and more round up to 1.00 M
             return f"{n / size:#.3g}".rstrip(".") + suffix

@@ -1,7 +1,4 @@
-"""Numbers of a view: as tag -> value for TensorBoard and trackers, and as the content of summary.json.
-
-The objective has the tag `episodes/objective`, because TensorBoard sorts sections by name.
-"""
+"""Numbers of a view: as tag -> value for TensorBoard and trackers, and as the content of summary.json."""
 
 from __future__ import annotations
 
@@ -31,9 +28,11 @@ _MAX_GAP_SECONDS = 60.0
 
 
 def gap_seconds(seconds: float) -> float:
-    """Return the interval between two written views. seconds: time since the start of the run.
+    """Return the interval between two written views: 0.5 % of `seconds`, at most a minute.
 
-    The interval is 0.5 % of this time, at most a minute. A day of training takes 1 to 2 MB per member.
+    With this interval, a day of training takes 1 to 2 MB per member.
+
+    seconds: time since the start of the run.
     """
     return min(seconds / 200, _MAX_GAP_SECONDS)
 
@@ -41,8 +40,10 @@ def gap_seconds(seconds: float) -> float:
 def member_scalars(member: MemberView, shown: Collection[str] | None = None) -> Scalars:
     """Return tag -> value of one member, without unknown values.
 
-    shown: names of the hyperparameters to include. None means all. After a change, means over episodes are absent until
-    each environment has ended an episode. Otherwise the curves would drop, because the shortest episodes end first.
+    After a change of the member, means over episodes are left out until each environment has ended an episode.
+    Otherwise, the curves would drop, because the shortest episodes end first.
+
+    shown: names of the values to include. None: all values.
     """
     scalars: Scalars = {"pbt/generation": member.generation, "episodes/ended": member.episodes}
     if member.environments:
@@ -66,13 +67,13 @@ def member_scalars(member: MemberView, shown: Collection[str] | None = None) -> 
 
 
 def curves_of_values(view: RunView) -> frozenset[str]:
-    """Return the names of hyperparameters that are tuned, differ between members, or have changed."""
+    """Return the names of values that are tuned, differ between members, or have changed."""
     changed = {name for m in view.members for name in ranking.shown_values(m.initial, m.values)}
     return view.tuned | ranking.differing(view.members) | changed
 
 
 def population_scalars(view: RunView) -> Scalars:
-    """Return tag -> value of the population."""
+    """Return tag -> value for the numbers of the population."""
     scalars: Scalars = {shown.tag: value for shown, value in run_statistics(view).values() if shown.tag}
     scalars |= view.own
     scalars |= {
@@ -98,7 +99,7 @@ def population_scalars(view: RunView) -> Scalars:
 
 
 def evaluation_scalars(evaluation: Evaluation | None) -> Scalars:
-    """Return tag -> value of the latest evaluation during training. Empty without an evaluation."""
+    """Return tag -> value for an evaluation during training. Return {} for None."""
     if evaluation is None:
         return {}
     return {
@@ -122,10 +123,13 @@ def summary(
     warnings: Sequence[str] = (),
     saved_at_frames: int | None = None,
 ) -> dict[str, Any]:
-    """Return the content of summary.json as JSON types. It may contain NaN and infinities.
+    """Return the content of summary.json as JSON types. Numbers may be NaN or infinite.
 
-    ended: reason for the end, such as `frames`, `seconds`, `interrupted by SIGINT`. warnings: warnings during the run.
-    saved_at_frames: population clock of the checkpoint at the end. None without this checkpoint.
+    frames_per_second_steady: mean speed without start-up and shutdown.
+    replacement_milliseconds: duration of each replacement.
+    ended: reason for the end, such as `frames`, `seconds`, `interrupted by SIGINT`.
+    warnings: warnings during the run.
+    saved_at_frames: population clock of the checkpoint at the end. None if there is no checkpoint at the end.
     """
     times = replacement_milliseconds
     return _statistics(view) | {
@@ -143,7 +147,10 @@ def summary(
 
 
 def _statistics(view: RunView) -> dict[str, Any]:
-    """Return the statistics that have a key, and CUDA graph statistics. The key `a.b` is the key `b` of object `a`."""
+    """Return the statistics for summary.json: fields of the view that have a key, and counts of CUDA graph replays.
+
+    The key `a.b` means the key `b` of the object `a`.
+    """
     content: dict[str, Any] = {}
     for shown, value in run_statistics(view).values():
         *outer, last = shown.key.split(".")

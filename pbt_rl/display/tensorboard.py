@@ -1,11 +1,11 @@
-"""TensorBoard: one event file per member (`policy_00/`...) and one for the population (`population/`).
+"""TensorBoard: an event file for each member (`policy_00/`...) and an event file for the population (`population/`).
 
 This module writes the event files itself, synchronously in the caller's thread. tensorboardX's writer uses two threads
-and a bounded queue per file. If the disk is full, its thread dies, and `add_scalar` blocks forever. Only tensorboardX's
-messages and checksum are used.
+and a bounded queue per file. If the disk is full, the writer thread dies, and `add_scalar` blocks forever. Therefore,
+only tensorboardX's messages and checksum are used.
 
-A resumed run begins new event files with the step of its checkpoint. TensorBoard therefore ignores later steps in older
-files.
+A resumed run starts new event files that contain the step of its checkpoint. TensorBoard therefore ignores later steps
+in older files.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ from pbt_rl.record.append import AppendFile, Outage
 from pbt_rl.record.folder import RunFolder
 
 HEAD_BYTES, CHECK_BYTES = 12, 4
-"""Bytes of a record before and after its message."""
+"""Bytes of a record before its message, and after its message."""
 MOST_RECORDS = 400
 FIGURES = ("objective", "evaluations", "forest", "schedules")
-"""Figures of the report page that TensorBoard also shows."""
+"""Figures of the HTML report that TensorBoard shows, too."""
 
 
 class EventFile:
-    """New event file, unbuffered. A record is length, checksum, message, checksum."""
+    """New event file, written without a buffer. A record consists of length, checksum, message, checksum."""
 
     def __init__(self, folder: Path, last_step: int | None = None) -> None:
-        """last_step: step at the checkpoint of a resumed run. Raises OSError."""
+        """last_step: step of the checkpoint from which the run was resumed, or None. Raises OSError."""
         folder.mkdir(parents=True, exist_ok=True)
         self.last_step = -1 if last_step is None else last_step
         """Step of the last written scalars, initially -1."""
@@ -65,7 +65,10 @@ class EventFile:
             self._write(_Event(wall_time=time.time(), step=last_step + 1, session_log=again))
 
     def scalars(self, scalars: Mapping[str, float], step: int) -> None:
-        """Write all finite values as one record. Skip steps before the checkpoint of a resumed run. Raises OSError."""
+        """Write all finite values as one record. Raises OSError.
+
+        In a resumed run, values at steps up to the checkpoint are not written.
+        """
         values = [
             _Summary.Value(tag=tag, simple_value=value)
             for tag, value in scalars.items()
@@ -76,7 +79,7 @@ class EventFile:
             self.last_step = step
 
     def message(self, summaries: Sequence[Any], step: int = 0) -> None:
-        """Write summaries as one record. Raises OSError."""
+        """Write several summary messages as one record. Raises OSError."""
         values = [value for one in summaries for value in one.value]
         self._write(_Event(wall_time=time.time(), step=step, summary=_Summary(value=values)))
 
@@ -92,10 +95,10 @@ class EventFile:
 
 
 def read_scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
-    """Return tag -> (step, value) pairs of the event files in a folder.
+    """Return tag -> list of (step, value) from the event files in a folder.
 
-    Of each file, about `MOST_RECORDS` evenly spaced records are read, up to the first damaged record. If a resumed run
-    repeated some steps, the result has their values from the later file.
+    About `MOST_RECORDS` evenly spaced records of each file are read, up to the first damaged record. If a resumed run
+    repeated steps, the values of these steps are from the later file.
     """
     events: list[Any] = []
     for path in sorted(path for path in folder.glob("events.out.tfevents.*") if path.is_file()):
@@ -117,7 +120,7 @@ def read_scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
 
 
 def _records(data: bytes) -> list[bytes]:
-    """Return the complete records of an event file."""
+    """Return the messages of the complete records. data: content of an event file."""
     records, at = [], 0
     while at + HEAD_BYTES <= len(data):
         (length,) = struct.unpack_from("<Q", data, at)
@@ -130,13 +133,13 @@ def _records(data: bytes) -> list[bytes]:
 
 
 class TensorBoard:
-    """Writer of views to TensorBoard event files. Use it from one thread.
+    """Writer of views to TensorBoard event files. Call all methods from the same thread.
 
-    The interval between two written views grows with the run (`gap_seconds`). A view in which a member changed is
-    always written, so that schedules are exact.
+    The interval between two written views grows with the duration of the run (`gap_seconds`). A view in which a member
+    has changed is always written, so that curves of values are exact.
 
-    After an OSError (full disk), the latest view is tried every ten seconds until writing succeeds. `warn` is called
-    when the outage begins and when it ends. Training continues, and the curves have a gap.
+    After an OSError (such as a full disk), the writer retries with the latest view every ten seconds until writing
+    succeeds. `warn` is called when the outage begins and when it ends. Training continues, and the curves have a gap.
     """
 
     def __init__(
@@ -151,7 +154,7 @@ class TensorBoard:
     ) -> None:
         """Create the folders and files. Raises OSError.
 
-        resumed: at the checkpoint of a resumed run, frames of the population followed by frames of each member.
+        resumed: frames of the population, followed by the frames of each member, at the checkpoint of a resumed run.
         """
         folders = [run.population_events, *(run.member_events(member) for member in range(num_members))]
         self._population, *self._members = (
@@ -170,15 +173,15 @@ class TensorBoard:
         self._images: dict[str, bytes] = {}
         """Name -> PNG file of figures that are not yet written."""
         self._evaluations: list[tuple[Evaluation, bytes]] = []
-        """(evaluation, GIF) pairs that are not yet written."""
+        """Evaluations that are not yet written, each with its GIF."""
 
     def request_figures(self) -> None:
-        """Request a drawing of the figures. Call this after the journal contains a new comparison."""
+        """Request a drawing of the figures. Call this when the journal contains a new comparison."""
         if self._figures:
             self.drawing.request()
 
     def evaluated(self, evaluation: Evaluation, clip: bytes) -> None:
-        """Write an evaluation during training. clip: GIF of its first episode, may be empty."""
+        """Write an evaluation during training. clip: content of a GIF file of its first episode, or b""."""
         self._evaluations.append((evaluation, clip))
         self._try(self._write_waiting)
 
@@ -227,7 +230,7 @@ class TensorBoard:
             self._images.clear()
 
     def _write_evaluation(self, evaluation: Evaluation, clip: bytes) -> None:
-        """Write an evaluation at the frames of its checkpoint."""
+        """Write an evaluation. The step is the number of frames at the evaluated checkpoint. Raises OSError."""
         values = [
             _Summary(value=[_Summary.Value(tag=tag, simple_value=value)])
             for tag, value in evaluation_scalars(evaluation).items()
@@ -240,7 +243,7 @@ class TensorBoard:
 
     def _write(self, view: RunView) -> None:
         news = view.frames > self._population.last_step or self._changed(view)
-        # If a member's file could not be written in an earlier attempt, the population's file contains this view.
+        # If writing a member's file failed in an earlier attempt, the population's file already contains this view.
         if news and view is not self._written_population:
             self._population.scalars(population_scalars(view), view.frames)
             self._written_population, self._written_seconds = view, view.seconds
@@ -257,6 +260,6 @@ def _drawn(images: Mapping[str, bytes | str]) -> dict[str, bytes]:
 
 
 def _image(tag: str, data: bytes, width: int, height: int) -> Any:
-    """Return the summary message of an image file."""
+    """Return the summary message of an image. data: content of the image file. width, height: in pixels."""
     shown = _Summary.Image(width=width, height=height, colorspace=4, encoded_image_string=data)
     return _Summary(value=[_Summary.Value(tag=tag, image=shown)])

@@ -1,7 +1,7 @@
 """Terminal display: a live leaderboard, or plain lines if the output is not a terminal.
 
-It also contains the text of decisions, and a wrapper of standard output for all displays. Training continues if the
-output is lost.
+This module contains the text of decisions, too, and a wrapper of standard output for all displays. If the output is
+closed, training continues.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 
 def counted(number: int, thing: str, plural: str = "") -> str:
-    """Format a number with its noun, such as `1 actor`, `2 actors`. plural: the noun's plural, by default with an s."""
+    """Format a number with its noun, such as `1 actor` or `2 actors`. plural: plural of the noun, by default with s."""
     return f"{number} {thing if number == 1 else plural or thing + 's'}"
 
 
 def age(seconds: float) -> str:
-    """Format a time in its largest unit, such as `3 h`."""
+    """Format a duration in its largest unit, such as `3 h`."""
     for size, unit in UNITS:
         if seconds >= size:
             return f"{seconds / size:.0f} {unit}"
@@ -47,7 +47,10 @@ def age(seconds: float) -> str:
 
 
 def in_words(reason: str, change: Change) -> str:
-    """Return the reason of a decision for display. change: effect of the decision."""
+    """Return the text that displays show as the reason of a decision.
+
+    reason: reason in the journal. change: change of the member by the decision.
+    """
     if change.score is not None and change.completed:
         return f"trained to the end, with a score of {change.score:.4g}"
     if change.score is not None and change.place is not None:
@@ -57,26 +60,26 @@ def in_words(reason: str, change: Change) -> str:
 
 
 LOST = (errno.EIO, errno.EPIPE)
-"""Permanent errors of a terminal or pipe whose other end is closed."""
+"""Errors of writes to a terminal or pipe whose other end is closed. These errors are permanent."""
 
 
 class Output:
-    """Output stream that drops text which cannot be written, for example to a full disk.
+    """Output stream that drops text if writing fails, for example because the disk is full.
 
-    If the terminal was closed or the pipe's reader has died, /dev/null replaces the stream. It replaces the file
-    descriptor of the whole process, because environments of a serial run print to it too.
+    If the terminal was closed or the pipe's reader has died, the stream's file descriptor is redirected to /dev/null.
+    Environments of a serial run then print to /dev/null, too.
     """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Write the text; ignore OS errors."""
+        """Write the text. Ignore OS errors."""
         self._attempt(lambda: self._stream.write(text))
         return len(text)
 
     def flush(self) -> None:
-        """Flush; ignore OS errors."""
+        """Flush the stream. Ignore OS errors."""
         self._attempt(self._stream.flush)
 
     def __getattr__(self, name: str) -> Any:
@@ -99,25 +102,29 @@ class Output:
 
 PLAIN_GAP_SECONDS = 10.0
 PLAIN_WIDTH = 200
-"""Maximum width of a decision line in plain output."""
+"""Maximum characters of a line about a decision in plain output."""
 TREND_SECONDS = 60
 LEAST_TREND_SECONDS = 10
 _LINES_AROUND_MEMBERS = 6
-"""Lines besides the members: two for the title, one for the header, two for the footer, one for the cursor."""
+"""Number of terminal lines that show no member: two for the title, one for the header, two for the footer, one for the
+cursor."""
 
 
 class Terminal:
-    """Display of views and events. Use it from one thread, and call `stop` in a `finally`.
+    """Display of views and events. Call all methods from the same thread, and call `stop` in a `finally`.
 
-    On a terminal the table is redrawn in place, and events scroll above it. `stop` removes the table. On other outputs
-    (file, pipe, dumb terminal) each event is a line, and one line summarises the run every ten seconds. During start-up
-    each new step is a line.
+    On a terminal, the table is redrawn in place, and events scroll above the table. `stop` removes the table. On other
+    outputs (file, pipe, dumb terminal), each event is a line, and a line summarises the run every ten seconds. During
+    start-up, each new stage of the start-up is a line.
     """
 
     def __init__(
         self, heading: Sequence[str], *, plain: bool | None = None, console: Console | None = None
     ) -> None:
-        """heading: lines to print at the start, such as the run's folder. plain: None means detect from the output."""
+        """heading: lines to print at the start, such as the run's folder.
+
+        plain: print lines instead of a table. None: print lines if the output is not a terminal.
+        """
         self._console = console or _console()
         self.heading = heading
         self.plain = not is_live_terminal(self._console) if plain is None else plain
@@ -125,10 +132,10 @@ class Terminal:
         self._next_plain_seconds = -math.inf
         self._waited_for = ""
         self._scores: deque[tuple[float, float]] = deque()
-        """(seconds of training, best score) pairs of the last minute."""
+        """Pairs (training seconds, best score) of the last minute."""
         self._shown: Leaderboard | None = None
         self._drawn: list[int] = []
-        """Lengths of the lines of the last table."""
+        """Length of each line of the table on the screen, in characters."""
         self._drawn_width = 0
 
     def start(self) -> None:
@@ -141,7 +148,7 @@ class Terminal:
             self._live.start()
 
     def update(self, view: RunView) -> None:
-        """Show a view. Plain output has a new line every ten seconds and at each new start-up step."""
+        """Show a view. In plain output, print a line only every ten seconds and at each new stage of the start-up."""
         if self._live is not None:
             max_members = max(1, self._console.height - _LINES_AROUND_MEMBERS)
             self._follow_resize()
@@ -154,7 +161,7 @@ class Terminal:
             self.event(plain_line(view))
 
     def _trend(self, view: RunView) -> str:
-        """Format the best score's change over the last minute. Empty if it is unknown."""
+        """Format the change of the best score over the last minute. Return "" if the change is unknown."""
         named, now, scores = ranking.best_member(view.members), view.training_seconds, self._scores
         score = next((ranking.drawn_objective(m) for m in view.members if m.member == named), None)
         if score is None:
@@ -167,9 +174,9 @@ class Terminal:
         return told if since >= LEAST_TREND_SECONDS else ""
 
     def _follow_resize(self) -> None:
-        """Erase table lines that were wrapped when the terminal became narrower.
+        """Erase the lines by which the table grew because the terminal became narrower and wrapped lines.
 
-        Call this before printing, because rich does not count the wrapped lines.
+        Call this before printing, because rich does not count these lines.
         """
         width = self._console.width
         if width < self._drawn_width:
@@ -187,7 +194,7 @@ class Terminal:
         self._drawn = [text.cell_len for text in lines]
 
     def event(self, text: str) -> None:
-        """Print a line or a traceback. If there is a table, print it above the table."""
+        """Print a text, such as a line or a traceback, above the table if there is a table."""
         if self.plain:
             _print_plain(text)
         else:
@@ -197,12 +204,12 @@ class Terminal:
             self._note_drawn()
 
     def decision(self, change: Change, before: Values, scores: Mapping[int, float | None]) -> None:
-        """Print an applied decision as one line above the table. See `decision_line`."""
+        """Print an applied decision as one line. The parameters are those of `decision_line`."""
         width = PLAIN_WIDTH if self.plain else self._console.width
         self.event(decision_line(change, before, scores, width))
 
     def stop(self) -> None:
-        """Remove the table. May be called twice."""
+        """Remove the table. Safe to call twice."""
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -210,15 +217,15 @@ class Terminal:
 
 @dataclass(frozen=True)
 class Leaderboard:
-    """A view as a rich renderable, as wide as the console."""
+    """Leaderboard as a rich renderable, as wide as the console."""
 
     view: RunView
     max_members: int | None = None
-    """Maximum number of member lines; None for all members."""
+    """Maximum number of member lines. None: a line for each member."""
     trend: str = ""
-    """Change of the best score."""
+    """Text about the change of the best score."""
     over: bool = False
-    """The run has ended. The title then lacks the best member, because the caller prints it below the table."""
+    """True after the end of the run. The title then leaves out the best member, which the caller prints below."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield from self.lines(options.max_width)
@@ -240,7 +247,7 @@ class Leaderboard:
 
 
 def print_leaderboard(view: RunView, plain: bool) -> None:
-    """Print the final leaderboard. plain: without colours, as wide as needed."""
+    """Print the leaderboard at the end of a run. plain: print it without colours, and as wide as needed."""
     if plain:
         lines = [
             *ranking.title_lines(view)[1:],
@@ -253,12 +260,12 @@ def print_leaderboard(view: RunView, plain: bool) -> None:
 
 
 def is_live_terminal(console: Console) -> bool:
-    """Return True if a table can be redrawn in place: on a terminal whose encoding has the table's characters."""
+    """True if a table can be redrawn in place: the output is a terminal, and its encoding is a UTF encoding."""
     return console.is_interactive and sys.stdout.isatty() and console.encoding.startswith("utf")
 
 
 def plain_line(view: RunView) -> str:
-    """Summarise the run on one short line."""
+    """Summarise the run in one short line."""
     if view.waits_for:
         return ranking.title_lines(view)[0]
     said = [*ranking.progress(view), ranking.best(view), ranking.replacements(view), ranking.time_left(view)]
@@ -268,9 +275,9 @@ def plain_line(view: RunView) -> str:
 def decision_line(
     change: Change, before: Values, scores: Mapping[int, float | None], width: int = PLAIN_WIDTH
 ) -> str:
-    """Format member, donor, their scores and changed values within `width` characters.
+    """Format a change in at most `width` characters: member, donor, scores of both, changed values.
 
-    before: the member's values before the change. scores: member -> score in the comparison.
+    before: values of the member before the change. scores: member -> score in the comparison.
     """
     who, score = f"{change.member}", ranking.number(scores.get(change.member))
     if change.source is None:
@@ -285,7 +292,10 @@ def decision_line(
 
 
 def next_commands(folder: Path, config: Config, ended: str, *, trained: bool, saved: bool) -> list[str]:
-    """Return shell commands for a finished run with comments. trained: it has frames. saved: it has a checkpoint."""
+    """Return useful shell commands for a run that has ended, each with a comment.
+
+    trained: True if the run made frames. saved: True if there is a checkpoint.
+    """
     twice = {
         "frames": f" --train-for-frames {2 * config.train_for_frames}",
         "seconds": f" --train-for-seconds {2 * config.train_for_seconds:g}",
@@ -301,7 +311,7 @@ def next_commands(folder: Path, config: Config, ended: str, *, trained: bool, sa
 
 
 def evaluation_text(evaluation: Evaluation) -> str:
-    """Format the event line of an evaluation during training."""
+    """Format a line about an evaluation during training."""
     return (
         f"evaluation at {evaluation.frames:,} frames: member {evaluation.member} has {evaluation.mean:.4g} "
         f"(std {evaluation.spread:.4g}) in {counted(evaluation.episodes, 'evaluation episode')}"
@@ -313,7 +323,7 @@ def _console() -> Console:
 
 
 def _print_plain(text: str) -> None:
-    """Print text. Replace characters that the output's encoding lacks by question marks."""
+    """Print a text. Print `?` instead of characters that the output's encoding cannot represent."""
     encoding = sys.stdout.encoding or "utf-8"
     print(
         text.encode(encoding, "replace").decode(encoding), file=cast("TextIO", Output(sys.stdout)), flush=True

@@ -1,10 +1,10 @@
 """Plain data about a run at one moment, the input of all displays.
 
-Each statistic of a run is a field of `RunView`. The field's metadata determine its TensorBoard tag and its key in
-summary.json. To add a statistic, add a field here and its value in the supervisor. Loss statistics need no code here:
-displays show each name in `MemberView.stats` that is not listed below as a learning statistic.
+Each statistic of a run is a field of `RunView`. The field's metadata contain its TensorBoard tag and its key in
+summary.json. To add a statistic, add a field here and its value in the supervisor. Statistics of a loss need no code
+here, because displays show every name in `MemberView.stats` that this module does not list as a learning statistic.
 
-For displays other than the terminal and TensorBoard see `trackers`.
+`trackers` contains the displays besides the terminal and TensorBoard.
 """
 
 from __future__ import annotations
@@ -16,16 +16,19 @@ from pbt_rl.actors.messages import Replayed
 from pbt_rl.controllers.hypers import Values
 
 EXTRA = "stats/"
-"""Prefix of names from `episode_extra_stats` of the environment, in views and in TensorBoard."""
+"""Prefix of the environment's own statistics (`episode_extra_stats`), in views and in TensorBoard."""
 EPISODE_STATS = ("raw_return", "shaped_return", "length_steps")
 """Statistics in `MemberView.stats` that are means over a member's last episodes."""
 MATCHUP_STATS = ("elo", "win_rate")
-"""Statistics in `MemberView.stats` of multi-agent environments only."""
+"""Statistics in `MemberView.stats` that only multi-agent environments have."""
 
 
 @dataclass(frozen=True)
 class TaskView:
-    """One member in one task: means over the window, and number of episodes since the member's last change."""
+    """Scores of one member in one task: means over the window.
+
+    episodes: number of episodes since the member's last change.
+    """
 
     objective: float
     raw_return: float
@@ -34,13 +37,14 @@ class TaskView:
 
 @dataclass(frozen=True)
 class FinalEvaluation:
-    """Final evaluation of a member: mean and std of the true objective."""
+    """Final evaluation of a member. mean, spread: mean and std of the true objective over the episodes."""
 
     mean: float
     spread: float
     episodes: int
     halves: tuple[float, float] | None = None
-    """Means of the even and of the odd episodes. One half selects a member of a group, and the other half scores it."""
+    """Mean over the even episodes, and mean over the odd episodes. To score a group of members without bias, one half
+    selects the best member, and the other half scores this member."""
 
 
 @dataclass(frozen=True)
@@ -49,13 +53,13 @@ class Evaluation:
 
     frames: int
     all_frames: int
-    """Frames of the whole population at the evaluated checkpoint."""
+    """Sum of the frames of all members at the evaluated checkpoint."""
     member: int
     generation: int
     mean: float = 0.0
-    """Mean true objective over the episodes. With tasks: mean over the tasks."""
+    """Mean true objective over the episodes. With tasks: mean over the tasks' means."""
     spread: float = 0.0
-    """Std of the true objective over the episodes. With tasks: std over the tasks."""
+    """Std of the true objective over the episodes. With tasks: std over the tasks' means."""
     episodes: int = 0
     seconds: float = 0.0
     """Duration of the evaluation."""
@@ -63,7 +67,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class MemberView:
-    """One member at one moment, a row of the leaderboard."""
+    """State of one member at one moment."""
 
     member: int
     objective: float | None
@@ -73,30 +77,32 @@ class MemberView:
     generation: int
     frames: int
     values: Values
-    """Current hypers and reward weights."""
+    """Present hyperparameters and shaping."""
     initial: Values
-    """Hypers and reward weights at the start of the run."""
+    """Hyperparameters and shaping at the start of the run."""
     stats: dict[str, float]
-    """Name -> latest value: `EPISODE_STATS`, `MATCHUP_STATS`, `stats/NAME` from `episode_extra_stats`. All other names
-    are learning statistics (`MemberStats.values`)."""
+    """Name -> latest value. Names: `EPISODE_STATS`, `MATCHUP_STATS`, `stats/NAME` from `episode_extra_stats`. All other
+    names are learning statistics (`MemberStats.values`)."""
     stopped: bool = False
+    """True if the controller has ended the member's training."""
     parked: bool = False
-    """The member waits for a slot or a decision, and may train again."""
+    """True if the member waits for a slot or a decision, and may train again."""
     complete: bool = True
-    """True after each environment has ended an episode since the last change. Before this, means are biased towards
-    short episodes."""
+    """True if each environment has ended an episode since the last change. Before, means are biased towards short
+    episodes."""
     ended: int = 0
     """Number of environments that have ended an episode since the last change."""
     environments: int = 0
     """Number of the member's environments."""
     early: float | None = None
-    """Mean objective over all ended episodes since the last change, counted or not. None before any episode."""
+    """Mean objective over all ended episodes since the last change, even episodes outside the window. None before the
+    first episode."""
     tasks: dict[str, TaskView | None] = field(default_factory=dict)
-    """Task name -> view, or None for a task without an episode. Empty without tasks."""
+    """Task name -> scores in this task. None for a task without an episode. Empty without tasks."""
     final: FinalEvaluation | None = None
-    """Result of the final evaluation. None before it, and for members that it excludes."""
+    """Result of the final evaluation. None before the final evaluation, and for members that do not play it."""
     control: bool = False
-    """The member is in the control group: it is never compared, changed or copied."""
+    """True if the member is in the control group, which PBT never compares, changes or copies."""
 
     @property
     def status(self) -> str:
@@ -112,9 +118,10 @@ class MemberView:
 
 @dataclass(frozen=True)
 class Statistic:
-    """Metadata of a `RunView` field. tag: TensorBoard tag. key: key in summary.json; `a.b` is key `b` of object `a`.
+    """Metadata of a `RunView` field.
 
-    An empty string means that the field is not shown there.
+    tag: TensorBoard tag. "" if TensorBoard does not show the field.
+    key: key in summary.json; `a.b` is key `b` of object `a`. "" if summary.json does not contain the field.
     """
 
     tag: str = ""
@@ -128,64 +135,67 @@ def shown(default: Any = MISSING, **how: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class RunView:
-    """The population and the run's statistics at one moment, the input of all displays."""
+    """State of the population and of the run at one moment."""
 
     env_id: str
     name: str
     seconds: float = shown(key="seconds")
+    """Seconds since the start of the run."""
     frames: int = shown(key="frames")
-    """Emulator frames of the whole population."""
+    """Sum of the frames of all members."""
     steps: int = shown(key="steps")
-    """Environment steps of the whole population."""
+    """Sum of the environment steps of all members."""
     frames_per_second: float = shown(tag="throughput/frames_per_second")
-    """Speed over the last reports, initially 0. summary.json has the mean over the steady part of the run instead."""
+    """Speed over the last reports, initially 0. summary.json contains another speed: the mean without start-up."""
     seconds_left: float | None
-    """Remaining seconds. None if unknown or unlimited."""
+    """Seconds until the end of training. None if this time is unknown or unlimited."""
     members: list[MemberView]
     """Members in order of id."""
     replacements: int = shown(tag="pbt/replacements", key="replacements")
     mutations: int = shown(tag="pbt/mutations")
-    """Number of mutations that kept the member's weights."""
+    """Number of mutations of members that kept their weights."""
     actors: int
     actors_restarted: int = shown(tag="throughput/actors_restarted", key="actors_restarted")
     learners_replaced: int = shown(tag="throughput/learners_replaced", key="learners_replaced")
     lag_mean: float = shown(tag="throughput/lag_mean", key="policy_lag.mean")
-    """Rollout age: optimiser steps between the behaviour policy and the policy that learns from its rollouts."""
+    """Mean rollout age, in optimiser steps."""
     lag_max: int = shown(tag="throughput/lag_max", key="policy_lag.max")
+    """Largest rollout age, in optimiser steps."""
     discarded_rollouts: int = shown(tag="throughput/discarded_rollouts", key="discarded_rollouts")
     busy_threads: dict[str, float]
-    """Stage -> number of busy threads of all processes, mean over the last minute. Stage `environment`: threads of the
-    actors. Empty in the first seconds."""
+    """Stage -> number of busy threads in all processes, as a mean over the last minute. Stage `environment`: threads of
+    the actors. Empty in the first seconds."""
     training_seconds: float = shown(0.0, key="training_seconds")
-    """`seconds` without the start-up. `--train-for-seconds` limits these."""
+    """Seconds of training, without the start-up. `--train-for-seconds` limits this time."""
     waits_for: str = ""
-    """Current start-up step. Empty after the first frames."""
+    """Present stage of the start-up. Empty after the first frames."""
     stalled_seconds: float = 0.0
-    """Seconds without new frames. 0 unless the run is starting or the pause is unusually long."""
+    """Seconds without new frames, if the run is starting or the pause is unusually long. Otherwise 0."""
     learns: bool = False
     """True while a learner has a batch to learn from."""
     tuned: frozenset[str] = frozenset()
-    """Names of the hypers and reward weights that the controller may change."""
+    """Names of the values that the controller may change."""
     seconds_left_at_most: bool = False
     """True if `seconds_left` is an upper bound, because a search may evict members."""
     comparison_in_seconds: float | None = None
-    """Seconds until the next comparison. 0 if it waits for episodes. None if unknown or without a next comparison."""
+    """Seconds until the next comparison. 0 if the comparison waits for episodes. None if the time is unknown or no
+    comparison follows."""
     agents: int = 1
-    """Agents per environment."""
+    """Number of agents per environment."""
     discarded_share: float = shown(0.0, key="discarded_share")
     """Discarded rollouts as a share of all rollouts."""
     accelerated: list[dict[str, Any]] = field(default_factory=list)
-    """CUDA graph statistics of each learner that reports them."""
+    """Counts of CUDA graph replays, of each learner that reports them."""
     evaluation: Evaluation | None = None
     """Latest evaluation during training (`--evaluate-every-frames`)."""
     random_policy: float | None = shown(None, key="random_play")
-    """Mean objective of the random policy in the final evaluation. None before it."""
+    """Mean objective of a random policy in the final evaluation. None before the final evaluation."""
     own: dict[str, float] = field(default_factory=dict)
-    """`stats/NAME` -> user-defined metric of the run. Metrics of members are in `MemberView.stats`."""
+    """`stats/NAME` -> metric of the run that a callback returned. `MemberView.stats` contains metrics of members."""
 
 
 def run_statistics(view: RunView) -> dict[str, tuple[Statistic, Any]]:
-    """Return field name -> (metadata, value), in the order of the fields."""
+    """Return field name -> (metadata, value) of the view's statistics, in the order of the fields."""
     return {
         f.name: (f.metadata["statistic"], getattr(view, f.name))
         for f in fields(view)
@@ -194,7 +204,10 @@ def run_statistics(view: RunView) -> dict[str, tuple[Statistic, Any]]:
 
 
 def replayed(view: RunView) -> dict[str, Replayed]:
-    """Return name -> CUDA graph statistics summed over all learners. Empty without a GPU."""
+    """Return the counts of CUDA graph replays, summed over all learners. Empty without a GPU.
+
+    Names: "turns" (inference batches) and "steps" (optimiser steps).
+    """
     found: dict[str, Replayed] = {}
     for learner in view.accelerated:
         for name, one in learner.items():
@@ -206,13 +219,13 @@ def replayed(view: RunView) -> dict[str, Replayed]:
 
 
 class GraphWarnings:
-    """Collector of reasons why work does not run from CUDA graphs. It returns each reason once."""
+    """Collector of warnings that work does not run from CUDA graphs. A call returns each reason only once."""
 
     def __init__(self) -> None:
         self._said: set[str] = set()
 
     def __call__(self, view: RunView) -> list[str]:
-        """Return the new warnings."""
+        """Return the warnings of a view whose reasons are new."""
         why = {one.why_not for one in replayed(view).values() if one.why_not}
         new = sorted(why - self._said)
         self._said |= why

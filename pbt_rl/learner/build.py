@@ -120,7 +120,7 @@ def one_thread() -> Iterator[None]:
 def own_torch() -> Iterator[None]:
     """Reset torch's modes and defaults within the context, because an environment may have changed them."""
     dtype, device = torch.get_default_dtype(), torch.get_default_device()
-    # Only if needed, because a device context slows every operation.
+    # Enter a device context only if the default device is not the CPU, because the context slows every operation.
     ours = torch.device("cpu") if device.type != "cpu" else nullcontext()
     torch.set_default_dtype(torch.float32)
     try:
@@ -131,7 +131,7 @@ def own_torch() -> Iterator[None]:
 
 
 def blank_inputs(spec: EnvSpec, state_size: int, rows: int) -> tuple[dict[str, Tensor], Tensor, Tensor]:
-    """Return zeros as network inputs (observations, state, first) for one step."""
+    """Return zeros as network inputs for one step: observations, recurrent state, episode starts."""
     seen = {name: layout.seen for name, layout in obs_layouts(spec).items()}
     obs = {
         name: torch.zeros((1, rows, *shape), dtype=getattr(torch, kind))
@@ -150,9 +150,8 @@ def compute_dtype(precision: str, device: torch.device, spec: EnvSpec) -> torch.
 def _is_fast_at_bf16(device: torch.device) -> bool:
     """True if a device computes faster in bf16 than in float32.
 
-    Fast are GPUs with bf16, CPUs with AMX, and CPUs of other vendors than Intel with AVX-512 bf16. Intel's AVX-512 bf16
-    is slow: a core of an Emerald Rapids Xeon without AMX reaches 87 GFLOPS in bf16 and 145 in float32
-    (docs/lab/speed.md).
+    These are faster: GPUs with bf16, CPUs with AMX, and non-Intel CPUs with AVX-512 bf16. Intel's AVX-512 bf16 is slow:
+    a core of an Emerald Rapids Xeon without AMX reaches 87 GFLOPS in bf16 and 145 in float32 (docs/lab/speed.md).
     """
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
@@ -166,7 +165,7 @@ def _sees_images(spec: EnvSpec) -> bool:
 
 
 def sees_pictures(config: Config, spec: EnvSpec) -> bool:
-    """True if a built-in CNN encodes images that are larger than grids of codes."""
+    """True if a built-in CNN encodes an image that is too large for a grid of codes."""
     return config.model.encoder in ("auto", *CNNS) and any(
         a.dtype == "uint8" and len(a.shape) >= 2 and min(a.shape[-2:]) >= SMALLEST_PICTURE
         for a in spec.obs.values()
@@ -174,9 +173,9 @@ def sees_pictures(config: Config, spec: EnvSpec) -> bool:
 
 
 VMAP_ON_CPU = 4
-"""Minimum number of policies for which small networks are faster under vmap on a CPU (docs/lab/speed.md)."""
+"""Number of policies from which vmap is faster than `loop` for small networks on a CPU (docs/lab/speed.md)."""
 LOOP_ON_CPU = 4096
-"""Minimum minibatch size per policy for which small networks are faster one by one on a CPU."""
+"""Minibatch size (steps of one policy) from which `loop` is faster than vmap for small networks on a CPU."""
 
 
 def passes(config: Config) -> tuple[int, int]:
@@ -198,11 +197,11 @@ def packings(
 
         custom modules                   loop, because vmap may not support them
         CPU, images or many steps        loop, because one policy keeps the cores busy
-        CPU, otherwise                   vmap, because calls take longer than arithmetic
-        other devices                    several, from which timing at start chooses
+        CPU, otherwise                   vmap, because function calls take longer than the arithmetic
+        other devices                    several; the run times them at its start and uses the fastest
         other devices, serial mode       the default only, because runs must be reproducible
 
-    steps: see `minibatch_steps`.
+    steps: steps of each policy in one optimiser step.
     """
     if config.learner.packing != "auto":
         return (config.learner.packing,)
@@ -221,7 +220,7 @@ def packings(
 
 
 def packings_of(config: Config, spec: EnvSpec, plan: PackPlan) -> tuple[Packing, ...]:
-    """List the packings to choose from for the pack of a plan; see `packings`."""
+    """List the packings to choose from for the pack that `plan` describes, default first."""
     steps = minibatch_steps(config, plan)
     return packings(config, torch.device(plan.device), spec, plan.slots, steps)
 
@@ -231,7 +230,7 @@ def normalized_obs(config: Config, spec: EnvSpec) -> dict[str, int]:
 
     Observations are normalised depending on their kind:
 
-        vectors     normalised, except LAST, because a rare action would become a large number
+        vectors     normalised, except LAST (last action and reward), where a rare action would become a large number
         grids       normalised for an MLP, unless there is an auxiliary loss
         images      normalised for a built-in CNN, unless an auxiliary loss reads pixels (UNREAL)
     """
@@ -262,13 +261,13 @@ def build_pack(
     net: PolicyNet | None = None,
     streams: Streams | None = None,
 ) -> Pack:
-    """Build the pack of a plan. Weights are initialised from `seed` and the member ids.
+    """Build the pack that `plan` describes. Weights are initialised from `seed` and the member ids.
 
     values: values of each slot. An empty slot needs values, but does not use them.
-    slot_members: member of each slot. None: the first members of the plan.
-    packing: default: the first of `packings_of`.
-    net: network whose weights all policies start with, which is faster than separate initialisation.
-    streams: see `Pack`.
+    slot_members: member of each slot. By default, the slots get the first members of the plan.
+    packing: by default the first of `packings_of`.
+    net: network whose weights all policies start with. Copying a network is faster than separate initialisation.
+    streams: CUDA streams of the pack. By default, all work uses one stream.
     """
     device = torch.device(plan.device)
     held = plan.members[: plan.slots] if slot_members is None else slot_members
@@ -307,13 +306,13 @@ def rollout_shape(pack: Pack, spec: EnvSpec, steps: int, rows: int) -> RolloutSh
 
 
 def lone_pack(config: Config, spec: EnvSpec, plan: PackPlan, values: Values) -> Pack:
-    """Build the pack of a plan, but with one policy and on the CPU."""
+    """Build the pack that `plan` describes, but with a single policy and on the CPU."""
     alone = replace(plan, members=plan.members[:1], slots=1, device="cpu")
     return build_pack(config, spec, alone, [values], 0)
 
 
 def net_names(pack: Pack) -> NetNames:
-    """Return name, offset and shape of each parameter in the flat vector."""
+    """Return name, offset and shape of each parameter in the flat vector of a member's weights."""
     layout = pack.weights.layout
     return NetNames(tuple((name, s.start, s.shape) for name, s in layout.places().items()), layout.size)
 
@@ -321,7 +320,7 @@ def net_names(pack: Pack) -> NetNames:
 def initialised_net(config: Config, spec: EnvSpec, seed: int, member: int, generation: int = 0) -> PolicyNet:
     """Build a member's network, with weights initialised from the member id and the generation.
 
-    The control of member i gets the initial weights and the initial action std of member i.
+    The member of the control group that belongs to member i starts with the weights and action std of member i.
     """
     words = [seed, config.start_of(member), generation]
     torch.manual_seed(int(np.random.SeedSequence(words).generate_state(1)[0]))
@@ -335,7 +334,7 @@ def initialised_arrays(pack: Pack, net: PolicyNet) -> Arrays:
 
 
 class CpuInitialiser:
-    """Weight initialisation on the CPU, with the same results as in the learners. plan: plan of any pack of the run."""
+    """Initialiser of weights on the CPU, with the same results as in a learner. plan: plan of any pack of the run."""
 
     def __init__(self, config: Config, spec: EnvSpec, plan: PackPlan, values: Values) -> None:
         self._config, self._spec, self._plan, self._values = config, spec, plan, values
@@ -387,7 +386,7 @@ class LearnerSetup:
     slots: tuple[Load | None, ...]
     """Initial member of each slot. None: empty slot."""
     unheld_values: Values
-    """Values for an empty slot, which are not used."""
+    """Placeholder values of empty slots."""
     mailbox_fds: tuple[int, ...]
     """Mailbox of each vector env, actor by actor."""
     wake_fds: tuple[int, ...]
@@ -403,9 +402,9 @@ class LearnerSetup:
     seconds: float = 0.0
     """Training seconds before this learner started."""
     without: tuple[Packing, ...] = ()
-    """Packings whose CUDA graph capture broke this learner's former process."""
+    """Packings whose CUDA graph capture broke an earlier process of this learner."""
     connection_fd: int = -1
-    """Connection to the parent, if the process has restarted itself. Otherwise -1."""
+    """Connection to the parent if the process restarted itself, otherwise -1."""
 
     @property
     def fds(self) -> list[int]:

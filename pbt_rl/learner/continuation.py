@@ -1,8 +1,8 @@
 """State of a learner in a checkpoint, except the states of its members.
 
-    always          generator states; weights versions, shaping versions and lineage versions of the slots
+    always          states of the random generators; weights, shaping and lineage versions of the slots
     serial mode     last observation of each vector env, if the environments can be saved. The run then resumes bit for
-                    bit. Otherwise vector envs start new episodes.
+                    bit. Otherwise, the vector envs start new episodes.
 
 The content consists of JSON types. Arrays are encoded as base64.
 """
@@ -27,7 +27,7 @@ from pbt_rl.learner.trainer import Trainer
 
 
 class Continuation:
-    """Saving and restoring of a learner's state. Restore before sampling starts."""
+    """Saving and restoring of a learner's state. Call `restore` before sampling starts."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Continuation:
         self._sampler, self._trainer = sampler, trainer
 
     def save(self, *, vector_envs: bool) -> dict[str, Any]:
-        """Return the state. vector_envs: also save the vector envs, which must be between two batches."""
+        """Return the state. vector_envs: include the vector envs, which must be between two batches."""
         if vector_envs:
             self._sampler.take_resets()  # because pending resets are not saved
         return {
@@ -55,7 +55,7 @@ class Continuation:
         }
 
     def restore(self, saved: Mapping[str, Any]) -> bool:
-        """Restore a saved state, unless the pack has other members. True if vector envs were restored."""
+        """Restore a state, if it was saved with the same members in the slots. True if vector envs were restored."""
         if not _is_for(saved, [self._shared.member_of(p) for p in range(self._pack.num_policies)]):
             return False
         for name, generator in self._generators():
@@ -111,7 +111,7 @@ class Continuation:
 
 
 def shaping_versions(saved: Mapping[str, Any], slot_members: Sequence[int | None]) -> list[int]:
-    """Return the saved shaping version of each slot. 0 if `saved` is empty or has other members.
+    """Return the saved shaping version of each slot. Return zeros if `saved` is empty or from other slot members.
 
     slot_members: member of each slot.
     """
@@ -131,7 +131,7 @@ def vector_env_rows(saved: Mapping[str, Any]) -> int:
 
 
 def _vector_env(vector_env: SampledVectorEnv) -> dict[str, Any]:
-    """Return the last observation of a waiting vector env, and the recurrent state before it."""
+    """Return the last observation of a waiting vector env, and the recurrent state before this observation."""
     return {
         "obs": {name: _encoded(_host(obs)) for name, obs in _newest(vector_env).items()},
         "first": _encoded(vector_env.rollout.first[-1]),

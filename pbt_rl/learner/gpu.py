@@ -16,7 +16,7 @@ GIB = 1 << 30
 def prepare(device: torch.device, *, reproducible: bool) -> None:
     """Select and test a GPU. Does nothing on a CPU. Raises ConfigError if the GPU cannot be used.
 
-    Without selection, torch would also open a context on the first GPU. This takes 0.3 to 0.5 GiB per learner there.
+    Without this selection, learners of other GPUs would also open a context on the first GPU (0.3 to 0.5 GiB each).
 
     reproducible: equal inputs give equal bits, at lower speed.
     """
@@ -24,8 +24,8 @@ def prepare(device: torch.device, *, reproducible: bool) -> None:
         return
     with warnings.catch_warnings():  # newer versions of torch deprecate this option's name
         warnings.simplefilter("ignore")
-        # No TF32. By default torch uses it for convolutions only. Some packings compute convolutions as
-        # matrix products, and packings must not differ in precision.
+        # No TF32. By default, torch uses TF32 for convolutions, but not for matrix products. Some packings compute
+        # convolutions as matrix products, and packings must not differ in precision.
         torch.backends.cudnn.allow_tf32 = False
     if reproducible:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read by cuBLAS at its start
@@ -39,9 +39,9 @@ def prepare(device: torch.device, *, reproducible: bool) -> None:
         if ran_out(error):
             raise ConfigError(out_of_memory(device, error)) from error
         raise ConfigError(
-            f"{device} cannot be used: {str(error).splitlines()[0]}. Choose another with --devices (`--devices cpu` "
-            f"for none), or install a driver and a torch that fit this GPU (torch {torch.__version__} is built for "
-            f"CUDA {torch.version.cuda or 'of no version'})"
+            f"{device} cannot be used: {str(error).splitlines()[0]}. Choose another device with --devices (such as "
+            f"`--devices cpu`), or install a driver and a torch that fit this GPU (CUDA version of torch "
+            f"{torch.__version__}: {torch.version.cuda or 'none'})"
         ) from error
 
 
@@ -62,14 +62,14 @@ def out_of_memory(device: torch.device, error: BaseException) -> str:
         free, total = torch.cuda.mem_get_info(device)
         there = f" ({free / GIB:.1f} of {total / GIB:.1f} GiB are free now)"
     return (
-        f"{device} has too little memory for this run{there}. Use fewer --slots at the same time, a smaller "
+        f"{device} has too little memory for this run{there}. Use fewer --slots, a smaller "
         f"--learner.batch, more --learner.minibatches, fewer --actors or --envs-per-vector-env, or end other programs "
         f"on the GPU. {str(error).splitlines()[0]}"
     )
 
 
 class Stopwatch:
-    """Timer between two points of the current GPU stream. Does nothing on a CPU."""
+    """Timer of the work between two points of the current GPU stream. Does nothing on a CPU."""
 
     def __init__(self, device: torch.device) -> None:
         self._began = self._ended = None
@@ -87,7 +87,7 @@ class Stopwatch:
             self._ended.record()
 
     def seconds(self) -> float | None:
-        """Return the elapsed seconds, or None on a CPU. Blocks until the device has reached the end."""
+        """Return the elapsed seconds, or None on a CPU. Blocks until the device has reached the end point."""
         if self._began is None or self._ended is None:
             return None
         self._ended.synchronize()

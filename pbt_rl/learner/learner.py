@@ -3,11 +3,11 @@
     main thread      sampler, messages, reports           waits for the actors' eventfd or the supervisor's socket
     trainer thread   learning and commands (async only)   waits for full rollouts or a command
 
-Some commands can run during an optimiser step (`Trainer.editable_meanwhile`). The main thread runs these, also between
-two policies of an inference batch.
+On a CPU with packing `loop`, the main thread can run commands during an optimiser step, and between two policies of
+an inference batch.
 
-The sync modes have a single thread, which samples a batch, learns, and resumes sampling. In serial mode this is the
-thread of the supervisor, and the loop is in run/serial.py.
+The modes sync and serial have a single thread, which samples a batch, learns, and resumes sampling. In serial mode this
+thread is the supervisor's thread, and the loop is in run/serial.py.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ from pbt_rl.processes.polling import AdaptivePoller, Heartbeat, mail_check
 
 WINDOW_SECONDS = 1.0
 CONTENDED = 0.1
-"""Minimum fraction of the time in which a thread waits for a core, to count as contended. With actors and learner on
-two busy cores, the fraction was 0.19 to 0.47."""
+"""Fraction of the time that a runnable thread waits for a core, above which cores count as contended. With actors and
+learner on two busy cores, the fraction was 0.19 to 0.47."""
 
 
 def seconds_waited(thread: int) -> float | None:
@@ -96,9 +96,10 @@ def seconds_waited(thread: int) -> float | None:
 
 
 class Contention:
-    """Detector of CPU contention, for the thread that creates the object.
+    """Detector of CPU contention for the thread that creates the detector.
 
-    waited: see `seconds_waited`. clock: returns seconds.
+    waited: returns the total seconds in which a thread waited for a core; argument: native thread id.
+    clock: returns the present time in seconds.
     """
 
     def __init__(
@@ -111,8 +112,8 @@ class Contention:
         self._contended = False
 
     def __call__(self) -> bool:
-        """True if the thread waited often for a core in the last complete period of WINDOW_SECONDS. False until
-        then.
+        """True if the thread waited long for a core in the last complete window of WINDOW_SECONDS. False before the end
+        of the first window.
         """
         now = self._clock()
         if now - self._began >= WINDOW_SECONDS:
@@ -124,10 +125,10 @@ class Contention:
 
 
 class TrainingClock:
-    """Clock of the training seconds of the run. Each tick adds at most PAUSE_SECONDS, because a suspended process does
-    not train.
+    """Clock of the training seconds of the run. A tick adds at most PAUSE_SECONDS, because a suspended process does not
+    train.
 
-    before: training seconds before this learner started. clock: returns seconds.
+    before: training seconds of the run before this learner started. clock: returns the present time in seconds.
     """
 
     PAUSE_SECONDS = 60.0
@@ -137,7 +138,7 @@ class TrainingClock:
         self._ticked: float | None = None
 
     def tick(self, *, trains: bool) -> None:
-        """Add the time since the last tick. trains: sampling has started. The time before is not counted."""
+        """Add the time since the last tick. trains: sampling has started. Time before the first True does not count."""
         now = self._clock()
         if self._ticked is not None:
             self.seconds += min(now - self._ticked, self.PAUSE_SECONDS)
@@ -147,7 +148,7 @@ class TrainingClock:
 REPORT_SECONDS = 0.5
 SWITCH_SECONDS = 1e-4
 END_SECONDS = 1.5
-"""Timeout of the trainer thread's end. It is shorter than 3 s, after which the fleet kills a learner."""
+"""Seconds to wait for the end of the trainer thread. After 3 s the supervisor would kill the learner."""
 Command = Load | Save | SaveLearner | SetValues | EvaluateMember
 
 
@@ -168,7 +169,7 @@ class Learner:
         self.stopped = self.paused = False
         self.clock = TrainingClock(setup.seconds)
         self._limits: dict[int, int] = {}
-        """Member index -> number of steps at which a report is sent, because a decision is due."""
+        """Member index -> number of steps after which a report is sent, because the supervisor must then decide."""
         self._next_report = time.monotonic()
         self._waiting_seconds = 0.0
         self._reported: dict[str, float] = {}
@@ -176,7 +177,7 @@ class Learner:
         # The order matters: threads and device, pack, shared state, sampler, trainer, CUDA graphs.
         threads = plan.threads if self._on_policy else max(1, plan.threads // (3 if plan.parts == 1 else 4))
         torch.set_num_threads(threads)
-        torch.get_num_threads()  # keeps this number, although threads of parts set another default
+        torch.get_num_threads()  # fixes the number, although threads of parts of a batch set another default
         prepare(torch.device(plan.device), reproducible=config.mode == "serial")
         self.acceleration = Acceleration()
         self.pack, about_packing = self._make_pack()
@@ -194,7 +195,7 @@ class Learner:
         if setup.continued is not None:
             self.trainer.learned = self._continuation.restore(setup.continued)
         self._edits_itself = not self._on_policy and self.trainer.editable_meanwhile
-        """The main thread runs commands during optimiser steps."""
+        """True if the main thread runs commands during optimiser steps."""
         if self._edits_itself:
             self.sampler.between_policies = self._listen
         self.pack.streams.wait_for_work()
@@ -202,7 +203,7 @@ class Learner:
         self.send(LearnerReady("; ".join(filter(None, about))))
 
     def _make_pack(self) -> tuple[Pack, str]:
-        """Build the pack with the weights of the initial members. Also return a log line about the packing."""
+        """Build the pack with the weights of the initial members. Return the pack and a log line about the packing."""
         setup, config, device = self._setup, self._setup.config, torch.device(self._setup.plan.device)
         values = [setup.unheld_values if load is None else load.values for load in setup.slots]
         slot_members = [None if load is None else load.member for load in setup.slots]
@@ -269,15 +270,15 @@ class Learner:
         return sampler, table
 
     def _beat(self, busy: bool) -> None:
-        """Record a heartbeat of the trainer thread. busy: the trainer has more work."""
+        """Record a heartbeat of the trainer thread. busy: the trainer has further work to do."""
         self._heartbeat.beat_trainer(busy)
         if self._on_policy:
             self._heartbeat.beat_main()
 
     def _learning_rate_factor(self) -> float | torch.Tensor:
-        """Return the factor of the learning rate schedule, [P].
+        """Return the learning rate schedule's factor of each policy, [P], or 1 for all policies.
 
-        `linear` is the remaining fraction of the frames or of the time, whichever is smaller:
+        Schedule `linear` returns the remaining fraction of the frames or of the time, whichever is smaller:
 
             1 - max(frames since the member's weights were initialised / train_for_frames,
                     training seconds of the run / train_for_seconds)
@@ -293,7 +294,7 @@ class Learner:
         return torch.from_numpy((1.0 - share_P).clip(0.0, 1.0)).float().to(self.pack.device)
 
     def _expect_frames(self) -> None:
-        """If the run has a time limit, set `budget_frames` to the estimated frames of each member at this limit."""
+        """If the run has a time limit, write the estimated frames of each member at this limit to `budget_frames`."""
         config = self._setup.config
         share = self.clock.seconds / config.train_for_seconds if config.train_for_seconds else 0.0
         if share > 0:
@@ -301,13 +302,13 @@ class Learner:
             self._table.budget_frames[:] = expected_P
 
     def _give_up(self, text: str) -> None:
-        """End this process with a user error, from another thread, because the main thread hangs in a simulator."""
-        if isinstance(self._connection, Connection):  # in serial mode the process is the supervisor
+        """End this process with a user error. Another thread calls this while the main thread hangs in a simulator."""
+        if isinstance(self._connection, Connection):  # in serial mode this process is the supervisor
             self.send(ChildFailed(text, user_error=True))
             os._exit(1)
 
     def close(self) -> None:
-        """Release resources that would outlive this object. Not needed at the end of the process."""
+        """Release resources that would outlive this object. The end of the process releases them, too."""
         self.acceleration.close()
         self.sampler.close()
 
@@ -328,7 +329,7 @@ class Learner:
                 continue
             began = time.monotonic()
             timeout = self._next_report - began
-            if timeout <= 0:  # in the sync modes, reports are sent after batches only
+            if timeout <= 0:  # in the modes sync and serial, reports are sent after updates only
                 timeout = REPORT_SECONDS
             for fd in listener.wait(timeout * 1000, spin=not self.trainer.learning):
                 if fd == self._setup.ready_fd:
@@ -336,7 +337,7 @@ class Learner:
             self._waiting_seconds += time.monotonic() - began
 
     def join(self, timeout_seconds: float) -> bool:
-        """Wait for the end of the trainer thread. False after a timeout, during a slow optimiser step."""
+        """Wait for the end of the trainer thread. False if a slow optimiser step takes longer than the timeout."""
         if self._trainer_thread is None:
             return True
         with self.trainer.wake:
@@ -346,10 +347,10 @@ class Learner:
 
     @network_errors()
     def iterate(self) -> bool:
-        """Do all work that is possible now. True if there was any.
+        """Do all work that is possible now. True if there was any work.
 
-        In the sync modes messages are handled first. A decision is then applied before the next step, which is required
-        for resuming a serial run bit for bit.
+        In the modes sync and serial, messages are handled first. Decisions are then applied before the next step.
+        Otherwise, a serial run could not resume bit for bit.
         """
         heard = self._listen()
         self.clock.tick(trains=self.sampler.begun)
@@ -388,18 +389,18 @@ class Learner:
         return any(self.shared.pack.slot_members)
 
     def resume(self) -> None:
-        """Send actions to the vector envs that waited for the end of a batch (sync modes)."""
-        if self.trainer.learned:  # a batch contains all vector envs or one, so all can resume
+        """Send actions to the vector envs that waited for the end of an update (modes sync and serial)."""
+        if self.trainer.learned:  # no vector env is in a later batch: a batch contains all vector envs or one
             self.sampler.resume_finished()
             self.trainer.learned = False
 
     @property
     def between_batches(self) -> bool:
-        """True if all vector envs wait for actions after a batch (sync modes)."""
+        """True if all vector envs wait for actions after an update (modes sync and serial)."""
         return self.trainer.learned or not self.sampler.begun
 
     def _listen(self) -> bool:
-        """Handle all received messages. True if there were any."""
+        """Handle all received messages. True if there was a message."""
         heard = False
         while self._has_mail():
             self._handle(self._connection.recv())
@@ -439,7 +440,7 @@ class Learner:
                         self.trainer.wake.notify()
 
     def _carry_out(self, command: Command, received: float) -> None:
-        """Run a command, in the trainer thread or the main thread (`_handle`)."""
+        """Run a command, in the trainer thread or in the main thread; `_handle` chooses the thread."""
         members = self.trainer.members
         match command:
             case Load():
@@ -531,7 +532,7 @@ def main() -> None:
         learner = Learner(setup, connection)
         learner.run()
         if not learner.join(END_SECONDS):
-            # Skip the interpreter's shutdown, which aborts the process if a thread is in native code.
+            # Skip the interpreter's shutdown. It would abort the process, because the trainer thread is in native code.
             os._exit(0)
         learner.sampler.close()
     except Exception as error:  # noqa: BLE001 - the parent reports it

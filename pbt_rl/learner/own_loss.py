@@ -1,6 +1,6 @@
 """Checks of custom networks and losses before training.
 
-A loss is tested on synthetic samples, as in an update: directly and under torch.func.vmap.
+A loss is tested on synthetic samples in both ways in which updates call it: directly, and under torch.func.vmap.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from pbt_rl.learner.build import (
 def check_network(config: Config, spec: EnvSpec, devices: Sequence[str]) -> None:
     """Build a network, and check custom modules and a custom loss. Raises ConfigError.
 
-    devices: the modules are checked in the compute dtypes of these devices.
+    devices: devices of the run. The modules are checked in the compute dtypes of these devices.
     """
     net = build_net(spec, config.model, config.algorithm)
     if ":" in config.algo or ALGORITHMS.is_external(config.algo):
@@ -56,45 +56,45 @@ def check_network(config: Config, spec: EnvSpec, devices: Sequence[str]) -> None
 
 
 def _check_parts(net: PolicyNet, again: PolicyNet) -> None:
-    """Check that a network can be copied and that its buffers are constant. Raises ConfigError.
+    """Check that a network can be copied, and that its buffers are not random. Raises ConfigError.
 
-    again: another network of the same options.
+    again: second network that was built with the options of `net`.
     """
     try:
         copy.deepcopy(net)
     except Exception as error:  # custom modules may raise any exception
         raise ConfigError(
-            f"--model: the network cannot be copied ({error}). Remove from its modules whatever copy.deepcopy refuses, "
-            "such as locks, open files and writers"
+            f"--model: the network cannot be copied ({error}). Remove objects that copy.deepcopy cannot copy, such as "
+            "locks, open files and writers, from its modules"
         ) from error
     others = dict(again.named_buffers())
     if drawn := [name for name, buffer in net.named_buffers() if not torch.equal(buffer, others[name])]:
         raise ConfigError(
             f"--model: buffers that differ between two constructions of the network: {', '.join(drawn)}. Policies "
-            "share them, and checkpoints do not contain them. Draw them with torch.Generator().manual_seed(0), or make "
-            "them parameters (with requires_grad=False if they are not learned)"
+            "share buffers, and checkpoints do not contain buffers. Draw them with torch.Generator().manual_seed(0), "
+            "or make them parameters (with requires_grad=False if they are not learned)"
         )
 
 
 POLICIES, SAMPLES = 2, 16
 INVALID = 4
-"""Number of invalid samples. They contain NaN, like unwritten memory."""
+"""Number of invalid samples. Invalid samples contain NaN, as unwritten memory does."""
 
 
 def check_loss(settings: UpdateSettings, values: Mapping[str, float]) -> None:
-    """Run forward and backward of an algorithm's loss. Raises ValueError with a one-line message.
+    """Run the forward and the backward pass of an algorithm's loss. Raises ValueError with a one-line message.
 
-    A custom `backward` is not checked, because it needs a network.
+    An algorithm with a custom `backward` is not checked, because its loss needs a network.
 
-    values: values of all hyperparameters.
+    values: values of all hyperparameters, by name.
     """
     algorithm = settings.algorithm
     if algorithm.backward is not None:
         return
     if unknown := [name for name in algorithm.loss_hypers if name not in values]:
         raise ValueError(
-            f"unknown hyperparameters in loss_hypers: {', '.join(unknown)}. Declare them in a dataclass and pass it as "
-            f"Algorithm(hypers=...). Known ones: {', '.join(values)}"
+            f"unknown hyperparameters in loss_hypers: {', '.join(unknown)}. Declare them in a dataclass and pass the "
+            f"dataclass as Algorithm(hypers=...). Known hyperparameters: {', '.join(values)}"
         )
     hypers = {name: torch.full((POLICIES,), float(values[name])) for name in algorithm.loss_hypers}
 
@@ -148,12 +148,12 @@ def _check_answer(who: str, answer: Any, settings: UpdateSettings, shape: tuple[
     if statistics.keys() != explained.keys() and settings.algorithm.auxiliary is None:
         raise ValueError(
             f"{who} returns the statistics {', '.join(statistics)}, but Algorithm(statistics=...) describes "
-            f"{', '.join(explained)}: they must be the same"
+            f"{', '.join(explained)}: describe exactly the returned statistics"
         )
 
 
 def _check_gradients(who: str, loss: Tensor, inputs: LossInputs) -> None:
-    """Run backward. Raises ValueError if the loss has no gradient or depends on an invalid sample."""
+    """Run the backward pass. Raises ValueError if the loss has no gradient or depends on an invalid sample."""
     if not loss.requires_grad:
         raise ValueError(f"{who}: the loss has no gradient. It must depend on log_prob, entropy or value")
     loss.sum().backward()

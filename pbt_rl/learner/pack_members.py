@@ -1,6 +1,6 @@
-"""Members in the slots of a pack, and their changes: load, save, set values, evaluate.
+"""Members in the slots of a pack, and commands about them: load, save, set values, evaluate.
 
-The caller holds `Updater.changing`, because other threads may write a policy's state.
+The caller holds the lock `Updater.changing`, because other threads may write a policy's state.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class PackMembers:
     """Members of one pack.
 
     states: shared memory for states of members.
-    initialise: function from (member, generation) to a network with initialised weights.
+    initialise: returns a network with initialised weights; arguments: member and generation.
     frame_skip: emulator frames per step.
     """
 
@@ -48,7 +48,7 @@ class PackMembers:
         """Member -> generation, for each member that has been in a slot of this pack."""
         self._values: dict[int, Values] = {}
         self.fresh_steps = np.zeros(len(shared.members) + 1, np.int64)
-        """Member index -> steps at the last initialisation of the member's weights."""
+        """Member index -> environment steps of the member at the last initialisation of its weights."""
 
     def place_first(self, loads: Iterable[Load]) -> None:
         """Register the initial members, which are already in their slots."""
@@ -56,11 +56,11 @@ class PackMembers:
             assert load.member is not None
             self.generations[load.member], self._values[load.member] = load.generation, load.values
             self._note_counts(load)
-            if load.initialised != (load.member, 0):  # otherwise the pack was built with them
+            if load.initialised != (load.member, 0):  # otherwise the pack has these weights already
                 self._import(load.slot, self._given(load))
 
     def slot_of(self, member: int) -> int | None:
-        """Return the slot of a member. None: the member is in no slot of this pack."""
+        """Return the slot of a member, or None if the member is in no slot of this pack."""
         index = self._shared.members.index(member)
         slot_members = self._shared.pack.slot_members
         return next((p for p, h in enumerate(slot_members) if h is not None and h.member == index), None)
@@ -88,9 +88,9 @@ class PackMembers:
         self._pack.import_member(slot, {name: torch.from_numpy(x) for name, x in arrays.items()})
 
     def load(self, load: Load) -> Acknowledgement | None:
-        """Load a member's state into a slot. Return the acknowledgement with the values in use.
+        """Load a member's state into a slot, or empty the slot. The former state of the slot is discarded.
 
-        The slot's former state is discarded. For an empty slot the result is None.
+        Return the acknowledgement with the values in use, or None if the slot is emptied.
         """
         began, slot = time.perf_counter(), load.slot
         enters = self._shared.member_of(slot) != load.member
@@ -121,7 +121,7 @@ class PackMembers:
         return self._ack(slot, load.member, load.donor, began, written, unchanged)
 
     def _note_counts(self, load: Load) -> None:
-        """Continue a member's counts from the slot or learner that it was in before."""
+        """Continue a member's counts of steps and updates from its last slot, which may be on another learner."""
         assert load.member is not None
         index, shared = self._shared.members.index(load.member), self._shared
         frames, steps, updates, _ = load.counts
@@ -130,7 +130,7 @@ class PackMembers:
         shared.learning.updates[index] = max(shared.learning.updates[index], updates)
 
     def _given(self, load: Load) -> Arrays:
-        """Return the state to load, and record when its weights were initialised."""
+        """Return the state to load. Record the member's number of steps at the initialisation of the weights."""
         self._note_fresh(load)
         if load.entry is not None:
             return self._states.views(load.entry)
@@ -160,13 +160,14 @@ class PackMembers:
         return self._ack(slot, change.member, change.donor, began, time.perf_counter(), unchanged=True)
 
     def _begin_anew(self, slot: int) -> None:
-        """Discard rollouts and recurrent states from the slot's former weights."""
+        """Discard the rollouts and recurrent states that the former weights of a slot produced."""
         self._shared.note_exchanged_weights(slot)
         self.current.drop(slot)
 
     def _write_shaping(self, slot: int, generation: int, values: Values) -> None:
-        """Write a slot's shaping under a new version. The version's generation is stored before actors see the
-        version.
+        """Write a slot's shaping under a new version.
+
+        The generation of this version is stored first, because actors may use the version immediately.
         """
         slot_member = self._shared.pack.slot_members[slot]
         assert slot_member is not None
@@ -179,7 +180,10 @@ class PackMembers:
         self._shaping.write(slot, version, shaping)
 
     def evaluate(self, member: int, *, begins: bool) -> None:
-        """Start or end evaluation: the member acts without learning. New episodes get a new shaping version."""
+        """Start or end an evaluation, in which the member acts without learning.
+
+        Episodes that start from now on get a new shaping version.
+        """
         slot, evaluated = self._held_slot(member), self._shared.pack.evaluated
         if evaluated[slot] == begins:  # already restored from a checkpoint
             return

@@ -33,7 +33,7 @@ from pbt_rl.learner.shared import SharedState
 
 @dataclass(eq=False)
 class SampledVectorEnv:
-    """Learner's side of a vector env: its mailbox and its current rollout."""
+    """Learner's state of a vector env: the mailbox, the current rollout and the recurrent state."""
 
     number: int
     """Index within the pack."""
@@ -45,7 +45,7 @@ class SampledVectorEnv:
     stacks: dict[str, Tensor]
     """Newest frame stacks, name -> [R, H, W]."""
     outcomes: list[NDArray[Any]]
-    """Arrays of OUTCOMES in the mailbox, in this order."""
+    """Mailbox arrays of the fields in OUTCOMES, in the order of OUTCOMES."""
     t: int = 0
     """Index of the next observation in the rollout."""
     taken: int = 0
@@ -62,14 +62,15 @@ class SampledVectorEnv:
 class Sampler:
     """Inference for the vector envs of one pack. Does nothing while all slots are empty.
 
-    on_policy: after a full rollout, a vector env waits for `resume_finished` (sync modes).
-    frames: [P], output: total frames of the members in the slots, updated when episodes end.
-    contended: True if threads compete for cores. With several actors, inference then waits until an actor is idle and
-    needs no core. The inference batch also becomes larger, which takes less time per row.
+    on_policy: after a full rollout, a vector env waits for `resume_finished` (modes sync and serial).
+    frames: [P], output: total frames of each slot's member, updated when episodes end.
+    contended: returns True if threads compete for cores. Inference then waits until an actor waits for actions. This
+    leaves cores to the actors, and the inference batch becomes larger and takes less time per row. Not used with a
+    single actor.
     """
 
     SPARE = 0
-    """Number of additional vector envs and rollouts in the memory."""
+    """Number of additional vector envs, and of additional rollouts, in the memory."""
 
     def __init__(
         self,
@@ -114,14 +115,14 @@ class Sampler:
         self._resting: list[SampledVectorEnv] = []
         self._frames = frames
         self.between_policies: Callable[[], object] = lambda: None
-        """Callback between the forward passes of two policies of an inference batch. It may change members.
+        """Callback between the forward passes of two policies of an inference batch. The callback may change members.
 
-        The steps of the batch are counted before this call, for the former members. Rollouts that start in the batch
-        have the former lineage versions, so they are outdated after a change.
+        The steps of the batch are counted before the callback, for the former members. Rollouts that start in the batch
+        have the former lineage versions. Therefore, these rollouts are outdated if a member changes.
         """
 
     def run_inference(self) -> bool:
-        """Run inference for all vector envs that have a step and a buffer. True if there were any."""
+        """Run inference for all vector envs that have a new step and a buffer. True if there was such a vector env."""
         began = time.thread_time()
         with self._pack.streams.acting():
             self.take_resets()
@@ -141,7 +142,7 @@ class Sampler:
         return bool(ready)
 
     def _actor_waits(self) -> bool:
-        """True if an actor waits for actions of all its vector envs. Vector envs under construction do not count."""
+        """True if an actor waits for actions of all its vector envs, except vector envs under construction."""
         working = {u.wake_fd for u in self.vector_envs if u.taken and not u.has_step}
         return any(u.has_step and u.wake_fd not in working for u in self.vector_envs)
 
@@ -155,7 +156,7 @@ class Sampler:
         return [vector_env.rollout for vector_env in self.vector_envs]
 
     def close(self) -> None:
-        """Do nothing, because the fleet owns the mailboxes."""
+        """Do nothing, because the supervisor closes the mailboxes."""
 
     def run_inference_batches(self, ready: list[SampledVectorEnv]) -> None:
         """Store the steps of these vector envs, and send actions."""
@@ -168,7 +169,7 @@ class Sampler:
             self._act(ready)
 
     def resume_finished(self) -> None:
-        """Start the next rollouts with the new weights (sync modes)."""
+        """Start the next rollouts with the new weights (modes sync and serial)."""
         began = time.thread_time()
         self.take_resets()
         vector_envs, self._resting = self._resting, []
@@ -187,8 +188,8 @@ class Sampler:
     def take_resets(self) -> None:
         """Zero the recurrent state of slots whose weights were replaced.
 
-        The lineage version is read before the resets. Therefore a rollout with a new lineage version starts with a zero
-        state.
+        The lineage version is read before the resets. Therefore, a rollout with a new lineage version starts with a
+        zero state.
         """
         self._lineage_version = self._shared.pack.lineage_version.copy()
         while self._shared.state_resets:
@@ -197,7 +198,7 @@ class Sampler:
                 vector_env.state.view(self._pack.num_policies, self._envs, -1)[slot] = 0
 
     def _arrive(self, vector_env: SampledVectorEnv) -> None:
-        """Store the host arrays of a step: the outcome of action t-1, and episode starts."""
+        """Store the small arrays of a step: the outcome of action t-1, and episode starts. Count the step."""
         step, t, rollout = vector_env.box.step, vector_env.t, vector_env.rollout
         if vector_env.taken:
             for column, outcome in zip(rollout.outcomes, vector_env.outcomes, strict=True):
@@ -215,9 +216,7 @@ class Sampler:
         vector_env.taken += 1
 
     def _note_episodes(self, vector_env: SampledVectorEnv) -> None:
-        """Record finished episodes of members. An episode that started before its member entered the slot does not
-        count.
-        """
+        """Record finished episodes. Do not count an episode that started before the member entered the slot."""
         step, shared = vector_env.box.step, self._shared
         if self._frames is not None:
             self._frames[:] = shared.sampling.steps[shared.pack.member] * self._spec.frame_skip
@@ -245,7 +244,7 @@ class Sampler:
         shared.sampling.note(episodes.values(), games)
 
     def _games(self, rows: list[int], agent_R: NDArray[np.int64], episodes: dict[int, Episode]) -> list[Game]:
-        """Group the episodes of several agents by environment. A group counts only if all its episodes count."""
+        """Group the episodes of several agents by environment. Leave out groups with an episode that does not count."""
         by_environment: dict[int, list[int]] = {}
         for row in sorted(rows, key=lambda row: int(agent_R[row])):
             by_environment.setdefault(int(agent_R[row]) // self._spec.agents, []).append(row)
@@ -311,7 +310,7 @@ class Sampler:
         vector_env.rollout.ready = self._pack.streams.mark()
         self._shared.full.append(vector_env.rollout)
         vector_env.rollouts += 1
-        if self._on_policy:  # `state` stays the state before this observation
+        if self._on_policy:  # `state` remains the recurrent state before this observation
             vector_env.t += 1
             self._resting.append(vector_env)
         else:

@@ -1,4 +1,4 @@
-"""State that sampler and trainer share. They communicate through one `SharedState`.
+"""State that sampler and trainer share. Both communicate only through one `SharedState`.
 
     state                  written by                           read by
     PackState              trainer                              sampler, reports
@@ -10,8 +10,9 @@
     state resets           trainer                              sampler
 
 The sampler and the reports run in the learner's main thread. The trainer runs in a separate thread (async) or in the
-main thread (sync, serial). Changes of members write the trainer's state under `Updater.changing`. Episodes are
-protected by `SamplingCounts.lock`, statistics by `LearningCounts.lock`. Deques and single numbers need no lock.
+main thread (sync, serial). Commands that change members write the trainer's state under the lock `Updater.changing`.
+`SamplingCounts.lock` protects episodes, `LearningCounts.lock` protects statistics. Deques and single numbers need no
+lock.
 """
 
 from __future__ import annotations
@@ -42,12 +43,12 @@ class SlotMember:
     member: int
     """Index within the pack's members."""
     generation_of: dict[int, int]
-    """Shaping version of the slot -> generation of the member, since the member entered the slot."""
+    """Shaping version of the slot -> the member's generation, for versions since the member entered the slot."""
     evaluations: set[int] = field(default_factory=set)
     """Shaping versions under which the member was evaluated."""
 
     def forget_before(self, version: int) -> None:
-        """Remove versions below `version`, because a long run creates many."""
+        """Remove shaping versions below `version`, because a long run creates many versions."""
         for old in [v for v in self.generation_of if v < version]:
             del self.generation_of[old]
             self.evaluations.discard(old)
@@ -55,22 +56,22 @@ class SlotMember:
 
 @dataclass
 class PackState:
-    """State of the slots. Fields are [P]."""
+    """State of the slots. Each field has P entries."""
 
     weights_version: NDArray[np.int64]
-    """Number of optimiser steps of the published weights."""
+    """Number of optimiser steps that each slot's published weights have made."""
     lineage_version: NDArray[np.int64]
-    """Incremented when the weights in a slot are replaced. Rollouts with a lower version are outdated."""
+    """Number of replacements of the weights in a slot. Rollouts with a lower number are outdated."""
     slot_members: list[SlotMember | None]
     """Member of each slot. None: empty slot."""
     member: NDArray[np.int64]
-    """Index of each slot's member. For an empty slot: number of members."""
+    """Index of each slot's member. An empty slot has the number of members as its index."""
     evaluated: NDArray[np.bool_]
-    """The member acts without learning."""
+    """True if the slot's member is evaluated: it acts without learning."""
 
     @classmethod
     def new(cls, slot_members: Sequence[SlotMember | None], members: int) -> PackState:
-        """Create a state with versions 0. slot_members: initial member of each slot."""
+        """Create a state in which all versions are 0. slot_members: initial member of each slot."""
         slots = len(slot_members)
         return cls(
             np.zeros(slots, np.int64),
@@ -83,9 +84,9 @@ class PackState:
     def hold(self, slot: int, index: int | None, members: int) -> None:
         """Assign a slot to a member, or empty the slot.
 
-        The array `member` is replaced instead of changed, because the sampler reads the array without a lock.
+        The array `member` is replaced by a changed copy, because the sampler reads the array without a lock.
 
-        index: index of the member, None to empty the slot. members: number of members.
+        index: index of the member. None empties the slot. members: number of members of the run.
         """
         member = self.member.copy()
         member[slot] = members if index is None else index
@@ -96,10 +97,10 @@ class PackState:
 
 @dataclass
 class SamplingCounts:
-    """Counts of the sampler, and finished episodes since the last report."""
+    """Total counts of the sampler, and the episodes that finished since the last report."""
 
     steps: NDArray[np.int64]
-    """[members + 1], total transitions without resets. The last entry is for empty slots."""
+    """[members + 1], total steps of each member, without the resets of environments. Last entry: empty slots."""
     episodes: list[Episode] = field(default_factory=list)
     games: list[Game] = field(default_factory=list)
     """Results of episodes with several agents."""
@@ -126,25 +127,26 @@ class SamplingCounts:
 class LearningCounts:
     """Counts of the trainer: totals, and sums since the last report.
 
-    Lists are indexed by member; the last entry is for empty slots. The caller of a method holds `lock`.
+    Each list has one entry per member, and a last entry for empty slots. The caller of a method holds `lock`.
     """
 
     sums: list[dict[str, tuple[float, int]]]
     """Statistic -> (sum, number of values) since the last report."""
     steps_done: list[int]
-    """Optimiser steps since the last report, without skipped steps."""
+    """Optimiser steps since the last report, except skipped steps."""
     steps_left_out: list[int]
     """Optimiser steps since the last report that were skipped because of non-finite gradients."""
     updates: list[int]
-    """Total batches."""
+    """Total number of updates."""
     steps: list[int]
-    """Total steps learned from."""
+    """Total number of environment steps that the member learned from."""
     lag_max: int = 0
+    """Largest rollout age of a used rollout, in optimiser steps."""
     discarded: int = 0
-    """Total discarded rollouts, counted per policy."""
+    """Total number of discarded rollouts. A rollout that two policies discard counts twice."""
     learning_seconds: float = 0.0
     gpu_seconds: float | None = None
-    """GPU seconds of updates. None without a GPU."""
+    """Total GPU seconds of updates. None without a GPU."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
@@ -161,9 +163,11 @@ class LearningCounts:
         self.sums[index][name] = (total, count)
 
     def note_steps(self, index: int, stats: Mapping[str, NDArray[np.float32]]) -> None:
-        """Count a member's optimiser steps, and add their statistics. stats: [S] each.
+        """Count a member's optimiser steps, and add the statistics of these steps.
 
-        A step with a non-finite gradient counts as skipped. A step without samples does not count.
+        An optimiser step with a non-finite gradient counts as skipped. A step without samples does not count.
+
+        stats: statistic -> its value in each of the S optimiser steps.
         """
         active = stats[ACTIVE] > 0
         good = active & np.isfinite(stats["grad_norm"])
@@ -180,7 +184,10 @@ class LearningCounts:
         return {name: total / count for name, (total, count) in sums.items()}
 
     def take_broken(self, index: int) -> bool | None:
-        """True if all optimiser steps since the last call were skipped. None without steps. Reset the counts."""
+        """True if all optimiser steps since the last call were skipped. None if there were no steps.
+
+        The counts are reset.
+        """
         done, left_out = self.steps_done[index], self.steps_left_out[index]
         self.forget_steps(index)
         return None if done + left_out == 0 else done == 0
@@ -204,9 +211,10 @@ class SharedState:
     free: deque[Rollout] = field(default_factory=deque)
     """Free rollout buffers."""
     state_resets: deque[int] = field(default_factory=deque)
-    """Slots whose recurrent state must be zeroed before the next inference."""
+    """Slots whose recurrent state must be zeroed before the next inference batch."""
     ended_versions: list[NDArray[np.int64]] = field(default_factory=list)
-    """Per vector env: [R], shaping version of the last finished episode of each row; -1 before the first."""
+    """For each vector env [R]: shaping version of each row's last finished episode, or -1 before its first episode has
+    finished."""
 
     @classmethod
     def new(
@@ -217,7 +225,8 @@ class SharedState:
     ) -> SharedState:
         """Create the state of a new pack.
 
-        slot_members: member of each slot, with shaping version 0. generations: member -> generation, if not 0.
+        slot_members: initial member of each slot. Its shaping gets version 0.
+        generations: member -> generation, for members whose generation is not 0.
         """
         held = [
             None if member is None else SlotMember(members.index(member), {0: generations.get(member, 0)})
@@ -234,15 +243,16 @@ class SharedState:
     def oldest_version(self, slot: int) -> int:
         """Return a lower bound of the shaping versions of a slot's running episodes.
 
-        Versions never decrease: an episode has at least the version of the previous episode on its row.
+        Versions never decrease: an episode has at least the version of the previous episode on the same row.
         """
         slots = len(self.pack.slot_members)
         return min((int(one.reshape(slots, -1)[slot].min()) for one in self.ended_versions), default=-1)
 
     def note_exchanged_weights(self, slot: int) -> None:
-        """Mark a slot's rollouts as outdated and its recurrent state for reset. The caller holds `Updater.changing`.
+        """Mark a slot's rollouts as outdated, and request a reset of the slot's recurrent state.
 
-        The reset is queued first, because a rollout with the new lineage version must start with a zero state.
+        The reset is queued first, because a rollout with the new lineage version must start with a zero state. The
+        caller holds `Updater.changing`.
         """
         self.state_resets.append(slot)
         self.pack.lineage_version[slot] += 1

@@ -5,9 +5,9 @@
     waits for    enough rollouts for a batch, or a command
     runs in      a separate thread (async), or the main thread (sync, serial)
 
-A command runs between two optimiser steps, and waits for at most one minibatch. With packing `loop` on a CPU, the main
-thread runs commands during a step. Such a command waits only for the short end of the step, when weights are written.
-The lock `Updater.changing` protects the state of policies.
+A command runs between two optimiser steps, and therefore waits for at most one optimiser step. With packing `loop` on a
+CPU, the main thread runs commands during an optimiser step. A command then waits only for the short end of the step,
+when weights are written. The lock `Updater.changing` protects the state of policies.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from pbt_rl.learner.shared import AnyRollout, SharedState
 class Trainer:
     """Learning loop of one pack.
 
-    members: accessed under `Updater.changing`.
-    schedule: returns the learning rate factor, for all policies or [P] on the device.
-    beat: records a heartbeat. Argument: True while the trainer works, False at the end of the work.
+    members: members of the pack. The trainer holds the lock `Updater.changing` while it uses them.
+    schedule: returns the learning rate factor: a number for all policies, or [P] on the device.
+    beat: records a heartbeat. Argument: True while the trainer works, False when its work ends.
     replay: replay memory of the algorithm, if any.
     stepping: factory of the optimiser steps.
     """
@@ -73,7 +73,7 @@ class Trainer:
         self.learning = False
         """True during an update."""
         self.learned = False
-        """A batch was learned, and on-policy vector envs still wait for actions."""
+        """True from the end of an update until vector envs resume (modes sync and serial)."""
         self._rollouts: list[AnyRollout] = []
         """Rollouts of the current batch."""
         self._began = 0.0
@@ -82,7 +82,7 @@ class Trainer:
     # -- the loop -------------------------------------------------------------------------------------------
 
     def run(self, buffers_freed: Callable[[], None]) -> None:
-        """Run as a thread until `stopping`. buffers_freed: called when sampling may continue."""
+        """Run in a thread until `stopping` is True. buffers_freed: called when sampling may continue."""
         while not self.stopping:
             with self.wake:
                 self.wake.wait_for(self._has_work, timeout=1.0)
@@ -103,7 +103,7 @@ class Trainer:
         return len(self._shared.full) >= self.vector_envs_per_batch
 
     def run_commands(self) -> None:
-        """Run all received commands, between two optimiser steps."""
+        """Run all received commands. The caller is between two optimiser steps."""
         if self.commands:
             self._carry_out(lambda: self._beat(True))
             self._beat(self.learning)
@@ -113,14 +113,14 @@ class Trainer:
         """True if another thread may run commands during an optimiser step.
 
         False on a GPU, because a command would wait for the learning stream. False if a step updates all policies
-        together, because this includes the policy that a command changes.
+        together, because these include the policy that a command changes.
         """
         return self.pack.device.type == "cpu" and self.pack.packing == "loop"
 
     def run_commands_meanwhile(self) -> None:
-        """Run all received commands in another thread than the trainer's, during an optimiser step.
+        """Run all received commands during an optimiser step. The caller is not the trainer thread.
 
-        If a command replaces the weights in the slot that is learning, the step is discarded.
+        If a command replaces the weights that the optimiser step updates, the optimiser step is discarded.
         """
         assert self.editable_meanwhile, "commands must wait for the end of the step"
         self._carry_out(lambda: None)
@@ -133,7 +133,7 @@ class Trainer:
                 self.commands.popleft()()
 
     def learn(self) -> None:
-        """Learn from a batch of the oldest rollouts. Run commands between optimiser steps."""
+        """Run one update on a batch of the oldest rollouts. Run commands between optimiser steps."""
         batch = self.take_batch()
         for group in self.targets(batch):
             for slots in self.updater.steps(group):
@@ -144,7 +144,7 @@ class Trainer:
         self.end_batch(batch)
 
     def take_batch(self) -> Batch:
-        """Concatenate the oldest full rollouts into a batch. Draw segments from the replay memory, if any."""
+        """Concatenate the oldest full rollouts into a batch. If there is a replay memory, draw segments from it."""
         self.learning = True
         self._beat(True)
         shared, updater = self._shared, self.updater
@@ -164,7 +164,7 @@ class Trainer:
         return batch
 
     def targets(self, batch: Batch) -> Iterator[GroupBatch]:
-        """Prepare the batch for one group of policies after another; see `Updater.targets`."""
+        """Compute advantages and value targets for one group of policies after another, and yield the group's batch."""
         factor = self._schedule()
         return self.updater.targets(batch, generator=self.generator, learning_rate_factor=factor)
 
@@ -207,7 +207,7 @@ class Trainer:
                 shared.learning.steps[index] += steps_P[p]
 
     def batch_of(self, rollouts: Sequence[AnyRollout], usable_PK: NDArray[np.bool_]) -> Batch:
-        """Concatenate rollouts of vector envs into a batch. The rollout of a device simulator is one batch."""
+        """Concatenate rollouts of vector envs into a batch. A single rollout of a device simulator is a batch."""
         whole = rollouts[0]
         if not isinstance(whole, Rollout):
             return whole.batch(usable_PK[:, 0])
@@ -215,10 +215,10 @@ class Trainer:
         return make_batch(of_vector_envs, self.pack.num_policies, usable_PK, self.pack.device)
 
     def _usable(self, rollouts: Sequence[AnyRollout]) -> NDArray[np.bool_]:
-        """Return a mask [P, K] of the rollouts that each policy learns from. Update the statistics of rollout age.
+        """Return a mask [P, K]: True if policy p learns from rollout k. Update the statistics of rollout age.
 
-        Outdated and too old rollouts are discarded. Rollouts of empty slots and of evaluated members are not used
-        either, but do not count as discarded.
+        Rollouts of replaced weights and too old rollouts are discarded. Rollouts of empty slots and of evaluated
+        members are not used either, but do not count as discarded.
         """
         state, counts = self._shared.pack, self._shared.learning
         lineage_PK = np.stack([r.lineage_version for r in rollouts], axis=1)
@@ -236,7 +236,7 @@ class Trainer:
         return usable_PK
 
     def _note_steps(self) -> None:
-        """Count the optimiser steps so far for the members of the slots, before a command changes the members."""
+        """Count the optimiser steps so far for the present members, before a command changes the members."""
         for taken in self.updater.take_statistics():
             with self._shared.learning.lock:
                 for i, p in enumerate(taken.slots):
@@ -246,14 +246,14 @@ class Trainer:
     # -- changes --------------------------------------------------------------------------------------------
 
     def load(self, load: Load) -> Acknowledgement | None:
-        """Load a state into a slot. Reset the member's count of skipped steps, which belongs to the former weights."""
+        """Load a state into a slot. Reset the member's count of skipped steps, because it belongs to former weights."""
         ack = self.members.load(load)
         if load.member is not None:
             self._forget_steps(load.member)
         return ack
 
     def set_values(self, change: SetValues) -> Acknowledgement:
-        """Set a member's values. Reset the member's count of skipped steps, which belongs to the former values."""
+        """Set a member's values. Reset the member's count of skipped steps, because it belongs to former values."""
         ack = self.members.set_values(change)
         self._forget_steps(change.member)
         return ack

@@ -1,8 +1,8 @@
 """Declaration of options, and the table of all options.
 
 `option` declares an option as a field of a frozen dataclass. The docstring below the field is the help text. An option
-group is a field whose value is another dataclass of options. Parser, help and checks read the table. Checks of several
-options together are in `__post_init__` of their dataclass.
+group is a field whose value is another dataclass of options. Parser, help and checks use the table. A check that
+compares several options is in `__post_init__` of their dataclass.
 """
 
 from __future__ import annotations
@@ -27,48 +27,50 @@ class Declared(TypedDict, total=False):
     """Metadata of an option."""
 
     at_least: float
-    """at_least, above, at_most, below: bounds of a number, or of each number of a tuple."""
+    """Smallest allowed number. at_least, above, at_most and below apply to a number, or to each number of a tuple."""
     above: float
     at_most: float
     below: float
     distinct: bool
-    """The numbers of a tuple must be distinct."""
+    """True if the numbers of a tuple must be distinct."""
     empty: bool
-    """A tuple may be empty."""
+    """True if a tuple may be empty."""
     off: str
-    """Name of the value `at_most`, if that value means "no limit" ("off")."""
+    """Word for the value `at_most`, if this value means "no limit". Example: "off"."""
     zero: str
-    """Special meaning of 0 ("planned", "no limit")."""
+    """Special meaning of 0. Examples: "planned", "no limit"."""
     choices: Callable[[], tuple[str, ...]]
     """Returns the allowed names."""
     texts: Callable[[], Mapping[str, str]]
-    """Returns choice -> help text. The help texts are inserted at `{each}` in the docstring of the field."""
+    """Returns choice -> help text. These help texts replace `{each}` in the docstring of the field."""
     custom: str
-    """Form of a custom object, which is allowed in addition to the choices ("module:factory")."""
+    """Form of a custom object that is allowed in addition to the choices. Example: "module:factory"."""
     test: Callable[[Any], bool]
-    """Predicate for allowed values, if the other metadata cannot express them."""
+    """Returns True for allowed values. Needed only if the other metadata cannot express the allowed values."""
     remedy: str
     """Description of the values that `test` accepts."""
     common: bool
-    """Printed by plain `--help`."""
+    """True if `--help` shows the option. `--help-all` shows all options."""
     machine: bool
-    """Option about the machine. Its value in a saved run is only used if the user trusts the run."""
+    """True for an option about the machine. Its value in a saved run is only used if the user trusts the run."""
     may_change: bool
-    """The option (or any option of the group) may change when a run is resumed."""
+    """True if the option (or each option of the group) may change when a run is resumed."""
     is_external: Callable[[str], bool]
-    """Returns True for a value that refers to code or hosts outside the package. The user must trust its author."""
+    """Returns True for a value that names code or hosts outside the package. The user must trust the value's author."""
     positional: bool
-    """Argument without a name."""
+    """True for an argument without an option name."""
     repeated: bool
-    """Given once per value."""
+    """True for an option that is given once per value."""
     pairs: bool
-    """Repeated option with NAME=VALUE entries. A later entry replaces an earlier entry with the same name."""
+    """True for a repeated option with values NAME=VALUE. A later value replaces an earlier value with the same NAME."""
     by_name: bool
-    """Option with `pairs` of numbers, which may also be written as --OPTION.NAME NUMBER."""
+    """True for an option with `pairs` of numbers that may be written as --OPTION.NAME NUMBER, too."""
     bounds: tuple[float, float]
-    """Default bounds of mutations of a hyper. See `hyper` in `algos/hypers.py` for bounds, scale and tuned."""
+    """Default bounds of the mutations of a hyper (see `hyper` in `algos/hypers.py`)."""
     scale: str
+    """Scale of a hyper: a mutation multiplies the value ("log", "linear", "integer") or 1 - value ("one_minus")."""
     tuned: bool
+    """True if PBT tunes the hyper by default."""
 
 
 def option(default: Any = MISSING, **metadata: Unpack[Declared]) -> Any:
@@ -80,12 +82,12 @@ def option(default: Any = MISSING, **metadata: Unpack[Declared]) -> Any:
 
 
 def names_module(value: str) -> bool:
-    """Check whether the value of an option refers to a module, as `module:object`."""
+    """True if the value of an option refers to an object of a module, as `module:object`."""
     return ":" in value
 
 
 def names_object(text: str) -> bool:
-    """Check whether a text has the form module:object."""
+    """True if a text has the form module:object, with an absolute module name."""
     module, _, name = text.partition(":")
     return bool(module and name) and not module.startswith(".")
 
@@ -99,7 +101,7 @@ class Option:
     hint: Any
     """Type annotation."""
     metadata: Mapping[str, Any]
-    """Keys and values of `Declared`. `may_change` is also set if the group has it."""
+    """Keys and values of `Declared`. An option of a group with `may_change` has `may_change`, too."""
     owner: type
     """Dataclass that declares the field."""
     default: Any
@@ -107,18 +109,18 @@ class Option:
 
     @property
     def help(self) -> str:
-        """Docstring below the field, on one line. The help texts of the choices replace `{each}`."""
+        """Help text: docstring below the field, on one line. The help texts of the choices replace `{each}`."""
         text = field_docs(self.owner).get(self.path[-1], "")
         return text.replace("{each}", _each(self.metadata["texts"]())) if "texts" in self.metadata else text
 
     @property
     def name(self) -> str:
-        """Dotted name on the command line: `pbt.period-frames`."""
+        """Dotted name on the command line. Example: `pbt.period-frames`."""
         return ".".join(self.path).replace("_", "-")
 
     @property
     def field(self) -> str:
-        """Dotted name in files and Python: `pbt.period_frames`."""
+        """Dotted name in files and Python. Example: `pbt.period_frames`."""
         return ".".join(self.path)
 
     @property
@@ -129,12 +131,12 @@ class Option:
 
     @property
     def is_positional(self) -> bool:
-        """True for an argument without a name."""
+        """True for an argument without an option name."""
         return "positional" in self.metadata
 
     @property
     def holds_pairs(self) -> bool:
-        """True for NAME=VALUE entries."""
+        """True for an option whose values are NAME=VALUE."""
         return "pairs" in self.metadata
 
     @property
@@ -149,17 +151,17 @@ class Option:
 
     @property
     def is_external(self) -> Callable[[str], bool] | None:
-        """`Declared.is_external`. Default for options with `custom`: `names_module`."""
+        """Function that returns True for a value that names code or hosts outside the package. None: no such value."""
         found: Callable[[str], bool] | None = self.metadata.get("is_external")
         return found or (names_module if "custom" in self.metadata else None)
 
     def of(self, options: Any) -> Any:
-        """Return the value of this option in an object of the table's dataclass."""
+        """Return the value of this option. options: object of the dataclass from which the table was built."""
         return reduce(getattr, self.path, options)
 
 
 def _each(texts: Mapping[str, str]) -> str:
-    """Format as "`name`: text" for each name. Names with equal texts are merged."""
+    """Join the help texts of names as "`name`: text". Names with equal texts are merged."""
     names: dict[str, list[str]] = {}
     for name, text in texts.items():
         names.setdefault(text, []).append(f"`{name}`")
@@ -169,8 +171,8 @@ def _each(texts: Mapping[str, str]) -> str:
 def table(options: Any, **groups: type) -> Mapping[str, Option]:
     """Build the table of a dataclass of options and its groups: dotted name on the command line -> option.
 
-    options: the dataclass, or an object. The groups of an object may be subclasses of the declared groups.
-    groups: subclasses of declared groups, if `options` is a dataclass: field name -> class.
+    options: dataclass, or object of a dataclass. An object's groups may belong to subclasses of the declared groups.
+    groups: field name -> class, for groups that are replaced by a subclass if `options` is a dataclass.
     """
     if isinstance(options, type):
         return _table(options, tuple(groups.items()))
@@ -181,7 +183,7 @@ def table(options: Any, **groups: type) -> Mapping[str, Option]:
 
 @cache
 def _table(kind: type, kinds: tuple[tuple[str, type], ...]) -> Mapping[str, Option]:
-    """Build the table. kinds: pairs (field name, class) of groups."""
+    """Build the table of a dataclass. kinds: field name and class of each group with a replaced class."""
     hints, groups = get_type_hints(kind), dict(kinds)
     found: list[Option] = []
     for f in fields(kind):
@@ -215,7 +217,7 @@ def field_docs(kind: type) -> dict[str, str]:
         }
         try:
             (body,) = ast.parse(dedent(inspect.getsource(base))).body
-        except (OSError, TypeError):  # a generated class, or one without a source file
+        except (OSError, TypeError):  # a generated class, or a class without a source file
             continue
         assert isinstance(body, ast.ClassDef)
         for above, below in zip(body.body, body.body[1:], strict=False):
@@ -226,7 +228,10 @@ def field_docs(kind: type) -> dict[str, str]:
 
 
 def with_fields(*kinds: type) -> Callable[[type[T]], type[T]]:
-    """Return a decorator that adds the options of other dataclasses to a class. Put `@dataclass` above it."""
+    """Return a decorator that adds the options of other dataclasses to a class.
+
+    Put `@dataclass` above the decorator.
+    """
 
     def add(kind: type[T]) -> type[T]:
         for other in kinds:
@@ -240,7 +245,10 @@ def with_fields(*kinds: type) -> Callable[[type[T]], type[T]]:
 
 
 def with_groups(groups: Mapping[str, type]) -> Callable[[type[T]], type[T]]:
-    """Return a decorator that adds option groups (name -> dataclass) to a class. Put `@dataclass` above it."""
+    """Return a decorator that adds option groups (name -> dataclass) to a class.
+
+    Put `@dataclass` above the decorator.
+    """
 
     def add(kind: type[T]) -> type[T]:
         for name, group in groups.items():
@@ -260,7 +268,7 @@ def _add(kind: type, name: str, hint: Any, declared: Any) -> None:
 def build(kind: type[D], values: Mapping[str, object], **groups: type) -> D:
     """Build a dataclass of options from dotted fields: {"learner.rollout": 32, ...}.
 
-    groups: field -> dataclass that replaces the default class of this group of options.
+    groups: field name -> dataclass that replaces the declared class of this option group.
     """
     flat, nested = _nested(values)
     kinds: dict[str, Any] = {f.name: groups.get(f.name, f.default_factory) for f in fields(kind)}
@@ -269,7 +277,9 @@ def build(kind: type[D], values: Mapping[str, object], **groups: type) -> D:
 
 
 def changed(options: D, values: Mapping[str, object]) -> D:
-    """Replace the options at dotted fields: {"learner.rollout": 32, ...}. NAME=VALUE entries are merged by NAME."""
+    """Return options with new values at dotted fields: {"learner.rollout": 32, ...}. NAME=VALUE entries are merged by
+    NAME.
+    """
     known = {one.field: one for one in table(options).values()}
     pairs = {name: value for name, value in values.items() if known[name].holds_pairs}
     entries = {name: merged(known[name].of(options), value) for name, value in pairs.items()}
@@ -279,7 +289,7 @@ def changed(options: D, values: Mapping[str, object]) -> D:
 
 
 def as_base(kind: type[D], options: Any, **others: object) -> D:
-    """Convert options to a base class. others: values to replace."""
+    """Convert options to a base class of their class. others: values that replace the values of `options`."""
     return kind(**{f.name: getattr(options, f.name) for f in fields(kind)} | others)
 
 
@@ -290,7 +300,7 @@ def merged(entries: Sequence[str], stronger: Any) -> tuple[str, ...]:
 
 
 def _nested(values: Mapping[str, object]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """Split dotted values into values of options and values of each group."""
+    """Split a mapping with dotted names into the values without a group, and the values of each group."""
     flat: dict[str, Any] = {}
     nested: dict[str, dict[str, Any]] = {}
     for name, value in values.items():

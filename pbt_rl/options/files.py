@@ -2,8 +2,8 @@
 
 Files are TOML, YAML or JSON, such as the config.json of a run. An option group is a table (TOML) or a nested mapping.
 
-Reading a file does not execute code. Training imports the modules that the file names (custom environments, encoders,
-rules), as if they were typed on the command line.
+Reading a file does not execute code. Training imports the modules that a file names (custom environments, encoders,
+rules), as it imports modules that are named on the command line.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ Format = Literal["json", "toml", "yaml"]
 
 
 def text_of(path: Path) -> str:
-    """Read a UTF-8 or UTF-16 file. A byte order mark is optional in UTF-8. Raises OSError or UnicodeDecodeError."""
+    """Return the text of a UTF-8 file, or of a UTF-16 file with byte order mark.
+
+    Raises OSError or UnicodeDecodeError.
+    """
     content = path.read_bytes()
     wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     return content.decode("utf-16" if wide else "utf-8-sig")
@@ -56,7 +59,7 @@ def json_of(text: str) -> Any:
 
 
 class _Yaml(yaml.SafeLoader):  # type: ignore[misc] # PyYAML has no types
-    """YAML loader with unique keys. 1e6 is a number and 1:30 a text, as in YAML 1.2."""
+    """YAML loader that rejects duplicate keys. As in YAML 1.2, 1e6 is a number, and 1:30 is a text."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = [key for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
@@ -82,7 +85,7 @@ READERS: Mapping[str, Callable[[str], Any]] = {
 
 
 def read_file(path: Path) -> dict[str, Any]:
-    """Read a file of options. Raises ConfigError."""
+    """Read a file of options as a nested mapping. Raises ConfigError."""
     reader = READERS.get(path.suffix.lower())
     if reader is None:
         raise _refusal(path, f"its name must end in {', '.join(READERS)}")
@@ -95,12 +98,15 @@ def read_file(path: Path) -> dict[str, Any]:
             path, f"it is not valid {path.suffix[1:].upper()}: {' '.join(str(error).split())}"
         ) from error
     if not isinstance(content, dict):
-        raise _refusal(path, "it must hold NAME and VALUE pairs, with groups as tables")
+        raise _refusal(path, "it must contain pairs of NAME and VALUE, and groups as tables")
     return {str(name): value for name, value in content.items()}
 
 
 def written(config: Mapping[str, Any], form: Format) -> str:
-    """Format a config (`record.folder.to_json`) as a --config file. Options with the value None are left out."""
+    """Format a config as the text of a --config file. Leave out options whose value is None.
+
+    config: JSON types, with option groups as nested mappings.
+    """
     content = _given(config)
     if form == "json":
         return json.dumps(content, indent=2) + "\n"
@@ -115,7 +121,7 @@ def written(config: Mapping[str, Any], form: Format) -> str:
 
 
 def _given(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert tuples to lists and mappings to dicts, and leave out None."""
+    """Convert tuples to lists, and mappings to dicts. Leave out values that are None."""
     plain: dict[str, Any] = {}
     for name, value in config.items():
         if isinstance(value, Mapping):
@@ -126,7 +132,7 @@ def _given(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _toml(options: Mapping[str, Any]) -> list[str]:
-    """Format options as TOML. JSON and TOML have equal syntax for numbers, booleans, texts and lists of them."""
+    """Format options as TOML lines. Numbers, booleans, texts and lists have the same syntax in JSON and TOML."""
     return [
         f"{name} = {json.dumps(value, ensure_ascii=False).replace(chr(127), chr(92) + 'u007f')}"
         for name, value in options.items()
@@ -143,10 +149,12 @@ def _refusal(path: Path, remedy: str) -> ConfigError:
 def checked(
     given: Mapping[str, Any], options: Mapping[str, Option], path: Path | None = None
 ) -> dict[str, Any]:
-    """Flatten and convert nested mappings and option groups to dotted field -> value.
+    """Convert nested mappings and option groups to dotted field -> value, with values of the options' types.
 
-    Names may contain `-` instead of `_`, and numbers may be texts, as on the command line. path: source file.
-    Raises ConfigError for an unknown name or a value of another type.
+    As on the command line, names may contain `-` instead of `_`, and numbers may be texts. Raises ConfigError for an
+    unknown name or a value of another type.
+
+    path: file that contained the options, for the error message.
     """
     try:
         return _checked(given, {option.field: option for option in options.values()})
@@ -158,7 +166,7 @@ def _checked(given: Mapping[str, Any], known: Mapping[str, Option]) -> dict[str,
     values: dict[str, Any] = {}
     for written_name, value in _dotted(given, known):
         name = present_field(written_name.replace("-", "_"))
-        if name in REMOVED and value == REMOVED[name]:  # in the config.json of an earlier version
+        if name in REMOVED and value == REMOVED[name]:  # the config.json of an earlier version contains it
             continue
         if any(key.startswith(f"{name}.") for key in known):
             raise ConfigError(f"{name}={value!r} cannot be used: give the options of this group by name")
@@ -166,7 +174,7 @@ def _checked(given: Mapping[str, Any], known: Mapping[str, Option]) -> dict[str,
             line = unknown(written_name, [option.name for option in known.values()], sign="").replace(
                 "-", "_"
             )
-            raise ConfigError(f"{line}; `pbt-rl train --help-all` lists them")
+            raise ConfigError(f"{line}; see `pbt-rl train --help-all`")
         if name in values:
             raise ConfigError(f"{name} is given twice")
         try:
@@ -179,7 +187,10 @@ def _checked(given: Mapping[str, Any], known: Mapping[str, Option]) -> dict[str,
 def _dotted(
     given: Mapping[str, Any], known: Mapping[str, Option], prefix: str = ""
 ) -> Iterator[tuple[str, Any]]:
-    """Yield (dotted name, value) of nested mappings and groups. Mappings of pairs become NAME=VALUE entries."""
+    """Yield (dotted name, value) for each option in nested mappings and groups.
+
+    If an option has values NAME=VALUE, a mapping is converted to these values.
+    """
     for key, unread in given.items():
         name, value = f"{prefix}{key}", _group(unread)
         option = known.get(name.replace("-", "_"))
@@ -204,7 +215,7 @@ def _group(value: Any) -> Any:
 
 
 def _as_text(name: str, value: Any) -> str:
-    """Format the value of a pair in command-line syntax. A text that looks like a number is quoted.
+    """Format VALUE of NAME=VALUE in command-line syntax. A text that looks like a number gets quotes.
 
     Raises ConfigError for a value that JSON cannot represent.
     """
@@ -213,12 +224,12 @@ def _as_text(name: str, value: Any) -> str:
         return value if free else json.dumps(value, default=_plain)
     except (TypeError, ValueError):
         raise ConfigError(
-            f"{name} cannot hold {value!r:.200}: give numbers, texts, booleans, lists or dicts"
+            f"{name} cannot contain {value!r:.200}: give numbers, texts, booleans, lists or dicts"
         ) from None
 
 
 def _plain(value: Any) -> Any:
-    """Convert NumPy scalars and arrays, paths, enums, and other collections to JSON types."""
+    """Convert NumPy scalars and arrays, paths, enums and collections to JSON types. Otherwise, raise TypeError."""
     match value:
         case Enum():
             return value.value
@@ -239,7 +250,10 @@ def _plain(value: Any) -> Any:
 
 
 def _number(option: Option, value: Any) -> Any:
-    """Convert a text to a number if the option is a number, because YAML parses 1M as a text and off as false."""
+    """Convert a text to a number if the option is a number. Convert False to the value that `off` means.
+
+    YAML parses 1M as a text, and off as false.
+    """
     metadata = option.metadata
     if "off" in metadata and (value is False or value == metadata["off"]):
         return metadata["at_most"]

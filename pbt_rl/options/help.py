@@ -1,4 +1,4 @@
-"""Help of a command: options by group, with docstring, allowed values and default."""
+"""Help of a command: options by group, with help text, allowed values and default."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pbt_rl.options.declare import Option
 from pbt_rl.options.values import allowed
 
 COLUMN = 28
-"""Start column of the help texts."""
+"""Column in which the help texts start."""
 
 
 class _Formatter(RawDescriptionHelpFormatter):
@@ -27,7 +27,10 @@ class _Formatter(RawDescriptionHelpFormatter):
 
 
 def draw(command: type, options: Iterable[Option], value: Callable[[Option], Any], prog: str) -> None:
-    """Print the help of these options of a command, and raise SystemExit. value: returns the default to print."""
+    """Print the help of a command and some of its options. Raise SystemExit.
+
+    value: returns the default of an option, which is printed.
+    """
     shown = list(options)
     positional = [option.name.upper() for option in shown if option.is_positional]
     parser = ArgumentParser(

@@ -1,4 +1,4 @@
-"""Hints for unknown options and values: misspelt, abbreviated, or from other trainers."""
+"""Hints for unknown options and values. These may be misspelt, abbreviated, or from other trainers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ def spelt(name: str) -> str:
 
 
 def unknown(name: str, known: Collection[str], *, sign: str = "--") -> str:
-    """Format an error for an unknown option, with a guess. known: valid names. sign: prefix of names in the error."""
+    """Format an error for an unknown option, with a similar option if there is one.
+
+    known: names of the valid options. sign: prefix of option names in the error.
+    """
     typed = spelt(name)
     last = typed.rpartition(".")[2]
     option = OTHER_NAMES.get(last)
@@ -37,7 +40,7 @@ def unknown(name: str, known: Collection[str], *, sign: str = "--") -> str:
 
 
 def assigned(word: str, known: Collection[str]) -> str:
-    """Format an error for NAME=VALUE without dashes (as in Hydra). Returns "" if NAME is not an option."""
+    """Format an error for NAME=VALUE without dashes (as in Hydra). Return "" if NAME is not an option."""
     name, equals, value = word.partition("=")
     last = spelt(name).rpartition(".")[2]
     option = OTHER_NAMES.get(last, spelt(name))
@@ -52,7 +55,10 @@ def assigned(word: str, known: Collection[str]) -> str:
 
 
 def meant(option: str, value: str, names: Collection[str]) -> str:
-    """Format a hint at the probably intended value, as a prefix of the list of names. Returns "" without a guess."""
+    """Format a hint at the probably intended value of an option. Return "" if there is no similar value.
+
+    The hint is printed before the list of valid values. names: valid values.
+    """
     if answer := OTHER_VALUES.get((option, value.lower())):
         return f"{answer}; "
     close = difflib.get_close_matches(value.lower(), names, n=1)
@@ -108,7 +114,7 @@ OTHER_NAMES: dict[str, str] = {
     }.items()
     for name in names.split()
 }
-"""Option of Sample Factory, Stable-Baselines3, CleanRL or Ray, or a former option -> option of pbt_rl."""
+"""Option of Sample Factory, Stable-Baselines3, CleanRL or Ray, or former option of pbt_rl -> present option."""
 _OFF_POLICY = "off-policy algorithms are not included; `pbt_rl.tune.run` tunes algorithms of other libraries"
 _RAYS_MODE = "objectives are always maximised here: negate the reward in the environment"
 OTHER_VALUES: dict[tuple[str, str], str] = {
@@ -124,13 +130,13 @@ OTHER_VALUES: dict[tuple[str, str], str] = {
     ("mode", "min"): _RAYS_MODE,
     ("mode", "max"): "objectives are always maximised here: leave out --mode max",
 }
-"""(option, value of another trainer) -> remedy."""
+"""(option of pbt_rl, value of another trainer) -> remedy."""
 TWICE = {"value-loss-coeff", "vf-loss-coeff", "vf-coef"}
-"""Weights of a value loss without the factor 1/2. `vf-coef` is the option of Stable-Baselines3, not of CleanRL."""
+"""Options of other trainers that multiply a value loss without the factor 1/2. CleanRL's `vf-coef` is an exception."""
 
 ANSWERS = {
     "metric": "Members are ranked by the objective that the environment reports; higher is better",
     "with-wandb": "Write --track wandb",
     "seeds": "Use `pbt-rl sweep --name NAME --seeds 0 1 2`",
 }
-"""Option of another trainer without a counterpart -> remedy."""
+"""Option of another trainer that has no counterpart in pbt_rl -> remedy."""

@@ -1,4 +1,4 @@
-"""Renamed and removed options, which files and saved runs may contain."""
+"""Renamed and removed options. Files and saved runs may contain these options."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ RENAMED = {
 }
 """Former name -> present name. On the command line, a former name raises an error with the present name."""
 REMOVED: Mapping[str, object] = {"copy_seconds": 30.0}
-"""Removed option -> its default. The value in a saved run is ignored. A --config file may only contain the default."""
+"""Removed option -> former default. A saved run may contain any value, which is ignored. A --config file may contain
+only the former default."""
 
 _FIELDS = {old.replace("-", "_"): new.replace("-", "_") for old, new in RENAMED.items()}
 
 
 def present_field(field: str) -> str:
-    """Return the present name of an option. field: dotted field."""
+    """Return the present dotted field of an option. field: present or former dotted field."""
     return _FIELDS.get(field, field)
 
 

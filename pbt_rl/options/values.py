@@ -4,7 +4,8 @@
 90s, 30m, 1h30m, 1:30:00    times, in the unit of the option
 10GB                        gigabytes
 
-Conversions raise a `ValueError` with the remedy. Callers add the option and raise a `ConfigError`.
+Conversions raise a `ValueError` with a description of allowed values. Callers add the option's name and raise a
+`ConfigError`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from pbt_rl.options.declare import Option, names_object, table, values_of
 from pbt_rl.options.names import meant
 
 MOST = 10**18
-"""Limit of whole numbers: more than the frames of any run, and within int64."""
+"""Limit of whole numbers. It exceeds the frames of any run and is within int64."""
 
 
 # -- from texts ---------------------------------------------------------------------------------------------
@@ -41,7 +42,7 @@ UNITS = {"k": 1e3, "m": 1e6, "g": 1e9, "b": 1e9}
 
 
 def number(text: str) -> float:
-    """Convert a text to a number. Raises ValueError with the remedy."""
+    """Convert a text such as 1e6 or 2.5k to a number. Raises ValueError with a description of allowed values."""
     digits = text.strip()
     unit = UNITS.get(digits[-1:].lower(), 1.0)
     try:
@@ -54,14 +55,17 @@ def number(text: str) -> float:
 
 
 TIMES = {"seconds": 1, "hours": 3600}
-"""Last word of a time option's name -> its unit in seconds."""
+"""Last word of a time option's name -> unit of the option in seconds."""
 _PART = re.compile(r"(\d+\.?\d*|\.\d+)\s*(d|h|min|m|sec|s)\s*")
 
 
 def duration(text: str, unit: float) -> float:
-    """Convert a time (1800, 90s, 30m, 1h30m, 1:30:00) to a number of units. Raises ValueError with the remedy.
+    """Convert a time (1800, 90s, 30m, 1h30m, 1:30:00) to a number of units.
 
-    unit: seconds per unit. A text without a unit is a number of units. Suffixes k, M and G are errors.
+    A text without a unit is a number of units. Raises ValueError with a description of allowed values, for example for
+    the suffixes k, M and G.
+
+    unit: seconds per unit of the option.
     """
     digits, parts = text.strip(), _PART.findall(text)
     fields = digits.split(":")
@@ -77,7 +81,7 @@ def duration(text: str, unit: float) -> float:
 
 
 def gigabytes(text: str) -> float:
-    """Convert gigabytes (10, 10GB) to a number. Raises ValueError with the remedy."""
+    """Convert gigabytes (10, 10GB) to a number. Raises ValueError with a description of allowed values."""
     digits = re.sub(r"\s*gi?b?$", "", text.strip(), flags=re.IGNORECASE)
     if digits[-1:].isalpha():
         raise ValueError("gigabytes, such as 10")
@@ -85,7 +89,10 @@ def gigabytes(text: str) -> float:
 
 
 def reader(name: str, hint: Any) -> Callable[[str], Any]:
-    """Return the text converter for an option with this name and type. The converter raises ValueError."""
+    """Return the function that converts a text to the type of an option. It raises ValueError for an invalid text.
+
+    name: dotted name of the option. hint: type of one value.
+    """
     unit = next((seconds for word, seconds in TIMES.items() if name.endswith(word)), None)
     if unit is not None and hint is float:
         return lambda text: duration(text, unit)
@@ -96,7 +103,7 @@ def reader(name: str, hint: Any) -> Callable[[str], Any]:
 
 
 def whole(text: str) -> int:
-    """Convert a text to a whole number. Raises ValueError with the remedy."""
+    """Convert a text to a whole number. Raises ValueError with a description of allowed values."""
     try:
         value = int(text)  # exact, unlike a float of 53 bits
     except ValueError:
@@ -121,9 +128,9 @@ _THOUSANDS = {"k": 10**3, "K": 10**3, "M": 10**6, "B": 10**9, "G": 10**9}
 
 
 def free_value(text: str) -> Any:
-    """Convert a text of unknown type: JSON, a Python literal or a number such as 5M. Any other text stays unchanged.
+    """Convert a text of unknown type: JSON, a Python literal or a number such as 5M. Return any other text unchanged.
 
-    A text in quotes is always a string: "5M".
+    A text in quotes is always converted to a string. Example: "5M".
     """
     bare = text.strip()
     if bare.lower() in _WORDS:
@@ -143,9 +150,9 @@ def free_value(text: str) -> Any:
 
 
 def local_path(given: str | os.PathLike[str]) -> Path:
-    """Expand `~` and `$NAME` in a path, because a shell does not expand them in files, quotes and Python.
+    """Expand `~` and `$NAME` in a path. The shell does not do this for paths in files, quotes and Python code.
 
-    Raises ValueError with the remedy for an empty text, a URL, a Windows path, or an unset $NAME.
+    Raises ValueError, with a description of allowed values, for an empty text, a URL, a Windows path or an unset $NAME.
     """
     text = os.path.expanduser(os.path.expandvars(given))  # noqa: PTH111 - a text, not yet a path
     if re.match(r"$|~|\\\\|[A-Za-z][\w+.-]*:[/\\]", text) or re.search(r"\0|\$[\w{(]|%\w+%", text):
@@ -159,8 +166,8 @@ def local_path(given: str | os.PathLike[str]) -> Path:
 def as_type(hint: Any, value: Any) -> Any:
     """Convert a Python object to the type of an option: a list to a tuple, a text to a path, an int to a float.
 
-    For a tuple of numbers, a single number becomes a tuple. NumPy scalars, 0-d arrays, fractions and decimals become
-    Python numbers. For an int, a whole float becomes an int.
+    If the type is a tuple of numbers, a single number becomes a tuple. If the type is int, a whole float becomes an
+    int. NumPy scalars, 0-d arrays, fractions and decimals become Python numbers.
 
     Raises ValueError with a description of the expected type.
     """
@@ -206,7 +213,7 @@ def as_type(hint: Any, value: Any) -> Any:
 
 
 def _writable(character: str) -> bool:
-    """Check that a terminal and a UTF-8 file can hold a character: no control character, no surrogate."""
+    """True if a terminal and a UTF-8 file can contain a character. False for control characters and surrogates."""
     return character in "\n\t" or unicodedata.category(character) not in ("Cc", "Cs")
 
 
@@ -223,7 +230,7 @@ _SHOWN = 200
 
 
 def validate(options: Any) -> None:
-    """Check each option against its metadata. Raises ConfigError with the option, its value and the allowed values."""
+    """Check each option's value. Raises ConfigError with the option, its value and the allowed values."""
     known = table(options)
     for name, value in values_of(options).items():
         metadata = known[name].metadata
@@ -235,7 +242,7 @@ def validate(options: Any) -> None:
 
 
 def _meant(name: str, metadata: Mapping[str, Any], value: str, known: Mapping[str, Option]) -> str:
-    """Format a hint for a value that is not among the choices, or ""."""
+    """Format a hint for a value that is not among the choices. Return "" if there is no similar choice."""
     elsewhere = [
         other
         for other, one in known.items()
@@ -247,7 +254,7 @@ def _meant(name: str, metadata: Mapping[str, Any], value: str, known: Mapping[st
 
 
 def allows(metadata: Mapping[str, Any], value: Any) -> bool:
-    """Check whether the metadata of an option allows a value. None is always allowed."""
+    """True if the metadata of an option allows a value. None is always allowed."""
     if value is None:
         return True
     if "choices" in metadata:
@@ -282,9 +289,11 @@ def displayed(metadata: Mapping[str, Any], value: object) -> str:
 
 
 def allowed(metadata: Mapping[str, Any], value: Any = None) -> str:
-    """Describe the allowed values of an option, such as "0 to 1" or "0 (planned) or more". "": every value.
+    """Describe the allowed values of an option, such as "0 to 1" or "0 (planned) or more".
 
-    value: any value of the option. If it is a tuple, the description is about each number.
+    Return "" if every value is allowed.
+
+    value: any value of the option. For a tuple, the description is about each number in the tuple.
     """
     if "choices" in metadata:
         names: list[str] = [*metadata["choices"](), *([metadata["custom"]] if "custom" in metadata else [])]
@@ -317,7 +326,7 @@ def _range(metadata: Mapping[str, Any]) -> str:
 
 
 def path_given(name: str, given: str | Path) -> Path:
-    """Convert the path in an option or parameter. Raises ConfigError. name: name of the option in the error."""
+    """Convert the text of an option to a path. Raises ConfigError. name: name of the option in the error."""
     try:
         return local_path(given)
     except ValueError as remedy:

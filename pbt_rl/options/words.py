@@ -7,7 +7,7 @@
 --hypers.clip-value=off      ->  hypers.clip_value = 1e9
 --lr 1e-3                    ->  ConfigError: Unknown option --lr. Write --hypers.learning-rate
 
-`split` works without the table of options, because the table depends on --algo and --config in the `Line`.
+`split` cannot use the table of options, because the table depends on --algo and --config in the `Line`.
 """
 
 from __future__ import annotations
@@ -32,12 +32,15 @@ T = TypeVar("T", bound="DataclassInstance")
 HELP = {"-h", "--help", "--help-all"}
 YES, NO = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 VALUE = re.compile(r"-(\d|\.\d|inf|nan)")
-"""Start of a negative number: a value, although it starts with a dash."""
+"""Start of a negative number. A negative number is a value, although it starts with a dash."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """Option as typed. written: text before `=`. text: text after `=`, or None. follow: words up to the next option."""
+    """Option on a command line.
+
+    written: text before `=`, as typed. text: text after `=`, or None without `=`. follow: words before the next option.
+    """
 
     written: str
     text: str | None
@@ -45,12 +48,12 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """Normalised name of the option. "" for a word with a single dash."""
+        """Normalised name of the option, or "" for a word with a single dash."""
         return spelt(self.written) if self.written.startswith("--") else ""
 
     @property
     def words(self) -> list[str]:
-        """Words as typed."""
+        """Words of the option and its values, as typed."""
         return [self.written if self.text is None else f"{self.written}={self.text}", *self.follow]
 
 
@@ -63,12 +66,12 @@ class Line:
 
     @property
     def words(self) -> list[str]:
-        """Words as typed."""
+        """All words of the command line, as typed."""
         return [*self.head, *(word for entry in self.entries for word in entry.words)]
 
     @property
     def names(self) -> list[str]:
-        """Names of the options, without the prefix `no-`."""
+        """Normalised names of the options, without the prefix `no-`."""
         return [entry.name.removeprefix("no-") for entry in self.entries]
 
     @property
@@ -77,7 +80,7 @@ class Line:
         return not HELP.isdisjoint(entry.written for entry in self.entries)
 
     def last(self, name: str) -> str | None:
-        """Return the last value of an option, or None."""
+        """Return the last value of an option, or None if the line has no value of this option."""
         given = [
             entry.follow[0] if entry.text is None else entry.text
             for entry in self.entries
@@ -91,7 +94,7 @@ class Line:
 
 
 def split(words: Sequence[str]) -> Line:
-    """Split a command line into one entry per option."""
+    """Split a command line into its options."""
     entries: list[tuple[str, list[str]]] = [("", [])]
     for word in words:
         if _is_value(word):
@@ -108,19 +111,25 @@ def _entry(word: str, follow: Sequence[str]) -> Entry:
 
 
 def _is_value(word: str) -> bool:
-    """Check whether a word is a value, not an option."""
+    """True if a word is a value, False if it is an option."""
     return not word.startswith("-") or VALUE.match(word) is not None
 
 
 def parse(kind: type[T], prog: str, arguments: Sequence[str]) -> T:
-    """Parse a command. Raises ConfigError, and SystemExit after printing --help."""
+    """Build a command from its arguments. Raises ConfigError for wrong arguments. Raises SystemExit after --help.
+
+    kind: dataclass of the command's options. prog: text of the command in messages, such as `pbt-rl train`.
+    """
     line, options = split(arguments), table(kind)
     _help(kind, prog, line)
     return _built(kind, prog, typed(options, line, prog))
 
 
 def parse_part(kind: type[T], prog: str, arguments: Sequence[str]) -> tuple[T, Line]:
-    """Parse the known options of a command, and return the unknown options as a `Line`. Raises as `parse` does."""
+    """Build a command from the arguments that are its options, and return the other arguments as a `Line`.
+
+    Parameters and exceptions: as `parse`.
+    """
     line, options = split(arguments), table(kind)
     _help(kind, prog, line)
     own = [entry for entry in line.entries if entry.name.removeprefix("no-") in options]
@@ -130,7 +139,7 @@ def parse_part(kind: type[T], prog: str, arguments: Sequence[str]) -> tuple[T, L
 
 
 def _help(kind: type, prog: str, line: Line) -> None:
-    """Print the help and raise SystemExit if the line has --help."""
+    """If the line contains --help, print the help and raise SystemExit."""
     if line.asks_help:
         draw(kind, table(kind).values(), lambda option: option.default, prog)
 
@@ -146,14 +155,14 @@ def _built(kind: type[T], prog: str, values: Mapping[str, Any]) -> T:
 
 
 _Free = tuple[str, str]
-"""Word after all values of an option; error message if no positional option accepts the word."""
+"""Word that is not a value of the option before it; error message if no positional option accepts this word."""
 
 
 def typed(options: Mapping[str, Option], line: Line, prog: str) -> dict[str, Any]:
     """Convert a line to dotted field -> value.
 
-    Raises ConfigError with one line per mistake (unknown option, missing value, wrong type). If there are none, raises
-    ConfigError for the first word that does not belong to an option.
+    Raises ConfigError with one line per mistake (unknown option, missing value, wrong type). Without these mistakes,
+    raises ConfigError for the first word that does not belong to an option.
     """
     values, free = _taken(options, line.entries, prog)
     free = [*((word, assigned(word, _named(options))) for word in line.head), *free]
@@ -163,14 +172,17 @@ def typed(options: Mapping[str, Option], line: Line, prog: str) -> dict[str, Any
 def _taken(
     options: Mapping[str, Option], entries: Sequence[Entry], prog: str
 ) -> tuple[dict[str, Any], list[_Free]]:
-    """Convert entries to values. Return values and remaining words. Raises ConfigError with one line per mistake."""
+    """Convert entries to dotted field -> value. Return these values, and the words that do not belong to an option.
+
+    Raises ConfigError with one line per mistake.
+    """
     values: dict[str, Any] = {}
     free: list[_Free] = []
     mistakes: list[str] = []
     for entry in entries:
         try:
             free += _take(entry, options, values, prog)
-        except ConfigError as error:  # report all mistakes, because a command of another trainer has several
+        except ConfigError as error:  # report all mistakes: another trainer's options are several
             mistakes.append(str(error))
     if mistakes:
         raise ConfigError("\n".join(mistakes))
@@ -178,7 +190,7 @@ def _taken(
 
 
 def _take(entry: Entry, options: Mapping[str, Option], values: dict[str, Any], prog: str) -> list[_Free]:
-    """Add the value of an entry to `values`, and return the remaining words. Raises ConfigError."""
+    """Add the value of an entry to `values`. Return the words that do not belong to the option. Raises ConfigError."""
     option, switched_off, key = _find(entry.written, options, prog)
     given = [entry.text] if entry.text is not None else _own(option, entry.follow)
     behind = entry.follow if entry.text is not None else entry.follow[len(given) :]
@@ -186,11 +198,11 @@ def _take(entry: Entry, options: Mapping[str, Option], values: dict[str, Any], p
     if option.is_repeated:
         value = values.get(option.field, ()) + value
     elif option.is_list and option.field in values:
-        raise ConfigError(f"{entry.written} is given twice: give all of its values after one {entry.written}")
+        raise ConfigError(f"{entry.written} is given twice: give all values after a single {entry.written}")
     values[option.field] = not value if switched_off else value
     whys = [assigned(word, _named(options)) for word in behind]
     if option.is_repeated and behind:
-        once = f"give {entry.written} once for each value, {entry.written} {behind[0]} too"
+        once = f"write {entry.written} before each value, such as {entry.written} {behind[0]}"
         whys[0] = f"{behind[0]!r} does not belong to an option: {once}"
     elif option.hint is bool and not given and behind:
         whys[0] = f"{entry.written} {behind[0]} cannot be used: give true or false"
@@ -203,20 +215,20 @@ def _named(options: Mapping[str, Option]) -> dict[str, Option]:
 
 
 def _own(option: Option, follow: Sequence[str]) -> list[str]:
-    """Return the words that are values of the option."""
+    """Return the words that are values of the option. follow: words after the option."""
     if option.hint is bool:
         return [word for word in follow[:1] if word.lower() in YES + NO]
     return list(follow if option.is_list else follow[:1])
 
 
 def _placed(positional: Sequence[Option], free: Sequence[_Free], prog: str) -> dict[str, Any]:
-    """Convert words to values of positional options. Raises ConfigError for the first excess word."""
+    """Convert words to values of positional options. Raises ConfigError if there are more words than options."""
     if any(option.is_list for option in positional):
         (option,) = positional
         words = [word for word, _ in free]
         return {option.field: _read(option, option.name.upper(), words)} if words else {}
     for word, why in free[len(positional) :]:
-        raise ConfigError(why or f"{word!r} does not belong to an option; {prog} --help")
+        raise ConfigError(why or f"{word!r} does not belong to an option; see {prog} --help")
     return {
         option.field: _read(option, option.name.upper(), [word])
         for option, (word, _) in zip(positional, free, strict=False)
@@ -224,9 +236,9 @@ def _placed(positional: Sequence[Option], free: Sequence[_Free], prog: str) -> d
 
 
 def _find(written: str, options: Mapping[str, Option], prog: str) -> tuple[Option, bool, str]:
-    """Find an option. Raises ConfigError for an unknown option.
+    """Find an option by its name as typed. Raises ConfigError for an unknown option.
 
-    Returns the option, True for the prefix `no-`, and NAME for --OPTION.NAME NUMBER (otherwise "").
+    Return the option; True if the name has the prefix `no-`; NAME of --OPTION.NAME, otherwise "".
     """
     known = _named(options)
     name = spelt(written) if written.startswith("--") else ""
@@ -241,13 +253,16 @@ def _find(written: str, options: Mapping[str, Option], prog: str) -> tuple[Optio
         return known[spelt(pairs)], False, key
     line = unknown(written, known)
     if name.partition(".")[0] in ("env", "env-option", "algo", "model") and "run" in options:
-        line = f"{written} is not needed: config.json of the run sets the environment, so leave it out"
+        line = f"{written} is not needed, because config.json of the run contains it: leave it out"
     more = "-all" if prog.endswith("train") else ""
-    raise ConfigError(line if ": " in line or ". " in line else f"{line}; {prog} --help{more} lists them")
+    raise ConfigError(line if ": " in line or ". " in line else f"{line}; see {prog} --help{more}")
 
 
 def _read(option: Option, written: str, given: Sequence[str], key: str = "") -> Any:
-    """Convert texts to the type of an option. Raises ConfigError. key: convert to KEY=NUMBER instead."""
+    """Convert texts to the type of an option. Raises ConfigError.
+
+    written: option as typed. given: texts of the values. key: NAME of --OPTION.NAME; the result is then NAME=NUMBER.
+    """
     if option.hint is bool:
         text = given[0].lower() if given else YES[0]
         if text not in YES + NO:
@@ -266,7 +281,7 @@ def _read(option: Option, written: str, given: Sequence[str], key: str = "") -> 
 
 
 def _value(option: Option, text: str) -> Any:
-    """Convert one text. Raises ValueError with the remedy."""
+    """Convert one text to the type of an option. Raises ValueError with a description of allowed values."""
     if isinstance(option.hint, UnionType) and text.lower() == "none":
         return None
     if get_origin(option.scalar) is Literal:
@@ -284,7 +299,7 @@ def _value(option: Option, text: str) -> Any:
 
 
 def as_words(option: Option, value: object) -> list[str]:
-    """Format a value in command-line syntax. A repeated option gives one text per entry, other options one text."""
+    """Format an option and its value in command-line syntax: one text, or (repeated option) one text per value."""
     if option.is_repeated:
         assert isinstance(value, tuple)
         return [f"--{option.name} {shlex.quote(str(entry))}" for entry in value]

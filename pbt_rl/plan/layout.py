@@ -16,7 +16,7 @@ from pbt_rl.plan.sizes import LEAST_VECTOR_ENV_ROWS, Sizing, plan_actors, share_
 class PackPlan:
     """Plan of one learner process: device, members and actors.
 
-    If there are fewer slots than members, the members share the slots by time slices.
+    If there are fewer slots than members, the members take turns in the slots (time slices).
     """
 
     device: str
@@ -28,17 +28,17 @@ class PackPlan:
     vector_envs_per_batch: int
     """k: rollouts of vector envs in one training batch."""
     threads: int
-    """CPU threads of learning."""
+    """CPU threads for learning."""
     slots: int
     """P: number of members on the device at the same time."""
     parts: int = 1
-    """Parts of a minibatch that are computed in parallel on a CPU (algos/parts.py)."""
+    """Number of parts of a minibatch. A CPU computes the parts in parallel (algos/parts.py)."""
     groups: int = 0
-    """G: number of groups of a policy's rows in a device simulator. 0 with actors."""
+    """G: number of groups of a policy's rows in a device simulator. 0 without a device simulator."""
 
     @property
     def rows(self) -> int:
-        """R: environments of one vector env."""
+        """R: rows of one vector env."""
         return self.slots * self.envs_per_policy
 
     @property
@@ -48,17 +48,17 @@ class PackPlan:
 
     @property
     def environments(self) -> int:
-        """Number of environments (rows of a device simulator) of all policies."""
+        """Number of environments of all policies. In a device simulator, each row is an environment."""
         return max(self.vector_envs, 1) * self.rows
 
     @property
     def environments_of_member(self) -> int:
-        """Number of environments (groups of rows in a device simulator) of a member."""
+        """Number of environments of a member. In a device simulator, each group of rows counts as an environment."""
         return self.groups or self.vector_envs * self.envs_per_policy
 
     @property
     def episodes_each(self) -> int:
-        """Number of episodes that one score averages: 1, or the rows of a group in a device simulator."""
+        """Number of episodes in one reported score: 1, or (device simulators) the number of rows of a group."""
         return self.envs_per_policy // self.groups if self.groups else 1
 
     @property
@@ -87,7 +87,7 @@ class Plan:
 
     @property
     def rollout_age(self) -> tuple[int, int]:
-        """Planned (minimum, maximum) rollout age in optimiser steps."""
+        """Minimum and maximum planned rollout age, in optimiser steps."""
         ages = [self.sizing.age(pack.vector_envs, pack.vector_envs_per_batch) for pack in self.packs]
         return min(least for least, _ in ages), max(most for _, most in ages)
 
@@ -103,7 +103,7 @@ class Plan:
 
 
 def parse_devices(text: str, machine: Machine) -> list[str]:
-    """Parse `--devices` to a list with one device per learner. Raises ConfigError for a device that does not exist."""
+    """Return the device of each learner from the text of --devices. Raises ConfigError for a missing device."""
     if text == "auto":
         return [f"cuda:{i}" for i in range(machine.gpus)] or ["cpu"]
     devices = []
@@ -123,13 +123,13 @@ def parse_devices(text: str, machine: Machine) -> list[str]:
 
 
 LEAST_PART = 32
-"""Minimum steps of a part. Smaller parts take longer per step."""
+"""Minimum number of steps in a part of a minibatch. Smaller parts take longer per step."""
 PARTS_SHARE = 0.75
-"""Fraction of the cores for learning in parts. With Atari's recipe learning takes 70 % of the time
+"""Fraction of the cores for learning in parts. With Atari's recipe, learning takes 70 % of the CPU time
 (docs/lab/speed.md)."""
 
 LayOut = Callable[[Config, Machine, Sequence[str], Sequence[tuple[int, ...]], Sequence[int]], Plan]
-"""(config, machine, devices, members per device, slots per device) -> plan."""
+"""Function that returns a plan. Arguments: config, machine, devices, members of each device, slots of each device."""
 
 
 def make_plan(
@@ -142,9 +142,9 @@ def make_plan(
 ) -> Plan:
     """Plan a run: assign members to devices, and divide the cores.
 
-    agents: S, agents per environment. Each agent is one row.
-    lay_out: function that plans device simulators. None: plan actors.
-    pictures: a CNN on images takes most of the policy's time.
+    agents: number of agents per environment. Each agent is one row.
+    lay_out: function that plans device simulators. By default, actors are planned.
+    pictures: True if a CNN on images takes most of the policy's time.
     """
     devices = parse_devices(config.devices, machine)
     slots = min(config.slots or config.members, config.members)
@@ -157,7 +157,7 @@ def make_plan(
     if len(devices) > slots:
         policies = f"{slots} slots" if slots < config.members else f"{slots} policies"
         raise ConfigError(
-            f"--devices {config.devices} names {len(devices)} devices for {policies}: give at most one per policy"
+            f"--devices {config.devices} lists {len(devices)} devices for {policies}: give at most one per policy"
         )
     members = [tuple(range(i, config.members, len(devices))) for i in range(len(devices))]
     slots_of = [len(range(i, slots, len(devices))) for i in range(len(devices))]
@@ -175,7 +175,7 @@ def make_plan(
         actors = share_actors(config.actors, members_of)
     else:
         raise ConfigError(
-            f"--actors {config.actors} is too few: give one per device, at least {len(devices)}"
+            f"--actors {config.actors} is too few: give at least one actor per device ({len(devices)})"
         )
     _, sizes = sizing.sizes([n * config.vector_envs_per_actor for n in actors], slots_of)
     packs = []
@@ -222,8 +222,8 @@ def sizing_of(config: Config, slots: int, agents: int, *, on_gpu: bool) -> Sizin
 def _wanted_actors(config: Config, machine: Machine, devices: Sequence[str]) -> int:
     """Return the preferred number of actors, at least two per device.
 
-    With GPUs there is one actor per core, except for one core per learner. (`plan_actors` may use these cores, too.) On
-    a CPU there are half as many actors as cores. Learning and inference take more than half of the time (57 % on
+    With GPUs, each core has an actor, except one core per learner (`plan_actors` may give this core an actor, too). On
+    a CPU, there are half as many actors as cores. Learning and inference take more than half of the CPU time (57 % on
     Atari), but a waiting actor needs no core.
     """
     if config.mode == "serial":
@@ -233,7 +233,7 @@ def _wanted_actors(config: Config, machine: Machine, devices: Sequence[str]) -> 
 
 
 def _may_learn_in_parts(config: Config) -> bool:
-    """True if built-in networks and losses learn one policy at a time, beside actors."""
+    """True if the learner updates one policy at a time while actors run, with built-in networks and losses."""
     return (
         config.mode == "async"
         and config.learner.packing in ("auto", "loop")
@@ -244,15 +244,16 @@ def _may_learn_in_parts(config: Config) -> bool:
 
 
 def _threads(config: Config, cpus: int, learners: int) -> int:
-    """Return the number of CPU threads of a learner on the CPU. Its learners share half of the cores."""
+    """Return the number of CPU threads of a learner on the CPU. All learners on the CPU share half of the cores."""
     return config.learner.threads or max(1, (cpus - cpus // 2) // learners)
 
 
 def _in_parts(config: Config, cpus: int, learners: int, batch_rows: int, usual: int) -> tuple[int, int]:
-    """Return the threads of a learner on the CPU and the parts of a minibatch.
+    """Return the number of threads of a learner on the CPU, and the number of parts of a minibatch.
 
-    With parts, the learners share PARTS_SHARE of the cores, rounded up, and each part has the same number of threads.
-    usual: number of threads if a minibatch is too small for parts.
+    With parts, all learners share PARTS_SHARE of the cores, rounded up. All parts have the same number of threads.
+
+    usual: number of threads without parts, for a minibatch that is too small to be divided.
     """
     threads = config.learner.threads or max(1, ceil(PARTS_SHARE * cpus) // learners)
     minibatches = 1 if config.algorithm.learns_per_vector_env else config.learner.minibatches
@@ -261,7 +262,7 @@ def _in_parts(config: Config, cpus: int, learners: int, batch_rows: int, usual: 
     parts = min(threads, rows, steps // LEAST_PART)
     if parts < 2:
         return usual, 1
-    parts = ceil(rows / ceil(rows / parts))  # fewer parts with as many rows in the largest one
+    parts = ceil(rows / ceil(rows / parts))  # use fewer parts if the largest part does not become larger
     return config.learner.threads or threads // parts * parts, parts
 
 

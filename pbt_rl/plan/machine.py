@@ -11,8 +11,8 @@ from pathlib import Path
 from pbt_rl.errors import ConfigError
 
 CORES = "PBT_RL_CORES"
-"""Environment variable with the number of cores to plan for. A sweep sets this variable if its runs share a CPU
-quota."""
+"""Name of the environment variable with the number of cores to plan for. A sweep sets this variable if its runs share a
+CPU quota."""
 OWN_CGROUPS = Path("/proc/self/cgroup")
 CGROUPS = Path("/sys/fs/cgroup")
 
@@ -26,17 +26,16 @@ class Machine:
 
     @classmethod
     def here(cls) -> Machine:
-        """Count cores by affinity and cgroup quota, GPUs by torch."""
+        """Count the cores and GPUs of this process. Cores: by affinity and cgroup quota. GPUs: by torch."""
         import torch  # noqa: PLC0415 - slow, and not needed by actors
 
         return cls(available_cpus(), usable_gpus(torch.cuda.device_count()))
 
 
 def usable_gpus(counted: int, library: str = "libcuda.so.1") -> int:
-    """Return the number of GPUs that CUDA can use. With MIG this is one slice.
+    """Return the number of GPUs that CUDA can use. With MIG, CUDA can use only one slice.
 
-    counted: torch's number of GPUs. torch counts whole cards by the driver's management library, without initialising
-    CUDA.
+    counted: number of GPUs according to torch, which counts cards without initialising CUDA.
     """
     if counted < 2:
         return counted
@@ -52,8 +51,8 @@ def usable_gpus(counted: int, library: str = "libcuda.so.1") -> int:
 def available_cpus(own: Path = OWN_CGROUPS, cgroups: Path = CGROUPS) -> int:
     """Return the number of cores that this process may use.
 
-    This is the minimum of the CPU affinity, the CPU quotas of the process's cgroup and its ancestors, and `CORES`.
-    Raises ConfigError for an invalid value of `CORES`.
+    This number is the minimum of: cores in the CPU affinity; CPU quotas of the process's cgroup and its ancestors;
+    environment variable `CORES`. Raises ConfigError for an invalid value of this variable.
     """
     given = os.environ.get(CORES, "")
     if given and not (given.isdecimal() and int(given)):
@@ -64,7 +63,7 @@ def available_cpus(own: Path = OWN_CGROUPS, cgroups: Path = CGROUPS) -> int:
 
 
 def _cpu_quota(folder: Path) -> float:
-    """Return the CPU quota of a cgroup (v2 or v1) in cores. Infinity without a quota."""
+    """Return the CPU quota of a cgroup (v2 or v1) in cores, or infinity without a quota."""
     try:
         quota, period = (folder / "cpu.max").read_text().split()
     except (OSError, ValueError):
@@ -73,7 +72,7 @@ def _cpu_quota(folder: Path) -> float:
 
 
 def number_in(path: Path) -> int:
-    """Read a number from a kernel file. -1 if there is no number."""
+    """Read a number from a kernel file. Return -1 if the file contains no number."""
     try:
         return int(path.read_text())
     except (OSError, ValueError):
@@ -83,7 +82,7 @@ def number_in(path: Path) -> int:
 def cgroups_around(controller: str, own: Path, cgroups: Path) -> set[Path]:
     """Return the folders of this process's cgroups and their ancestors, for a controller such as "cpu".
 
-    Some folders may not exist: in a container there is only the top folder.
+    Some of these folders may not exist: in a container, only the top folder exists.
     """
     found = {cgroups, cgroups / controller}
     try:

@@ -1,16 +1,16 @@
 """Sizes of vector envs and batches, and number of actors per learner.
 
 The sizes limit the rollout age (the optimiser steps between acting and learning, like the policy lag of Sample
-Factory). While a vector env fills a rollout, each other vector env fills one, too. With U vector envs and k rollouts
-per batch, these are U / k batches. When the rollout is learned from, it is up to two batches older, because one batch
-may be waiting and one in progress. Let S be the number of optimiser steps per batch (epochs * minibatches). The plan
-uses half of the limit on the policy lag. The other half is a reserve for delays:
+Factory). While a vector env fills a rollout, every other vector env fills a rollout, too. These U rollouts of U vector
+envs are U / k batches of k rollouts. Two more batches may be learned before the rollout: one batch may be in progress,
+and one batch may be waiting. Let S be the number of optimiser steps per batch (epochs * minibatches). The plan uses
+half of --learner.max-policy-lag. The other half is a reserve for delays:
 
     (U / k + 2) * S <= min(AGE_PLANNED, --learner.max-policy-lag / 2)    and    U / k + 2 <= BATCHES_PLANNED
 
-U = k is always allowed. Therefore the size of the batch limits the number of rows: on a machine with many cores, vector
-envs are small or some cores have no actor. In the sync modes k = U, because all vector envs wait while a batch is
-learned from.
+U = k is always allowed. Therefore, the size of the batch limits the number of rows: on a machine with many cores,
+vector envs are small or some cores have no actor. In the modes sync and serial, k = U, because all vector envs wait
+during an update.
 
 Symbols: U vector envs, b rows of a policy per vector env, k rollouts per batch, P policies, S optimiser steps per
 batch.
@@ -24,20 +24,21 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 MIN_VECTOR_ENV_ROWS = 32
-"""Target rows of a vector env. With fewer rows the overhead of calls is too large (on Atari 32 rows were 9 % faster
-than 16)."""
+"""Target number of rows of a vector env. With fewer rows, the overhead of calls is too large: on Atari, 32 rows were
+9 % faster than 16 rows."""
 MIN_POLICY_ROWS = 8
-"""Target rows of one policy. With fewer rows a forward pass does not fill the CPU's SIMD units."""
+"""Target number of rows of one policy. With fewer rows, a forward pass does not fill the CPU's SIMD units."""
 LEAST_VECTOR_ENV_ROWS = 4
-"""Minimum rows of a vector env in async mode, if rollouts would be too old with MIN_VECTOR_ENV_ROWS.
+"""Minimum rows of a vector env in async mode, used if rollouts with MIN_VECTOR_ENV_ROWS would be too old.
 
-With fewer rows the overhead of calls dominates: CartPole took 9 us per row with 32 rows, 14 with 4, 20 with 2. Atari
-hardly differs. In the sync modes the minimum is half, because cores are idle while a batch is learned from."""
+With fewer rows, the overhead of calls dominates: CartPole took 9 us per row with 32 rows, 14 us with 4 rows, and 20 us
+with 2 rows. Atari hardly differs. In the modes sync and serial, the minimum is half of this number, because cores are
+idle during an update."""
 LEAST_GPU_ROWS = 16
 """Minimum rows of a vector env with a GPU, if each core has an actor.
 
-While one vector env of an actor waits for an inference batch, the actor must be busy with the other one. If all cores
-are busy, the wait is longer, because threads wake up late (docs/lab/speed.md)."""
+While one vector env of an actor waits for an inference batch, the other vector env must keep the actor busy. With an
+actor on each core, this wait is longer, because threads wake up late (docs/lab/speed.md)."""
 LEAST_SPARE_ROWS = 8
 """Minimum rows of a vector env with a GPU, if each learner has a free core."""
 ENOUGH_ACTORS = 0.9
@@ -45,19 +46,19 @@ ENOUGH_ACTORS = 0.9
 AGE_PLANNED = 192
 """Maximum planned rollout age in optimiser steps.
 
-Up to this age, with the proximal clip, scores are at most a third lower; age 0 is not measured to be better
-(docs/lab/rollout-age.md)."""
+Up to this age, with the proximal clip, scores are at most a third lower than at age 0 (docs/lab/rollout-age.md)."""
 BATCHES_PLANNED = 10
-"""Maximum planned rollout age in batches, for algorithms with few optimiser steps per batch."""
+"""Maximum planned rollout age in batches. This limit matters for algorithms with few optimiser steps per batch."""
 LAG_PLANNED = 0.5
-"""Fraction of the limit on the policy lag that the plan uses."""
+"""Fraction of --learner.max-policy-lag that the plan uses."""
 LAG_OF_QUEUE = 2
-"""Maximum batches between the end of a rollout and the end of the update that learns from this rollout."""
+"""Maximum number of batches between the end of a rollout and the end of the update that learns from this rollout."""
 EVEN = 1.1
-"""Maximum ratio between two members' actors, rows or batches. With a larger ratio the members train at different
-speeds."""
+"""Maximum ratio between the numbers of two members' actors, rows or steps per batch. With a larger ratio, members train
+at different speeds."""
 FAR_BATCH = 0.25
-"""Maximum relative difference between planned and requested batch. If it is larger, fewer actors are planned."""
+"""Maximum relative difference between planned and requested batch. To avoid a larger difference, the plan has fewer
+actors."""
 
 
 @dataclass(frozen=True)
@@ -69,20 +70,21 @@ class Size:
 
     @property
     def batch_rows(self) -> int:
-        """Rows of a policy in a batch."""
+        """Number of rows of a policy in a batch."""
         return self.envs * self.rollouts
 
 
 class Flaws(NamedTuple):
-    """Flaws of planned sizes, most severe first. False or 0: no flaw."""
+    """Flaws of planned sizes, most severe first. A field that is False or 0 means that there is no such flaw."""
 
     old: bool
-    """Rollouts are older than the rule in the module docstring allows."""
+    """Rollouts are older than the formula in the module docstring allows."""
     undivided: bool
     """The planned batch has fewer rollouts than minibatches, although the requested batch has enough."""
     far: float
-    """Relative difference to the requested batch if it exceeds FAR_BATCH, else 0."""
+    """Relative difference between planned and requested batch if it exceeds FAR_BATCH, else 0."""
     uneven_batches: bool
+    """Policies have different batch sizes."""
     uneven_rows: bool
     """Policies have different numbers of rows."""
     thin: bool
@@ -99,45 +101,45 @@ class Sizing:
     """Inputs for planning the sizes of vector envs and batches."""
 
     batch_rows: float
-    """Requested rows of a policy in a batch."""
+    """Requested number of rows of a policy in a batch."""
     max_policy_lag: int
     batch_steps: int
-    """Optimiser steps per batch."""
+    """S: optimiser steps per batch."""
     slots: int
     """Largest P of a pack."""
     agents: int
-    """Agents per environment. b is a multiple of this number."""
+    """Number of agents per environment. b is a multiple of this number."""
     minibatches: int
     least_rows: int
-    """Minimum rows of a vector env. Rather leave cores idle than plan fewer rows."""
+    """Minimum rows of a vector env. A plan with idle cores is preferred to a plan with fewer rows."""
     envs: int = 0
-    """b, if set by the user. 0: planned."""
+    """b, if the user has set it. 0: the plan chooses b."""
     on_policy: bool = False
-    """Sync modes: all vector envs wait until the batch is learned from."""
+    """True in the modes sync and serial, where all vector envs wait during an update."""
     per_vector_env: bool = False
-    """`Algorithm.learns_per_vector_env`"""
+    """True if the algorithm takes one optimiser step per vector env."""
     on_gpu: bool = False
-    """All learners have a GPU."""
+    """True if all learners have a GPU."""
 
     @property
     def vector_envs_per_rollout(self) -> float:
-        """Maximum U / k."""
+        """Largest U / k with which rollouts are not too old."""
         steps = min(AGE_PLANNED, self.max_policy_lag * LAG_PLANNED)
         return max(1.0, min(steps / self.batch_steps, BATCHES_PLANNED) - LAG_OF_QUEUE)
 
     @property
     def wanted_envs(self) -> int:
-        """Target b of the largest pack. With `per_vector_env` it is small, for frequent updates."""
+        """Target b of the largest pack. With `per_vector_env`, the target is small, so that updates are frequent."""
         if self.per_vector_env:
             return self._whole_environments(MIN_POLICY_ROWS)
         return self._whole_environments(max(MIN_POLICY_ROWS, math.ceil(MIN_VECTOR_ENV_ROWS / self.slots)))
 
     def least_rollouts(self, vector_envs: int) -> int:
-        """Return the minimum k with which rollouts are not too old."""
+        """Return the smallest k with which rollouts are not too old."""
         return math.ceil(vector_envs / self.vector_envs_per_rollout - 1e-9)
 
     def age(self, vector_envs: int, rollouts: int) -> tuple[int, int]:
-        """Return (minimum, maximum) rollout age in optimiser steps."""
+        """Return the minimum and the maximum rollout age, in optimiser steps."""
         if self.on_policy:
             return 0, 0
         full = max(vector_envs, 1) / rollouts
@@ -148,7 +150,10 @@ class Sizing:
         return 0.0 if self.per_vector_env else abs(size.batch_rows / self.batch_rows - 1)
 
     def sizes(self, vector_envs: Sequence[int], slots: Sequence[int]) -> tuple[Flaws, list[Size]]:
-        """Choose b and k per pack, with equal rows for all policies. vector_envs, slots: U and P per pack."""
+        """Choose b and k of each pack, with equal rows for all policies. Return the flaws and the sizes.
+
+        vector_envs, slots: U and P of each pack.
+        """
         if self.envs:
             sizes = [self._of(n, self.envs) for n in vector_envs]
             return self._flaws(vector_envs, slots, sizes), sizes
@@ -156,7 +161,7 @@ class Sizing:
         return min(found, key=lambda one: (one[0], self._cost(one[1])))
 
     def _candidates(self, vector_envs: Sequence[int]) -> Iterator[list[Size]]:
-        """Yield candidate sizes. In the pack with most vector envs, b ranges from its value for k = U to the target."""
+        """Yield candidate sizes. In the pack with most vector envs, b ranges from the value for k = U to the target."""
         most = max(vector_envs)
         least = self.batch_rows / most / self.agents
         last = self.wanted_envs // self.agents
@@ -171,8 +176,7 @@ class Sizing:
     def _of(self, vector_envs: int, envs: int) -> Size:
         young = self.least_rollouts(vector_envs)
         if self.per_vector_env:
-            # In the sync modes k is 1 or U, because otherwise some waiting vector envs would not be learned
-            # from.
+            # In the modes sync and serial, k is 1 or U. With other k, some waiting vector envs would be in no batch.
             return Size(envs, vector_envs if self.on_policy and young > 1 else young)
         if self.on_policy:
             return Size(envs, vector_envs)
@@ -180,17 +184,19 @@ class Sizing:
         return Size(envs, min(vector_envs, of_batch if self.envs else max(young, of_batch)))
 
     def _cost(self, sizes: Sequence[Size]) -> float:
-        """Rate sizes with equal flaws. The batch error has twice the weight of inefficient calls."""
+        """Return the cost of sizes, which ranks sizes with equal flaws. The batch error counts twice as much as calls
+        on few rows.
+        """
         envs = min(size.envs for size in sizes)
         small = max(0.0, math.log(MIN_VECTOR_ENV_ROWS / (self.slots * envs)))
         return 2 * max(map(self.batch_error, sizes)) + small + abs(math.log(self.wanted_envs / envs)) / 4
 
     def _whole_environments(self, envs: float) -> int:
-        """Round to whole environments of `agents` rows, at least one."""
+        """Round a number of rows to complete environments of `agents` rows, at least one environment."""
         return max(1, round(envs / self.agents)) * self.agents
 
     def _flaws(self, vector_envs: Sequence[int], slots: Sequence[int], sizes: Sequence[Size]) -> Flaws:
-        """Find the flaws of sizes. vector_envs, slots: U and P per pack."""
+        """Return the flaws of sizes. vector_envs, slots: U and P of each pack."""
         rows = [size.envs * n for size, n in zip(sizes, vector_envs, strict=True)]
         batches = [size.batch_rows for size in sizes]
         error = max(map(self.batch_error, sizes))
@@ -209,7 +215,10 @@ class Sizing:
 
 
 def share_actors(actors: int, members: Sequence[int]) -> list[int]:
-    """Divide actors among packs in proportion to members, at least one actor each. actors: at least `len(members)`."""
+    """Divide actors among packs in proportion to their members, with at least one actor for each pack.
+
+    actors: number of actors, at least the number of packs. members: number of members of each pack.
+    """
     shares = [1] * len(members)
     for _ in range(actors - len(members)):
         shares[min(range(len(members)), key=lambda pack: shares[pack] / members[pack])] += 1
@@ -224,12 +233,12 @@ def plan_actors(
     members: Sequence[int],
     slots: Sequence[int],
 ) -> tuple[Sizing, list[int]]:
-    """Choose the sizing and the actors per pack.
+    """Choose the sizing, and the number of actors of each pack.
 
-    With GPUs, all cores have an actor if vector envs are then large enough. Otherwise one core per learner is left free
-    (`wanted`). If the free cores are a large fraction of all cores, all cores have an actor with smaller vector envs.
+    With GPUs, all cores get an actor if vector envs are then large enough. Otherwise, each learner has a core without
+    actors. If these cores are a large fraction of all cores, all cores get an actor with smaller vector envs.
 
-    members, slots: numbers per pack.
+    wanted: number of actors if each learner has a core without actors. members, slots: numbers of each pack.
     """
     if sizing.on_gpu and not sizing.envs:
         most = max(wanted, cores)
@@ -246,10 +255,10 @@ def plan_actors(
 def _most_actors(
     sizing: Sizing, wanted: int, vector_envs_per_actor: int, members: Sequence[int], slots: Sequence[int]
 ) -> list[int]:
-    """Divide `wanted` actors among packs, or another number if `wanted` has flaws.
+    """Divide `wanted` actors among packs, or another number of actors if the plan with `wanted` actors has flaws.
 
-    Smaller numbers are tried first, because rollouts may be too old or vector envs too small. Larger numbers may give
-    equal packs.
+    Smaller numbers are tried first, because rollouts may be too old or vector envs too small. Larger numbers are tried
+    next, because packs may then have equal numbers of actors per member.
     """
     most = sum(members) if len(members) > 1 else wanted
     found: list[tuple[tuple[float, ...], list[int]]] = []

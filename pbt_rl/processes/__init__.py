@@ -1,1 +1,1 @@
-"""Child processes: start, keeper, signals, module search path, waiting and heartbeats."""
+"""Child processes: start, keeper, signals, import path, waiting and heartbeats."""

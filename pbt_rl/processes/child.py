@@ -1,11 +1,11 @@
 """Child processes: new Python interpreters that die with their parent and exchange pickled messages over a socket.
 
 `multiprocessing` is not used, because its spawn method runs the user's main module again in every child, and because
-its resource tracker is another process that can leak. A child inherits its descriptors. Its first message contains all
-other data.
+its resource tracker is another process that can leak. A child inherits its file descriptors, and its first message
+contains all other data.
 
-A keeper (`keeper.py`) runs between parent and child. It collects the child's output and kills the child's descendants.
-A child counts as ended only when all its descendants have ended.
+A keeper (`keeper.py`) runs between parent and child. The keeper collects the child's output and kills the child's
+descendants. A child counts as ended only when all its descendants have ended.
 """
 
 from __future__ import annotations
@@ -40,30 +40,31 @@ ReceiveT = TypeVar("ReceiveT")
 
 KEEPER = (sys.executable, "-I", "-S", keeper.__file__)
 PARENTS_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
-"""Signals that may be sent to the whole process group. Only the parent handles them. It then ends its children."""
+"""Signals that a terminal or a cluster may send to all processes of a run. Children ignore these signals, because the
+parent handles them and ends its children."""
 STACKS_SIGNAL = signal.SIGUSR2
 """Signal that makes a child print the stack of each thread."""
 MARK = "PBT_RL_CHILD"
 """Environment variable that marks a child and its descendants. Each child has a different value."""
 KEEPER_SECONDS = keeper.TIDY_SECONDS + keeper.KILL_SECONDS + 0.5
-"""Timeout for the end of a keeper. After it the keeper is killed."""
+"""Seconds that a keeper has to end after a request. The parent then kills the keeper."""
 PID_SECONDS = 10.0
 PID = re.compile(keeper.CHILD + rb"(\d+)\n")
 STDERR = 2
 LINE_BUFFERED = 1
-"""_IOLBF of the C library."""
+"""Value of _IOLBF (line buffering) in the C library."""
 CHILD_ENVIRONMENT = {
     # Unbuffered, because the log of a killed child must have its last output.
     "PYTHONUNBUFFERED": "1",
-    # One thread for numerical libraries. The plan of a learner may set more.
+    # One thread for numerical libraries. The plan of a learner may set more threads.
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "NUMBA_NUM_THREADS": "1",
     # Threads that wait for each other must not spin, because other processes need the cores.
     "OMP_WAIT_POLICY": "PASSIVE",
-    # Keep freed memory. By default glibc returns large blocks to the kernel at every free. Learning allocates these
-    # blocks again in each step, and page faults took a fifth of its time.
+    # Keep freed memory. By default, glibc returns large blocks to the kernel at every free. Learning allocates these
+    # blocks again in each step, and page faults took a fifth of the learning time.
     "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
     "MALLOC_TRIM_THRESHOLD_": str((1 << 31) - 1),
     # One arena for all threads, because the thresholds apply only to the main arena.
@@ -75,8 +76,8 @@ CHILD_ENVIRONMENT = {
 class ChildFailed:
     """Last message of a child that ends with an error.
 
-    user_error: True if `text` is the message of a user's error, False if it is a traceback.
-    killed: True if SIGKILL ended the child, for example when memory was full. Such a child sends no message.
+    user_error: True if `text` is the message of a user's error, False if `text` is a traceback.
+    killed: True if SIGKILL ended the child, for example when memory was full. The parent then makes this object itself.
     """
 
     text: str
@@ -89,12 +90,12 @@ class Program:
 
     command: path of the program, and its arguments.
     label: display name.
-    fds: descriptors to inherit. Their numbers do not change.
+    fds: descriptors to inherit. The program sees the same numbers.
     environment: additional environment variables.
-    log: output file of bounded size. None: only the last output is kept, in memory.
+    log: output file of bounded size. None: the keeper keeps only the last output, in memory.
     scratch: folder that is removed after the end.
 
-    The program starts with PARENTS_SIGNALS and STACKS_SIGNAL blocked, see `leave_to_parent`.
+    The program starts with PARENTS_SIGNALS and STACKS_SIGNAL blocked. `leave_to_parent` unblocks them.
     """
 
     def __init__(
@@ -114,7 +115,7 @@ class Program:
         paths = ["" if path is None else str(path.absolute()) for path in (log, scratch)]
         with contextlib.ExitStack() as undo:
             self._line, theirs = (undo.enter_context(end) for end in socket.socketpair())
-            # Blocked, because a signal must not kill the program before it can ignore signals.
+            # Block these signals, because they must not kill the program before it can ignore them.
             mask = signal.pthread_sigmask(signal.SIG_BLOCK, (*PARENTS_SIGNALS, STACKS_SIGNAL))
             try:
                 self._keeper: subprocess.Popen[bytes] = subprocess.Popen(
@@ -130,7 +131,7 @@ class Program:
             undo.pop_all()
         theirs.close()
         self.sentinel = os.pidfd_open(self._keeper.pid)
-        """Becomes readable when the process and all its descendants have ended."""
+        """Descriptor that becomes readable when the program and all its descendants have ended."""
 
     @property
     def pid(self) -> int:
@@ -140,7 +141,10 @@ class Program:
         return int(found[1])
 
     def _hear(self) -> None:
-        """Receive a message of the keeper: the program's id, or its last output. Raises ProcessLookupError."""
+        """Receive a message of the keeper: the program's process id, or the program's last output.
+
+        Raises ProcessLookupError if no message arrives.
+        """
         self._line.settimeout(PID_SECONDS)
         try:
             heard = self._line.recv(1 << 16)
@@ -151,7 +155,7 @@ class Program:
         self._told += heard
 
     def exit_code(self) -> int | None:
-        """Return the exit code. None while the program runs."""
+        """Return the exit code of the program, or None while the program runs."""
         return self._keeper.poll()
 
     def how_it_ended(self) -> str:
@@ -165,7 +169,7 @@ class Program:
         return f"{self.label} {how}" + (f"; it printed{where}:\n{tail}" if tail else "")
 
     def last_words(self) -> tuple[str, bool]:
-        """Return (last output of an ended program, False if its keeper was killed)."""
+        """Return the last output of an ended program, and True if its keeper was not killed."""
         with contextlib.suppress(ProcessLookupError):
             while True:
                 self._hear()
@@ -182,14 +186,14 @@ class Program:
         return True
 
     def kill(self) -> None:
-        """Make the keeper kill the program and its descendants. Does not wait. Safe to call twice."""
+        """Make the keeper kill the program and its descendants. Do not wait for their end. Safe to call twice."""
         self._killed_at = self._killed_at or time.monotonic()
         self._keeper.send_signal(signal.SIGCONT)  # a stopped keeper cannot act
         with contextlib.suppress(OSError):
             self._line.shutdown(socket.SHUT_WR)
 
     def end(self, timeout_seconds: float) -> None:
-        """Wait for the program, kill it after the timeout, and release its resources. Safe to call twice."""
+        """Wait for the program, kill it after the timeout, and release the handle's resources. Safe to call twice."""
         if self._line.fileno() < 0:
             return
         if not self.wait(time.monotonic() + timeout_seconds):
@@ -210,10 +214,10 @@ class Child(Program, Generic[SendT, ReceiveT]):
     """Handle of a child process that runs `python -m MODULE`.
 
     setup: first message to the child.
-    label, fds, log: see `Program`.
-    run: text in the process list. "": the run's folder and the label.
+    label: display name. fds: descriptors to inherit. log: output file of bounded size, if any.
+    run: text in the process list. By default, the run's folder and the label.
 
-    The child prints its stacks on STACKS_SIGNAL.
+    The child prints its stacks when it gets STACKS_SIGNAL.
     """
 
     def __init__(
@@ -227,7 +231,7 @@ class Child(Program, Generic[SendT, ReceiveT]):
     ) -> None:
         self.module = module
         self.failure: ChildFailed | None = None
-        """Error that the child has sent before its end."""
+        """Error that the child sent before its end, if any."""
         ours, theirs = socket.socketpair()
         with theirs, contextlib.ExitStack() as undo:
             undo.enter_context(ours)
@@ -240,27 +244,27 @@ class Child(Program, Generic[SendT, ReceiveT]):
         self._room = select.poll()
         self._room.register(connection.fileno(), select.POLLOUT)
         self._unsent: deque[SendT] = deque()
-        with contextlib.suppress(ConnectionError):  # the child has already ended, see `sentinel`
+        with contextlib.suppress(ConnectionError):  # if the child has already ended, `sentinel` is readable
             connection.send(setup)
 
     def post(self, message: SendT) -> None:
-        """Queue a message, and send queued messages if the socket has room.
+        """Queue a message, and send queued messages while the socket has room.
 
-        Never blocks, because this process and the child would wait for each other if both sockets were full.
+        `post` never blocks. Otherwise, this process and the child would wait for each other if both sockets were full.
         """
         self._unsent.append(message)
         self.flush()
 
     def flush(self) -> bool:
-        """Send queued messages while the socket has room. True if messages are left."""
-        with contextlib.suppress(OSError):  # the child has ended, see `sentinel`
+        """Send queued messages while the socket has room. True if messages remain in the queue."""
+        with contextlib.suppress(OSError):  # if the child has ended, `sentinel` is readable
             while self._unsent and self._room.poll(0):
                 self.connection.send(self._unsent[0])
                 self._unsent.popleft()
         return bool(self._unsent)
 
     def messages(self) -> Iterator[ReceiveT]:
-        """Yield the messages that have arrived. `ChildFailed` is stored as `failure` instead."""
+        """Yield the messages that have arrived, except `ChildFailed`, which is stored in `failure`."""
         try:
             while self.connection.poll():
                 message = self.connection.recv()
@@ -272,7 +276,7 @@ class Child(Program, Generic[SendT, ReceiveT]):
             self.wait(time.monotonic() + 1.0)
 
     def ending(self) -> ChildFailed:
-        """Wait for the end. Return the error that the child has sent, or a description of its end."""
+        """Wait for the end of the child. Return the error that the child sent, or a description of its end."""
         ended = self.how_it_ended()
         killed = self._keeper.returncode == -signal.SIGKILL
         if self.failure is None:
@@ -285,7 +289,7 @@ class Child(Program, Generic[SendT, ReceiveT]):
             ours.shutdown(socket.SHUT_WR)
 
     def end(self, timeout_seconds: float) -> None:
-        """Wait for the child, kill it after the timeout, and release its resources. Safe to call twice."""
+        """Wait for the child, kill it after the timeout, and release the handle's resources. Safe to call twice."""
         super().end(timeout_seconds)
         self.connection.close()
 
@@ -298,7 +302,9 @@ LEARNER = "pbt_rl.learner.learner"
 
 
 def spare_learner(run: str) -> Waiting[Any, Any] | None:
-    """Start a learner that loads torch and waits for its setup. None on a single core, where it saves no time.
+    """Start a learner that loads torch and waits for its setup. Return its handle.
+
+    On a single core, start no learner and return None, because loading in parallel saves no time.
 
     run: name of the run in the process list.
     """
@@ -307,7 +313,7 @@ def spare_learner(run: str) -> Waiting[Any, Any] | None:
 
 @dataclass(frozen=True)
 class Begun:
-    """Second message to a `Waiting` child. fds: numbers in the parent of the descriptors that are sent next."""
+    """Second message to a `Waiting` child. fds: the parent's numbers of the descriptors that are sent next."""
 
     setup: Any
     fds: tuple[int, ...]
@@ -318,7 +324,7 @@ class Later:
     """First message to a `Waiting` child. The setup and its descriptors are sent later."""
 
     def finished(self, connection: Connection[Any, Any]) -> Any:
-        """Receive the setup in the child."""
+        """In the child: receive the setup and its descriptors. Return the setup with the child's numbers."""
         begun: Begun = connection.recv()
         here: list[int] = []
         with socket.socket(fileno=os.dup(connection.fileno())) as line:
@@ -339,7 +345,7 @@ class Waiting(Child[SendT, ReceiveT]):
     def set_up(self, label: str, setup: object, fds: Sequence[int], log: Path | None) -> None:
         """Send the setup and its descriptors. The child renumbers the fields `..._fd` and `..._fds` of the setup."""
         self.label, self._log = label, log
-        with contextlib.suppress(OSError):  # the child has already ended, see `sentinel`
+        with contextlib.suppress(OSError):  # if the child has already ended, `sentinel` is readable
             self._line.send(f"{label}\n{'' if log is None else log.absolute()}".encode())
             self.connection.send(cast("SendT", Begun(setup, tuple(fds))))
             with socket.socket(fileno=os.dup(self.connection.fileno())) as line:
@@ -347,7 +353,7 @@ class Waiting(Child[SendT, ReceiveT]):
                     socket.send_fds(line, [b"\0"], part)
 
     def discard(self) -> None:
-        """End the child if it has no setup. Safe to call twice."""
+        """End the child if no setup was sent. Safe to call twice."""
         if self.label == self.module and self._line.fileno() >= 0:
             self.kill()
             self.end(0)
@@ -375,12 +381,12 @@ def _parts(fds: Sequence[int]) -> Iterator[Sequence[int]]:
 
 
 def python_module(module: str, *arguments: str) -> list[str]:
-    """Return the command that runs a module. The module must first call `working_directory_last`."""
+    """Return the command that runs a Python module. The module must first call `working_directory_last`."""
     return [sys.executable, *interpreter_options(), "-m", module, *arguments]
 
 
 def bound_to_us(command: Sequence[str], number: signal.Signals = signal.SIGKILL) -> list[str]:
-    """Return a command whose program gets a signal when the calling thread ends.
+    """Return a command that runs `command`. The program gets the signal `number` when the calling thread ends.
 
     The program runs in a new session and inherits only the descriptors 0 to 2.
     """
@@ -388,7 +394,7 @@ def bound_to_us(command: Sequence[str], number: signal.Signals = signal.SIGKILL)
 
 
 def kill_marked(mark: str) -> None:
-    """Kill every process with this value of MARK in its environment. Needed only after a keeper was killed."""
+    """Kill every process whose environment variable MARK has this value. Only needed after a keeper was killed."""
     wanted = f"{MARK}={mark}".encode()
     deadline = time.monotonic() + keeper.KILL_SECONDS
     while time.monotonic() < deadline:
@@ -408,9 +414,9 @@ def kill_marked(mark: str) -> None:
 
 
 def begin_child() -> tuple[Connection[Any, Any], Any]:
-    """Prepare this child process: import path, signals, output. Return (connection to the parent, setup).
+    """Prepare this child process: import path, signals, output. Return the connection to the parent, and the setup.
 
-    On STACKS_SIGNAL the process prints its stacks, even during a call into C.
+    When the process gets STACKS_SIGNAL, it prints its stacks, even during a call into C.
     """
     connection: Connection[Any, Any] = Connection(int(sys.argv[1]))
     faulthandler.enable()
@@ -425,12 +431,12 @@ def begin_child() -> tuple[Connection[Any, Any], Any]:
 
 
 def leave_to_parent() -> None:
-    """Ignore PARENTS_SIGNALS and unblock them. These signals are blocked at the start of the process."""
+    """Ignore PARENTS_SIGNALS. Unblock these signals, which are blocked when the process starts."""
     for number in PARENTS_SIGNALS:
         if number != signal.SIGTERM:
             signal.signal(number, signal.SIG_IGN)
-    # SIGTERM has an empty handler. If it were ignored, the programs that an environment starts would inherit SIG_IGN,
-    # and `terminate()` could not end them. `close()` of many environments would then hang.
+    # SIGTERM has an empty handler. If SIGTERM were ignored, the programs that an environment starts would inherit
+    # SIG_IGN, and `terminate()` could not end these programs. `close()` of many environments would then hang.
     signal.signal(signal.SIGTERM, lambda *_: None)
     signal.siginterrupt(signal.SIGTERM, False)
     os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL))
@@ -443,18 +449,20 @@ def print_stacks() -> None:
 
 
 def register_stacks() -> None:
-    """Install a C handler of STACKS_SIGNAL that prints the stack of the interrupted thread, before the Python handler.
+    """Install a C handler of STACKS_SIGNAL. It prints the stack of the interrupted thread and calls the Python handler.
 
-    It does not print the stacks of other threads. They keep running, so their frames may be freed during the output.
+    The C handler does not print the stacks of other threads, because running threads may free their frames meanwhile.
     """
     faulthandler.register(STACKS_SIGNAL, STDERR, all_threads=False, chain=True)
 
 
 class StackDumps:
-    """Handler of STACKS_SIGNAL. It prints the stacks of this process and makes each child print its stacks.
+    """Handler of STACKS_SIGNAL that prints the stacks of this process and makes each child print its stacks.
 
-    Python allows handlers only in the main thread. In other threads this class does nothing. Create and close an
-    instance in the same thread.
+    Python allows handlers only in the main thread. In other threads, this class does nothing. The thread that creates
+    an instance must also close it.
+
+    children: returns the handles of the present children.
     """
 
     def __init__(self, children: Callable[[], Iterable[Child[Any, Any]]]) -> None:
@@ -480,6 +488,6 @@ class StackDumps:
 
 
 def send_failure(connection: Connection[Any, Any], text: str, *, user_error: bool) -> None:
-    """Send the error that ends this child to the parent. Does nothing if the parent has ended."""
+    """Send the error that ends this child process to the parent. Do nothing if the parent has ended."""
     with contextlib.suppress(BrokenPipeError):
         connection.send(ChildFailed(text, user_error))

@@ -3,15 +3,15 @@
     parent -- keeper -- child (actor, learner, ...) -- programs that environments start, even daemons
 
 The keeper is the subreaper of the child's descendants: daemons and other orphans become the keeper's children. The
-keeper kills all descendants when the child ends, when the parent ends, or when the parent requests it. It then exits
-with the child's exit code. If the keeper itself is killed, the kernel kills the child (`PR_SET_PDEATHSIG`), and the
-parent kills all processes with `PBT_RL_CHILD` in their environment.
+keeper kills all descendants when the child ends, when the parent ends, or when the parent requests this. The keeper
+then exits with the child's exit code. If the keeper itself is killed, the kernel kills the child
+(`PR_SET_PDEATHSIG`), and the parent kills all processes that have the child's `PBT_RL_CHILD` in their environment.
 
 reads        output of the child and its descendants
-writes       log of the child; to the parent: the child's process id, at the end the last output
+writes       log of the child; messages to the parent: the child's process id, and at the end the last output
 waits for    output, the end of a process, a message from the parent, the end of the parent
 
-The keeper is a separate program without imports from pbt_rl, so it needs only a few milliseconds and megabytes:
+The keeper is a separate program without imports from pbt_rl. It starts in a few milliseconds and takes a few megabytes:
 
     python -I -S keeper.py keep PARENT LABEL LOG SCRATCH COMMAND...
     python -I -S keeper.py bind PARENT SIGNAL COMMAND...
@@ -20,14 +20,14 @@ The keeper is a separate program without imports from pbt_rl, so it needs only a
 
     PARENT    process id of the parent
     LABEL     display name of the child
-    LOG       path of the log. Empty: only the last output is kept, in memory
+    LOG       path of the log. If it is empty, the keeper keeps only the last output, in memory
     SCRATCH   folder that is removed at the end, or empty
     COMMAND   command of the child
 
-The parent may send LABEL and LOG later.
+The parent may send other values of LABEL and LOG later.
 
 `bind` runs COMMAND without a keeper, in a new session and with the descriptors 0 to 2. The program gets SIGNAL when its
-parent ends. This suffices for a program that has no children or ends them itself.
+parent ends. `bind` suffices for a program that has no children, or that ends its children itself.
 """
 
 from __future__ import annotations
@@ -47,32 +47,32 @@ if TYPE_CHECKING:  # `typing` takes longer to load than all other imports here
 
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 4, 15, 36
 LINE = 1
-"""Descriptor of the socket to the parent. The keeper's stderr is redirected to this socket too."""
+"""Descriptor of the socket to the parent. The keeper's stderr is redirected to this socket, too."""
 CHILD, ENDED = b"\0child ", b"\0ended\n"
-"""Marks in messages to the parent. They begin with a NUL byte because text contains none. CHILD precedes the process id
-of the child. ENDED precedes the last output, and is sent after all descendants have ended.
+"""Marks in messages to the parent. Marks begin with a NUL byte, because text contains no NUL. CHILD precedes the id of
+the child's process. ENDED precedes the last output, and is sent after all descendants have ended.
 """
 TAIL_BYTES = 4000
 """Size of the last output that the parent receives."""
 FILE_BYTES = 1 << 20
 """Maximum size of a log. A full log is renamed to `LOG.1` and replaces the previous `LOG.1`."""
 KEPT_BYTES = 1 << 16
-"""Size of the last output in memory, large enough for a long crash trace."""
+"""Size of the last output that the keeper keeps in memory. A long crash trace fits."""
 PIPE_BYTES = 1 << 18
 RETRY_SECONDS = 5.0
 """Pause after a failed write to the log."""
 BATCH_SECONDS = 0.01
-"""Pause after a small read, because the next read then collects many lines."""
+"""Pause after a small read. The next read then collects many lines."""
 TERM_SECONDS = 1.0
-"""Timeout for descendants to end after SIGTERM."""
+"""Seconds that descendants have to end after SIGTERM. SIGKILL follows."""
 KILL_SECONDS = 1.0
-"""Further timeout after SIGKILL, because some kernel states delay this signal."""
+"""Further seconds after SIGKILL, because some kernel states delay this signal."""
 TIDY_SECONDS = 10.0
-"""Timeout for a nested keeper to end its own descendants and remove its folder."""
+"""Seconds that a nested keeper has to end its own descendants and to remove its folder. SIGKILL follows."""
 
 
 class BoundedLog:
-    """Log file of bounded size for a child's output. `tail` is the last output. Errors of the file are ignored."""
+    """Log file of bounded size for a child's output. Errors of the file are ignored. tail: last output, in memory."""
 
     def __init__(self, path: str, label: str) -> None:
         self._path, self._label = path, label
@@ -82,12 +82,12 @@ class BoundedLog:
         self.tail = b""
 
     def write_to(self, path: str, label: str) -> None:
-        """Switch to a log file. The last output is written to it first."""
+        """Switch to a log file. First write the last output to this file."""
         self._path, self._label = path, label
         self._append(self.tail)
 
     def write(self, data: bytes) -> None:
-        """Append output. Only the last KEPT_BYTES are kept in memory."""
+        """Append output to the file, and to the last output in memory."""
         self.tail = (self.tail + data[-KEPT_BYTES:])[-KEPT_BYTES:]
         self._append(data)
 
@@ -122,7 +122,7 @@ class BoundedLog:
 
 
 class Keeper:
-    """Event loop of a keeper process, for one child and its descendants. The process must do nothing else.
+    """Event loop of a keeper, for one child and its descendants. The keeper's process does nothing else.
 
     child, parent: process ids.
     output: read end of the child's output pipe.
@@ -143,7 +143,7 @@ class Keeper:
             self._poll.register(fd, select.POLLIN)
 
     def serve(self) -> int:
-        """Run until all descendants have ended. Return the child's `waitpid` status."""
+        """Run until all descendants have ended. Return the child's status, as `os.waitpid` returns it."""
         self._reap()
         while self._status is None:
             ready = {fd for fd, _ in self._poll.poll()}
@@ -161,7 +161,7 @@ class Keeper:
         return signal.SIGKILL if self._status is None else self._status
 
     def _told(self) -> bool:
-        """Receive label and log path from the parent. False if the parent requests the end."""
+        """Receive label and log path from the parent. False if the parent requests the child's end instead."""
         try:
             said = os.read(self._line, 1 << 16)
         except OSError:
@@ -172,7 +172,7 @@ class Keeper:
         return bool(said)
 
     def _read(self) -> int:
-        """Read output from the pipe. Return the number of bytes."""
+        """Read output of the child from the pipe, and log it. Return the number of bytes."""
         try:
             data = os.read(self._output, PIPE_BYTES)
         except BlockingIOError:
@@ -185,7 +185,7 @@ class Keeper:
         return len(data)
 
     def _reap(self) -> bool:
-        """Reap every ended process. True if any child process is left."""
+        """Reap every ended child process of the keeper. True if a child process still runs."""
         with contextlib.suppress(ChildProcessError):
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -198,8 +198,9 @@ class Keeper:
     def _end_all(self) -> None:
         """Kill every descendant.
 
-        Only direct children are signalled, because their ids cannot be reused before they are reaped. The children of
-        an ended child become children of this process. Nested keepers end because their parents have ended.
+        Only direct children of the keeper get a signal, because the ids of these children cannot be reused before the
+        keeper reaps them. The children of an ended child become children of the keeper. Nested keepers end by
+        themselves, because their parents have ended.
         """
         began, pause = time.monotonic(), 0.001
         asked: set[int] = set()
@@ -246,7 +247,7 @@ def _children() -> list[int]:
 
 
 def _is_keeper(pid: int) -> bool:
-    """Check whether a process is a keeper."""
+    """True if a process is a keeper."""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
         return b"\0%s\0keep\0" % os.fsencode(__file__) in file.read()
     return False
@@ -258,21 +259,21 @@ def _prctl(option: int, argument: int | bytes) -> None:
 
 
 def become_keeper() -> None:
-    """Make this process the subreaper of its descendants, so that orphans become its children."""
+    """Make this process the subreaper of its descendants: orphans become children of this process."""
     # The name has no blank, because Python splits /proc/self/stat at blanks.
     _prctl(_PR_SET_NAME, b"pbt_rl-keeper")
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def end_with(parent: int, number: int = signal.SIGKILL) -> None:
-    """Set the signal that this process gets when its parent ends. If the parent has already ended, exit."""
+    """Set the signal that this process gets when its parent ends. Exit now if the parent has already ended."""
     _prctl(_PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:
         os._exit(1)
 
 
 def end_like(status: int) -> NoReturn:
-    """Exit with the child's exit code, or by the child's signal without a core file."""
+    """End as the child ended: with its exit code, or by its signal but without a core file."""
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
         _prctl(_PR_SET_DUMPABLE, 0)
@@ -285,7 +286,7 @@ def end_like(status: int) -> NoReturn:
 
 def _become(command: list[str]) -> NoReturn:
     """Replace this process by a command (exec)."""
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, the command must not
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these signals, but the command must not
         signal.signal(number, signal.SIG_DFL)
     try:
         os.execv(command[0], command)  # noqa: S606 - no shell is wanted
@@ -325,7 +326,7 @@ def _keep(parent: int, label: str, log_path: str, scratch: str, command: list[st
 
 
 def _bind(parent: int, number: int, command: list[str]) -> NoReturn:
-    """Run a command whose program gets a signal when its parent ends."""
+    """Replace this process by a command that gets the signal `number` when the parent ends."""
     end_with(parent, number)
     if os.getsid(0) != os.getpid():
         os.setsid()  # Ctrl-C is not sent to a new session
@@ -334,7 +335,7 @@ def _bind(parent: int, number: int, command: list[str]) -> NoReturn:
 
 
 def main() -> NoReturn:
-    """Run `keep` or `bind` with the arguments of the command line."""
+    """Run the subcommand `keep` or `bind` with the arguments of the command line."""
     use, parent, *rest = sys.argv[1:]
     if use == "bind":
         number, *command = rest

@@ -1,7 +1,7 @@
-"""Import path of child processes: the working directory is its last entry.
+"""Import path of child processes. The last entry of the path is the working directory.
 
-The working directory contains the user's own modules. It may be a folder of another user, so a file such as torch.py
-in it must not replace an installed module.
+The working directory contains the user's own modules. Other users may be able to write to this directory. Therefore, a
+file such as torch.py in the working directory must not replace an installed module.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _PACKAGE_FOLDER = Path(__file__).absolute().parent.parent.parent
 
 
 def working_directory_last() -> None:
-    """Move the working directory to the end of `sys.path`. `python -m` and `python -c` put it at the start."""
+    """Move the working directory from the start of `sys.path` to the end."""
     here = _working_directory()
     if not sys.flags.safe_path and sys.path[:1] in ([""], [here]):
         del sys.path[0]
@@ -25,7 +25,7 @@ def working_directory_last() -> None:
 def interpreter_options() -> list[str]:
     """Return options of the interpreter that exclude the working directory from `sys.path`.
 
-    The options are empty if `pbt_rl` is not installed but imported from the working directory.
+    Return no options if `pbt_rl` itself is imported from the working directory.
     """
     return [] if _working_directory() == str(_PACKAGE_FOLDER) else ["-P"]
 

@@ -1,14 +1,15 @@
 """Waiting for another process, and the heartbeat of a learner.
 
-Waking a blocked process takes longer than a step of a small environment: on a virtual machine an idle core is halted,
-and its restart took 50 to 250 us. Therefore a process spins briefly if recent waits were short; otherwise it blocks.
+Waking a blocked process takes longer than a step of a small environment: on a virtual machine, an idle core is halted,
+and its restart took 50 to 250 us. Therefore, a process spins briefly if recent waits were short; otherwise it blocks.
 
-The heartbeat of a learner is in shared memory. The fleet reads it to detect a hanging learner.
+The heartbeat of a learner is in shared memory. The supervisor reads the heartbeat to detect a hanging learner.
 
-    main thread    a heartbeat per iteration of its loop, at least twice per second
-    trainer        a heartbeat per optimiser step and per command; no heartbeat while it is idle
+    main thread       a heartbeat per iteration of its loop, at least twice per second
+    trainer thread    a heartbeat per optimiser step and per command; no heartbeat while the trainer is idle
 
-In the sync modes a single thread writes both heartbeats. Each cell has one writer, so no lock is needed.
+In the modes sync and serial, a single thread writes both heartbeats. No lock is needed, because each cell has one
+writer.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 SPIN_NS = 100_000
-"""Maximum time to spin: about the time of a wake-up."""
+"""Maximum nanoseconds to spin: about the time that waking a blocked process takes."""
 MOST_SKIPPED = 256
 """Maximum number of consecutive waits without spinning."""
 
@@ -32,8 +33,8 @@ MOST_SKIPPED = 256
 class AdaptivePoller:
     """Poller that waits for descriptors to become readable.
 
-    After 1, 2, 3, ... failed spins in a row, the next 1, 2, 4, ... waits block without spinning. Spinning then takes
-    almost no time if answers are always late or the cores are busy.
+    After 1, 2, 3, ... failed spins in a row, the next 1, 2, 4, ... waits block without spinning. Therefore, spinning
+    takes almost no time if answers are always late or the cores are busy.
     """
 
     def __init__(self, *fds: int) -> None:
@@ -45,8 +46,8 @@ class AdaptivePoller:
     def wait(self, milliseconds: float | None = None, *, spin: bool = True) -> list[int]:
         """Return the ready descriptors, or an empty list after the timeout.
 
-        milliseconds: timeout. None: wait forever.
-        spin: False blocks without spinning, for example because another thread of this process has work.
+        milliseconds: timeout. None: wait without a timeout.
+        spin: False if the wait must not spin, for example because another thread of this process needs the core.
         """
         if spin and self._skipped >= self._skip:
             self._skipped = 0
@@ -62,8 +63,8 @@ class AdaptivePoller:
 
 
 def mail_check(connection: Connection[Any, Any]) -> Callable[[], bool]:
-    """Return a function that checks for messages, seven times as fast as `connection.poll`."""
-    if not isinstance(connection, Connection):  # the learner runs in a thread
+    """Return a function that returns True if a message has arrived. It is seven times as fast as `connection.poll`."""
+    if not isinstance(connection, Connection):  # in serial mode, `connection` is a queue in this process
         return connection.poll
     poll = select.poll()
     poll.register(connection.fileno(), select.POLLIN)
@@ -71,11 +72,11 @@ def mail_check(connection: Connection[Any, Any]) -> Callable[[], bool]:
 
 
 MAIN_NS, TRAINER_NS, TRAINER_BUSY = range(3)
-"""Indices of the cells."""
+"""Cells: time of the main thread's heartbeat, time of the trainer's heartbeat, True if the trainer has work."""
 
 
 class Heartbeat:
-    """Heartbeat of a learner in shared memory. fd: descriptor of SIZE bytes, which the caller closes."""
+    """Heartbeat of a learner in shared memory. fd: descriptor of SIZE bytes. The caller closes the descriptor."""
 
     SIZE = 64
 
@@ -91,18 +92,20 @@ class Heartbeat:
         self._cells[MAIN_NS] = time.monotonic_ns()
 
     def beat_trainer(self, busy: bool) -> None:
-        """Learner, trainer thread: mark progress. busy: True if the trainer has more work."""
+        """Learner, trainer thread: mark progress. busy: True if the trainer has further work to do."""
         self._cells[TRAINER_NS] = time.monotonic_ns()
         self._cells[TRAINER_BUSY] = busy
 
     @property
     def learns(self) -> bool:
-        """Supervisor: True if the trainer has work."""
+        """Supervisor: True if the trainer had work at its last heartbeat."""
         return bool(self._cells[TRAINER_BUSY])
 
     @property
     def heartbeat_age_seconds(self) -> float:
-        """Supervisor: age of the main thread's heartbeat, or of the older heartbeat if the trainer has work."""
-        # `busy` is read before the trainer's time. Otherwise work that starts between the two reads would look overdue.
+        """Supervisor: return the age of the main thread's heartbeat. If the trainer has work and its heartbeat is
+        older, return the age of the trainer's heartbeat.
+        """
+        # `busy` is read before the trainer's time. Otherwise, work that starts between these reads would look overdue.
         main, busy, trainer = (int(self._cells[cell]) for cell in (MAIN_NS, TRAINER_BUSY, TRAINER_NS))
         return (time.monotonic_ns() - (min(main, trainer) if busy else main)) / 1e9

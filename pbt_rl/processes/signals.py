@@ -4,8 +4,9 @@
     second Ctrl-C    end without waiting. If the main thread hangs, for example in a write to a slow disk, a timer ends
                      the process after EXIT_SECONDS, and the kernel kills its children
 
-Python allows handlers only in the main thread, so a run in another thread has no handlers. While the main thread runs C
-code that holds the GIL, such as a step of an environment in serial mode, neither handler nor timer runs.
+Python allows handlers only in the main thread. Therefore, a run in another thread has no handlers. While the main
+thread runs C code that holds the GIL, neither handlers nor the timer run. An example is a step of an environment in
+serial mode.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from types import FrameType
 
 EXIT_SECONDS = 4.0
 SAME_PRESS_SECONDS = 0.1
-"""Signals within this time count as one press of Ctrl-C, because a wrapper may forward the terminal's signal."""
+"""Signals within this time count as one press of Ctrl-C. A wrapper may forward the signal, so that it arrives twice."""
 SHOW_CURSOR = b"\x1b[?25h"
 
 
 def in_main_thread() -> bool:
-    """Check whether signal handlers can be installed from this thread."""
+    """True if the calling thread is the main thread, in which Python allows signal handlers."""
     return threading.current_thread() is threading.main_thread()
 
 
@@ -34,10 +35,10 @@ def in_main_thread() -> bool:
 def handling(
     numbers: Sequence[signal.Signals], handler: Callable[[int, FrameType | None], None]
 ) -> Iterator[None]:
-    """Handle these signals within the context. Does nothing outside the main thread.
+    """Handle these signals within the context. Do nothing in threads other than the main thread.
 
-    Ignored signals stay ignored. For example, `nohup` ignores SIGHUP, and a shell script ignores SIGINT in background
-    jobs.
+    Signals that the process ignores stay ignored. For example, `nohup` makes a process ignore SIGHUP, and a shell
+    script makes background jobs ignore SIGINT.
     """
     if not in_main_thread():
         yield
@@ -52,7 +53,7 @@ def handling(
 
 
 class Presses:
-    """Counter of Ctrl-C presses. A timer ends the process EXIT_SECONDS after the second press, unless it is closed."""
+    """Counter of Ctrl-C presses. EXIT_SECONDS after the second press, a timer ends the process. `close` cancels it."""
 
     def __init__(self, exit_seconds: float = EXIT_SECONDS) -> None:
         self.count = 0
@@ -61,7 +62,7 @@ class Presses:
         self._timer.daemon = True
 
     def note(self) -> None:
-        """Count a SIGINT."""
+        """Count a received SIGINT."""
         now = time.monotonic()
         if not self.count or now - self._last > SAME_PRESS_SECONDS:
             self.count += 1
@@ -75,7 +76,7 @@ class Presses:
 
 
 def _end_process(seconds: float) -> None:
-    """End this process without cleanup. The kernel then kills its children, see `keeper`."""
+    """End this process without cleanup. Its end makes the kernel and the keepers kill its children."""
     said = f"pbt-rl: ended without a summary, because it hung for {seconds:.0f} s after Ctrl-C\n".encode()
     for fd, text in ((1, SHOW_CURSOR if os.isatty(1) else b""), (2, said)):
         with contextlib.suppress(OSError, ValueError):  # a closed descriptor

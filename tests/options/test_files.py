@@ -274,7 +274,7 @@ def test_a_config_holds_the_values_and_not_the_file(tmp_path):
     ("name", "text", "said"),
     [
         ("a.csv", "", "no rows"),
-        ("a.csv", 'gamma\n"0,99"\n', "has a comma"),
+        ("a.csv", 'gamma\n"0,99"\n', "contains a comma"),
         ("a.csv", ",gamma\n5,0.9\n", "column 1 has no name"),
         ("a.csv", "gamma,gamma\n0.9,0.8\n", "'gamma' twice"),
         ("a.csv", "gamma,unroll\n0.9\n", "cells"),

@@ -173,7 +173,7 @@ def test_a_run_that_becomes_unreadable_is_said_and_served_again(tmp_path, events
 def test_the_command_serves_until_ctrl_c(tmp_path, events):
     write(tmp_path / "runs" / "x", events)
     command = start(tmp_path, "watch", "runs/x")
-    command.wait_for("Ctrl-C ends it")
+    command.wait_for("Ctrl-C ends the server")
     (port,) = re.findall(r"http://127\.0\.0\.1:(\d+)/", command.out)
     connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=10)
     connection.request("GET", "/")

@@ -1,9 +1,9 @@
 """Threads that pass views to the trackers of a run, one thread per tracker.
 
-A tracker is a class with `show(view)` and `close(ended)`. If its constructor takes an argument, the argument is a
-TrackedRun. Trackers are created before TensorBoard's files exist. The optional attribute `where`, a string, is printed
-at the start and at the end. Training never waits for a tracker: if a tracker is too slow, views are dropped. If a
-tracker raises, one warning is printed.
+A tracker is a class with `show(view)` and `close(ended)`. If the constructor takes an argument, it gets a TrackedRun.
+Trackers are created before TensorBoard's files exist. If a tracker has the attribute `where`, a string, this string is
+printed at the start and at the end. Training never waits for a tracker: if a tracker is too slow, views are dropped. If
+a tracker raises an exception, a single warning is printed.
 """
 
 from __future__ import annotations
@@ -32,15 +32,16 @@ from pbt_rl.registry import load_object
 MOST_WAITING = 64
 """Maximum number of queued views per tracker."""
 TIMEOUT_SECONDS, SHORT_SECONDS = 30.0, 2.0
-"""Timeouts for the trackers: at the end of a run, and after Ctrl-C."""
+"""Timeout for all trackers at the end of a run, and timeout after Ctrl-C."""
 
 
 @dataclass(frozen=True)
 class TrackedRun:
     """Facts about a run for its trackers.
 
-    config: all options as JSON types. seconds: time of the run at the checkpoint of a resumed run, otherwise 0.
-    Training after this checkpoint is repeated, so a tracker should remove its later data.
+    config: all options as JSON types. members: number of members.
+    seconds: 0, or for a resumed run the seconds of the run at the checkpoint. A resumed run repeats the training after
+    this checkpoint. Therefore, a tracker should remove its data after `seconds`.
     """
 
     name: str
@@ -51,17 +52,20 @@ class TrackedRun:
 
     @property
     def tracking(self) -> Path:
-        """Folder for the tracker's files; created if missing."""
+        """Folder for the tracker's files. A missing folder is created."""
         path = self.folder.path.absolute() / "tracking"
         path.mkdir(exist_ok=True)
         return path
 
 
 class Outlet(Thread):
-    """Tracker with its thread."""
+    """Tracker with its own thread."""
 
     def __init__(self, name: str, run: TrackedRun, log: Path, warn: Callable[[str], None]) -> None:
-        """Import the tracker. Raises ConfigError."""
+        """Import and create the tracker, and start the thread. Raises ConfigError.
+
+        log: file for the traceback if the tracker fails.
+        """
         super().__init__(name=f"tracker {name}", daemon=True)
         try:
             make = load_object(TRACKERS.get(name, name), "Class")
@@ -104,7 +108,10 @@ class Outlet(Thread):
             return None
 
     def send(self, message: RunView | str) -> None:
-        """Queue a view, or the reason for the end. A full queue drops its oldest message. Warn once after a failure."""
+        """Queue a view, or the reason for the run's end (a str). If the queue is full, drop its oldest message.
+
+        After a failure of the tracker, warn once and queue nothing.
+        """
         if self._failed and not self._over:
             self._over = True
             self._warn(
@@ -121,7 +128,10 @@ class Outlet(Thread):
         self._waiting.put(message)  # never blocks, because this is the only producer
 
     def finish(self, deadline: float) -> None:
-        """Wait for the tracker to process the last messages. Warn at a timeout, and if it has failed."""
+        """Wait until the tracker has processed all messages. Warn after the deadline, or if the tracker has failed.
+
+        deadline: in seconds of `time.monotonic`.
+        """
         self.join(max(0.0, deadline - time.monotonic()))
         if self._failed:
             self.send("")
@@ -132,7 +142,7 @@ class Outlet(Thread):
 
 
 def _takes_one(make: Callable[..., Any]) -> bool:
-    """Return True if a class can be constructed with one argument."""
+    """True if a class can be constructed with one argument."""
     try:
         signature(make).bind(None)
     except TypeError:
@@ -143,17 +153,20 @@ def _takes_one(make: Callable[..., Any]) -> bool:
 
 
 class Trackers:
-    """Trackers of a run, for use from one thread. They receive views in the intervals of `gap_seconds`."""
+    """Trackers of a run. Call all methods from the same thread.
+
+    The interval between two views for the trackers grows with the duration of the run (`gap_seconds`).
+    """
 
     def __init__(self, names: Sequence[str], run: TrackedRun, warn: Callable[[str], None]) -> None:
-        """Import the trackers. Raises ConfigError."""
+        """Import and start the trackers. Raises ConfigError. names: values of --track."""
         logs = run.folder.logs
         self._outlets = [Outlet(name, run, logs / f"tracker_{n}.log", warn) for n, name in enumerate(names)]
         self._sent_seconds, self._sent_changes = -math.inf, -1
         self._unsent: RunView | None = None
 
     def update(self, view: RunView) -> None:
-        """Pass a view on if `gap_seconds` have passed or a member has changed."""
+        """Pass a view to the trackers if the interval has passed or a member has changed."""
         changes = view.replacements + view.mutations
         if changes == self._sent_changes and view.seconds < self._sent_seconds + gap_seconds(view.seconds):
             self._unsent = view
@@ -163,7 +176,10 @@ class Trackers:
             outlet.send(view)
 
     def finish(self, ended: str, *, may_wait: bool) -> None:
-        """Pass on the last view and the reason for the end. Wait for the trackers. may_wait: False after Ctrl-C."""
+        """Pass the last view and the reason for the end to the trackers, and wait for them.
+
+        may_wait: False after Ctrl-C, when the timeout is short.
+        """
         deadline = time.monotonic() + (TIMEOUT_SECONDS if may_wait else SHORT_SECONDS)
         for outlet in self._outlets:
             if self._unsent is not None:
@@ -180,6 +196,9 @@ def check(config: Config) -> None:
 
 
 def start(config: Config, folder: RunFolder, seconds: float, warn: Callable[[str], None]) -> Trackers:
-    """Start the trackers of a run. seconds: see `TrackedRun`. warn: called with each warning. Raises ConfigError."""
+    """Start the trackers of a run. Raises ConfigError.
+
+    seconds: 0, or for a resumed run the seconds of the run at the checkpoint. warn: called with each warning.
+    """
     run = TrackedRun(str(config.name), folder, as_json_types(to_json(config)), config.members, seconds)
     return Trackers(config.track, run, warn)

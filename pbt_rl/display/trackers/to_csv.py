@@ -1,8 +1,8 @@
 """`--track csv`: two tables in `tracking/` of the run's folder, for spreadsheets and data frames.
 
 members.csv has one row per member and view. population.csv has one row per view. The columns are the TensorBoard tags.
-Some columns appear later, such as learning statistics after the first update. New columns are appended at the right,
-and are empty in earlier rows.
+Some columns are new in a later view, such as learning statistics after the first update. New columns are appended at
+the right. They are empty in earlier rows.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from pbt_rl.display.view import RunView
 
 Row = Mapping[str, object]
 TIME = "seconds"
-"""Time column. A resumed run removes rows after its checkpoint by this column."""
+"""Name of the time column. A resumed run removes the rows whose time is after its checkpoint."""
 
 
 class Table:
-    """A CSV file to which rows are appended. It is rewritten when a new column appears."""
+    """CSV file to which rows are appended. If a row has a new column, the complete file is rewritten."""
 
     def __init__(self, path: Path, until_seconds: float) -> None:
-        """Continue an existing file without its rows after `until_seconds`. Raises OSError."""
+        """Continue an existing file, or create the file. Remove rows after `until_seconds`. Raises OSError."""
         self._path = path
         rows = [] if path.is_symlink() or not path.exists() else self._rows()
         self._write_anew([row for row in rows if float(str(row[TIME])) <= until_seconds])
@@ -53,7 +53,7 @@ class Table:
 
 
 class CsvTracker:
-    """Tracker that writes the two tables."""
+    """Tracker that writes members.csv and population.csv."""
 
     def __init__(self, run: TrackedRun) -> None:
         self._members = Table(run.tracking / "members.csv", run.seconds)
@@ -72,4 +72,4 @@ class CsvTracker:
         self._population.add([{**time, "frames": view.frames, **scalars}])
 
     def close(self, ended: str) -> None:
-        """Do nothing, because all rows are written."""
+        """Do nothing, because all rows are already written."""

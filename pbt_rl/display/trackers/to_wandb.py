@@ -1,7 +1,7 @@
-"""`--track wandb`: Weights & Biases with one run per member and one for the population, in one group.
+"""`--track wandb`: Weights & Biases with a wandb run for each member and a wandb run for the population, in one group.
 
-The wandb package reads the TensorBoard files. Each quantity is one chart with a line per member. WANDB_PROJECT sets the
-project (default: pbt_rl). WANDB_MODE=offline and wandb's other variables work as usual.
+The wandb package reads the TensorBoard files. Each quantity is one chart with a line per member. The environment
+variable WANDB_PROJECT sets the project (default: pbt_rl). WANDB_MODE=offline and wandb's other variables work as usual.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ PROJECT = "pbt_rl"
 
 
 class WandbTracker:
-    """Tracker that starts all wandb runs at creation, because wandb ignores TensorBoard files that exist earlier."""
+    """Tracker that starts all wandb runs in its constructor.
+
+    TensorBoard files are created later, because wandb ignores files that exist before its runs.
+    """
 
     def __init__(self, run: TrackedRun) -> None:
         path = run.tracking / "id"  # a resumed run continues its wandb runs
@@ -37,7 +40,7 @@ class WandbTracker:
         self.where = url or f"W&B is offline; `wandb sync {files}/offline-run-*` uploads the runs"
 
     def show(self, view: RunView) -> None:
-        """Set the initial values of each member as the config of its wandb run."""
+        """At the first view: add the initial values of each member to the config of its wandb run."""
         if not self._shown:
             for m, run in zip(view.members, self._members, strict=True):
                 start = {value_tag(name): value for name, value in m.initial.items()}
@@ -45,7 +48,7 @@ class WandbTracker:
         self._shown = True
 
     def close(self, ended: str) -> None:
-        """Finish all wandb runs. wandb reads the TensorBoard files to their end."""
+        """Finish all wandb runs. wandb first reads the TensorBoard files to their end."""
         for run in (self._population, *self._members):
             run.summary["ended"] = ended
             run.finish(exit_code=1 if ended == "failed" else 0)
@@ -63,6 +66,6 @@ def _begin(run: TrackedRun, part: str, number: str, events: Path) -> Any:
         reinit="create_new",
         settings=wandb.Settings(silent=True, disable_git=True, disable_code=True),
     )
-    # `sync_tensorboard` does this only for known writers, and for one run per process.
+    # The option `sync_tensorboard` works only for known writers, and for one run per process.
     begun._tensorboard_callback(str(events), save=False, root_logdir=str(events))  # noqa: SLF001
     return begun

@@ -1,4 +1,4 @@
-"""Acceleration of a learner: packing, CUDA graphs, page-locked memory. On a CPU calls run eagerly."""
+"""Acceleration of a learner: packing, CUDA graphs, page-locked memory. On a CPU, all calls run eagerly."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Acceleration:
         """Return the fastest packing for this device and a log line. None: use the default.
 
         values: hyperparameters of each slot.
-        connection: connection to the parent, which a restart keeps.
+        connection: connection to the parent. If a capture breaks this process, it restarts with this connection.
         """
         try:
             return fastest_packing(setup, values)
@@ -53,7 +53,7 @@ class Acceleration:
         self._locks = PageLocks(memories, device)
 
     def sampler(self, *, on_policy: bool) -> type[Sampler]:
-        """Return the sampler class for mailboxes."""
+        """Return the sampler class for mailboxes. on_policy: the mode is sync or serial."""
         return Sampler if on_policy or self._device.type not in RECORDERS else RecordedSampler
 
     def stepping(self) -> Stepping:
@@ -70,7 +70,7 @@ class Acceleration:
 
         The training state stays unchanged.
 
-        Call this before other threads start, because their first CUDA calls would break a capture.
+        Call `record` before other threads start, because the first CUDA calls of a thread would break a capture.
         """
         trainer.pack.streams.wait_for_work()
         if isinstance(sampler, RecordedSampler):
@@ -89,10 +89,10 @@ class Acceleration:
         return "; ".join(filter(None, said))
 
     def report(self) -> dict[str, Replayed]:
-        """Return the counts of replays of inference batches (`turns`) and optimiser `steps`."""
+        """Return the counts of replays. Key "turns": inference batches. Key "steps": optimiser steps."""
         return {name: Replayed(one.replayed, one.runs, one.why_not) for name, one in self._replays.items()}
 
     def close(self) -> None:
-        """Release page locks, which would outlive the learner."""
+        """Release the page locks. Otherwise, they would outlive the learner."""
         if self._locks is not None:
             self._locks.release()

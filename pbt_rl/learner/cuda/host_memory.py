@@ -11,7 +11,7 @@ import torch
 
 
 def host_buffer(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """Allocate host memory for device copies, page-locked if possible."""
+    """Allocate zeroed host memory for copies from and to a device, page-locked if possible."""
     if device.type == "cuda":
         with contextlib.suppress(RuntimeError):
             return torch.zeros(shape, dtype=dtype, pin_memory=True)
@@ -21,8 +21,7 @@ def host_buffer(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
 class PageLocks:
     """Page locks of shared memory. Does nothing on a CPU.
 
-    Locking may fail (sandbox, WSL, driver limit). Copies are then slower, because CUDA copies them through a staging
-    buffer.
+    Locking may fail (sandbox, WSL, driver limit). Copies are then slower, because CUDA uses a staging buffer.
     """
 
     def __init__(self, memories: Iterable[mmap.mmap], device: torch.device) -> None:
@@ -36,8 +35,9 @@ class PageLocks:
             self._locked.append(memory)
 
     def release(self) -> None:
-        """Unlock the memory. Call this before unmapping, because CUDA would otherwise treat later memory at these
-        addresses as locked.
+        """Unlock the memory. Call this before the memory is unmapped.
+
+        Otherwise, CUDA would treat later memory at these addresses as locked.
         """
         if self._locked:
             with contextlib.suppress(RuntimeError):  # raised by a failed GPU

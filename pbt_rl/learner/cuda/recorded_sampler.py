@@ -3,7 +3,7 @@
 All rollouts, frame stacks and recurrent states are in a few preallocated tensors. An inference batch uploads the steps
 and one index tensor, replays a graph, and waits for the download of the actions. Graphs are captured for 1, 2, 4, 8,
 16, 32 and 64 vector envs. Other batches are padded with a dummy vector env: three vector envs use the graph for 4. The
-dummy has separate rows in all memory.
+dummy has separate rows in all tensors.
 
 Axes: M vector envs of an inference batch, P policies, b rows per policy and vector env, R = P * b rows of a vector env,
 B = M * b rows of a policy, A action components.
@@ -27,12 +27,12 @@ from pbt_rl.learner.cuda.recording import RUNS, Recording, Replays, recorder_of
 from pbt_rl.learner.sampler import SampledVectorEnv, Sampler
 
 SIZES = (1, 2, 4, 8, 16, 32, 64)
-"""Numbers of vector envs per inference batch that graphs are captured for."""
+"""Numbers of vector envs for which inference batches are captured."""
 MOST_VECTOR_ENVS = SIZES[-1]
 INDICES = 5
-"""Indices per step: vector env; rollout and time of the observation; rollout and time of the action."""
+"""Number of indices per step: vector env; rollout and time of the observation; rollout and time of the action."""
 Step = tuple[SampledVectorEnv, Rollout | None]
-"""Vector env, and its next rollout if this observation ends the current rollout."""
+"""Vector env, and its next rollout if its newest observation ends the current rollout."""
 
 
 class _Bucket:
@@ -63,7 +63,7 @@ class _Bucket:
         )
 
     def fill(self, steps: Sequence[Step]) -> None:
-        """Upload these steps. The mailboxes do not change before the actions are sent."""
+        """Start the upload of steps. Mailboxes do not change during the upload, because actors wait for actions."""
         indices, first = (x.numpy() for x in self.split(self.on_host))
         indices[:, len(steps) :] = np.array(self._none)[:, None]
         for m, (vector_env, following) in enumerate(steps):
@@ -80,7 +80,7 @@ class _Bucket:
 class RecordedSampler(Sampler):
     """Sampler that runs inference by CUDA graphs if possible.
 
-    The memory has an additional vector env and an additional rollout for the dummy.
+    The memory has an additional vector env and an additional rollout, for the dummy vector env that pads batches.
     """
 
     SPARE = 1
@@ -93,7 +93,7 @@ class RecordedSampler(Sampler):
     def record_inference_batches(self) -> None:
         """Capture graphs of all sizes with dummy steps only, without changing the training state.
 
-        Call this before another thread uses the device, because its first calls would break a capture.
+        Call this before another thread uses the device, because the thread's first calls would break a capture.
         """
         chance, idle = self.generator.get_state(), self._pack.idle[:]
         self._pack.idle[:] = [False] * len(idle)
@@ -102,7 +102,7 @@ class RecordedSampler(Sampler):
             for vector_envs in SIZES[: 1 + next(i for i, n in enumerate(SIZES) if n >= most)]:
                 for _ in range(RUNS):
                     bucket = self._batch([], vector_envs)
-                    # Wait, because the next upload overwrites the host buffer.
+                    # Wait for the device, because the next upload overwrites the host buffer.
                     self._pack.streams.fetch(bucket.action, bucket.action_on_host)
         self._pack.idle[:] = idle
         self.generator.set_state(chance)

@@ -4,11 +4,11 @@ A program is captured in its third run:
 
     1st run     eager: libraries initialise, compiled code compiles
     2nd run     eager, checked for calls that cannot be captured (`Rehearsal`)
-    3rd run     captured, then replayed from now on
+    3rd run     captured, and replayed from this run on
 
-The check avoids failed captures, because torch does not recover from them: the allocator stays in capture mode, and up
-to torch 2.12 the registered generators cannot draw. If a capture fails nevertheless, `CudaRecorder.record` repairs as
-much as possible.
+The check in the second run avoids failed captures, because torch does not recover from them: the allocator stays in
+capture mode, and up to torch 2.12 the registered generators cannot draw. If a capture fails nevertheless,
+`CudaRecorder.record` repairs as much as possible.
 """
 
 from __future__ import annotations
@@ -39,22 +39,23 @@ class Recorder(Protocol):
     def record(self, program: Callable[[], None], generators: Sequence[torch.Generator] = ()) -> Replay:
         """Capture a program without running it. Return the replay function.
 
-        Raises RuntimeError if a call cannot be captured, such as a synchronisation, or an exception of the program.
+        Raises RuntimeError if a call, such as a synchronisation, cannot be captured. Exceptions of the program are
+        raised, too.
 
-        generators: random generators of the program. Each replay advances them.
+        generators: random generators that the program draws from. Each replay advances their states.
         """
 
 
 RUNS = 3
-"""Number of runs until a program is replayed."""
+"""Number of the first run that is replayed."""
 
 
 class NotRecordedError(RuntimeError):
-    """Raised if a program cannot be captured. The program has not run."""
+    """Failed capture of a program. The program has not run."""
 
 
 class Recording:
-    """Program and its CUDA graph, if captured. generators: see `Recorder.record`."""
+    """Program and its CUDA graph, if captured. generators: random generators that the program draws from."""
 
     def __init__(self, program: Callable[[], None], generators: Sequence[torch.Generator] = ()) -> None:
         self._program, self._generators = program, generators
@@ -67,7 +68,7 @@ class Recording:
         return self._replay is not None
 
     def run(self, recorder: Recorder | None) -> None:
-        """Run the program, eagerly without a recorder. Raises NotRecordedError if the capture fails."""
+        """Run the program. Without a recorder, it runs eagerly. Raises NotRecordedError if the capture fails."""
         if self._replay is not None:
             self._replay()
         elif recorder is None:
@@ -85,19 +86,19 @@ class Recording:
 
 @dataclass
 class Replays:
-    """Recorder for some programs, with counts of their runs and replays."""
+    """Recorder of several programs, with the total numbers of their runs and replays."""
 
     what: str
     """Name of the programs in messages."""
     recorder: Recorder | None
-    """None: no program is captured from now on."""
+    """None: programs run eagerly unless they were captured before."""
     runs: int = 0
     replayed: int = 0
     why_not: str = ""
-    """Error of a failed capture. Empty: none failed."""
+    """Error of the last failed capture. Empty if no capture failed."""
 
     def run(self, recording: Recording) -> None:
-        """Run a program, by replay if possible. Stop capturing programs if the capture fails."""
+        """Run a program, by replay if possible. After a failed capture, capture no further programs."""
         try:
             recording.run(self.recorder)
         except NotRecordedError as error:
@@ -115,7 +116,7 @@ class Replays:
         self.runs = self.replayed = 0
 
     def fail(self, error: Exception) -> None:
-        """Stop capturing programs, and warn."""
+        """Capture no further programs, and warn. error: error of the failed capture."""
         self.recorder = None
         self.why_not = str(error).splitlines()[0] if str(error) else type(error).__name__
         warnings.warn(
@@ -146,13 +147,13 @@ _REFUSED = "which cannot be captured"
 
 
 class Rehearsal(TorchDispatchMode):
-    """Dispatch mode that detects the first call that cannot be captured. device: device type."""
+    """Dispatch mode that detects the first call that cannot be captured. device: type of the device, such as "cuda"."""
 
     def __init__(self, device: str) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # torch's has no annotations
         self._device = device
         self.refusal = ""
-        """Reason why the program cannot be captured. Empty: none found."""
+        """Reason why the program cannot be captured. Empty if there is no such call."""
         self.draws = False
         """True if the program may draw from torch's default generator."""
 
@@ -171,7 +172,7 @@ class Rehearsal(TorchDispatchMode):
 
     def _against(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         here = [x.device.type == self._device for x in _tensors(args)]
-        if not any(here):  # a copy of host memory may have the device as its target
+        if not any(here):  # the call may still copy host memory to the device
             there = name == "_to_copy" and torch.device(kwargs.get("device") or "cpu").type == self._device
             return f"{name} is an upload, {_REFUSED}" if there else ""
         if name in WAITING:
@@ -206,16 +207,16 @@ def broken() -> bool:
 
 
 ONE_RANDOM_STATE = torch.__version__ < "2.13"
-"""Until torch 2.12, a generator can be in one capture only, and no thread may draw from it during the capture
-(pytorch#172390)."""
+"""True up to torch 2.12. There, only one capture at a time can contain a generator, and no thread may draw from the
+generator during this capture (pytorch#172390)."""
 
 REGISTERED = torch.__version__ < "2.14"
-"""Until torch 2.13, generators must be registered for a capture. Later versions register them automatically
-(pytorch#176753)."""
+"""True up to torch 2.13, where generators must be registered for a capture. Later versions register generators
+automatically (pytorch#176753)."""
 
 
 class CudaRecorder:
-    """CUDA graphs on the current stream. They share a memory pool and must not run concurrently."""
+    """Recorder of CUDA graphs on the current stream. Its graphs share memory and must not run concurrently."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -240,7 +241,7 @@ class CudaRecorder:
             )
 
     def record(self, program: Callable[[], None], generators: Sequence[torch.Generator] = ()) -> Replay:
-        """Capture a program. Raises RuntimeError for every capture after one that could not be ended."""
+        """Capture a program. After a capture that could not be ended, every further call raises RuntimeError."""
         with _ONE_AT_A_TIME:
             if self._refusal or _BROKEN:
                 raise RuntimeError(self._refusal or "an earlier capture failed and could not be ended")
@@ -271,7 +272,7 @@ class CudaRecorder:
     def _mend(self, graph: torch.cuda.CUDAGraph, generators: Sequence[torch.Generator]) -> None:
         """Repair the allocator and the generators after a failed capture."""
         _BROKEN.append(graph)
-        # torch has no public function for this. It calls this private function at the end of a capture.
+        # torch has no public function for this. torch itself calls this private function at the end of a capture.
         with contextlib.suppress(AttributeError, RuntimeError):  # the capture may have failed earlier
             torch._C._cuda_endAllocateToPool(self._device.index, self._pool)  # noqa: SLF001 - see above
         if ONE_RANDOM_STATE:

@@ -1,7 +1,7 @@
 """Optimiser steps captured as CUDA graphs.
 
-A replay repeats calls on fixed memory. Therefore samples and row order are copied to fixed buffers. Changes of
-hyperparameters, weights or members need no new capture.
+A replay repeats calls on fixed memory. Therefore, samples and the order of samples are copied to fixed buffers.
+Changes of hyperparameters, weights or members need no new capture.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class RecordedStepping(Stepping):
         return RecordedSteps(span, program, log, number, self)
 
     def stage(self, samples: Samples) -> Samples:
-        """Copy samples to the fixed buffers. Observations are already there."""
+        """Copy samples to the fixed buffers. Observations are not copied, because their memory is already fixed."""
         if self.samples is None:
             tensors = {name: torch.empty_like(x) for name, x in samples.tensors()}
             replayed = tuple(segments.each(torch.empty_like) for segments in samples.replayed)
@@ -53,7 +53,7 @@ class RecordedStepping(Stepping):
 
 
 class RecordedSteps(Steps):
-    """Optimiser steps of a group, with one CUDA graph per number of rows. number: steps per batch."""
+    """Optimiser steps of a group, with one CUDA graph per minibatch size. number: optimiser steps per batch."""
 
     def __init__(
         self, span: slice, program: Program, log: StepLog, number: int, stepping: RecordedStepping
@@ -88,7 +88,7 @@ class RecordedSteps(Steps):
         """Keep the samples, because replays read the buffers."""
 
     def _one(self, size: int) -> None:
-        """Run the step whose number is in `_step_1`, and increment the number."""
+        """Run the optimiser step whose number is in `_step_1`, and increment this number."""
         samples = self._stepping.samples
         assert samples is not None, "load_batch must be called first"
         if size < samples.valid.shape[2]:
@@ -98,7 +98,7 @@ class RecordedSteps(Steps):
 
 
 def record_steps(trainer: Trainer, rollouts: list[AnyRollout], replays: Replays) -> None:
-    """Capture optimiser steps of every size, without changing the training state.
+    """Capture the optimiser steps of every minibatch size, without changing the training state.
 
     Call this before another thread starts, because the thread's first library call would break a capture.
 
@@ -130,7 +130,7 @@ def _clear(rollout: AnyRollout) -> None:
 
 
 def _poison(rollout: AnyRollout) -> None:
-    """Poison a rollout, as after its allocation."""
+    """Fill a rollout with the poison that marks unwritten memory (NaN for floats)."""
     for array, spec in _on_host(rollout):
         array[:] = spec.on_host(array.shape)
     for memory in rollout.on_device:

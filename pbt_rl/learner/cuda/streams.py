@@ -1,8 +1,8 @@
 """Separate CUDA streams for the acting and the learning thread.
 
-Kernel launches are asynchronous: a call that has returned may not have run yet. Therefore the locks of `Serving` are
-not enough. The learning stream *stages* a publication, and the acting stream *takes* it. Each stream waits for the mark
-of the other stream.
+Kernel launches are asynchronous: a call that has returned may not have run yet. Therefore, locks between the threads
+are not enough. The learning stream *stages* the published weights, and the acting stream *takes* the staged weights.
+Each stream waits for the mark (a CUDA event) of the other stream.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from pbt_rl.algos.kernels import Mark
 from pbt_rl.algos.weights import Serving, Streams, Weights
 
 BRANCHES = 8
-"""Maximum number of branches of a stream. torch has 32 streams in all, and more small kernels hardly fit a GPU."""
+"""Maximum number of parallel branches of a stream. torch has 32 streams per device and priority, and more than 8 small
+kernels hardly fit on a GPU."""
 
 
 class CudaStreams(Streams):
-    """One stream for acting and one for learning. Acting has priority, because actors wait for actions."""
+    """A stream for acting, and a stream for learning. Acting has priority, because actors wait for actions."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -70,7 +71,7 @@ class CudaStreams(Streams):
             torch.cuda.current_stream(self._device).wait_event(mark)
 
     def fetch(self, source: Tensor, into: Tensor) -> None:
-        """Copy to the host and wait. A blocking event is used, because CUDA's default wait spins on a core."""
+        """Copy to the host, and wait on a blocking event, because CUDA's default wait spins on a core."""
         into.copy_(source, non_blocking=True)
         event = torch.cuda.Event(blocking=True)
         event.record(torch.cuda.current_stream(self._device))
@@ -83,14 +84,15 @@ class CudaStreams(Streams):
 class StagedServing(Serving):
     """Published weights for acting and learning on separate streams.
 
-    `publish` (learning) writes to a staging copy. `take` (acting) copies from there to the acting weights.
+    The learning thread calls `publish`, which writes new weights (a publication) to a staging copy. The acting thread
+    calls `take`, which copies the publication to the acting weights.
 
-    `take` skips a publication that is incomplete on the device. Otherwise inference would wait for all optimiser steps
-    that are queued, which may be many. After an exchange of weights `take` waits, because the slot's next rollout must
-    not start with the former weights.
+    `take` skips a publication that is incomplete on the device. Otherwise, inference would wait for all queued
+    optimiser steps. After an exchange of a slot's weights, `take` waits for the publication, because the slot's next
+    rollout must not start with the former weights.
 
     There are two staging copies, because learning must not wait for acting: `publish` writes to one copy while `take`
-    reads the other one.
+    reads the other copy.
     """
 
     def __init__(self, weights: Weights, state: Mapping[str, Tensor], streams: Streams) -> None:
@@ -98,12 +100,12 @@ class StagedServing(Serving):
         self._streams = streams
         self._served = [*weights.served, *self.stats.values()]
         self._copies = [[served.clone() for served in self._served] for _ in range(2)]
-        """Two staging copies, in the order of `_sources`."""
+        """Two staging copies of the tensors that acting uses."""
         self._newest = 0
-        """Index of the copy with the last publication."""
+        """Index of the staging copy with the last publication."""
         self._lock = threading.Lock()  # for the marks; never held while waiting for the device
         self._staged: Mark | None = None
-        """Mark of the last publication. None after it was taken."""
+        """Mark of the last publication. None if `take` has taken this publication."""
         self._taken: list[Mark | None] = [None, None]
         self._exchanged = False
 
@@ -133,7 +135,7 @@ class StagedServing(Serving):
             self._exchanged |= exchanged
 
     def _change_copies(self) -> None:
-        """Switch to the other staging copy, because `take` may be reading this one."""
+        """Switch to the other staging copy, because `take` may still read the present copy."""
         before, self._newest = self._newest, 1 - self._newest
         self._streams.after(self._taken[self._newest])
         for copy, source in zip(self._copies[self._newest], self._copies[before], strict=True):
@@ -144,7 +146,7 @@ class StagedServing(Serving):
 
 
 def _spans(slots: tuple[int, ...]) -> list[slice]:
-    """Split ascending slots into ranges, because copying a range takes as long as copying one slot."""
+    """Split ascending slots into ranges of neighbours, because copying a range takes as long as copying one slot."""
     starts = [p for p in slots if p - 1 not in slots]
     ends = [p + 1 for p in slots if p + 1 not in slots]
     return [slice(start, end) for start, end in zip(starts, ends, strict=True)]

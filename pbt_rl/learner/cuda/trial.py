@@ -1,8 +1,8 @@
 """Choice of the fastest packing, by timing at start.
 
 The fastest packing depends on the device, its libraries, the network and the number of policies. Each packing is timed
-in the sizes of the run: forward and backward pass of an optimiser step, forward pass of an inference batch. Packings
-are compared by the resulting time per batch.
+with the tensor sizes of the run: the forward and backward pass of an optimiser step, and the forward pass of an
+inference batch. The packing with the shortest time per training batch is chosen.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from pbt_rl.learner.cuda.streams import streams_of
 
 TRIES = 10
 SECONDS = 0.5
-"""Time limit per packing after warm-up. A slow packing gets fewer than TRIES tries."""
+"""Time limit per packing after warm-up, because TRIES tries of a slow packing would take too long."""
 READY_AT_ONCE = 4
-"""Assumption: one in READY_AT_ONCE vector envs is ready for an inference batch, while the others are stepping."""
+"""Assumption: one of READY_AT_ONCE vector envs is ready for an inference batch while the other vector envs step."""
 
 
 class BrokenTrialError(Exception):
-    """Raised if the capture of a packing could not be ended. This process cannot capture again."""
+    """CUDA graph capture that could not be ended. The process cannot capture again."""
 
     def __init__(self, packing: Packing) -> None:
         super().__init__(f"CUDA graph capture failed while packing {packing} was timed")
@@ -52,11 +52,11 @@ class BrokenTrialError(Exception):
 
 
 def fastest_packing(setup: LearnerSetup, values: Sequence[Values]) -> tuple[Packing, str]:
-    """Return the fastest packing for a plan and a log line. The line is empty if there is no choice.
+    """Return the fastest packing for a plan and a log line. With a single candidate, the log line is empty.
 
-    Raises BrokenTrialError if a capture breaks this process.
+    Raises BrokenTrialError if a capture could not be ended.
 
-    values: see `build_pack`.
+    values: values of each slot.
     """
     config, spec, plan, without = setup.config, setup.spec, setup.plan, setup.without
     candidates = packings_of(config, spec, plan)
@@ -141,8 +141,8 @@ def _made_up(layout: ObsLayout, shape: tuple[int, ...], device: torch.device) ->
 
 
 def _seconds(compute: Callable[[], Tensor], device: torch.device) -> float:
-    """Return the minimum seconds over a few tries, including a synchronisation. Uses CUDA graphs if possible, as in
-    learning.
+    """Return the seconds of the fastest of a few runs, including a synchronisation. CUDA graphs are used if possible,
+    as in learning.
     """
     result = torch.zeros((), device=device)
 
@@ -169,8 +169,8 @@ def _seconds(compute: Callable[[], Tensor], device: torch.device) -> float:
 def begin_again(setup: LearnerSetup, connection_fd: int) -> NoReturn:
     """Replace this process by a new learner process (exec), because a process cannot capture after a failed capture.
 
-    The process id, the connection to the parent and all descriptors stay. `begin_child` reads the setup from a memory
-    file.
+    The new process has the same process id, connection to the parent and descriptors. `begin_child` reads the setup
+    from a memory file.
     """
     message = os.memfd_create("learner", 0)
     said: Connection[Any, Any] = Connection(os.dup(message))

@@ -2,11 +2,12 @@
 
 Axes: P slots, b rows of a policy, R = P * b, T steps, S recurrent state.
 
-The last final observation of each row in a rollout is stored. One forward pass at the end of the rollout computes their
-values. It always runs on a GPU, because checking for time limits would need a synchronisation.
+The last final observation of each row in a rollout is stored. One forward pass at the end of the rollout computes the
+values of these observations. On a GPU, the pass runs even without time limits, because checking for time limits would
+need a synchronisation.
 
-For earlier time limits on the same row, the value of the last observation before the limit is used. This value is also
-used if an environment returns no final observations.
+If a row reaches several time limits in a rollout, the earlier time limits use the value of the last observation before
+the limit. All time limits use this value if an environment returns no final observations.
 """
 
 from __future__ import annotations
@@ -27,18 +28,21 @@ class FinalObservations:
     def __init__(self, of: RolloutShape) -> None:
         self._layouts, self._shape, self._device = of.layouts, (of.policies, of.envs), of.device
         self.obs: dict[str, Tensor] = {}
-        """Name -> [R, ...] as the simulator returns them. Zeros on rows without a time limit. Empty before the first
-        final observation."""
+        """Final observations, name -> [R, ...] as the simulator returns them. Rows without a time limit contain zeros.
+        Empty before the first final observation."""
         self._state = torch.zeros((*self._shape, of.state_size), device=of.device)
         self._at = torch.full(self._shape, -1, dtype=torch.int64, device=of.device)
-        """[P, b], step of the last time limit in this rollout; -1: none."""
+        """[P, b], step of the last time limit in this rollout, or -1 without a time limit."""
 
     def note(
         self, t: int | Tensor, truncated: Tensor, obs: Mapping[str, Tensor] | None, state: Tensor
     ) -> None:
-        """Store the final observations of step t (on the device: [1]).
+        """Store the final observations of a step.
 
-        truncated: [R]. obs: name -> [R, ...], or None. state: [P, b, S] after acting.
+        t: number of the step in the rollout: an integer, or a tensor [1] on the device.
+        truncated: [R], True on rows that reached a time limit.
+        obs: final observations, name -> [R, ...]. None: the simulator returns no final observations.
+        state: [P, b, S], recurrent state after acting.
         """
         if obs is None or (self.obs and nowhere(truncated)):
             return
@@ -53,9 +57,10 @@ class FinalObservations:
         self._at.copy_(torch.where(limits, t, self._at))
 
     def values(self, value_PTB: Tensor, pack: Pack) -> Tensor:
-        """Return the bootstrap values at time limits, [P, T, b], and reset the storage.
+        """Return the bootstrap value of each step, for the case that it ends at a time limit, [P, T, b]. Reset the
+        storage.
 
-        value_PTB: values of the observations before each step.
+        value_PTB: value of the observation before each step.
         """
         if not self.obs or nowhere(self._at >= 0):
             return value_PTB

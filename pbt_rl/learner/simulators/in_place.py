@@ -26,14 +26,14 @@ class BatchInPlace(Batch):
 
     stored: Mapping[str, ObsLayout]
     views: Mapping[str, Tensor]
-    """Name -> [P, T or more, B, ...], as stored."""
+    """Stored observations, name -> [P, T or more, B, ...]."""
 
     @property
     def layouts(self) -> Mapping[str, ObsLayout]:
         return self.stored
 
     def obs(self, span: slice, into: dict[str, Tensor] | None = None) -> dict[str, Tensor]:
-        """Return views, or copy the observations to `into`."""
+        """Return observations as views, or copy them to `into` and return `into`."""
         views = {name: x[span, : self.valid.shape[1]] for name, x in self.views.items()}
         if into is None:
             return views
@@ -53,12 +53,12 @@ def batch_in_place(
 ) -> BatchInPlace:
     """Create a batch of views, without a copy.
 
-    Resets are same-step: every transition is valid, and `first` only zeroes the recurrent state.
+    Resets are same-step: every transition is valid, and episode starts (`first`) only zero the recurrent state.
 
-    obs: name -> [P, T or more, B, ...], single frames.
-    fields: name -> [P, T(+1), B, ...] (`state`: [P, B, S]).
-    usable_P: bool, the policy learns from the batch.
-    final_value: see `Batch`.
+    obs: observations, name -> [P, T or more, B, ...], single frames.
+    fields: other rollout fields, name -> [P, T or T+1, B, ...] (`state`: [P, B, S]).
+    usable_P: bool, True if the policy learns from the batch.
+    final_value: [P, T, B], bootstrap values at time limits.
     """
     assert all(layout.stack == 1 for layout in layouts.values()), "frame stacks are not supported in place"
     valid = usable_P[:, None, None].expand(fields["reward"].shape).contiguous()
@@ -75,11 +75,11 @@ def batch_in_place(
 
 
 class InPlaceRollout:
-    """Reusable buffer for T steps, initially poisoned.
+    """Reusable buffer for a rollout of T steps. New buffers contain poison, such as NaN.
 
-    fields: name -> [P, T(+1), b, ...] (`state`: [P, b, S]).
-    obs: name -> [P, T+1, b, ...].
-    weights_version, lineage_version, ready, on_device: fields with the meaning of `Rollout`'s fields.
+    fields: rollout fields except observations, name -> [P, T or T+1, b, ...] (`state`: [P, b, S]).
+    obs: observations, name -> [P, T+1, b, ...].
+    weights_version, lineage_version, ready, on_device: as in `Rollout`.
     """
 
     def __init__(self, of: RolloutShape) -> None:
@@ -93,13 +93,13 @@ class InPlaceRollout:
             for name, layout in of.layouts.items()
         }
         self.final_value = poisoned((of.policies, of.steps, of.envs), torch.float32, of.device)
-        """[P, T, b], see `Batch`."""
+        """[P, T, b], bootstrap values at time limits."""
         self.weights_version: NDArray[np.int64] = np.full((of.steps, of.policies), -1, np.int64)
         self.lineage_version: NDArray[np.int64] = np.full(of.policies, -1, np.int64)
         self.ready: Mark | None = None
         self.on_device = [*self.fields.values(), *self.obs.values(), self.final_value]
 
     def batch(self, usable_P: NDArray[np.bool_]) -> Batch:
-        """Return this rollout as a batch. usable_P: the policy learns from the batch."""
+        """Return this rollout as a batch, without a copy. usable_P: True if the policy learns from the batch."""
         usable = torch.from_numpy(usable_P).to(self.fields["reward"].device)
         return batch_in_place(self.layouts, self.obs, self.fields, usable, self.final_value)

@@ -2,8 +2,9 @@
 
     observations -> store, act, sample -> actions -> simulator -> rewards, ends -> store, count episodes
 
-With CUDA graphs (learner/cuda), the part before the simulator and the part after it are one replay each. Inputs and the
-step number are copied to fixed device memory for the replays. Without CUDA graphs no copies are needed.
+With CUDA graphs (learner/cuda), the part before the simulator is one graph, and the part after the simulator is another
+graph. Inputs and the step number are copied to fixed device memory for the graphs. Without CUDA graphs, no copies are
+needed.
 
 Axes: P policies (slots), b rows of a policy, R = P * b, T steps, S recurrent state, A action components.
 """
@@ -28,7 +29,7 @@ Given = dict[str, Tensor]
 
 
 class Inference:
-    """Inference and storage of steps. rounds: episode statistics, set by the sampler after the first step."""
+    """Inference and storage of steps. The sampler sets the episode statistics `rounds` after the first step."""
 
     def __init__(
         self,
@@ -47,7 +48,7 @@ class Inference:
         self.state = torch.zeros_like(rollout.fields["state"])
         """[P, b, S], recurrent state before the newest observation."""
         self._t, self._t_1 = 0, torch.zeros(1, dtype=torch.int64, device=pack.device)
-        """Step number in the rollout, and a copy on the device for CUDA graphs."""
+        """Step number in the rollout, and a copy of this number on the device for CUDA graphs."""
         self._seen: Given = {}
         self._gave: Given = {}
         self._action: Tensor | None = None
@@ -60,7 +61,7 @@ class Inference:
         self._t_1.zero_()
 
     def act(self, obs: Mapping[str, Tensor]) -> Tensor:
-        """Store observations and run inference. Return the simulator's actions, [R, A]. obs: name -> [R, ...]."""
+        """Store observations, run inference, and return actions for the simulator, [R, A]. obs: name -> [R, ...]."""
         self._give(self._seen, {OBS + name: obs[name] for name in self._layouts})
         self._pack.take_published()
         self._run(self._acting, self._act)
@@ -68,7 +69,7 @@ class Inference:
         return self._action
 
     def take(self, step: SimulatorStep) -> None:
-        """Store the results of a step."""
+        """Store the results of a simulator step."""
         given = {"reward": step.reward, "terminated": step.terminated, "truncated": step.truncated}
         if step.objective is not None:
             given["objective"] = step.objective
@@ -82,10 +83,10 @@ class Inference:
         self._t += 1
 
     def end(self, obs: Mapping[str, Tensor]) -> None:
-        """Store the observations after the last step, and their values.
+        """Store the observations after the last step, and the values of these observations.
 
-        Actions are sampled and discarded, as at the end of a mailbox's rollout. Both samplers then draw equal random
-        numbers.
+        Actions are sampled and discarded, because the sampler of mailboxes does so at the end of a rollout. Both
+        samplers therefore draw equal random numbers.
         """
         here = {name: obs[name].unflatten(0, self._shape) for name in self._layouts}
         first = self._rollout.fields["first"][:, -1]
@@ -147,7 +148,7 @@ class Inference:
     # -- capture ------------------------------------------------------------------------------------------------
 
     def _give(self, places: Given, given: Given) -> None:
-        """Provide the inputs of a program: the given tensors, or copies in the captured buffers."""
+        """Provide the inputs of a program in `places`: the given tensors, or (CUDA graphs) copies in fixed memory."""
         if self._recorder is None or not places:
             places.clear()
             places.update(given if self._recorder is None else {name: x.clone() for name, x in given.items()})
@@ -156,7 +157,7 @@ class Inference:
             places[name].copy_(x)
 
     def _run(self, recording: Recording, program: Callable[[], None]) -> None:
-        depends = self._pack.packing == "loop" and any(self._pack.idle)  # idle slots may be used later
+        depends = self._pack.packing == "loop" and any(self._pack.idle)  # a graph always skips idle slots
         if self.replays is not None and self.replays.recorder is not None and not depends:
             self.replays.run(recording)
             return

@@ -18,7 +18,7 @@ def lay_out(
     members: Sequence[tuple[int, ...]],
     slots: Sequence[int],
 ) -> Plan:
-    """Plan one simulator per device. By default --rows is chosen to give --learner.batch."""
+    """Plan one simulator per device. By default, the number of rows is chosen to fill --learner.batch."""
     rows = config.rows or max(1, round(config.learner.batch / config.learner.rollout))
     most = min(rows, config.pbt.objective_episodes)
     packs = tuple(
@@ -42,15 +42,15 @@ def lay_out(
 
 
 def check(config: Config, spec: EnvSpec, _plan: Plan) -> None:
-    """Check that the options suit the kind of environment. Raises ConfigError."""
+    """Check that the options suit a device simulator, or an environment of actors. Raises ConfigError."""
     if not spec.simulator:
         rows = config.rows
-        require(not rows, "rows", rows, "it is for device simulators. Use --envs-per-vector-env")
+        require(not rows, "rows", rows, "--rows is for device simulators. Use --envs-per-vector-env")
         return
     _check_abilities(config, spec)
     remedy = f"{config.env} is stepped by the learning thread. Use sync or serial"
     require(config.mode != "async", "mode", config.mode, remedy)
-    remedy = f"{config.env} runs in the learner, without actors. Leave it out, and give --rows"
+    remedy = f"{config.env} runs in the learner, without actors. Leave --actors out, and give --rows"
     require(not config.actors, "actors", config.actors, remedy)
     require(not config.envs_per_vector_env, "envs-per-vector-env", config.envs_per_vector_env, remedy)
 
@@ -73,7 +73,7 @@ def _check_abilities(config: Config, spec: EnvSpec) -> None:
 
 
 def waits_for(packs: Iterable[PackPlan], *, begun: bool) -> str:
-    """Return a message about the wait before the first frames. begun: the learners are running."""
+    """Return a message about the wait before the first frames. begun: all learners have started."""
     if begun:
         return "the simulator runs its first steps, which may compile for minutes"
     rows = sum(pack.rows for pack in packs)

@@ -3,9 +3,9 @@
 Axes: P slots, b rows of a policy, R = P * b, G groups of b / G rows, C columns of sums, N rounds.
 
 A round of a group has one episode per row: the row's first episode that *starts* after the start of the round. When all
-these episodes have ended, the round counts, and the next round starts. Episodes that run at the start of a round do not
-count, because they would bias the means towards long episodes. Second episodes of a row do not count, because they
-would bias the means towards short episodes.
+these episodes have ended, the round counts, and the next round starts. Episodes that already run at the start of a
+round do not count, because these would bias the means towards long episodes. Second episodes of a row do not count,
+because these would bias the means towards short episodes.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 WAITS, PLAYS, DONE = range(3)
-"""Stage of a row in the current round: its episode has not started, is running, has ended."""
+"""Stage of a row in the current round: WAITS before its episode, PLAYS during its episode, DONE after it."""
 LEADING = ("objective", "shaped_return", "length_steps")
 APART = 3
-"""N: entries of `Rounds.totals` per group. Each round has an entry; the last entry is the sum of all further rounds."""
+"""Number N of entries of `Rounds.totals` per group: the first two rounds, and the sum of all further rounds."""
 
 
 def nowhere(where: Tensor) -> bool:
-    """True if a bool tensor is False everywhere. Always False on a GPU, because a check needs a synchronisation."""
+    """True if all entries of a bool tensor are False. False on a GPU, because a check would need a synchronisation."""
     return where.device.type == "cpu" and not where.any()
 
 
 class Rounds:
-    """Rounds of all groups. Updates never wait for the device, and memory has a fixed size.
+    """Rounds of all groups, in memory of fixed size. `step` never waits for the device.
 
     Stages and masks are float32, because arithmetic is faster than selection by bools: 8 us instead of 40 to 60 us for
     65,536 rows on a CPU.
@@ -46,7 +46,7 @@ class Rounds:
         *,
         begun: bool = True,
     ) -> None:
-        """Start the first rounds. begun: they contain the first episode of each row, otherwise the second episode."""
+        """Start the first rounds. begun: rounds contain the first episode of each row, otherwise the second episode."""
         assert rows % groups == 0
         self.size = rows // groups
         """Rows per group."""
@@ -55,18 +55,18 @@ class Rounds:
         columns = len(LEADING) + len(self.stats)
         self._stage = torch.full(self._by_group, float(PLAYS if begun else WAITS), device=device)
         self._goes_on = torch.zeros(self._by_group, device=device)
-        """0: the next step of the row is the first step of an episode; else 1."""
+        """0 if the next step of the row is the first step of an episode, else 1."""
         self.sums = torch.zeros((len(LEADING), *self._by_group), device=device)
-        """[3, P, G, b / G], sums over the running or just ended episodes. Non-finite sums stay until they are
-        checked."""
+        """[3, P, G, b / G], sums of LEADING over the steps of each row's running (or just ended) episode. A non-finite
+        sum stays non-finite in later episodes, because checks read the sums only once per rollout."""
         self._spare = torch.zeros((len(LEADING), *self._by_group), device=device)
-        """Scratch memory. Allocating it at each step would take longer than writing it."""
+        """Scratch memory, because an allocation at each step would take longer than the writes."""
         self._done = torch.zeros((policies, groups), device=device)
         """Number of rows whose episode in this round has ended."""
         self._ended = torch.zeros((columns, policies, groups), device=device)
-        """Sums over the ended episodes in this round."""
+        """[C, P, G], sums over the ended episodes in this round."""
         self.totals = torch.zeros((1 + columns, APART, policies, groups), device=device)
-        """[1 + C, N, P, G]: number of counted rounds since the last `clear`, and sums of their means."""
+        """[1 + C, N, P, G]: number of counted rounds since the last `clear`, and sums of the means of these rounds."""
         self._entries = torch.arange(APART, device=device)[:, None, None]
 
     def open_rounds(self, slot: int) -> None:
@@ -79,7 +79,7 @@ class Rounds:
     def step(
         self, objective: Tensor, reward: Tensor, ended: Tensor, stats: Mapping[str, Tensor] | None = None
     ) -> None:
-        """Count one step of all rows, [R] each."""
+        """Count one step of all rows. Each argument, and each statistic, is [R]."""
         for total, x in zip(self.sums[:2], (objective, reward), strict=True):
             torch.addcmul(x.view(self._by_group), total, self._goes_on, out=total)
         self.sums[2].mul_(self._goes_on).add_(1)
@@ -108,10 +108,13 @@ class Rounds:
         self._stage.add_(ends).clamp_(max=DONE).lerp_(ends, full_PG.float()[..., None])
 
     def clear(self) -> None:
-        """Reset the counted rounds, after they were read."""
+        """Reset the counted rounds. The caller has read `totals`."""
         self.totals.zero_()
 
     def means(self, totals: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Return numbers of rounds [N, P, G] and means [C, N, P, G]. Means without rounds are NaN."""
+        """Return the numbers of rounds [N, P, G] and the means [C, N, P, G]. The mean of no rounds is NaN.
+
+        totals: copy of the attribute `totals`.
+        """
         with np.errstate(invalid="ignore", divide="ignore"):
             return totals[0].astype(np.int64), totals[1:] / totals[0]

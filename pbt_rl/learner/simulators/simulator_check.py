@@ -1,7 +1,7 @@
 """Checks of device simulators (`SimulatorEnv`): return values, use of shaping weights, synchronisations.
 
-Two policies act in one simulator. Runs with equal seeds and actions are compared: one with default weights for both
-policies, one with different weights for the second policy.
+Two policies act in one simulator. Two runs with equal seeds and actions are compared: the first run has default shaping
+weights for both policies; the second run has other shaping weights for the second policy.
 
 Axes: P = 2 policies, b rows of a policy, R = P * b, K shaping terms, T steps.
 """
@@ -31,7 +31,7 @@ POLICIES, ENVS = 2, 4
 STEPS = 400
 """Maximum number of steps per row."""
 SAME_LENGTH = 8
-"""Number of episodes of equal length without truncation that suggest an undeclared time limit."""
+"""Number of episodes of equal length, without truncation, from which an undeclared time limit is suspected."""
 _ELSEWHERE = tuple(f"{folder}/" for folder in (Path(torch.__file__).parent, Path(__file__).parents[2]))
 _OURS = tuple(f"{Path(__file__).resolve().parents[3] / room}/" for room in ("pbt_rl", "envs", "algos"))
 
@@ -41,23 +41,25 @@ class Played:
     """Results of one run."""
 
     rewards: list[Tensor] = field(default_factory=list)
-    """T tensors [R]."""
+    """T tensors [R]: rewards of each step."""
     objectives: list[Tensor] = field(default_factory=list)
-    """T tensors [R]. Empty if there are no objectives."""
+    """T tensors [R]: objectives of each step. Empty if the simulator returns no objectives."""
     lengths: list[int] = field(default_factory=list)
+    """Lengths of all ended episodes, in steps."""
     terminated: int = 0
     truncated: int = 0
     final_obs: bool = False
-    """True if final observations are returned."""
+    """True if the simulator returns final observations."""
     adapted: bool = False
     """True if an adapter of pbt_rl wraps a third-party simulator."""
     waits: Counter[str] = field(default_factory=Counter)
     """Source line -> number of synchronisations."""
     broke: str = ""
+    """Error that ended the run. Empty without an error."""
 
 
 class Waits(TorchDispatchMode):
-    """Dispatch mode that counts device synchronisations per line of user code."""
+    """Dispatch mode that counts device synchronisations per line of the simulator's code."""
 
     def __init__(self, found: Counter[str]) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # torch's has no annotations
@@ -90,7 +92,7 @@ def _place() -> str:
 def check_rows(
     env_id: str, options: lookup.EnvOptions, spec: EnvSpec, steps: int, seed: int, device: str
 ) -> tuple[list[str], list[str]]:
-    """Run all checks. Return errors and warnings. steps: total number over all rows."""
+    """Run all checks. Return errors and warnings. steps: total number of steps over all rows."""
     defaults = list(spec.shaping.values())
     others = [2 * value or 1.0 for value in defaults]
     each = max(1, min(STEPS, steps // (POLICIES * ENVS)))
@@ -105,7 +107,7 @@ def check_rows(
     if main.waits:
         place, _ = main.waits.most_common(1)[0]
         text = (
-            f"a step waits for the device, {sum(main.waits.values()) / each:.3g} times on average ({place}). Use "
+            f"a step waits for the device {sum(main.waits.values()) / each:.3g} times on average ({place}). Use "
             "torch.where and masks instead"
         )
         (notes if main.adapted else mistakes).append(text)
@@ -183,31 +185,31 @@ def _of_ends(played: Played) -> tuple[list[str], list[str]]:
     as_long = played.lengths.count(longest)
     if as_long >= SAME_LENGTH and not played.truncated and longest > 1:
         remedy = (
-            f"terminated after exactly {longest} steps. At a time limit set truncated instead of terminated, because "
-            "otherwise the values of all earlier states are too low"
+            f"terminated after exactly {longest} steps. At a time limit, set truncated instead of terminated. "
+            "Otherwise, the values of all earlier states are too low"
         )
         if as_long == number:
             return [f"no time-outs: all {number} episodes were {remedy}"], []
         if 2 * as_long > number:
-            return [], [f"no time-outs: {as_long} of {number} episodes, the longest, were {remedy}"]
+            return [], [f"no time-outs: the longest episodes ({as_long} of {number}) were {remedy}"]
     if played.truncated and not played.final_obs:
-        text = "no final_obs: at a time limit the value of the observation before the last step is used"
+        text = "no final_obs: at a time limit, the value of the observation before the last step is used"
         return [], [text]
     return [], []
 
 
 NO_OBJECTIVE = (
-    "it returns no objective, but the reward depends on tuned weights. Set SimulatorStep.objective, by which members "
-    "are compared"
+    "it returns no objective, but the reward depends on tuned weights. Set SimulatorStep.objective, because PBT ranks "
+    "members by the objective"
 )
 BY_CHANCE = "not deterministic under a seed: the effect of the weights cannot be separated from chance"
 OF_ANOTHER = (
-    "the rewards of a policy depend on the weights of another. Row r belongs to policy r // b: use "
+    "the rewards of a policy depend on the weights of another policy. Row r belongs to policy r // b: use "
     "weights_PK.repeat_interleave(rows // len(weights_PK), 0)"
 )
 CONTAINED = (
-    "the objective contains the weights, so that members would be compared by their own weights. Compute it from the "
-    "terms alone"
+    "the objective depends on the weights. Compute the objective without weights, because a member could otherwise "
+    "raise its objective by its weights"
 )
 UNREAD = "the weights had no effect on any reward: read them at every step"
 
@@ -215,7 +217,7 @@ UNREAD = "the weights had no effect on any reward: read them at every step"
 def _of_weights(main: Played, again: Played, usual: Played) -> tuple[list[str], list[str]]:
     """Check the effect of shaping weights by comparing runs. Return errors and warnings.
 
-    main, again: two runs with different weights for the second policy.
+    main, again: two equal runs, with other weights for the second policy than for the first policy.
     usual: run with default weights for both policies.
     """
     if not main.objectives:

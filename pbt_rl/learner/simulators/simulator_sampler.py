@@ -41,14 +41,14 @@ from pbt_rl.learner.simulators.inference import Inference
 from pbt_rl.learner.simulators.rounds import Rounds
 
 FIRST_STEP = 30
-"""Timeout for construction and for the first step, which may compile, as a multiple of --learner-timeout-seconds. By
-default half an hour each."""
+"""Timeout of the construction, and timeout of the first rollout, whose first step may compile. Both are multiples of
+--learner-timeout-seconds. By default, each is half an hour."""
 
 
 class DeviceShaping:
     """Shaping of the slots as a tensor for the simulator, with the interface of `ShapingTable`.
 
-    changed: called with the slot after each write.
+    changed: called after each write, with the written slot.
     """
 
     def __init__(self, table: ShapingTable, slots: int, device: torch.device) -> None:
@@ -60,11 +60,11 @@ class DeviceShaping:
 
     @property
     def shaping_version(self) -> Any:
-        """[P] number of writes to each slot's shaping."""
+        """[P], version of each slot's shaping, as in the shaping table."""
         return self._table.shaping_version
 
     def write(self, slot: int, version: int, values: Mapping[str, float]) -> None:
-        """Set the shaping of a slot's rows. The next step uses it."""
+        """Set the shaping of a slot. The next step of the simulator uses the new shaping."""
         self._table.write(slot, version, values)
         self._upload(slot, values)
         self.changed(slot)
@@ -74,7 +74,7 @@ class DeviceShaping:
             self.weights_PK[slot] = torch.tensor([values[name] for name in self.names])
 
     def read(self, slot: int) -> tuple[int, dict[str, float]]:
-        """Return a slot's version, and the values that the simulator reads."""
+        """Return a slot's shaping version, and the weights that the simulator reads."""
         values = self.weights_PK[slot].tolist()
         return int(self.shaping_version[slot]), dict(zip(self.names, values, strict=True))
 
@@ -82,10 +82,10 @@ class DeviceShaping:
 class SimulatorSampler:
     """Sampler of one simulator of R rows.
 
-    Each call of `run_inference` fills a whole rollout. Commands wait for its end.
+    Each call of `run_inference` fills a complete rollout. Commands wait until the call returns.
 
     beat: records a heartbeat.
-    give_up: called from another thread with an error message if the simulator hangs at its start.
+    give_up: called from another thread, with an error message, if the simulator hangs at its start.
     """
 
     def __init__(
@@ -131,16 +131,16 @@ class SimulatorSampler:
         return False
 
     def rollouts(self) -> list[InPlaceRollout]:
-        """Return the rollout as a list."""
+        """Return a list that contains the only rollout."""
         return [self.rollout]
 
     @property
     def replays(self) -> Replays | None:
-        """Counts of replays. None without CUDA graphs."""
+        """Recorder and counts of replays of CUDA graphs. None without CUDA graphs."""
         return self._inference.replays
 
     def resume_finished(self) -> None:
-        """Do nothing: `run_inference` starts the next rollout."""
+        """Do nothing, because `run_inference` starts the next rollout."""
 
     def take_resets(self) -> None:
         """Zero the recurrent state of slots whose weights were replaced."""
@@ -153,7 +153,7 @@ class SimulatorSampler:
             self._inference.rounds.open_rounds(slot)
 
     def run_inference(self) -> bool:
-        """Fill a rollout. False if all slots are empty or the last rollout still waits for learning."""
+        """Fill a rollout. Return False instead if all slots are empty or the last rollout waits for learning."""
         shared = self._shared
         if shared.full or not any(shared.pack.slot_members):
             return False
@@ -202,10 +202,10 @@ class SimulatorSampler:
         self.rollout.final_value.copy_(following)
 
     def _make_rounds(self, step: SimulatorStep) -> Rounds:
-        """Create the episode statistics. Their names are known after the first step."""
+        """Create the episode statistics. step: first step, whose `stats` contain the names of all statistics."""
         if len(step.stats) > MOST_STATS:
             raise ConfigError(
-                f"{self._spec.env_id} returns {len(step.stats)} stats, at most {MOST_STATS} are allowed"
+                f"{self._spec.env_id} returns {len(step.stats)} stats. Return at most {MOST_STATS}"
             )
         self._check_objective(None if step.objective is step.reward else step.objective)
         sizes = self._pack.num_policies, self._envs, self._groups
@@ -213,7 +213,7 @@ class SimulatorSampler:
 
     @contextmanager
     def _may_take_long(self, what: str) -> Iterator[None]:
-        """Record heartbeats in a thread during work that may take minutes, until a timeout."""
+        """Record heartbeats in a thread within the context, whose work may take minutes. Give up after a timeout."""
         limit = FIRST_STEP * self._config.learner_timeout_seconds
         until, done = time.monotonic() + limit, Event()
 
@@ -249,13 +249,13 @@ class SimulatorSampler:
             self._shared.sampling.environment_seconds += time.thread_time() - began
 
     def _check_objective(self, objective: Tensor | None) -> None:
-        """Raise ConfigError if the simulator returns no objective although weights of the reward are tuned."""
+        """Raise ConfigError if PBT tunes weights of the reward, but the simulator returns no objective."""
         pbt, shaped = self._config.pbt, objective is None and self._spec.shaping
         tuned = not pbt.tune or any(name.startswith(SHAPING) for name in pbt.tune)
         if shaped and tuned and pbt.enabled and self._config.num_policies > 1:
             raise ConfigError(
-                f"{self._spec.env_id} returns no objective besides the reward, whose weights are tuned. Members could "
-                "raise their own score by their weights alone. Set SimulatorStep.objective, or name other "
+                f"{self._spec.env_id} returns no objective besides the reward, whose weights are tuned. A member could "
+                "raise its score by changing its weights. Set SimulatorStep.objective, or name other "
                 "hyperparameters in --pbt.tune"
             )
 
