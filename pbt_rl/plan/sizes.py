@@ -46,7 +46,7 @@ ENOUGH_ACTORS = 0.9
 AGE_PLANNED = 192
 """Maximum planned rollout age in optimiser steps.
 
-Up to this age, with the proximal clip, scores are at most a third lower than at age 0 (docs/lab/rollout-age.md)."""
+On HalfCheetah, this age and the proximal clip cost at most a third of the score (docs/lab/rollout-age.md)."""
 BATCHES_PLANNED = 10
 """Maximum planned rollout age in batches. This limit matters for algorithms with few optimiser steps per batch."""
 LAG_PLANNED = 0.5
