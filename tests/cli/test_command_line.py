@@ -152,7 +152,7 @@ def test_show_prints_plan_values_and_what_differs_and_starts_nothing(pbt_rl, tmp
     code, out, err = pbt_rl("train", *given, "--show", "--no-probe")
     assert (code, err) == (0, "")
     plan, _, options = out.partition("options that differ from the defaults")
-    assert re.search("learner 0 .*cpu: members 0, 1, 2, 3; 48 .*3 actors x 2 vector envs of 8", plan)
+    assert re.search(r"\b0 .*\bcpu: .*0, 1, 2, 3; 48 .*\b3 .*\b2 .* 8\b", plan)
     assert re.search(r"\n.*\b5,000\b.*\b4,000\b.*\b24\b.*: --controller pbt", plan)
     assert re.search(r"\nlearning_rate +0\.002 +1e-06:0\.01:log +1e-06\.\.0\.01 +0\.\.1\n", plan)
     assert re.search(r"\nnot tuned: gamma 0.99, gae_lambda 0.95, .*, unroll 16\n", plan)
@@ -192,10 +192,10 @@ def test_show_prints_a_file_that_can_be_given_back(pbt_rl, tmp_path, form):
     [
         (
             "--train-for-frames 1M",
-            r"about [\d.]+ (s|min|h).* for 1\.00M frames of each of 2 members, at [\d,]+ frames",
+            r"[\d.]+ (s|min|h).* 1\.00M .*\b2 .*[\d,]+ frames/s",
         ),
-        ("--hours 0.001", r"about [\d.]+k? frames of each of 2 members in 3\.6 s, at [\d,]+ frames/s"),
-        ("--controller asha", "at most about "),
+        ("--hours 0.001", r"[\d.]+k? .*\b2 .*\b3\.6 s.* [\d,]+ frames/s"),
+        ("--controller asha", "at most"),
     ],
 )
 def test_the_plan_ends_with_an_estimate_of_time_from_a_trial(pbt_rl, monkeypatch, given, told):
@@ -217,14 +217,14 @@ def test_a_trial_that_fails_or_learns_nothing_gives_no_estimate(pbt_rl, monkeypa
         return 0
 
     for trial, why in (
-        (Mock(side_effect=restarts), "an environment failed"),
+        (Mock(side_effect=restarts), "environment failed"),
         (Mock(side_effect=too_large), str(too_large)),
-        (Mock(return_value=0), "no batch was learned"),
+        (Mock(return_value=0), "no batch"),
     ):
         monkeypatch.setattr("pbt_rl.run.probe.train", trial)
         code, out, _ = pbt_rl(*plan)
         assert (code, trial.call_count) == (0, 1)
-        assert re.search(f"no estimate of the duration.*{why}", out.splitlines()[-1])
+        assert re.search(f"no estimate .*{why}", out.splitlines()[-1])
 
 
 def test_an_environment_that_cannot_be_made_is_not_tried(pbt_rl, monkeypatch):

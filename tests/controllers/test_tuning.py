@@ -149,7 +149,7 @@ def test_entries_that_cannot_be_used(entry, said):
 @pytest.mark.parametrize(
     ("tune", "prior", "said"),
     [
-        ((), "gamma=0.9:0.99", "gamma .*not tuned"),
+        ((), "gamma=0.9:0.99", "gamma .*tuned"),
         (("gamma",), "gamma", "LOW:HIGH, LOW:HIGH:SCALE or A,B,C"),
         (("gamma",), "gamma=0.9,1.1", "within 0..1"),
         (("gamma",), "gamma=0.9,x", "A,B,C"),

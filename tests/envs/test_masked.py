@@ -157,13 +157,13 @@ WRONG_MASKS = {
 def test_a_wrong_mask_is_one_clear_error(case):
     mask, message = WRONG_MASKS[case]
     vector_env = vector_env_of(lambda: Given(both(MASK), mask=mask), rows=1)
-    with pytest.raises(EnvSetupError, match=f"the observation's action_mask is wrong: {message}"):
+    with pytest.raises(EnvSetupError, match=f"action_mask .*: {message}"):
         vector_env.reset(private_step_arrays(vector_env.spec, 1))
 
 
 def test_a_mask_that_is_missing_in_info_is_one_clear_error():
     vector_env = vector_env_of(lambda: Given(action_mask=True), rows=1)
-    with pytest.raises(EnvSetupError, match=r'info\["action_mask"\] is wrong: expected the key'):
+    with pytest.raises(EnvSetupError, match=r'info\["action_mask"\] .* key'):
         vector_env.reset(private_step_arrays(vector_env.spec, 1))
 
 

@@ -92,7 +92,7 @@ def test_treasure_ends_at_the_treasure_or_by_the_limit():
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("memry", "did you mean toy/memory"),
+        ("memry", "memry.* toy/memory"),
         ("memory?dela=3", "size=NUMBER, delay=NUMBER"),
         ("memory?delay=0", "above 0"),
         ("memory?delay=x", "above 0"),

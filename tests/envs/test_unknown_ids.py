@@ -1,5 +1,7 @@
 """Unknown ids: ids of packages, and suggestions in errors."""
 
+import re
+
 import pytest
 
 from pbt_rl.envs import lookup, packages
@@ -42,21 +44,20 @@ def test_an_id_may_begin_with_the_package_that_registers_it():
 def test_an_id_of_a_known_package_that_is_missing_is_no_game_of_another_family(typed, monkeypatch):
     for module in (lookup, packages):
         monkeypatch.setattr(module, "find_spec", lambda name: None if name == "minatar" else True)
-    with pytest.raises(EnvSetupError, match="package minatar, which is not installed"):
+    with pytest.raises(EnvSetupError, match=r"\bminatar,"):
         family_of(typed)
 
 
 def test_a_module_that_hides_a_file_of_the_working_directory_is_named():
-    with pytest.raises(EnvSetupError, match=r"json has no 'make_env' \(/.*json/__init__\.py\)"):
+    with pytest.raises(EnvSetupError, match=r"'make_env' \(/.*json/__init__\.py\)"):
         find_factory("json:make_env")
-    with pytest.raises(EnvSetupError, match="json has no 'lods'; did you mean loads"):
+    with pytest.raises(EnvSetupError, match=r"'lods'; .*loads"):
         find_factory("json:lods")
 
 
 def test_what_gymnasium_lacks_is_listed_with_how_it_is_installed(monkeypatch):
     monkeypatch.setattr(packages, "find_spec", lambda name: None if name == "mujoco" else True)
     (line,) = packages.absent().splitlines()
-    assert "mujoco is missing, for gym/Reacher-v4, " in line
-    assert line.endswith('; pip install "gymnasium[mujoco]"')
+    assert re.search(r"mujoco .*gym/Reacher-v4, .*gymnasium\[mujoco\]", line)
     monkeypatch.setattr(packages, "find_spec", lambda _name: True)
     assert packages.absent() == ""

@@ -179,5 +179,5 @@ def test_unusable_tasks_and_options_are_one_clear_error(case):
 
 def test_an_engine_that_ends_its_process_does_not_end_ours(monkeypatch):
     monkeypatch.setattr(envpool.envpool, "make", lambda *_, **__: os.abort())
-    with pytest.raises(EnvSetupError, match="max_episode_steps=77 cannot be used: it was ended by SIGABRT"):
+    with pytest.raises(EnvSetupError, match=r"max_episode_steps=77 .*SIGABRT"):
         probe("envpool/CartPole-v1", EnvOptions(keywords={"max_episode_steps": 77}))
