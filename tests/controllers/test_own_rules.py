@@ -193,7 +193,7 @@ class Learned(Answering):
     [
         (None, "mutate returned None"),
         ({}, "mutate returned {}"),
-        ({"rate": "much"}, "mutate returned a value"),
+        ({"rate": "much"}, "mutate returned a "),
         ({"rate": float("nan")}, "mutate returned NaN"),
     ],
 )

@@ -207,5 +207,5 @@ def test_its_state_is_restored_and_fits_these_values_only():
 def test_without_scikit_learn_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn", None)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"pip install 'pbt-rl\[search\]'"):
+    with pytest.raises(ConfigError, match=r"pbt-rl\[search\]"):
         Pb2(TABLE)

@@ -11,27 +11,26 @@ from pbt_rl.envs.packages import named_by
 from pbt_rl.errors import EnvSetupError
 
 MEANT = {
-    "ALE/Pong-v5": "did you mean atari/pong?",
-    "SpaceInvaders-ramDeterministic-v4": "did you mean atari/space_invaders?",
-    "CartPole-v1": "did you mean gym/CartPole-v1?",
-    "HalfCheetah": "did you mean gym/HalfCheetah-v5?",
-    "breakot": "did you mean atari/breakout?",
-    "mujoco_ant": "did you mean gym/Ant-v5?",
-    "toy_memory": "did you mean toy/memory?",
-    "doom_basic": "did you mean vizdoom/basic?",
-    "dmlab_30": "did you mean dmlab30?",
-    "my/file.py:Env": "write my.file:Env, as Python imports it.",
-    "MyArm-v0": "write gym/MyArm-v0, or gym/MODULE:MyArm-v0",
-    "nothing": "write atari/NAME, gym/NAME, ",
-    "atari": "did you mean atari/NAME?",
+    "ALE/Pong-v5": "atari/pong?",
+    "SpaceInvaders-ramDeterministic-v4": "atari/space_invaders?",
+    "CartPole-v1": "gym/CartPole-v1?",
+    "HalfCheetah": "gym/HalfCheetah-v5?",
+    "breakot": "atari/breakout?",
+    "mujoco_ant": "gym/Ant-v5?",
+    "toy_memory": "toy/memory?",
+    "doom_basic": "vizdoom/basic?",
+    "dmlab_30": "dmlab30?",
+    "my/file.py:Env": "my.file:Env",
+    "MyArm-v0": "gym/MODULE:MyArm-v0",
+    "nothing": "atari/NAME, gym/NAME",
+    "atari": "atari/NAME?",
 }
 
 
 @pytest.mark.parametrize("typed", MEANT)
 def test_what_was_meant(typed):
-    with pytest.raises(EnvSetupError) as error:
+    with pytest.raises(EnvSetupError, match=f"{typed!r}: .*{re.escape(MEANT[typed])}"):
         family_of(typed)
-    assert f"{typed!r}: {MEANT[typed]}" in str(error.value)
 
 
 def test_an_id_may_begin_with_the_package_that_registers_it():

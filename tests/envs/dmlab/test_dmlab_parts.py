@@ -122,9 +122,8 @@ def test_settings_are_strings_and_those_of_tables_have_dotted_names():
     own = {"width": "96", "height": "72", "logLevel": "WARN"}
     of_level = {"episodeLengthSeconds": "60", "color": "true", "x": "y"}
     assert config == {**own, **of_level, "maze.width": "9", "maze.rooms.most": "2.5"}
-    said = r"--env-option maze\.width=.* cannot be used"
     for value in (None, [1]):
-        with pytest.raises(EnvSetupError, match=said):
+        with pytest.raises(EnvSetupError, match=r"--env-option maze\.width="):
             row_setup(DmlabOptions(), {"maze": {"width": value}}, 0)
 
 

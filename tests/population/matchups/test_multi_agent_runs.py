@@ -144,8 +144,8 @@ def test_games_against_others(pbt_rl, played, monkeypatch, against):
         ("runs/x@7", "7 frames"),
         ("runs/x@800:9", "member 9"),
         ("lefty2:wrong_shape", "shape (8,)"),
-        ("lefty2:no_function", "returned int"),
-        ("lefty2:missing", "has no 'missing'"),
+        ("lefty2:no_function", "int"),
+        ("lefty2:missing", "'missing'"),
     ],
 )
 def test_opponents_that_are_not_there(pbt_rl, played, monkeypatch, against, said):
@@ -229,8 +229,8 @@ HERE = Machine(2, 0)
     ("policies", "scheme", "said"),
     [
         (3, "round-robin", "multiple of 2"),
-        (1, "round-robin", "plays all agents itself"),
-        (2, "self", "plays all agents itself"),
+        (1, "round-robin", "itself"),
+        (2, "self", "itself"),
     ],
 )
 def test_rows_that_do_not_fill_the_agents(policies, scheme, said):
@@ -246,9 +246,9 @@ def test_rows_that_do_not_fill_the_agents(policies, scheme, said):
 @pytest.mark.parametrize(
     ("env", "options", "said"),
     [
-        ("toy/identity", {}, "one agent"),
-        ("pettingzoo/tictactoe_v3", {"num_policies": 1}, "plays itself"),
-        ("pettingzoo/tictactoe_v3", {"devices": "cpu,cpu"}, "different devices"),
+        ("toy/identity", {}, "toy/identity"),
+        ("pettingzoo/tictactoe_v3", {"num_policies": 1}, "one policy"),
+        ("pettingzoo/tictactoe_v3", {"devices": "cpu,cpu"}, "2 devices"),
     ],
 )
 def test_elo_needs_members_that_meet(env, options, said):
