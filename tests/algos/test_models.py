@@ -360,7 +360,7 @@ def test_no_state_outside_of_parameters_and_channels_last(case):
     [
         (VECTOR, "nature", "'nature' .*an image"),
         ({"obs": ((3, 30, 84), "uint8")}, "nature", "36x36, not 30x84"),
-        ({"obs": ((64, 64, 3), "float32")}, "auto", "bounds"),
+        ({"obs": ((64, 64, 3), "float32")}, "auto", "pixel bounds"),
     ],
 )
 def test_observations_that_do_not_fit_the_encoder(shapes, encoder, message):

@@ -151,7 +151,7 @@ def test_show_prints_plan_values_and_what_differs_and_starts_nothing(pbt_rl, tmp
     given = ["--env", "toy/shaped", "--actors", "3", "--devices", "cpu", "--pbt.factors", "1.3", "0.7"]
     code, out, err = pbt_rl("train", *given, "--show", "--no-probe")
     assert (code, err) == (0, "")
-    plan, _, options = out.partition("options that differ from the defaults")
+    plan, _, options = out.partition("that differ")
     assert re.search(r"\b0 .*\bcpu: .*0, 1, 2, 3; 48 .*\b3 .*\b2 .* 8\b", plan)
     assert re.search(r"\n.*\b5,000\b.*\b4,000\b.*\b24\b.*: --controller pbt", plan)
     assert re.search(r"\nlearning_rate +0\.002 +1e-06:0\.01:log +1e-06\.\.0\.01 +0\.\.1\n", plan)
@@ -190,10 +190,7 @@ def test_show_prints_a_file_that_can_be_given_back(pbt_rl, tmp_path, form):
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        (
-            "--train-for-frames 1M",
-            r"[\d.]+ (s|min|h).* 1\.00M .*\b2 .*[\d,]+ frames/s",
-        ),
+        ("--train-for-frames 1M", r"[\d.]+ (s|min|h).* 1\.00M .*\b2 .*[\d,]+ frames/s"),
         ("--hours 0.001", r"[\d.]+k? .*\b2 .*\b3\.6 s.* [\d,]+ frames/s"),
         ("--controller asha", "at most"),
     ],
@@ -276,10 +273,6 @@ def test_commands_version_and_help(pbt_rl, tmp_path):
     assert project["scripts"]["pbt-rl"] == "pbt_rl.cli:main"
     assert pbt_rl("--help")[0] == 0
     assert pbt_rl()[0] == EXIT_USER_ERROR
-    words = "--env=toy/identity --experiment x --seed 3 --lr -1 --gpus 2"
-    _, _, err = pbt_rl("train", *words.split())
-    ours = ["--name", "--hypers.learning-rate", "--devices"]
-    assert [line.split(" ")[-1] for line in err.splitlines()] == ours
 
 
 def test_envs_lists_what_is_here_without_torch(tmp_path):

@@ -154,7 +154,7 @@ def copies(what, **more):
     [
         ("missing", "AttributeError"),
         ("NoDataclass", "dataclass"),
-        ("Deaf", "observe"),
+        ("Deaf", "observe is called"),
         ("TooFew", "initial returned [{'rate': 1.0}]: "),
         ("NotANumber", "NaN for rate"),
         ("Raises", "raised KeyError (test_own_controllers.py, line "),

@@ -141,7 +141,7 @@ def raises_on_call(values, rng):
         ({"explore_option": ()}, "'accelerates'"),
         ({"explore_option": ("accelerates=2",)}, "--pbt.explore-option accelerates=2 "),
         ({"explore": f"{HERE}:Untaken", "explore_option": ()}, "1 positional"),
-        ({"explore": f"{HERE}:Deaf"}, "mutate "),
+        ({"explore": f"{HERE}:Deaf"}, "mutate is called"),
         ({"explore": "perturb", "explore_option": ("factor_min=9",)}, "factor_max, 1.5"),
         ({"custom_explore": "os:path"}, "--pbt.custom-explore os:path "),
         ({"custom_explore": f"{HERE}:raises_on_call"}, "raises_on_call raised ZeroDivisionError"),

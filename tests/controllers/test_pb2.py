@@ -14,11 +14,7 @@ from pbt_rl.controllers.explore import Learning
 from pbt_rl.controllers.gaussian_process import FadingKernel, Surrogate
 from pbt_rl.controllers.hypers import HyperSpec, choice_spec, shaping_table
 from pbt_rl.controllers.options import PbtConfig
-from pbt_rl.controllers.pb2 import (
-    Pb2,
-    from_unit,
-    to_unit,
-)
+from pbt_rl.controllers.pb2 import Pb2, from_unit, to_unit
 from pbt_rl.controllers.state import restore_state, save_state
 from pbt_rl.errors import ConfigError
 from tests.helpers.populations import build, member, report

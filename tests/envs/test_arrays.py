@@ -42,11 +42,7 @@ def test_these_are_pictures_with_all_other_axes_as_channels(space, shape):
 
 @pytest.mark.parametrize(
     "space",
-    [
-        box(0, 1, (10, 10, 4), bool),
-        box(-np.inf, np.inf, (40, 40), np.float32),
-        box(0, 9, (2, 3), np.int64),
-    ],
+    [box(0, 1, (10, 10, 4), bool), box(-np.inf, np.inf, (40, 40), np.float32), box(0, 9, (2, 3), np.int64)],
     ids=str,
 )
 def test_these_are_numbers_as_they_are(space):
@@ -140,7 +136,7 @@ def test_the_recipe_reads_grids_by_an_mlp_that_normalises_and_asks_for_bounds_of
     unbounded = of(box(-np.inf, np.inf, (*LARGE, 3), np.float32))
     assert "model.encoder" not in recipe(unbounded)
     shapes = {name: (spec.shape, spec.dtype) for name, spec in unbounded.obs.items()}
-    with pytest.raises(ValueError, match="bounds"):
+    with pytest.raises(ValueError, match="pixel bounds"):
         ObsEncoder(shapes, "auto", (8,))
     ObsEncoder(shapes, "mlp", (8,))
 

@@ -118,12 +118,10 @@ def test_an_option_that_is_no_pair_is_refused(pairs):
         keywords(pairs)
 
 
-def test_options_reach_gym_and_are_refused_elsewhere():
+def test_options_reach_gym():
     assert lookup.make_raw("gym/FrozenLake-v1", options("map_name=8x8")).observation_space.n == 64
     with pytest.raises(EnvSetupError, match=r"gym/FrozenLake-v1 .*mapname"):
         probe("gym/FrozenLake-v1", options("mapname=8x8"))
-    with pytest.raises(EnvSetupError, match=r"--env-option size=.* toy/"):
-        probe("toy/identity", options("size=3"))
 
 
 def test_an_installed_entry_point_is_found_by_name_and_takes_a_level(monkeypatch):
@@ -139,10 +137,7 @@ def test_an_installed_entry_point_is_found_by_name_and_takes_a_level(monkeypatch
 @pytest.mark.parametrize(
     ("env_id", "message"),
     [
-        ("no_such_module:make_env", "module 'no_such_module'"),
         ("custom_of_a_test.py:make_env", "custom_of_a_test:make_env"),
-        ("custom_of_a_test:number", "number is int"),
-        ("custom_of_a_test:nothing", "returned builtins.NoneType"),
         ("custom_of_a_test:ParallelEnv", "returned custom_of_a_test.ParallelEnv"),
         ("custom_of_a_test:fixed_vector", r"\b3 rows.*\b1 .*num_envs"),
         ("custom_of_a_test:spaceless", "action_space.*self.action_space"),
@@ -156,7 +151,7 @@ def test_unusable_environments_are_reported_with_a_remedy(env_id, message):
 def test_what_a_factory_gives_that_cannot_be_used():
     with pytest.raises(EnvSetupError, match=r"'sice'.*: size=4, name"):
         probe("custom_of_a_test:make_env", options("sice=3"))
-    with pytest.raises(EnvSetupError, match="spaces"):
+    with pytest.raises(EnvSetupError, match=r"differ .*spaces"):
         make_vector_env("custom_of_a_test:changing", 2, 0, EnvOptions(), lambda _row: (0, {}))
 
 

@@ -140,7 +140,7 @@ SHAPED = {"get_default_reward_shaping": getter, "set_reward_shaping": setter}
 @pytest.mark.parametrize(
     ("attributes", "values", "said"),
     [
-        (SHAPED, {"cost": 1.0}, "info"),
+        (SHAPED, {"cost": 1.0}, "no info"),
         (SHAPED | {"info": {"true_objective": 1.0}}, {"cost": 1.0}, None),
         ({"info": {"action_mask": np.ones(2, np.int8)}}, {}, "action_mask"),
     ],

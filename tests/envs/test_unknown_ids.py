@@ -11,16 +11,13 @@ from pbt_rl.envs.packages import named_by
 from pbt_rl.errors import EnvSetupError
 
 MEANT = {
-    "ALE/Pong-v5": "atari/pong?",
     "SpaceInvaders-ramDeterministic-v4": "atari/space_invaders?",
-    "CartPole-v1": "gym/CartPole-v1?",
     "HalfCheetah": "gym/HalfCheetah-v5?",
     "breakot": "atari/breakout?",
     "mujoco_ant": "gym/Ant-v5?",
     "toy_memory": "toy/memory?",
     "doom_basic": "vizdoom/basic?",
     "dmlab_30": "dmlab30?",
-    "my/file.py:Env": "my.file:Env",
     "MyArm-v0": "gym/MODULE:MyArm-v0",
     "nothing": "atari/NAME, gym/NAME",
     "atari": "atari/NAME?",

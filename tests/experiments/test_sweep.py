@@ -10,15 +10,7 @@ from dataclasses import replace
 import psutil
 import pytest
 
-from pbt_rl.cli.sweep import (
-    SweepCommand,
-    _grid,
-    _print_groups,
-    _print_results,
-    _read,
-    _seeds,
-    shares_of,
-)
+from pbt_rl.cli.sweep import SweepCommand, _grid, _print_groups, _print_results, _read, _seeds, shares_of
 from pbt_rl.errors import ConfigError
 from pbt_rl.experiments.jobs import Ended, Point, Share, Sweep, points, shares
 from pbt_rl.plan.machine import CORES

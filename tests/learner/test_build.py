@@ -16,13 +16,7 @@ from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
 from pbt_rl.envs.spaces import obs_leaves
 from pbt_rl.errors import ConfigError
 from pbt_rl.learner import build
-from pbt_rl.learner.build import (
-    build_distribution,
-    build_net,
-    compute_dtype,
-    initialised_net,
-    normalized_obs,
-)
+from pbt_rl.learner.build import build_distribution, build_net, compute_dtype, initialised_net, normalized_obs
 from pbt_rl.learner.own_loss import check_network
 
 OBS = {"obs": ArraySpec((4,), "float32")}
@@ -59,8 +53,7 @@ def test_the_distribution_is_that_of_the_actions_and_options():
 )
 def test_options_of_continuous_actions_are_refused_without_any(options):
     with pytest.raises(
-        ConfigError,
-        match=r"--model\.(action-bounds tanh|action-std state|initial-std 0.5) .*toy/",
+        ConfigError, match=r"--model\.(action-bounds tanh|action-std state|initial-std 0.5) .*toy/"
     ):
         build_net(DISCRETE, ModelConfig(encoder="mlp", **options))
     build_net(BOTH, ModelConfig(encoder="mlp", **options))
@@ -73,11 +66,6 @@ def test_a_tanh_without_a_bound_is_refused():
         build_net(free, ModelConfig(encoder="mlp", action_bounds="tanh"))
     build_net(free, ModelConfig(encoder="mlp"))
     assert build_distribution(free, ModelConfig()).low == action.low
-
-
-def test_layers_of_a_core_need_a_core():
-    with pytest.raises(ConfigError, match=r"--model\.core-layers 2 .*--model\.core gru or lstm"):
-        ModelConfig(core_layers=2)
 
 
 @pytest.mark.parametrize("precision", ["float32", "bf16"])

@@ -25,16 +25,8 @@ def test_a_learner_takes_its_own_gpu_and_is_reproducible_where_asked(cuda):
 @pytest.mark.parametrize(
     ("call", "error", "says"),
     [
-        (
-            "set_device",
-            RuntimeError("The NVIDIA driver is too old\nmore"),
-            r"too old.*--devices",
-        ),
-        (
-            "ones",
-            RuntimeError("no kernel image is available"),
-            r"no kernel image.*--devices cpu",
-        ),
+        ("set_device", RuntimeError("The NVIDIA driver is too old\nmore"), r"too old.*--devices"),
+        ("ones", RuntimeError("no kernel image is available"), r"no kernel image.*--devices cpu"),
         ("set_device", AssertionError("Torch not compiled with CUDA enabled"), "compiled"),
         ("ones", torch.OutOfMemoryError("CUDA out of memory."), "memory.*--learner.batch"),
         ("set_device", RuntimeError("CUDA error: out of memory\nmore"), "memory.*--learner.batch"),

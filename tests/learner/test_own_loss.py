@@ -35,10 +35,7 @@ def branch(_, loss, stats):
         (lambda s, loss, stats: (loss, stats | {"kl": s.value}), r"'kl' .*shape \[16\]"),
         (lambda _, loss, stats: (loss, stats | {"kl": 0.5}), "'kl' .*float"),
         (lambda s, _, stats: (s.value.square(), stats), r": the loss .*shape \[16\]"),
-        (
-            lambda s, loss, stats: (loss + s.value.mean(), stats),
-            "invalid",
-        ),
+        (lambda s, loss, stats: (loss + s.value.mean(), stats), "invalid"),
         (lambda _, loss, stats: (loss.detach(), stats), "no gradient"),
         (lambda _, loss, stats: (loss, stats | {"more": loss}), "the same"),
         (lambda _, loss, stats: loss, r"Tensor: .*\(loss, statistics\)"),

@@ -193,7 +193,7 @@ def test_a_killed_run_goes_on_with_other_devices_actors_and_budget(killed):
     ("options", "said"),
     [
         (("--seed=1", "--hypers.gamma=0.5"), "--seed: before 0, now 1; --hypers.gamma: before 0.99, now 0.5"),
-        (("--resume=no",), "--resume "),
+        (("--resume=no",), r"--resume .*\bno\b"),
         (("--pbt.exploit=truncation", "--pbt.no-enabled"), "StaticController"),
     ],
 )

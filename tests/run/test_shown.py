@@ -71,10 +71,7 @@ def test_the_rollout_age_is_a_line_of_show_alone():
     ("options", "reason"),
     [
         (("--actors=1", "--envs-per-vector-env=2"), ["1024", "32"]),
-        (
-            ("--actors=1", "--envs-per-vector-env=2", "--learner.batch=2048"),
-            ["--learner.batch 2048", "64"],
-        ),
+        (("--actors=1", "--envs-per-vector-env=2", "--learner.batch=2048"), ["--learner.batch 2048", "64"]),
         (("--learner.batch=1030",), ["--learner.batch 1030"]),
         ((), []),
     ],
@@ -89,14 +86,8 @@ def test_another_batch_than_the_option_is_explained(options, reason):
     [
         (("--pbt.period-frames=15999",), " 16,000, .*episode"),
         (("--pbt.period-frames=16000",), ""),
-        (
-            ("--env=tensors/pendulum", "--env-option=limit=90", "--pbt.period-frames=8k"),
-            " 23,040,",
-        ),
-        (
-            ("--pbt.period-frames=900", "--env-option=max_episode_steps=10"),
-            " 1,024, .*batch",
-        ),
+        (("--env=tensors/pendulum", "--env-option=limit=90", "--pbt.period-frames=8k"), " 23,040,"),
+        (("--pbt.period-frames=900", "--env-option=max_episode_steps=10"), " 1,024, .*batch"),
         (("--pbt.period-frames=900", "--pbt.ready=timed", "--pbt.period-seconds=9"), ""),
     ],
 )

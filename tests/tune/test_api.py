@@ -224,12 +224,7 @@ def test_the_first_failure_of_a_member_is_shown(capsys):
 
 @pytest.mark.parametrize(
     ("value", "said"),
-    [
-        ("-0.5", "'-0.5'"),
-        (None, "None"),
-        ({"loss": 1.0}, "'loss'"),
-        ((1.0, 2), "tuple of 2"),
-    ],
+    [("-0.5", "'-0.5'"), (None, "None"), ({"loss": 1.0}, "'loss'"), ((1.0, 2), "tuple of 2")],
 )
 def test_an_objective_that_is_no_number_is_named_as_what_it_is(value, said, capsys):
     class Odd(Walker):

@@ -82,16 +82,9 @@ def rows(path):
         return list(csv.DictReader(file))
 
 
-@pytest.mark.parametrize("names", [("tensorboard",), ("csv", "csv"), ("own.Tracker",)])
-def test_the_option_takes_known_names_once_and_own_ones(names):
-    Config(env="toy/identity", track=("csv", "own:Tracker"))
-    with pytest.raises(ConfigError, match=r"--track .*csv, wandb or module:Class"):
-        Config(env="toy/identity", track=names)
-
-
 def test_a_missing_package_is_named_before_anything_starts(monkeypatch):
     monkeypatch.setattr("pbt_rl.display.trackers.outlets.find_spec", lambda _: None)
-    with pytest.raises(ConfigError, match=r'pip install "pbt-rl\[wandb\]"'):
+    with pytest.raises(ConfigError, match=r"pbt-rl\[wandb\]"):
         check(Config(env="toy/identity", track=("csv", "wandb")))
     check(Config(env="toy/identity", track=("csv",)))
 
@@ -156,17 +149,9 @@ def test_one_that_blocks_is_never_waited_for(own):
     assert "own:Blocking " in said[1]
 
 
-@pytest.mark.parametrize(
-    ("name", "problem"),
-    [
-        ("nowhere:Tracker", "ModuleNotFoundError.*'nowhere'"),
-        ("own:Nothing", "'Nothing'"),
-        ("own:Useless", r"show\(view\)"),
-    ],
-)
-def test_one_that_cannot_be_loaded_is_an_error(own, name, problem):
-    with pytest.raises(ConfigError, match=problem):
-        trackers(own, "own:Kept", name)
+def test_one_that_is_not_in_its_module_is_an_error(own):
+    with pytest.raises(ConfigError, match="'Nothing'"):
+        trackers(own, "own:Kept", "own:Nothing")
 
 
 # -- the tables ---------------------------------------------------------------------------------------------

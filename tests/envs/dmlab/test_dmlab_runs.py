@@ -96,9 +96,7 @@ def test_maps_are_built_beforehand(here, lab, monkeypatch):  # noqa: F811
     ("words", "message"),
     [
         ("--levels nowhere", "dmlab/nowhere "),
-        ("--levels", "--levels .none. "),
         ("--levels lt_chasm --level-seeds 0", "--level-seeds 0 "),
-        ("--levels lt_chasm --jobs -1", "--jobs -1 "),
         ("--levels lt_chasm --level-cache /proc/x", "--level-cache /proc/x "),
         ("--levels lt_chasm --level-cache none", "--level-cache none "),
     ],

@@ -89,10 +89,7 @@ def test_without_marks_values_and_weights_are_found_to_be_used_too_early():
 
 
 def test_branches_that_are_not_joined_are_found():
-    with (
-        mock.patch.object(PretendStreams, "join"),
-        learner_on_streams(**CASES["streams"]) as (driven, order),
-    ):
+    with mock.patch.object(PretendStreams, "join"), learner_on_streams(**CASES["streams"]) as (driven, order):
         live(driven, order)
     assert any("learning, branch 0" in what for what in order.found)
 

@@ -189,6 +189,6 @@ def test_whoever_reads_whole_episodes_says_that_it_cannot():
     assert load("appo").needs_final_steps is None
     assert load("a3c").needs_final_steps is None
     assert "replay" in load("unreal").needs_final_steps
-    assert "observation" in load("fun").needs_final_steps
-    with pytest.raises(AssertionError, match="observation"):
+    assert "last observation" in load("fun").needs_final_steps
+    with pytest.raises(AssertionError, match="last observation"):
         learn(make_pack([HYPERS] * P), steps(), settings("fun", distribution=DISCRETE))

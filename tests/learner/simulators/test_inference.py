@@ -113,7 +113,7 @@ def test_steps_that_give_other_things_are_not_recorded(device, recorder, monkeyp
 
     monkeypatch.setattr(sampling, "make_simulator", changing)
     wanted, _, _ = played("cpu", "--learner.packing=vmap")
-    with pytest.warns(UserWarning, match="fields"):
+    with pytest.warns(UserWarning, match="other fields"):
         found, _, _ = played("pretend:0", "--learner.packing=vmap")
     for name, x in wanted.items():
         torch.testing.assert_close(found[name], x, rtol=1e-5, atol=1e-5, msg=name)

@@ -238,15 +238,9 @@ def test_what_cannot_work_is_refused_by_name(options, words):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (
-            lambda s: s.reward.__setitem__(slice(ROWS, None), torch.nan),
-            "finite .*member 1",
-        ),
+        (lambda s: s.reward.__setitem__(slice(ROWS, None), torch.nan), "finite .*member 1"),
         (lambda s: s.obs["obs"].fill_(torch.nan), "observation .*finite .*member 0"),
-        (
-            lambda s: (s.terminated.fill_(True), s.truncated.fill_(True)),
-            "terminated and truncated",
-        ),
+        (lambda s: (s.terminated.fill_(True), s.truncated.fill_(True)), "terminated and truncated"),
     ],
 )
 def test_wrong_values_end_the_run_by_the_members_name(monkeypatch, change, words):

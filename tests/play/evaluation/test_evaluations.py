@@ -175,7 +175,7 @@ def resolve(env, **options):
 
 def test_a_film_that_cannot_be_is_one_clear_error(monkeypatch):
     film = {"evaluate_every_frames": 9, "evaluate_video": True}
-    with pytest.raises(ConfigError, match="toy/identity"):
+    with pytest.raises(ConfigError, match=r"toy/identity.* pictures"):
         resolve("toy/identity", **film)
     monkeypatch.setattr("pbt_rl.play.film.find_spec", lambda _name: None)
     with pytest.raises(ConfigError, match=r"pbt-rl\[video\]"):

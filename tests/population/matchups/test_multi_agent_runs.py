@@ -144,7 +144,7 @@ def test_games_against_others(pbt_rl, played, monkeypatch, against):
         ("runs/x@7", "7 frames"),
         ("runs/x@800:9", "member 9"),
         ("lefty2:wrong_shape", "shape (8,)"),
-        ("lefty2:no_function", "int"),
+        ("lefty2:no_function", "returned int"),
         ("lefty2:missing", "'missing'"),
     ],
 )
@@ -227,11 +227,7 @@ HERE = Machine(2, 0)
 
 @pytest.mark.parametrize(
     ("policies", "scheme", "said"),
-    [
-        (3, "round-robin", "multiple of 2"),
-        (1, "round-robin", "itself"),
-        (2, "self", "itself"),
-    ],
+    [(3, "round-robin", "multiple of 2"), (1, "round-robin", "itself"), (2, "self", "itself")],
 )
 def test_rows_that_do_not_fill_the_agents(policies, scheme, said):
     config = Config(
@@ -246,7 +242,7 @@ def test_rows_that_do_not_fill_the_agents(policies, scheme, said):
 @pytest.mark.parametrize(
     ("env", "options", "said"),
     [
-        ("toy/identity", {}, "toy/identity"),
+        ("toy/identity", {}, "one agent"),
         ("pettingzoo/tictactoe_v3", {"num_policies": 1}, "one policy"),
         ("pettingzoo/tictactoe_v3", {"devices": "cpu,cpu"}, "2 devices"),
     ],
