@@ -67,7 +67,7 @@ def test_thirty_levels_make_one_objective(here, lab):  # noqa: F811
     lines = [line.split() for line in played.out.splitlines() if line.split()[0] in names]
     assert [line[1] for line in lines] == ["1"] * 30
     counted = [min(float(line[3]), 100) for line in lines]
-    mean = float(re.search(r"objective .*\b30 tasks: mean (\S+)", played.out)[1])
+    mean = float(re.search(r"objective .*\b30 tasks: mean ([-0-9.]+)", played.out)[1])
     assert mean == pytest.approx(sum(counted) / 30, abs=0.05)
     tested = [call["level"] for call in calls(lab, "lab") if call["config"].get("allowHoldOutLevels")]
     assert sum(level.endswith("_test") for level in set(tested)) == 2
