@@ -131,15 +131,15 @@ ALSO_IN_TRAINING = {
     "BothEnds": "terminated and truncated",
     "OtherNames": "['state']",
     "NoStep": "returned tuple",
-    "NotANumber": "reward",
-    "InfiniteObjective": "objective",
+    "NotANumber": "not finite",
+    "InfiniteObjective": "not finite",
     "ObservesNothingFinite": "observation",
     "GradientLeftOn": "gradient",
     "NoObjective": "no objective",
     "ObjectiveIsTheReward": "weights",
 }
 BY_THE_CHECK = ALSO_IN_TRAINING | {
-    "ObjectiveOfItsWeights": "objective",
+    "ObjectiveOfItsWeights": "objective contains",
     "WeightsOfAnother": "repeat_interleave",
     "NoTimeOuts": "no time-outs: all 80 ",
     "Waits": "1.38 times",
