@@ -290,7 +290,7 @@ def test_an_exploit_function_names_who_copies_whom():
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("one_argument", (), "one_argument"),
+        ("one_argument", (), "2 arguments"),
         ("strangers", (), "donor 77"),
         ("raises", (), "raised AttributeError (test_own_controllers.py, line "),
         ("worst_copies_best", ("a=1",), "--pbt.exploit-option a=1 "),

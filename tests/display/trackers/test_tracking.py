@@ -106,7 +106,7 @@ def test_a_class_without_a_constructor_is_a_tracker(own, monkeypatch):
     tracking.update(moment(1.0))
     tracking.finish("frames", may_wait=True)
     assert (own / "bare.txt").read_text() == "1.0 frames"
-    assert [text.split()[1] for text in said] == ["own:Bare:"] * 2, "at the start and at the end"
+    assert said == ["tracker own:Bare: curves are in the sky"] * 2, "at the start and at the end"
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,8 @@ def test_one_that_cannot_be_made_does_not_end_the_run(own, name, why):
     tracking.update(moment(1.0))
     tracking.finish("frames", may_wait=True)
     (line,) = said
-    assert f"own:{name} " in line
+    assert line.startswith(f"tracker own:{name} ")
+    assert f"({why}; " in line
     assert why in (own / "logs" / "tracker_0.log").read_text()
     assert (own / "kept.txt").read_text().split() == ["1.0", "frames"]
 
@@ -133,6 +134,7 @@ def test_one_that_dies_is_said_once_and_the_others_go_on(own):
     tracking.finish("frames", may_wait=True)
     (line,) = said
     assert line.startswith("tracker own:Dying ")
+    assert "(RuntimeError: no quota; " in line
     assert "Traceback" in (own / "logs" / "tracker_0.log").read_text()
     assert (own / "kept.txt").read_text().split()[-2:] == ["9.0", "frames"]
 
@@ -143,10 +145,11 @@ def test_one_that_blocks_is_never_waited_for(own):
     for i in range(100):
         tracking.update(moment(10.0 * i))
     assert time.monotonic() - began < 5.0
-    assert "own:Blocking " in said[0]
+    (slow,) = said
+    assert "own:Blocking " in slow
     tracking.finish("frames", may_wait=False)
     assert time.monotonic() - began < 15.0
-    assert "own:Blocking " in said[1]
+    assert ["own:Blocking " in text for text in said] == [True] * 2
 
 
 def test_one_that_is_not_in_its_module_is_an_error(own):
