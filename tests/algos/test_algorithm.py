@@ -27,17 +27,15 @@ def test_registered_algorithms_are_loaded_by_name():
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("dqn", "algorithm 'dqn' is unknown"),
-        ("no_such_module:X", "algorithm 'no_such_module:X' cannot be loaded: ModuleNotFoundError"),
-        ("tests.helpers.third_algorithm:DQN", "has no attribute 'DQN'"),
-        (":X", "cannot be loaded"),
-        ("tests.helpers.third_algorithm:NOT_ONE", "has type object"),
+        ("dqn", "'dqn'"),
+        ("no_such_module:X", "'no_such_module:X' .*ModuleNotFoundError"),
+        ("tests.helpers.third_algorithm:DQN", "attribute 'DQN'"),
+        ("tests.helpers.third_algorithm:NOT_ONE", "NOT_ONE.* object"),
     ],
 )
 def test_a_name_that_cannot_be_loaded_gives_one_clear_error(name, message):
-    with pytest.raises(ValueError, match="algorithm") as error:
+    with pytest.raises(ValueError, match=f"algorithm .*{message}"):
         lookup.load(name)
-    assert message in str(error.value)
 
 
 def test_names_are_known_without_torch():

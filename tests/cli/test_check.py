@@ -253,30 +253,30 @@ def test_an_environment_without_mistakes_has_none(found, kind):
     assert facts["objective"].startswith('info["true_objective"] -')
     assert re.search(r"\b100 steps", facts["seeds"])
     assert facts["round trip"].endswith(": cost")
-    assert "no mistakes" in report.lines()[-1]
+    assert report.mistakes == []
 
 
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
         (NoObjective, 'info["true_objective"]'),
-        (ObjectiveAtSomeEnds, 'info["true_objective"] is missing'),
+        (ObjectiveAtSomeEnds, 'info["true_objective"] .*missing'),
         (WrongType, "'obs' .*float64.* float32"),
-        (NotFinite, "at step 7: .*reward .*inf"),
-        (NaNSeen, "at step 3: .*NaN"),
-        (ShapeDrifts, r"at step 5: .*\(2,\).* \(1,\)"),
+        (NotFinite, "step 7: .*reward .*inf"),
+        (NaNSeen, "step 3: .*NaN"),
+        (ShapeDrifts, r"step 5: .*\(2,\).* \(1,\)"),
         (SpaceDrifts, "spaces change"),
-        (FirstInsteadOfLast, r"final observation: .*\d+ truncations .*next episode"),
-        (DrawnInsteadOfLast, "final observation: .* 2 truncations .*next episode"),
-        (NothingAtLast, r"final observation: .*\d+ truncations .*zeros"),
-        (NothingReturnedAtLast, r"at step 8: .*got shape \(\)"),
+        (FirstInsteadOfLast, r"final .*\b\d+ .*next"),
+        (DrawnInsteadOfLast, r"final .*\b2 .*next"),
+        (NothingAtLast, r"final .*\b\d+ .*zeros"),
+        (NothingReturnedAtLast, r"step 8: .*shape \(\)"),
         (GlobalRandom, r"not deterministic.* step \d+ "),
-        (SlowReset, r"slow reset: .*\d\d ms, .*(9\d|100)%"),
+        (SlowReset, r"reset: .*\d\d ms, .*(9\d|100)%"),
         (NewDefaults, "get_default_reward_shaping .*set_reward_shaping"),
         (ShapingRaises, r"cost .*TypeError\n(?s:.*)no other cost"),
         (MaskUnused, 'info["action_mask"] '),
-        (NothingAllowed, "action mask is all zeros"),
-        (Raises, "at step 7: .*RuntimeError\n(?s:.*)test_check.py(?s:.*)lost the server"),
+        (NothingAllowed, "mask .*zeros"),
+        (Raises, "step 7: .*RuntimeError\n(?s:.*)test_check.py(?s:.*)lost the server"),
     ],
 )
 def test_a_mistake_is_found_alone(found, kind, said):
@@ -293,9 +293,9 @@ def test_a_mistake_is_found_alone(found, kind, said):
         (Unseeded, "not seeded"),
         (OutOfBounds, "'obs' .*: 10 .*-9 to 9 "),
         (Dim, "'obs' .*0 to 0"),
-        (Endless, "no episode .*100 steps"),
-        (ZeroDefault, "shaping cost is 0"),
-        (AllAllowed, "action mask never forbade"),
+        (Endless, r"episode .*\b100 "),
+        (ZeroDefault, r"cost .*\b0\b"),
+        (AllAllowed, "mask never"),
         (RoundingErrors, r"not deterministic.* step 1 .*0\.001"),
     ],
 )
@@ -309,7 +309,7 @@ def test_possibly_intended_findings_are_notes(found, kind, said):
 
 def test_a_step_that_hangs_is_a_mistake(found):
     (mistake,) = found(Hangs, timeout=1.5).mistakes
-    assert re.match(r"at step 7: .*\b1\.5 s .*--timeout-seconds", mistake)
+    assert re.match(r".*step 7: .*\b1\.5 s .*--timeout-seconds", mistake)
 
 
 class ResetHangs(Right):
@@ -368,11 +368,7 @@ def test_the_command_and_its_exit_codes(tmp_path):
 
 @pytest.mark.parametrize("mode", ["serial", "async"])
 def test_training_warns_of_mistakes_that_cost_learning(found, tmp_path, mode):
-    begins = [
-        "missing final observation",
-        'info["true_objective"] is missing in the last step',
-        "the action mask is all zeros",
-    ]
+    begins = ["missing final", 'info["true_objective"] ', "the action mask"]
     mistakes = found(Wrong).mistakes
     typed = ("--num-policies=1", "--envs-per-vector-env=2", "--shaping.cost=1", "--train-for-frames=400")
     run = train(tmp_path, f"{__name__}:Wrong", *typed, f"--mode={mode}")
@@ -392,9 +388,7 @@ def test_training_notices_a_reset_inside_the_step(kind):
     vector_env.reset(out)
     for _ in range(40):
         vector_env.step(np.zeros((2, 1), np.int32), out)
-    assert [text.partition(":")[0] for text in told] == ["missing final observation"] * (
-        kind is DrawnInsteadOfLast
-    )
+    assert ["final" in text for text in told] == [True] * (kind is DrawnInsteadOfLast)
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])

@@ -83,7 +83,7 @@ def test_what_is_no_number_is_within_no_bounds(name):
     [
         ({"pbt.perturb_min": 2.0}, "--pbt.perturb-max 1.5 .* --pbt.perturb-min, 2"),
         ({"matchup.scheme": "self", "matchup.objective": "elo"}, "--matchup.objective elo"),
-        ({"algo": "a3c", "learner.lr_schedule": "kl-adaptive"}, "a3c does not measure"),
+        ({"algo": "a3c", "learner.lr_schedule": "kl-adaptive"}, "a3c"),
         ({"env_option": ("length",)}, "--env-option length"),
         ({"atari.max_frames_per_episode": 4}, "--atari.max-frames-per-episode 4 "),
     ],

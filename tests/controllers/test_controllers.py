@@ -220,8 +220,8 @@ def test_a_comparison_that_cannot_be_judged_yet_stays_due():
 @pytest.mark.parametrize(
     ("options", "members", "controller", "named"),
     [
-        ({"exploit": "backtrack"}, 4, "pbt", "--pbt.exploit backtrack .* at least 5"),
-        ({}, 7, "mf-pbt", "--pbt.frequencies.* at least 8"),
+        ({"exploit": "backtrack"}, 4, "pbt", r"--pbt.exploit backtrack .* \b5"),
+        ({}, 7, "mf-pbt", r"--pbt.frequencies.* \b8"),
         ({"exploit": "backtrack"}, 16, "mf-pbt", "--pbt.exploit backtrack"),
         ({"ready": "asynchronous"}, 16, "mf-pbt", "--pbt.ready asynchronous"),
         ({"custom_explore": "nowhere:f"}, 10, "pbt", "--pbt.custom-explore nowhere:f"),

@@ -135,15 +135,15 @@ def raises_on_call(values, rng):
         ({"exploit": f"{HERE}:Nothing"}, "AttributeError"),
         ({"exploit": f"{HERE}:NoDataclass"}, "a dataclass"),
         ({"exploit": "raises_on_import:Rule"}, "ZeroDivisionError"),
-        ({"exploit": "late_types:Rule"}, "raised NameError"),
+        ({"exploit": "late_types:Rule"}, "NameError"),
         ({"exploit_option": ("_comparisons=3",)}, "every, note"),
         ({"exploit": "truncation", "exploit_option": (f"gap.relative=1{'0' * 400}",)}, "finite"),
         ({"explore_option": ()}, "'accelerates'"),
         ({"explore_option": ("accelerates=2",)}, "--pbt.explore-option accelerates=2 "),
-        ({"explore": f"{HERE}:Untaken", "explore_option": ()}, "1 positional argument but 2 were"),
-        ({"explore": f"{HERE}:Deaf"}, "mutate is called with 2"),
+        ({"explore": f"{HERE}:Untaken", "explore_option": ()}, "1 positional"),
+        ({"explore": f"{HERE}:Deaf"}, "mutate is called"),
         ({"explore": "perturb", "explore_option": ("factor_min=9",)}, "factor_max, 1.5"),
-        ({"custom_explore": "os:path"}, "called with 2 arguments"),
+        ({"custom_explore": "os:path"}, "--pbt.custom-explore os:path "),
         ({"custom_explore": f"{HERE}:raises_on_call"}, "raises_on_call raised ZeroDivisionError"),
     ],
 )
@@ -193,8 +193,8 @@ class Learned(Answering):
     [
         (None, "mutate returned None"),
         ({}, "mutate returned {}"),
-        ({"rate": "much"}, "mutate returned a value that is not a number"),
-        ({"rate": float("nan")}, "mutate returned NaN for rate"),
+        ({"rate": "much"}, "mutate returned a "),
+        ({"rate": float("nan")}, "mutate returned NaN"),
     ],
 )
 def test_wrong_values_of_an_explore_rule_are_one_clear_error(answer, message):

@@ -136,7 +136,7 @@ SILENT_EXPLORE = ExploreRule(lambda _pbt, _tuned: Silent(), help="breaks values"
 def test_a_faulty_rule_of_another_package_is_found_before_training(monkeypatch):
     for table, path in ((EXPLOIT_RULES, "SILENT_EXPLOIT"), (EXPLORE_RULES, "SILENT_EXPLORE")):
         monkeypatch.setitem(table._others, "silent", EntryPoint("silent", f"{__name__}:{path}", table.group))
-    with pytest.raises(ConfigError, match=r"--pbt\.exploit silent: select returned"):
+    with pytest.raises(ConfigError, match=r"--pbt\.exploit silent: select "):
         build_exploit(PbtConfig(exploit="silent"))
     with pytest.raises(ConfigError, match=r"--pbt\.explore silent: mutate.* NaN for "):
         build_explore(PbtConfig(explore="silent"), TABLE)

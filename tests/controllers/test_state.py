@@ -238,8 +238,8 @@ def test_all_kinds_of_fields_come_back_as_they_were():
     ("change", "match"),
     [
         ({"frames": 1.5}, r"Everything.frames: .* 1.5 .*: Expected `int`"),
-        ({"frames": -1}, "negative frames"),
-        ({"kind": "c"}, r"Everything.kind: .* 'c' .*: Invalid enum value"),
+        ({"frames": -1}, "negative"),
+        ({"kind": "c"}, r"Everything.kind: .* 'c' .*: Invalid enum"),
         ({"newest": [1.0, "one"]}, r"newest: .* 'one' .*: Expected `float`"),
         ({"newest": [10**400]}, r"newest: .* 1000"),
         ({"parts": [{"class": "Inner", "_seen": []}]}, "parts: 1 .* 2"),

@@ -134,7 +134,7 @@ def test_without_matplotlib_one_line_names_the_package_to_install(tmp_path, monk
         display.update(view(member(0)))
     display.close()
     assert len(warnings) == 1
-    assert 'pip install "pbt-rl[report]"' in warnings[0]
+    assert "pbt-rl[report]" in warnings[0]
 
 
 def test_the_last_drawing_begins_anew_if_it_had_no_core(tmp_path, monkeypatch):

@@ -129,9 +129,9 @@ def test_a_full_disk_is_reported_once_and_the_curves_go_on_after_it(tmp_path, fa
             faulty_disk.room = None
         display.update(hour(second))
     display.close()
-    assert len(warnings) == 2
-    assert "No space left" in warnings[0]
-    assert warnings[1] == "TensorBoard files are written again"
+    failed, again = warnings
+    assert "No space" in failed
+    assert "again" in again
     for folder, factor in (("population", 20), ("policy_00", 10), ("policy_01", 10)):
         for tag, points in written(tmp_path, folder).items():
             steps = [step // factor for step, _ in points]

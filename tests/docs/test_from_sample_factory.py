@@ -33,7 +33,7 @@ def renamed():
 
 @pytest.mark.parametrize("old", renamed())
 def test_an_old_name_is_answered_with_a_new_one_of_its_row(old):
-    with pytest.raises(ConfigError, match=f"^Unknown option {old}. (Write|Did you mean) --") as answered:
+    with pytest.raises(ConfigError, match=rf"^Unknown option {old}\. ") as answered:
         parse_train(["--env=toy/identity", f"{old}=1"])
-    first = re.search(r"(Write|Did you mean) (--[a-z][a-z0-9.-]*)", str(answered.value))[2]
+    first = re.findall(r"--[a-z][a-z0-9.-]*", str(answered.value).partition(". ")[2])[0]
     assert first in renamed()[old]

@@ -15,7 +15,7 @@ from tests.helpers.runs import ROOT, start
     [
         ("your-algorithm-or-rule.md", "frames"),
         ("reference/network.md", "objective"),
-        ("reference/rules.md", "agree bit for bit"),
+        ("reference/rules.md", " decisions"),
         ("reference/simulators.md", "objective"),
     ],
 )

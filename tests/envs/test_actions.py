@@ -64,11 +64,11 @@ def test_continuous_actions_are_clipped_to_their_bounds():
 @pytest.mark.parametrize(
     ("space", "message"),
     [
-        (spaces.Box(0, 256, (2,), np.int64), r"the action space Box.* \(at most 256 values\)"),
-        (spaces.Box(0, 1, (2,), bool), "the action space Box"),
-        (spaces.Sequence(spaces.Discrete(2)), "the action space Sequence"),
-        (spaces.Dict({"a": spaces.Tuple([spaces.Text(3)])}), r"its part a\.0 of the action space Text"),
-        (spaces.Tuple([]), "is empty"),
+        (spaces.Box(0, 256, (2,), np.int64), r"Box.* \(.*\b256\b"),
+        (spaces.Box(0, 1, (2,), bool), r"Box\(.*bool"),
+        (spaces.Sequence(spaces.Discrete(2)), "Sequence"),
+        (spaces.Dict({"a": spaces.Tuple([spaces.Text(3)])}), r"\ba\.0 .*Text"),
+        (spaces.Tuple([]), "empty"),
     ],
 )
 def test_other_action_spaces_are_refused(space, message):
@@ -137,7 +137,7 @@ def test_actions_drawn_without_bounds_are_of_the_size_of_a_policys(numbers):
 def test_a_mask_is_of_the_discrete_part():
     leaves = obs_leaves(spaces.Dict({"action_mask": spaces.MultiBinary(5), "x": spaces.Box(0, 1, (1,))}), "x")
     assert with_mask(leaves, ActionSpec((3, 2), (-1.0,), (1.0,)), "x", in_info=False) == leaves
-    with pytest.raises(EnvSetupError, match="its actions are continuous"):
+    with pytest.raises(EnvSetupError, match="continuous"):
         with_mask(leaves, ActionSpec((), (-1.0,), (1.0,)), "x", in_info=False)
 
 

@@ -1,5 +1,7 @@
 """Conversion of observations to arrays."""
 
+import re
+
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -40,11 +42,7 @@ def test_these_are_pictures_with_all_other_axes_as_channels(space, shape):
 
 @pytest.mark.parametrize(
     "space",
-    [
-        box(0, 1, (10, 10, 4), bool),
-        box(-np.inf, np.inf, (40, 40), np.float32),
-        box(0, 9, (2, 3), np.int64),
-    ],
+    [box(0, 1, (10, 10, 4), bool), box(-np.inf, np.inf, (40, 40), np.float32), box(0, 9, (2, 3), np.int64)],
     ids=str,
 )
 def test_these_are_numbers_as_they_are(space):
@@ -78,7 +76,7 @@ def test_each_channel_of_a_picture_may_have_its_bounds(last, shape):
     space = spaces.Box(each([0, 0, 0, -2]), each([1, 1, 1, 8]), dtype=np.float32)
     (leaf,) = obs_leaves(space, "x")
     assert leaf.spec.shape == (4, 40, 40)
-    assert leaf.spec.given.endswith("from (0, 0, 0, -2) to (1, 1, 1, 8), stretched to 0..255")
+    assert re.search(r"\(0, 0, 0, -2\) .*\(1, 1, 1, 8\), .*0\.\.255", leaf.spec.given)
     picture = np.array(each([0.0, 0.5, 1.0, 3.0]))
     assert read_leaf(leaf, picture, "x")[:, 3, 5].tolist() == [0, 128, 255, 128]
     assert read_rows(leaf, np.stack([picture] * 2), 2, "x")[1, :, 0, 0].tolist() == [0, 128, 255, 128]
@@ -103,7 +101,7 @@ def test_several_choices_are_one_hot_parts_side_by_side():
     assert leaf.spec == ArraySpec((5,), "float32")
     assert read_leaf(leaf, np.array([1, 1]), "x").tolist() == [0, 1, 1, 0, 0]
     assert read_rows(leaf, np.array([[0, 2], [1, 3]]), 2, "x").tolist() == [[1, 0, 0, 1, 0], [0, 1, 0, 0, 1]]
-    with pytest.raises(EnvSetupError, match=r"integers within 0\.\.1, 1\.\.3, got 4"):
+    with pytest.raises(EnvSetupError, match=r"0\.\.1, 1\.\.3, got 4"):
         read_leaf(leaf, np.array([0, 4]), "x")
 
 
@@ -138,7 +136,7 @@ def test_the_recipe_reads_grids_by_an_mlp_that_normalises_and_asks_for_bounds_of
     unbounded = of(box(-np.inf, np.inf, (*LARGE, 3), np.float32))
     assert "model.encoder" not in recipe(unbounded)
     shapes = {name: (spec.shape, spec.dtype) for name, spec in unbounded.obs.items()}
-    with pytest.raises(ValueError, match="no pixel bounds"):
+    with pytest.raises(ValueError, match="pixel bounds"):
         ObsEncoder(shapes, "auto", (8,))
     ObsEncoder(shapes, "mlp", (8,))
 

@@ -266,7 +266,7 @@ def test_who_plays_as_the_text_says_sees_what_a_policy_sees(game, options):
     text = game_played(game, options)
     (made,) = re.findall(r"`ale_py\.vector_env\.(.*)`: grey", text)
     env = eval(made, {"AtariVectorEnv": AleVectorEnv, "N": 1})
-    fire = re.search(r"FIRE \((\d+)\) is then pressed for one step", text)
+    fire = re.search(r"FIRE \((\d+)\)", text)
     begins = "; this also begins an episode for the policy." in text
     vector_env, out = make(game, options=options)
     frames, info = env.reset(seed=vector_env.seed_R)
@@ -300,7 +300,7 @@ def test_games_are_listed_without_those_for_several_players():
     assert {"pong", "breakout", "montezuma_revenge"} <= set(games)
     assert not MULTIPLAYER_ONLY & set(games)
     assert len(games) > 100
-    with pytest.raises(EnvSetupError, match=r"atari/joust.*several players"):
+    with pytest.raises(EnvSetupError, match=r"atari/joust.*players"):
         probe("joust", AtariOptions())
 
 

@@ -106,7 +106,7 @@ def test_what_only_looks_like_it_is_not(attributes):
 )
 def test_a_time_limit_told_in_another_way_alone_is_told(info):
     (text,) = told(info=info)[0]
-    assert f'info["{next(iter(info))}"] is true' in text
+    assert f'info["{next(iter(info))}"]' in text
 
 
 class Own(gymnasium.Wrapper):
@@ -129,7 +129,8 @@ def transformed(env):
 
 @pytest.mark.parametrize("wrapper", [NormalizeObservation, Own, Itself, transformed])
 def test_observations_normalised_by_the_environment_are_told(wrapper):
-    assert "observations are normalised by" in describe("m:f", wrapper(Env())).mistakes[0]
+    (mistake,) = describe("m:f", wrapper(Env())).mistakes
+    assert "normalised" in mistake
     assert not describe("m:f", gymnasium.wrappers.NormalizeReward(Env())).mistakes
 
 
@@ -149,7 +150,7 @@ def test_tensors_are_read_as_observations(obs):
 @pytest.mark.parametrize("obs", [[torch.ones(1, requires_grad=True)] * 2, torch.ones(2).to_sparse()])
 def test_what_is_no_array_is_refused_by_the_name_of_its_observation(obs):
     assert list(boxes(NUMBERS, obs)) == []  # the checker leaves it to the vector env
-    with pytest.raises(EnvSetupError, match=r"'obs'.*expected an array"):
+    with pytest.raises(EnvSetupError, match=r"'obs'.*array"):
         told(obs=obs)
 
 
@@ -175,7 +176,7 @@ def test_numbers_of_unknown_scale_are_normalised_by_the_recipe(low, high, normal
 
 @pytest.mark.parametrize("value", [pytest.param(10**400, id="huge"), np.inf, "1", True])
 def test_a_shaping_value_is_a_finite_number(value):
-    with pytest.raises(EnvSetupError, match="finite number"):
+    with pytest.raises(EnvSetupError, match="'cost'"):
         flatten({"cost": value})
     assert flatten({"cost": torch.tensor(2.0)}) == {"cost": 2.0}
 

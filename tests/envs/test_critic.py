@@ -94,5 +94,5 @@ def test_an_action_mask_is_the_policys():
     )
     with pytest.raises(EnvSetupError, match="'action_mask'"):
         with_critic(spec, ["action_mask"])
-    with pytest.raises(EnvSetupError, match="obs cannot all"):
+    with pytest.raises(EnvSetupError, match="obs cannot"):
         with_critic(spec, ["obs"])

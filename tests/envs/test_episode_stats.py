@@ -74,14 +74,10 @@ def test_without_statistics_there_are_none_in_poisoned_and_fresh_memory():
 @pytest.mark.parametrize(
     ("stats", "kept", "wrong"),
     [
-        (
-            {f"n{i}": 0.0 for i in range(MOST_STATS + 1)},
-            {f"n{i}": 0.0 for i in range(MOST_STATS)},
-            "'n16': ",
-        ),
+        ({f"n{i}": 0.0 for i in range(MOST_STATS + 1)}, {f"n{i}": 0.0 for i in range(MOST_STATS)}, "'n16': "),
         ({"x" * 33: 1.0, "y": 2.0}, {"x" * 32: 1.0, "y": 2.0}, "'xxx.*': "),
         ({"won": float("nan"), "y": 2.0}, {"y": 2.0}, r"'won': (np\.float64\()?nan"),
-        ({"won": np.array([1.0, 2.0]), "y": 2.0}, {"y": 2.0}, "'won': an array"),
+        ({"won": np.array([1.0, 2.0]), "y": 2.0}, {"y": 2.0}, "'won': .*array"),
         ({7: 1.0, "y": 2.0}, {"y": 2.0}, "7: "),
     ],
 )
@@ -94,4 +90,4 @@ def test_other_statistics_are_left_out_and_told_once(stats, kept, wrong, mode):
     assert kept in given
     assert all(one in ({}, kept) for one in given)
     (told,) = source.told
-    assert re.search(rf'info\["episode_extra_stats"\] is not recorded .* has {wrong}', told)
+    assert re.search(rf'info\["episode_extra_stats"\] .* has {wrong}', told)

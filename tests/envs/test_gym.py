@@ -159,11 +159,11 @@ def test_shaping_is_found_below_wrappers_and_given_nested_for_agent_0():
         (entry(obs=(np.nan, 0)), "'obs'.*finite.*NaN"),
         (entry(obs=(np.inf, 0)), "'obs'.*finite"),
         ((np.array(["a", "b"]), 0.0, False, False, {}), "'obs'.*numbers.*dtype <U1"),
-        (entry(float("nan")), "reward must be finite.*nan"),
-        (entry("much"), "reward must be a number.*'much'"),
-        (entry(None), "reward must be a number.*None"),
+        (entry(float("nan")), "reward .*nan"),
+        (entry("much"), "reward .*'much'"),
+        (entry(None), "reward .*None"),
         (entry(terminated=True, true_objective="high"), "true_objective.*'high'"),
-        ((np.zeros(2), 0.0, True, {}), r"step\(\) must return"),
+        ((np.zeros(2), 0.0, True, {}), r"step\(\)"),
     ],
 )
 def test_a_step_that_breaks_the_contract_is_named(answer, message):
@@ -187,7 +187,7 @@ def test_a_reset_of_the_old_interface_is_refused_before_it_is_called(reset, wrap
     if not refused:
         assert describe("old:make", env).env_id == "old:make"
         return
-    with pytest.raises(EnvSetupError, match=f"old:make: its reset has no parameter {refused}"):
+    with pytest.raises(EnvSetupError, match=f"old:make: .*reset .*{refused}"):
         describe("old:make", env)
 
 
@@ -210,7 +210,7 @@ def test_what_cannot_be_read_is_refused():
     with pytest.raises(EnvSetupError, match=r"uint8.*float64"):
         read(spaces.Box(0, 255, (4, 4), np.uint8), np.zeros((4, 4)))
     one = Scripted()
-    with pytest.raises(EnvSetupError, match="environment twice"):
+    with pytest.raises(EnvSetupError, match=r"m:f .*twice"):
         GymVectorEnv("m:f", lambda: one, 2, 0, lambda _: (0, {}))
 
 
@@ -232,11 +232,11 @@ def read(space, obs):
 @pytest.mark.parametrize(
     ("space", "named"),
     [
-        (spaces.Sequence(VECTOR), "Sequence space"),
+        (spaces.Sequence(VECTOR), "Sequence"),
         (spaces.Tuple((VECTOR, spaces.Sequence(VECTOR))), "FilterObservation"),
         (spaces.Dict(deep=spaces.Dict(a=VECTOR, b=spaces.Sequence(VECTOR))), "TransformObservation"),
-        (spaces.Dict(a=spaces.Box(-1, 1, (0, 3)), b=VECTOR), r"'a' has no numbers, shape \(0, 3\)"),
-        (spaces.Dict({"a": spaces.Dict({"b": VECTOR}), "a.b": VECTOR}), "both named"),
+        (spaces.Dict(a=spaces.Box(-1, 1, (0, 3)), b=VECTOR), r"'a' .*shape \(0, 3\)"),
+        (spaces.Dict({"a": spaces.Dict({"b": VECTOR}), "a.b": VECTOR}), r"'a\.b'"),
     ],
 )
 def test_other_observation_spaces_are_refused(space, named):
@@ -253,10 +253,10 @@ def test_a_discrete_observation_out_of_range_is_refused(state):
 @pytest.mark.filterwarnings("error")
 def test_numbers_beyond_float32_are_an_error_and_no_warning():
     space, large = spaces.Box(-np.inf, np.inf, (2,), np.float64), np.array([0.5, 1e300])
-    with pytest.raises(EnvSetupError, match=r"got NaN or infinity .a float32 holds up to"):
+    with pytest.raises(EnvSetupError, match=r"NaN .*float32"):
         vector_env_of(Scripted(start=large, observation_space=space))
     vector_env, out = vector_env_of(Scripted([(large, 0.0, False, False, {})], observation_space=space))
-    with pytest.raises(EnvSetupError, match=r"got NaN or infinity .a float32 holds up to"):
+    with pytest.raises(EnvSetupError, match=r"NaN .*float32"):
         step(vector_env, out)
 
 

@@ -122,19 +122,16 @@ def both(mask):
 
 
 WRONG_SPACES = {
-    "continuous": ({"observation": both(MASK), "action": spaces.Box(-1, 1, (4,))}, "actions are continuous"),
-    "continuous, info": ({"action": spaces.Box(-1, 1, (4,)), "action_mask": True}, "actions are continuous"),
+    "continuous": ({"observation": both(MASK), "action": spaces.Box(-1, 1, (4,))}, "continuous"),
+    "continuous, info": ({"action": spaces.Box(-1, 1, (4,)), "action_mask": True}, "continuous"),
     "size": ({"observation": both(spaces.Box(0, 1, (3,), np.uint8))}, r"shape \(3,\)\. .* \(4,\)"),
     "multi-discrete size": (
         {"observation": both(MASK), "action": spaces.MultiDiscrete([4, 2])},
-        r"each of the 6 choices",
+        r"\b6 choices",
     ),
-    "discrete": (
-        {"observation": both(spaces.Discrete(4))},
-        r"Box\(0, 1, \(number of choices,\), np.uint8",
-    ),
+    "discrete": ({"observation": both(spaces.Discrete(4))}, r"Box\(0, 1, .*np\.uint8"),
     "twice": ({"observation": both(MASK), "action_mask": True}, "twice"),
-    "alone": ({"observation": spaces.Dict({"action_mask": MASK})}, "action mask"),
+    "alone": ({"observation": spaces.Dict({"action_mask": MASK})}, "no other"),
 }
 
 
@@ -146,10 +143,10 @@ def test_a_mask_that_does_not_fit_is_refused(case):
 
 
 WRONG_MASKS = {
-    "shape": (np.ones(3, np.uint8), r"expected shape \(4,\), got shape \(3,\)"),
-    "dtype": (["1"] * 4, "expected dtype bool or uint8, got dtype <U1"),
-    "values": (np.array([0, 1, 2, 1]), "expected 0 and 1 only, got 2"),
-    "floats": (np.array([0, 1, np.nan, 1]), "expected 0 and 1 only, got nan"),
+    "shape": (np.ones(3, np.uint8), r".*shape \(4,\).*shape \(3,\)"),
+    "dtype": (["1"] * 4, ".*bool or uint8, .*<U1"),
+    "values": (np.array([0, 1, 2, 1]), ".*0 and 1 .*2"),
+    "floats": (np.array([0, 1, np.nan, 1]), ".*0 and 1 .*nan"),
 }
 
 
@@ -157,13 +154,13 @@ WRONG_MASKS = {
 def test_a_wrong_mask_is_one_clear_error(case):
     mask, message = WRONG_MASKS[case]
     vector_env = vector_env_of(lambda: Given(both(MASK), mask=mask), rows=1)
-    with pytest.raises(EnvSetupError, match=f"the observation's action_mask is wrong: {message}"):
+    with pytest.raises(EnvSetupError, match=f"action_mask .*: {message}"):
         vector_env.reset(private_step_arrays(vector_env.spec, 1))
 
 
 def test_a_mask_that_is_missing_in_info_is_one_clear_error():
     vector_env = vector_env_of(lambda: Given(action_mask=True), rows=1)
-    with pytest.raises(EnvSetupError, match=r'info\["action_mask"\] is wrong: expected the key'):
+    with pytest.raises(EnvSetupError, match=r'info\["action_mask"\] .* key'):
         vector_env.reset(private_step_arrays(vector_env.spec, 1))
 
 

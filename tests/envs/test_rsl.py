@@ -135,7 +135,7 @@ def test_weights_act_at_the_next_step():
 def test_the_objective_can_be_one_term():
     _, step = stepped(Fake(speed=(speed, 2.0), effort=(effort, -1.0)), 1, objective="effort")
     assert step.objective.tolist() == [1.5] * ROWS
-    with pytest.raises(EnvSetupError, match=r"'tail' \(--env-option objective\).*terms speed; metrics none"):
+    with pytest.raises(EnvSetupError, match=r"'tail' \(--env-option objective\).*speed; .*none"):
         VecEnvRows("a:b", Fake(speed=(speed, 2.0)), "tail")
 
 
@@ -143,7 +143,7 @@ def test_a_curriculum_that_writes_weights_is_refused():
     fake = Fake(speed=(speed, 2.0))
     env, _ = stepped(fake, 1)
     fake.reward_manager._term_cfgs[0].weight = 0.5
-    with pytest.raises(EnvSetupError, match="weight of the reward term 'speed'"):
+    with pytest.raises(EnvSetupError, match=r"weight .*'speed'"):
         env.step(torch.zeros(ROWS, 2))
 
 

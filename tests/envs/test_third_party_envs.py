@@ -104,7 +104,7 @@ def test_attributes_that_are_none_cyclic_or_made_up_are_as_if_they_were_not_ther
 @pytest.mark.parametrize("which", ["observation_space", "action_space"])
 @pytest.mark.parametrize("space", [None, type("Box", (), {"__module__": "gym.spaces"})()])
 def test_a_space_that_is_none_of_gymnasiums_is_named(which, space):
-    with pytest.raises(EnvSetupError, match=r"m:f: .*(None|gym\.spaces\.Box), not a space of Gymnasium"):
+    with pytest.raises(EnvSetupError, match=r"m:f: .*(None|gym\.spaces\.Box), .*Gymnasium"):
         describe("m:f", env_of(**{which: space})())
 
 
@@ -216,7 +216,7 @@ def test_an_end_may_be_any_one_truth_and_a_reward_an_array_of_one(ended, reward)
 
 @pytest.mark.parametrize("ended", ["False", np.array([True, False])])
 def test_an_end_that_is_no_truth_is_refused(ended):
-    with pytest.raises(EnvSetupError, match="terminated must be True or False"):
+    with pytest.raises(EnvSetupError, match=r"terminated .*(False|array)"):
         played(env_of(ended=ended))
 
 
@@ -356,9 +356,7 @@ def test_rewards_only_of_unknown_agents_are_refused():
     vector_env = MultiAgentVectorEnv(lambda: table_of("m:f", Misnamed()), 2, 0, Source())
     out = private_step_arrays(vector_env.spec, 2)
     vector_env.reset(out)
-    with pytest.raises(
-        EnvSetupError, match=r"m:f breaks its contract: rewards must be of the agents a, b, got .*agent_0"
-    ):
+    with pytest.raises(EnvSetupError, match=r"m:f .*rewards .*\ba, b, .*agent_0"):
         vector_env.step(np.zeros((2, 1), np.int32), out)
 
 

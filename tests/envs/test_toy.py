@@ -92,12 +92,11 @@ def test_treasure_ends_at_the_treasure_or_by_the_limit():
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("memry", "did you mean toy/memory"),
+        ("memry", "memry.* toy/memory"),
         ("memory?dela=3", "size=NUMBER, delay=NUMBER"),
         ("memory?delay=0", "above 0"),
-        ("memory?delay=x", "above 0"),
-        pytest.param("nan?steps=3", "size=NUMBER"),
-        pytest.param("counting?steps=3", "none"),
+        ("nan?steps=3", "size=NUMBER"),
+        ("counting?steps=3", "none"),
     ],
 )
 def test_an_unknown_toy_or_parameter_is_named(name, message):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -10,15 +11,7 @@ from dataclasses import replace
 import psutil
 import pytest
 
-from pbt_rl.cli.sweep import (
-    SweepCommand,
-    _grid,
-    _print_groups,
-    _print_results,
-    _read,
-    _seeds,
-    shares_of,
-)
+from pbt_rl.cli.sweep import SweepCommand, _grid, _print_groups, _print_results, _read, _seeds, shares_of
 from pbt_rl.errors import ConfigError
 from pbt_rl.experiments.jobs import Ended, Point, Share, Sweep, points, shares
 from pbt_rl.plan.machine import CORES
@@ -91,7 +84,7 @@ def test_runs_that_compared_nobody_are_told(tmp_path, capsys):
     for point, last in zip(found, (f"{UNCOMPARED}: lower it", "pbt-rl resume"), strict=True):
         (tmp_path / "logs" / f"{point.name}.txt").write_text(f"best 1\n{last}\n")
     _print_results(tmp_path, found, [Ended(point, 0, 1.0) for point in found], ())
-    assert f"in 1 run {UNCOMPARED}: lower it" in capsys.readouterr().out
+    assert f"1 run {UNCOMPARED}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("final", "means"), [(2.0, ("3", "2")), (None, ("8", "7"))])
@@ -169,7 +162,7 @@ def test_a_sweep_is_interrupted_and_goes_on(tmp_path):
     folder = tmp_path / "runs" / "s"
     wait_for(lambda: list((folder / "seed0" / "checkpoints").glob("at_*[0-9]")))
     assert sweep.end(signal.SIGINT) == 130
-    assert "seed0 is saved" in sweep.out
+    assert re.search(r"seed0 .*saved", sweep.out)
     assert not (folder / "seed1").exists()
     summary = json.loads((folder / "seed0" / "summary.json").read_text())
     assert summary["ended"] == "interrupted by SIGINT"

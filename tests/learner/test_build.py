@@ -16,13 +16,7 @@ from pbt_rl.envs.base import ActionSpec, ArraySpec, EnvSpec
 from pbt_rl.envs.spaces import obs_leaves
 from pbt_rl.errors import ConfigError
 from pbt_rl.learner import build
-from pbt_rl.learner.build import (
-    build_distribution,
-    build_net,
-    compute_dtype,
-    initialised_net,
-    normalized_obs,
-)
+from pbt_rl.learner.build import build_distribution, build_net, compute_dtype, initialised_net, normalized_obs
 from pbt_rl.learner.own_loss import check_network
 
 OBS = {"obs": ArraySpec((4,), "float32")}
@@ -59,8 +53,7 @@ def test_the_distribution_is_that_of_the_actions_and_options():
 )
 def test_options_of_continuous_actions_are_refused_without_any(options):
     with pytest.raises(
-        ConfigError,
-        match=r"--model\.(action-bounds tanh|action-std state|initial-std 0.5) cannot be used: toy/",
+        ConfigError, match=r"--model\.(action-bounds tanh|action-std state|initial-std 0.5) .*toy/"
     ):
         build_net(DISCRETE, ModelConfig(encoder="mlp", **options))
     build_net(BOTH, ModelConfig(encoder="mlp", **options))
@@ -69,17 +62,10 @@ def test_options_of_continuous_actions_are_refused_without_any(options):
 def test_a_tanh_without_a_bound_is_refused():
     action = ActionSpec(low=(-1.0, 0.0, -inf), high=(1.0, inf, inf))
     free = replace(BOTH, action=action)
-    with pytest.raises(ConfigError, match=r"--model\.action-bounds tanh cannot .* 2 of toy/x's 3 continuous"):
+    with pytest.raises(ConfigError, match=r"--model\.action-bounds tanh .*\b2 .*toy/x.*\b3 "):
         build_net(free, ModelConfig(encoder="mlp", action_bounds="tanh"))
     build_net(free, ModelConfig(encoder="mlp"))
     assert build_distribution(free, ModelConfig()).low == action.low
-
-
-def test_layers_of_a_core_need_a_core():
-    with pytest.raises(
-        ConfigError, match=r"--model\.core-layers 2 cannot be used: give --model\.core gru or lstm"
-    ):
-        ModelConfig(core_layers=2)
 
 
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
@@ -124,18 +110,14 @@ class Locked(Fourier):
 
 def test_a_part_that_cannot_be_copied_is_refused():
     config = Config(env="toy/x", model=ModelConfig(encoder=f"{__name__}:Locked"))
-    with pytest.raises(
-        ConfigError, match=r"--model: the network cannot be copied \(.*lock.*\).*copy\.deepcopy"
-    ):
+    with pytest.raises(ConfigError, match=r"--model: .*\(.*lock.*\).*copy\.deepcopy"):
         check_network(config, DISCRETE, ["cpu"])
 
 
 def test_buffers_that_are_drawn_anew_for_every_network_are_refused(monkeypatch):
     """One of them serves all policies of a pack; other packs, evaluation and a resumed run would have another."""
     config = Config(env="toy/x", model=ModelConfig(encoder=f"{__name__}:Fourier"))
-    with pytest.raises(
-        ConfigError, match=r"--model: buffers that differ .*: body\.encoder\.module\.frequencies"
-    ):
+    with pytest.raises(ConfigError, match=r"--model: buffers .*: body\.encoder\.module\.frequencies"):
         check_network(config, DISCRETE, ["cpu"])
     monkeypatch.setattr(Fourier, "seed", 0)
     check_network(config, DISCRETE, ["cpu"])

@@ -32,16 +32,13 @@ def branch(_, loss, stats):
     [
         (branch, r"'own' raised RuntimeError \(test_own_loss.py, line \d+\) under torch.func.vmap .*no `if`"),
         (lambda _, loss, stats: (loss * loss.item(), stats), r"under torch.func.vmap \(no \.item\(\)"),
-        (lambda s, loss, stats: (loss, stats | {"kl": s.value}), r"statistic 'kl' has the shape \[16\]"),
+        (lambda s, loss, stats: (loss, stats | {"kl": s.value}), r"'kl' .*shape \[16\]"),
         (lambda _, loss, stats: (loss, stats | {"kl": 0.5}), "'kl' .*float"),
-        (lambda s, _, stats: (s.value.square(), stats), r"the loss has the shape \[16\]"),
-        (
-            lambda s, loss, stats: (loss + s.value.mean(), stats),
-            "invalid",
-        ),
+        (lambda s, _, stats: (s.value.square(), stats), r": the loss .*shape \[16\]"),
+        (lambda s, loss, stats: (loss + s.value.mean(), stats), "invalid"),
         (lambda _, loss, stats: (loss.detach(), stats), "no gradient"),
         (lambda _, loss, stats: (loss, stats | {"more": loss}), "the same"),
-        (lambda _, loss, stats: loss, r"returned Tensor: it must return \(loss, statistics\)"),
+        (lambda _, loss, stats: loss, r"Tensor: .*\(loss, statistics\)"),
     ],
 )
 def test_what_would_fail_in_an_update_is_one_line(change, said):

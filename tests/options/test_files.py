@@ -228,7 +228,7 @@ def test_numbers_of_numpy_and_whole_floats():
 
 @pytest.mark.parametrize("value", [2.5, math.nan, math.inf, np.float64(0.5), np.array([1, 2]), True])
 def test_what_is_no_whole_number_of_numpy(value):
-    with pytest.raises(ConfigError, match="whole number"):
+    with pytest.raises(ConfigError, match="num_policies="):
         of_run({"num_policies": value})
 
 
@@ -246,9 +246,9 @@ def test_paths_are_of_this_machine(monkeypatch, tmp_path):
         "s3://bucket/runs", "hdfs:/a", "$NONE/runs", "$(pwd)/runs", "%TMP%/a", "~nobody_of_this_name/runs", "C:/runs",
         "\\\\server\\a", "",
     ):  # fmt: skip
-        with pytest.raises(ConfigError, match="a local path"):
+        with pytest.raises(ConfigError, match="out="):
             of_run({"out": given})
-        with pytest.raises(ConfigError, match="a local path"):
+        with pytest.raises(ConfigError, match="--out "):
             parse_train(["--env", "toy/identity", "--out", given])
 
 
@@ -273,12 +273,10 @@ def test_a_config_holds_the_values_and_not_the_file(tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("a.csv", "", "no rows"),
-        ("a.csv", 'gamma\n"0,99"\n', "contains a comma"),
-        ("a.csv", ",gamma\n5,0.9\n", "column 1 has no name"),
+        ("a.csv", 'gamma\n"0,99"\n', "a comma"),
+        ("a.csv", ",gamma\n5,0.9\n", "column 1 "),
         ("a.csv", "gamma,gamma\n0.9,0.8\n", "'gamma' twice"),
         ("a.csv", "gamma,unroll\n0.9\n", "cells"),
-        ("a.csv", "gamma\n0.9,1\n", "cells"),
         ("a.csv", "member,gamma\n0,1\n0,1\n", "member 0 twice"),
         ("a.csv", "member,gamma\nx,1\n", "member 'x'"),
         ("a.csv", 'gamma\n"0.9"1\n', "table"),

@@ -122,10 +122,8 @@ def test_a_device_that_is_not_there_is_refused_with_what_is(text):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"devices": "cpu,cpu,cpu", "num_policies": 2}, "3 devices for 2 policies"),
-        ({"devices": "cpu,cpu,cpu", "num_policies": 9, "slots": 2}, "3 devices for 2 slots"),
-        ({"devices": "cpu,cuda:0", "mode": "serial"}, "one device"),
-        ({"devices": "cpu,cpu", "actors": 1}, "--actors 1 "),
+        ({"devices": "cpu,cpu,cpu", "num_policies": 9, "slots": 2}, "3 devices .* 2 slots"),
+        ({"devices": "cpu,cuda:0", "mode": "serial"}, "--mode serial"),
         ({"learner": LearnerConfig(minibatches=999, returns="vtrace")}, "--learner.minibatches 999"),
     ],
 )

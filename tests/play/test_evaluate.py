@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -66,7 +67,7 @@ def test_prints_every_episode_and_their_mean(run, capsys):
     text = capsys.readouterr().out
     played = scores(text)
     assert len(played) == 5
-    assert text.startswith(f"member 1 of {run} at 1,000 frames: 5 episodes of toy/identity?length=5, sampled")
+    assert re.match(rf"member 1 of {run} at 1,000 frames: 5 .*\btoy/identity\?length=5, sampled", text)
     assert f"mean {np.mean(played):.6g}, std {np.std(played):.6g}, min {min(played):g}" in text
     evaluate(Source(run, member="1"), 5, None, 3, greedy=False)
     assert scores(capsys.readouterr().out) == played, "the seed decides"
@@ -92,10 +93,7 @@ def test_it_computes_with_one_thread_and_leaves_the_caller_its_own(run, monkeypa
 
 @pytest.mark.parametrize(
     ("terminal", "shown"),
-    [
-        (True, "\r3 of 10 episodes have ended, about 14 s left\x1b[K\r\x1b[K"),
-        (False, "3 of 10 episodes have ended, about 14 s left\n"),
-    ],
+    [(True, r"\r3 .*\b10 .*\b14 s .*\x1b\[K\r\x1b\[K"), (False, r"3 .*\b10 .*\b14 s .*\n")],
 )
 def test_progress_is_one_line_of_a_terminal_or_lines_of_a_log(terminal, shown, monkeypatch):
     monkeypatch.setattr("pbt_rl.play.member.EVERY_SECONDS", 0.0)
@@ -106,7 +104,7 @@ def test_progress_is_one_line_of_a_terminal_or_lines_of_a_log(terminal, shown, m
     progress._began -= 6.0  # an episode has taken two seconds
     progress.show(3, 10)
     progress.end()
-    assert stream.getvalue() == shown
+    assert re.fullmatch(shown, stream.getvalue())
 
 
 def test_a_perfect_policy_gets_the_full_objective(run, capsys):
@@ -129,13 +127,12 @@ def test_a_perfect_policy_gets_the_full_objective(run, capsys):
 
 
 @pytest.mark.parametrize(
-    ("member", "message"),
-    [("2", "member 2 .*choose one of 1$"), ("3", "member 3 .*choose one of 1$"), ("²", "--member '²'")],
+    ("member", "message"), [("2", r"member 2 .*\b1$"), ("3", r"member 3 .*\b1$"), ("²", "--member '²'")]
 )
 def test_a_member_that_is_not_there_is_one_clear_error(run, member, message):
     with pytest.raises(ConfigError, match=message):
         evaluate(Source(run, member=member), 1, None, 0, greedy=False)
-    with pytest.raises(ConfigError, match="has no pictures"):
+    with pytest.raises(ConfigError, match=r"toy/identity.* pictures"):
         evaluate(Source(run), 1, Path("film.gif"), 0, greedy=False)
 
 
@@ -143,7 +140,7 @@ def test_a_member_that_is_not_there_is_one_clear_error(run, member, message):
     ("part", "option", "value", "said"),
     [
         ("model", "hidden", 9, ""),
-        ("learner", "normalize_observations", True, r"(.|\n)* stats.obs_count.obs: has none"),
+        ("learner", "normalize_observations", True, r"(.|\n)* stats.obs_count.obs: "),
     ],
 )
 def test_weights_of_another_network_are_one_clear_error(run, part, option, value, said):

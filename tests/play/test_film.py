@@ -121,15 +121,15 @@ except ConfigError as error:
     for pictures in (2, 200):
         command = [sys.executable, "-c", script, f"{pictures}"]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
-        assert done.stdout.startswith(f"--video film.{suffix} cannot be written: "), done
+        assert done.stdout.startswith(f"--video film.{suffix} "), done
 
 
 def test_a_folder_is_no_film_and_a_missing_package_is_named(tmp_path, monkeypatch):
     (tmp_path / "film.gif").mkdir()
-    with pytest.raises(ConfigError, match="it is a folder"):
+    with pytest.raises(ConfigError, match="a folder"):
         check_film(tmp_path / "film.gif")
     monkeypatch.setattr("pbt_rl.play.film.find_spec", lambda _name: None)
-    with pytest.raises(ConfigError, match=r"imageio-ffmpeg: pip install 'pbt-rl\[video\]'"):
+    with pytest.raises(ConfigError, match=r"imageio-ffmpeg.*pbt-rl\[video\]'"):
         check_film(tmp_path / "film.mp4")
 
 

@@ -75,7 +75,7 @@ def test_assignments_to_no_members_are_refused(holders):
     table = Table()
     state = save_state(table.slots)
     state["_assigners"][0]["_holders"] = holders
-    with pytest.raises(ValueError, match="the saved slot assignment"):
+    with pytest.raises(ValueError, match="slot assignment"):
         restore_state(table.slots, state)
 
 

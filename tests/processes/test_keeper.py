@@ -209,7 +209,7 @@ def test_nothing_outlives_a_killed_keeper(child):
     one = child("breed", "stay")
     everyone = family(one.connection.recv())
     everyone[0].kill()
-    assert "its keeper" in one.how_it_ended()
+    assert "keeper" in one.how_it_ended()
     one.end(0)
     assert gone(everyone)
 

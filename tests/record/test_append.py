@@ -1,6 +1,7 @@
 """Files that grow by whole records, on disks that fail."""
 
 import os
+from unittest.mock import Mock
 
 import pytest
 
@@ -8,13 +9,17 @@ from pbt_rl.record.append import AppendFile, Outage
 from tests.helpers.disks import fill, free, small_disk
 
 
-def test_a_record_that_fits_in_part_is_cut_off(tmp_path, faulty_disk):
+@pytest.mark.parametrize("cut", [True, False], ids=["at once", "later"])
+def test_a_record_that_fits_in_part_is_cut_off(tmp_path, faulty_disk, monkeypatch, cut):
     file = AppendFile(tmp_path / "f")
     file.append(b"one\n")
     faulty_disk.room = 2
-    with pytest.raises(OSError, match="No space left"):
-        file.append(b"three\n")
-    assert (tmp_path / "f").read_bytes() == b"one\n"
+    with monkeypatch.context() as patch:
+        if not cut:
+            patch.setattr("os.ftruncate", Mock(side_effect=OSError(30, "Read-only file system")))
+        with pytest.raises(OSError, match="No space"):
+            file.append(b"three\n")
+    assert (tmp_path / "f").read_bytes() == (b"one\n" if cut else b"one\nth")
     assert file.position == 4
     faulty_disk.room = None
     file.append(b"four\n")
@@ -22,26 +27,12 @@ def test_a_record_that_fits_in_part_is_cut_off(tmp_path, faulty_disk):
     assert file.position == 9
 
 
-def test_a_torn_record_that_cannot_be_cut_off_at_once_is_cut_off_later(tmp_path, faulty_disk, monkeypatch):
-    file = AppendFile(tmp_path / "f")
-    file.append(b"one\n")
-    faulty_disk.room = 2
-    with monkeypatch.context() as patch:
-        patch.setattr("os.ftruncate", lambda *_: (_ for _ in ()).throw(OSError(30, "Read-only file system")))
-        with pytest.raises(OSError, match="No space left"):
-            file.append(b"three\n")
-    assert (tmp_path / "f").read_bytes() == b"one\nth"
-    faulty_disk.room = None
-    file.append(b"four\n")
-    assert (tmp_path / "f").read_bytes() == b"one\nfour\n"
-
-
 def test_a_real_full_disk(tmp_path):
     with small_disk(tmp_path / "disk") as disk:
         file = AppendFile(disk / "f")
         record = b"x" * 1000 + b"\n"
         fill(disk, leave=8192)
-        with pytest.raises(OSError, match="No space left"):
+        with pytest.raises(OSError, match="No space"):
             [file.append(record) for _ in range(100)]
         written = file.position // len(record)
         assert written >= 4
@@ -85,7 +76,4 @@ def test_an_outage_is_said_once_and_attempts_are_spaced(monkeypatch):
     assert attempts == 10
     outage.worked()
     outage.worked()
-    assert [text[:23] for text in said] == [
-        "figures cannot be written"[:23],
-        "figures are written again"[:23],
-    ]
+    assert [("figures" in text, "again" in text) for text in said] == [(True, False), (True, True)]

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -187,12 +188,12 @@ def test_events_wait_while_the_disk_is_full_and_are_written_in_order(tmp_path, f
         journal.write("two", 2, number=number)
         assert kinds(path) == ["one"]
     assert len(said) == 1
-    assert "No space left on device" in said[0]
+    assert "No space" in said[0]
     faulty_disk.room = None
     journal.write("three", 3)
     assert kinds(path) == ["one", *["two"] * 5, "three"]
     assert [e["number"] for e in read_journal(path)[1:6]] == [0, 1, 2, 3, 4]
-    assert said[1:] == [f"events of {path} are written again"]
+    assert [str(path) in text for text in said] == [True] * 2
     journal.close()
 
 
@@ -214,7 +215,8 @@ def test_a_full_disk_is_not_tried_at_every_event_and_what_never_can_be_written_i
         journal.write("event", 1)
     journal.close()
     journal.close()
-    assert said[1:] == [f"the last 3 events of {tmp_path / 'j'} were not written: No space left on device"]
+    (lost,) = said[1:]
+    assert re.search(rf"\b3 .*{tmp_path}/j .*No space", lost)
 
 
 def test_beyond_the_bound_progress_is_dropped_before_rounds(tmp_path, faulty_disk, monkeypatch):
@@ -253,7 +255,7 @@ def test_rounds_alone_do_not_exceed_the_bound_either(tmp_path, faulty_disk, monk
 def test_a_run_that_cannot_be_recorded_does_not_start(tmp_path, faulty_disk):
     journal = Journal(tmp_path / "j", pytest.fail)
     faulty_disk.room = 10
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match="No space"):
         journal.start({}, 0, {})
     assert (tmp_path / "j").read_bytes() == b""
 
@@ -275,7 +277,7 @@ def test_a_journal_is_continued_from_a_position(tmp_path, faulty_disk):
     faulty_disk.room = 0
     journal.write("one", 1)
     assert journal.position() == 0
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match="No space"):
         journal.sync()
     faulty_disk.room = None
     journal.sync()
@@ -291,7 +293,7 @@ def test_a_journal_that_does_not_fit_the_position_is_not_cut(tmp_path, position,
     with pytest.raises(ConfigError, match=said):
         cut_journal(path, position)
     assert path.read_bytes() == before
-    with pytest.raises(ConfigError, match="nowhere is missing"):
+    with pytest.raises(ConfigError, match=r"nowhere .*missing"):
         cut_journal(tmp_path / "nowhere", position)
 
 

@@ -56,8 +56,8 @@ def test_all_that_show_a_run_agree(tmp_path, final_scores):
     judged = {m: FinalEvaluation(mean, 0.0, 20) for m, mean in final_scores.items()}
     views = [replace(member(m, objectives[m]), control=m > 3, final=judged.get(m)) for m in range(6)]
     assert history.best == best_member(views) == best
-    assert f"best member {best}: {final_scores.get(best, objectives[best]):g} " in page(history, [])
-    assert f"best member {best}: {final_scores.get(best, objectives[best]):g} " in Live(run).page
+    assert f"member {best}: {final_scores.get(best, objectives[best]):g} " in page(history, [])
+    assert f"member {best}: {final_scores.get(best, objectives[best]):g} " in Live(run).page
     compared = comparison_page(groups([history]), None)
     assert (
         f"<td class=number>{best}</td><td class=number>{final_scores.get(best, objectives[best]):g}</td>"

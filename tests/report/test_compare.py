@@ -79,10 +79,7 @@ def test_the_page_and_the_tables(folders, tmp_path):
     assert "±" in first["best score"]
 
 
-def test_the_command_compares_or_says_what_is_missing(folders, tmp_path, pbt_rl):
+def test_the_command_compares(folders, pbt_rl):
     code, out, err = pbt_rl("report", *folders[:2])
-    assert (code, err) == (0, f"Drawing report of {folders[0]}, {folders[1]} ...\n")
+    assert (code, err.count("\n"), all(str(folder) in err for folder in folders[:2])) == (0, 1, True)
     assert out.splitlines()[0] == "comparison/comparison.html"
-    code, out, err = pbt_rl("report", folders[0], tmp_path)
-    assert (code, out) == (2, "")
-    assert "is not the folder of a run" in err

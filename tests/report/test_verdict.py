@@ -48,7 +48,7 @@ def test_the_box_compares_equal_numbers_of_starts(tmp_path):
     history = controlled(tmp_path, final=final)
     facts = dict(control_facts(history))
     assert (facts["best of 4 controls, expected"], facts["difference"]) == (4.0, "+6")
-    assert facts["scores"].startswith("20 evaluation episodes of each member")
+    assert re.search(r"\b20 ", facts["scores"])
     shown = page(history, [])
     assert "<td class=text>best of 4 controls, expected</td><td class=number>4</td>" in shown
     assert shown.index("Population and control group") < shown.index("Members")
@@ -56,7 +56,7 @@ def test_the_box_compares_equal_numbers_of_starts(tmp_path):
     assert shown.count("<tr class=best>") == 1
     assert '<p class="lead">4 members, 4 controls, ' in shown
     lucky = controlled(tmp_path / "lucky", final=final | {6: 30.0})
-    assert "best member 0: 10 over 20 evaluation episodes" in sentence(lucky)
+    assert re.search(r"member 0: 10 .*\b20 ", sentence(lucky))
 
 
 def test_one_half_of_the_games_picks_and_the_other_scores(tmp_path):
@@ -66,7 +66,7 @@ def test_one_half_of_the_games_picks_and_the_other_scores(tmp_path):
     facts = dict(control_facts(controlled(tmp_path, final=final, halves=halves)))
     assert facts["best of the population"] == 4.5  # (5 + 4) / 2
     assert facts["difference"] == "+2.5"
-    assert "one half selects" in facts["scores"]
+    assert "half" in facts["scores"]
 
 
 def test_controls_are_never_changed_and_have_a_band(tmp_path):
@@ -93,7 +93,7 @@ def test_the_notes_name_the_option_to_change():
         noise = Noise(comparisons=6, replacements=8, within=6)
 
     luck, periods = notes(Run)
-    assert luck.startswith("8 replacements, 6 of them within the noise")
+    assert luck.startswith("8 replacements, 6 ")
     assert "--pbt.exploit t-test" in luck
     assert periods.startswith("6 comparisons")
     assert "--train-for-frames" in periods, "shorter periods would contradict the first note"
@@ -103,7 +103,7 @@ def test_the_notes_name_the_option_to_change():
     assert "--pbt.period-seconds" in notes(Run)[1]
     Run.noise = Noise(comparisons=30, replacements=8, within=1)
     assert [note.count("--") for note in notes(Run)] == [0]
-    assert notes(Run)[0].startswith("8 replacements, 1 of them within the noise")
+    assert notes(Run)[0].startswith("8 replacements, 1 ")
 
 
 def test_the_front_holds_what_no_cheaper_point_equals():

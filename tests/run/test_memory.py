@@ -137,7 +137,7 @@ def test_nothing_stays_open(resolved):
     memory.close()
     memory.close()
     for fd in descriptors:
-        with pytest.raises(OSError, match="Bad file descriptor"):
+        with pytest.raises(OSError, match="descriptor"):
             os.fstat(fd)
 
 

@@ -100,19 +100,17 @@ def there(monkeypatch):
 def test_more_than_fits_is_refused_with_what_fits(there):
     there(23, 22)
     run = resolved("atari/pong", "--num-policies=500")
-    with pytest.raises(
-        ConfigError, match=r"cannot fit into memory: it needs at least [0-9.]+ GiB of 23.0 GiB"
-    ):
+    with pytest.raises(ConfigError, match=r"memory: .*[0-9.]+ GiB .*\b23\.0 GiB"):
         check_memory(run)
     check_memory(resolved("atari/pong", "--num-policies=500", "--slots=8"))
     run = resolved("atari/pong", "--num-policies=4", "--envs-per-vector-env=100000")
-    with pytest.raises(ConfigError, match=r"use fewer environments \(--envs-per-vector-env"):
+    with pytest.raises(ConfigError, match=r"\(--envs-per-vector-env"):
         check_memory(run)
     run = resolved("atari/pong", "--num-policies=64", machine=Machine(16, 1))
     there(2000, 2000, gpu=80)
     check_memory(run)
     there(2000, 2000, gpu=6)
-    with pytest.raises(ConfigError, match=r"cannot fit on cuda:0.*--learner.batch, or fewer"):
+    with pytest.raises(ConfigError, match=r"cuda:0.*--learner\.batch"):
         check_memory(run)
 
 
@@ -121,8 +119,7 @@ def test_a_run_that_is_near_what_is_there_is_warned_about_only(there):
     there(4, 1)
     check_memory(run)
     (text,) = memory_notes(run)
-    assert text.startswith("warning: this run needs about ")
-    assert "1.0 GiB are available (actors and their environments" in text
+    assert re.match(r"warning: .*\b1\.0 GiB .*actors", text)
     there(32, 30)
     assert memory_notes(run) == []
 
@@ -134,7 +131,7 @@ def test_memory_of_a_device_is_counted_apart(there):
     assert needed.needed["cuda:0"] > 5 * GIB
     assert needed.certain[HOST] < GIB
     (text,) = memory_notes(run)
-    assert "on cuda:0, which has 2.0 GiB" in text
+    assert re.search(r"cuda:0.* 2\.0 GiB", text)
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -201,9 +198,7 @@ def test_the_estimate_is_what_a_learner_takes_and_it_takes_it_at_its_start(kind,
 def test_the_memory_of_a_simulators_row_and_the_rows_that_fit(monkeypatch):
     def told(*words):
         (line,) = describe_rows(resolved("tensors/pendulum", "--num-policies=4", *words))
-        found = re.match(
-            r"a row takes at least ([\d.]+) KiB for (\d+) steps .* about ([\d,]+) rows of each", line
-        )
+        found = re.match(r".*? ([\d.]+) KiB for (\d+) steps .* ([\d,]+) rows", line)
         return float(found[1]), int(found[2]), int(found[3].replace(",", ""))
 
     monkeypatch.setattr("pbt_rl.run.limits.host_memory", lambda: HostMemory(8 * GIB, 8 * GIB))

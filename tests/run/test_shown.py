@@ -1,5 +1,7 @@
 """Tests of the description of a run before training."""
 
+import re
+
 import pytest
 
 from pbt_rl.run.shown import describe_plan, environments_each, page, unread, usual_wait
@@ -12,14 +14,14 @@ def notes(*options) -> str:
 
 def test_a_run_whose_time_or_frames_do_not_reach_the_first_comparison_is_told():
     timed = ("--pbt.ready=timed", "--pbt.period-seconds=5", "--train-for-frames=1000")
-    assert "first comparison is due" not in notes(*timed)
+    assert "first comparison" not in notes(*timed)
     late = ("--pbt.start-frames=0", "--pbt.period-frames=20000", "--train-for-frames=1000")
-    assert "is due at 20,000 frames" in notes(*late)
+    assert re.search(r"first comparison .*\b20,000 frames", notes(*late))
     text = notes(*timed, "--pbt.start-seconds=100", "--train-for-seconds=60")
-    assert "is due after 1 min 40 s, but this run ends after 1 min" in text
+    assert re.search(r"\b1 min 40 s.*\b1 min", text)
     given = ("--num-policies=4", "--train-for-seconds=10")
-    assert "10,000 frames/s in a run of 10 s" in notes(*given, "--pbt.start-frames=25000")
-    assert "first comparison is due" not in notes(*given, "--pbt.start-frames=0", "--pbt.period-frames=5000")
+    assert re.search(r"\b10,000 frames/s .*\b10 s", notes(*given, "--pbt.start-frames=25000"))
+    assert "first comparison" not in notes(*given, "--pbt.start-frames=0", "--pbt.period-frames=5000")
 
 
 CARTPOLE = 4 * 8 * 500
@@ -28,11 +30,11 @@ CARTPOLE = 4 * 8 * 500
 
 def test_what_a_comparison_needs_is_in_the_plan():
     text = notes("--num-policies=4")
-    assert "at 25,000 frames each and then every 20,000, at most 24 times" in text
-    assert "32 environments per member (2 actors x 2 vector envs of 8)" in text
-    assert f"one episode in each of a member's 32 environments: up to {CARTPOLE:,} frames" in text
+    assert re.search(r"\b25,000 .*\b20,000, .*\b24 ", text)
+    assert re.search(r"\b32 .*\b2 .*\b2 .*\b8\)", text)
+    assert re.search(rf"\b32 environments: .*\b{CARTPOLE:,} frames", text)
     assert "warning" not in text
-    assert "--num-policies 4 or more" in notes("--num-policies=1")
+    assert "--num-policies 4" in notes("--num-policies=1")
     assert "--num-policies 4" not in notes("--num-policies=1", "--pbt.no-enabled")
 
 
@@ -47,8 +49,8 @@ def test_what_a_comparison_needs_is_in_the_plan():
 )
 def test_the_number_of_comparisons_depends_on_batches_and_episodes(options, most, least):
     (line,) = (one for one in notes("--num-policies=4", *options.split()).splitlines() if "at most" in one)
-    assert f", at most {most} times" in line
-    assert f"(about {least} if all episodes reach their time limit)" in line or most == least
+    assert re.search(rf", at most {most} ", line)
+    assert re.search(rf"\(about {least} ", line) or most == least
 
 
 @pytest.mark.parametrize(("frames", "wait"), [("200k", 16_000), ("40k", 1_600), ("2M", 80_000)])
@@ -62,46 +64,37 @@ def test_the_rollout_age_is_a_line_of_show_alone():
     run = resolved("gym/CartPole-v1", "--num-policies=4")
     (first, *_) = page(run, run.controller().initial(run.config.members)[0])
     assert "rollout age: " in first
-    assert "rollout age" not in "\n".join(describe_plan(run))
+    assert "age: " not in "\n".join(describe_plan(run))
 
 
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (("--actors=1", "--envs-per-vector-env=2"), " (the recipe's 1024 needs 32 environments per member)"),
-        (
-            ("--actors=1", "--envs-per-vector-env=2", "--learner.batch=2048"),
-            " (--learner.batch 2048 needs 64 environments per member)",
-        ),
-        (("--learner.batch=1030",), " (--learner.batch 1030, rounded to whole vector envs)"),
-        ((), ""),
+        (("--actors=1", "--envs-per-vector-env=2"), ["1024", "32"]),
+        (("--actors=1", "--envs-per-vector-env=2", "--learner.batch=2048"), ["--learner.batch 2048", "64"]),
+        (("--learner.batch=1030",), ["--learner.batch 1030"]),
+        ((), []),
     ],
 )
 def test_another_batch_than_the_option_is_explained(options, reason):
     (batch,) = (line.split("; ")[2] for line in notes(*options).splitlines() if line.startswith("learner 0"))
-    assert batch.partition(" per policy")[2] == reason
+    assert re.findall(r"(?:--\S+ )?\d+", batch.partition("(")[2]) == reason
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--pbt.period-frames=15999",), "is less than 16,000, the maximum frames of one"),
+        (("--pbt.period-frames=15999",), " 16,000, .*episode"),
         (("--pbt.period-frames=16000",), ""),
-        (
-            ("--env=tensors/pendulum", "--env-option=limit=90", "--pbt.period-frames=8k"),
-            "is less than 23,040",
-        ),
-        (
-            ("--pbt.period-frames=900", "--env-option=max_episode_steps=10"),
-            "is less than 1,024, the frames of one batch",
-        ),
+        (("--env=tensors/pendulum", "--env-option=limit=90", "--pbt.period-frames=8k"), " 23,040,"),
+        (("--pbt.period-frames=900", "--env-option=max_episode_steps=10"), " 1,024, .*batch"),
         (("--pbt.period-frames=900", "--pbt.ready=timed", "--pbt.period-seconds=9"), ""),
     ],
 )
 def test_a_period_in_which_nothing_can_be_compared_is_warned_of(options, said):
     warned = [line for line in notes("--num-policies=4", *options).splitlines() if "warning" in line]
     assert len(warned) == bool(said)
-    assert all(said in line and "--pbt.period-frames" in line for line in warned)
+    assert all(re.search(said, line) and "--pbt.period-frames" in line for line in warned)
 
 
 # -- options that nothing reads -----------------------------------------------------------------------------

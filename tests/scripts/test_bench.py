@@ -102,13 +102,13 @@ def test_a_round_in_which_the_cores_changed_their_speed_is_left_out_and_made_aga
 
 
 def test_cores_that_are_faster_in_the_run_than_before_and_after_it_give_no_figure():
-    with pytest.raises(RuntimeError, match=r"\+1% longer at its end, -36% in the run"):
+    with pytest.raises(RuntimeError, match=r"\+1% .*-36% "):
         bench.steady(lambda: {"drift": 0.01, "dearer than alone": -0.36}, 2)
 
 
 def test_no_steady_round_is_an_error_and_ends():
     made = rounds(*[0.3] * 6, 0.0)
-    with pytest.raises(RuntimeError, match="in each of 6 rounds"):
+    with pytest.raises(RuntimeError, match="6 rounds"):
         bench.steady(lambda: next(made), 3)
 
 

@@ -40,11 +40,11 @@ def figures():
 @pytest.mark.parametrize(
     ("wrong", "reason"),
     [
-        ({"idle": 50 + 3.6}, r"the account has 2.21 cores and the machine 2"),
-        ({"machine": 117.2, "idle": 50.0}, r"the account has 1.77 cores"),
-        ({"machine": 116.0, "idle": 49.0}, r"negative: idle cores -0.10"),
-        ({"alive": frozenset({1, 2})}, "ended or began"),
-        ({"steps": 1000}, "no step was taken in 10 s"),
+        ({"idle": 50 + 3.6}, r"\b2\.21 .*\b2\b"),
+        ({"machine": 117.2, "idle": 50.0}, r"\b1\.77 "),
+        ({"machine": 116.0, "idle": 49.0}, r"idle cores -0\.10"),
+        ({"alive": frozenset({1, 2})}, "began"),
+        ({"steps": 1000}, r"step .*\b10 s"),
     ],
 )
 def test_an_account_that_cannot_be_right_is_none(wrong, reason):
@@ -56,7 +56,7 @@ def test_a_machine_that_counts_less_than_its_threads_has_no_others():
     short = replace(AFTER, machine=116.7)  # 0.05 cores less than the threads had
     assert accounting.account(BEFORE, short, 2)["others cores"] == 0
     more = {thread: seconds + 0.75 for thread, seconds in AFTER.ran.items()}
-    with pytest.raises(RuntimeError, match=r"the account has 2\.22 cores and the machine 2"):
+    with pytest.raises(RuntimeError, match=r"\b2\.22 .*\b2\b"):
         accounting.account(BEFORE, replace(AFTER, ran=more), 2)
 
 
@@ -124,7 +124,7 @@ def test_a_stage_that_fails_ends_the_others(tmp_path, monkeypatch):
     script.write_text(STAND_IN.format(scripts=str(ROOT / "scripts")))
     monkeypatch.setattr(beside, "BENCH", str(script))
     began = time.monotonic()
-    with pytest.raises(RuntimeError, match="stage learning failed:\nno memory"):
+    with pytest.raises(RuntimeError, match=r"learning .*\nno memory"):
         beside.together("any", 1, 1.0, bench.DEFAULT, beside.shares(ALONE, 5))
     assert time.monotonic() - began < 50
     assert not [child for child in psutil.Process().children() if "--stage" in command_of(child)]

@@ -25,7 +25,7 @@ def test_the_wheel_trains_without_a_checkout(tmp_path):
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert "and its sdist work" in done.stdout
+    assert "sdist" in done.stdout
     assert {path.suffix for path in tmp_path.iterdir()} == {".whl", ".gz"}
 
 

@@ -355,7 +355,7 @@ def test_policies_learn_in_a_pack_as_they_do_alone():
     [
         ({"critic": "separate"}, "--model.critic shared"),
         ({"core": "gru"}, "--model.core none"),
-        ({"value_head": "torch.nn:Linear"}, "--model.policy-head linear and --model.value-head"),
+        ({"value_head": "torch.nn:Linear"}, "--model.value-head"),
     ],
 )
 def test_a_network_without_a_place_for_it_is_refused(options, message):

@@ -348,9 +348,9 @@ def test_the_heads_learn_and_the_coefficients_count():
 @pytest.mark.parametrize(
     ("shape", "actions", "options", "message"),
     [
-        (((4,), "float32"), {"nvec": (2,)}, {}, "needs an image"),
-        (((1, 20, 20), "uint8"), {"nvec": (), "continuous": 2}, {}, "needs discrete actions"),
-        (((1, 20, 20), "uint8"), {"nvec": (2,), "continuous": 1}, {}, "needs discrete actions"),
+        (((4,), "float32"), {"nvec": (2,)}, {}, "image"),
+        (((1, 20, 20), "uint8"), {"nvec": (), "continuous": 2}, {}, "discrete"),
+        (((1, 20, 20), "uint8"), {"nvec": (2,), "continuous": 1}, {}, "discrete"),
         (((1, 20, 20), "uint8"), {"nvec": (2,)}, {"critic": "separate"}, "--model.critic shared"),
     ],
 )

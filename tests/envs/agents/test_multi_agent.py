@@ -159,7 +159,7 @@ def test_a_agent_that_left_waits_masked_and_is_reported_at_the_end(ledger):
 
 
 def test_rows_must_fill_the_agents():
-    with pytest.raises(EnvSetupError, match="3 agents, but 4 rows"):
+    with pytest.raises(EnvSetupError, match=r"\b3 agents.* 4 "):
         MultiAgentVectorEnv(lambda: Ledger([]), 4, 0, default_shaping_source(SPEC))
 
 
@@ -171,6 +171,6 @@ def test_environments_that_differ_are_refused_and_closed():
             return SPEC if self.number % 2 == 0 else EnvSpec("test/x", SPEC.obs, SPEC.action, agents=AGENTS)
 
     Ledger.made = 0
-    with pytest.raises(EnvSetupError, match="two environments differ"):
+    with pytest.raises(EnvSetupError, match="differ"):
         MultiAgentVectorEnv(lambda: Other(log), 6, 0, default_shaping_source(SPEC))
     assert log == ["closed", "closed"]

@@ -248,11 +248,11 @@ def test_the_same_holds_for_turns():
 
 
 def test_games_that_cannot_be_used():
-    with pytest.raises(EnvSetupError, match="an observation of b is missing"):
+    with pytest.raises(EnvSetupError, match=r"\bb is missing"):
         steps_of(Alone(quiet=True), 3)
-    with pytest.raises(EnvSetupError, match=r"the observations of its agents differ: a has Box.*, b has Box"):
+    with pytest.raises(EnvSetupError, match=r"a has Box.*, b has Box"):
         steps_of(Alone(sizes=(3, 4)), 1)
-    with pytest.raises(EnvSetupError, match=r"connect_four_v3 cannot be made: .*columns"):
+    with pytest.raises(EnvSetupError, match=r"connect_four_v3 .*columns"):
         lookup.probe("pettingzoo/connect_four_v3", EnvOptions(keywords={"columns": 9}))
 
 
@@ -272,9 +272,9 @@ def test_turns_go_on_without_those_that_left():
 @pytest.mark.parametrize(
     ("env", "said"),
     [
-        ("pettingzoo/conect_four_v3", "Did you mean pettingzoo/classic/connect_four_v3"),
-        ("pettingzoo/nothing_like_it", "pettingzoo/nothing_like_it does not exist"),
-        ("pettingzoo/classic/connect_four_v2", "Did you mean"),
+        ("pettingzoo/conect_four_v3", "pettingzoo/classic/connect_four_v3"),
+        ("pettingzoo/nothing_like_it", "pettingzoo/nothing_like_it "),
+        ("pettingzoo/classic/connect_four_v2", "pettingzoo/classic/connect_four_v3"),
     ],
 )
 def test_unknown_games(env, said):

@@ -93,11 +93,11 @@ def test_rewards_are_clipped_towards_gains_and_the_objective_is_not(clipped, uni
 def test_a_probe_finds_bad_levels_and_settings():
     assert probe("dmlab30", DmlabOptions(), {}).tasks[3] == "rooms_watermaze"
     assert probe("tests/empty_room_test", DmlabOptions(), {})
-    with pytest.raises(EnvSetupError, match=r"dmlab/nowhere cannot be used: RuntimeError: Failed to init"):
+    with pytest.raises(EnvSetupError, match=r"dmlab/nowhere .*RuntimeError: "):
         probe("nowhere", DmlabOptions(), {})
     with pytest.raises(EnvSetupError, match=r"Invalid setting.*colour.*red"):
         probe(SHORT, DmlabOptions(), {"colour": "red"})
-    with pytest.raises(EnvSetupError, match=r"--env-option width=\.\.\. cannot be used"):
+    with pytest.raises(EnvSetupError, match=r"--env-option width="):
         probe(SHORT, DmlabOptions(), {"width": 320})
 
 
@@ -220,12 +220,12 @@ def test_maps_are_built_once(lab):  # noqa: F811
 @pytest.mark.parametrize(
     ("trouble", "steps", "error", "words"),
     [
-        ("reset:1:raise", 0, EnvSetupError, f"dmlab/{SHORT} cannot be used: RuntimeError: Failed to start"),
-        ("step:5:raise", 5, RuntimeError, f"contributed/dmlab30/{SHORT}: ValueError: Failed to advance"),
-        ("step:5:crash", 5, RuntimeError, "was killed by SIGABRT; it printed:\nengine: something broke"),
-        ("step:5:hang", 5, RuntimeError, "the engine hangs: no answer for 1 s"),
-        ("reset:2:raise", 17, RuntimeError, "Failed to start environment"),
-        ("reset:2:hang", 10**6, RuntimeError, "the engine hangs: no answer for 1 s"),
+        ("reset:1:raise", 0, EnvSetupError, f"dmlab/{SHORT} .*RuntimeError: "),
+        ("step:5:raise", 5, RuntimeError, f"contributed/dmlab30/{SHORT}: ValueError: "),
+        ("step:5:crash", 5, RuntimeError, "SIGABRT(.|\n)*engine: something broke"),
+        ("step:5:hang", 5, RuntimeError, r"hangs: .*\b1 s"),
+        ("reset:2:raise", 17, RuntimeError, 'RuntimeError: .*"something broke"'),
+        ("reset:2:hang", 10**6, RuntimeError, r"hangs: .*\b1 s"),
     ],
 )
 def test_failures_are_reported_with_the_engines_message(monkeypatch, trouble, steps, error, words):
@@ -291,9 +291,9 @@ def test_a_card_that_is_not_there_is_found_by_the_probe(lab, monkeypatch):  # no
     assert probe(SHORT, DmlabOptions(gpus=(7,), test=True), {})  # a run's options, at its evaluation
     with pytest.raises(EnvSetupError) as refused:
         probe(SHORT, DmlabOptions(renderer="hardware", gpus=(0, 7)), {})
-    assert "--dmlab.gpus 0 7 cannot be used" in str(refused.value)
+    assert str(refused.value).startswith("--dmlab.gpus 0 7 ")
     assert "\n" not in str(refused.value)
     monkeypatch.setenv("DMLAB_STANDIN_GPUS", "-1")
-    said = r"--dmlab.renderer hardware cannot be used: .*RL API.*libdmlab_headless_hw"
+    said = r"--dmlab.renderer hardware .*RL API.*libdmlab_headless_hw"
     with pytest.raises(EnvSetupError, match=said):
         probe(SHORT, DmlabOptions(renderer="hardware"), {})

@@ -155,7 +155,7 @@ def test_a_run_outlives_an_engine_and_no_engine_outlives_the_run(tmp_path):
     first, *others = actor.children()
     assert len(others) == 3
     first.kill()
-    seen = run.wait_for("actor 0 is restarted", after=seen)
+    seen = run.wait_for("restarting actor 0", after=seen)
     _, alive = psutil.wait_procs(others, timeout=2)
     assert not alive
     run.wait_for("frames/s", after=seen)

@@ -1,6 +1,7 @@
 """Acting and learning on streams of their own: nothing is read before it is whole, or overwritten while it is read."""
 
 import contextlib
+import re
 from unittest import mock
 
 import pytest
@@ -83,20 +84,13 @@ def test_without_marks_values_and_weights_are_found_to_be_used_too_early():
     with mock.patch.object(PretendStreams, "after"), learner_on_streams(packing="vmap") as (driven, order):
         live(driven, order)
     found = "\n".join(order.found)
-    assert "read of what is being written: learning at algos/batch.py" in found, "the last value of a rollout"
-    assert "write over what is being read: learning at cuda/streams.py" in found, (
-        "weights that are being taken"
-    )
-    assert "read of what is being written: acting at cuda/streams.py" in found, (
-        "weights that are being staged"
-    )
+    assert re.search(r"read .*: learning at algos/batch\.py", found), "the last value of a rollout"
+    assert re.search(r"write .*: learning at cuda/streams\.py", found), "weights that are being taken"
+    assert re.search(r"read .*: acting at cuda/streams\.py", found), "weights that are being staged"
 
 
 def test_branches_that_are_not_joined_are_found():
-    with (
-        mock.patch.object(PretendStreams, "join"),
-        learner_on_streams(**CASES["streams"]) as (driven, order),
-    ):
+    with mock.patch.object(PretendStreams, "join"), learner_on_streams(**CASES["streams"]) as (driven, order):
         live(driven, order)
     assert any("learning, branch 0" in what for what in order.found)
 
@@ -107,9 +101,7 @@ def test_with_locks_alone_weights_are_found_to_be_overwritten_while_a_forward_re
         learner_on_streams(packing="vmap") as (driven, order),
     ):
         live(driven, order)
-    assert any(
-        what.startswith("write over what is being read: learning at algos/weights.py") for what in order.found
-    )
+    assert any(re.match(r"write .*: learning at algos/weights\.py", what) for what in order.found)
 
 
 @pytest.mark.parametrize("packing", ["loop", "vmap"])

@@ -1,6 +1,7 @@
 """A population in one simulator of the learner: as by mailboxes, edits between rollouts, one wait a rollout."""
 
 import dataclasses
+import re
 import time
 from collections import deque
 from dataclasses import replace
@@ -220,12 +221,12 @@ def test_episodes_come_as_rounds_with_their_count():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--mode=async"], "sync or serial"),
-        (["--actors=2"], "give --rows"),
-        (["--envs-per-vector-env=4"], "give --rows"),
+        (["--mode=async"], "--mode async .*sync or serial"),
+        (["--actors=2"], "--actors 2 .*--rows"),
+        (["--envs-per-vector-env=4"], "--envs-per-vector-env 4 .*--rows"),
         (["--algo=unreal"], "--algo unreal"),
         (["--algo=fun"], "--algo fun"),
-        (["--model.last-action-reward=true"], "add them to its observations"),
+        (["--model.last-action-reward=true"], "--model.last-action-reward"),
     ],
 )
 def test_what_cannot_work_is_refused_by_name(options, words):
@@ -237,15 +238,9 @@ def test_what_cannot_work_is_refused_by_name(options, words):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (
-            lambda s: s.reward.__setitem__(slice(ROWS, None), torch.nan),
-            "not finite in rows of member 1",
-        ),
-        (lambda s: s.obs["obs"].fill_(torch.nan), "an observation is not finite in rows of member 0"),
-        (
-            lambda s: (s.terminated.fill_(True), s.truncated.fill_(True)),
-            "terminated and truncated are both set",
-        ),
+        (lambda s: s.reward.__setitem__(slice(ROWS, None), torch.nan), "finite .*member 1"),
+        (lambda s: s.obs["obs"].fill_(torch.nan), "observation .*finite .*member 0"),
+        (lambda s: (s.terminated.fill_(True), s.truncated.fill_(True)), "terminated and truncated"),
     ],
 )
 def test_wrong_values_end_the_run_by_the_members_name(monkeypatch, change, words):
@@ -266,7 +261,7 @@ def test_an_engine_that_raises_is_one_error_with_its_own_lines(monkeypatch):
             raise OSError("the engine broke")
 
     simulate(monkeypatch, Broken)
-    with Stand() as stand, pytest.raises(RunFailed, match="tensors/pendulum raised in a step") as caught:
+    with Stand() as stand, pytest.raises(RunFailed, match="tensors/pendulum ") as caught:
         stand.batch()
     assert str(caught.value).endswith("OSError: the engine broke")
     assert "pbt_rl/learner" not in str(caught.value)
@@ -365,7 +360,7 @@ def test_a_final_observation_that_is_not_finite_counts_only_at_a_limit(monkeypat
         simulate(monkeypatch, Broken, 4)
         with Stand() as stand:
             if bad:
-                with pytest.raises(ConfigError, match="observation is not finite"):
+                with pytest.raises(ConfigError, match=r"observation .*finite"):
                     stand.batch()
             else:
                 stand.batch()
@@ -386,9 +381,8 @@ def test_a_simulator_that_hangs_at_its_start_is_not_waited_for_for_ever(monkeypa
         stand.batch()
         stand.batch()
     (text,) = said
-    assert text == (
-        "tensors/pendulum hangs: the first steps of the simulator of 16 rows took more than 0.3 s "
-        "(30 times --learner-timeout-seconds)"
+    assert re.fullmatch(
+        r"tensors/pendulum hangs: .*\b16 rows .*\b0\.3 s .*\b30 .*--learner-timeout-seconds\)", text
     )
 
 

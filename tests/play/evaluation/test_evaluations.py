@@ -7,6 +7,7 @@ import io
 import itertools
 import json
 import os
+import re
 import signal
 import time
 from dataclasses import replace
@@ -123,7 +124,7 @@ def test_a_process_that_dies_costs_a_point_of_the_curve_and_no_more(run):
         assert one.due(10**6)
     assert seen.recorded == []
     assert len(seen.notes) == 1, "said once"
-    assert "member 1 was killed by SIGKILL" in seen.notes[0]
+    assert re.search(r"member 1 .*SIGKILL", seen.notes[0])
 
 
 @pytest.mark.long
@@ -142,7 +143,7 @@ def test_the_end_of_a_run_waits_only_while_it_may(run):
     one.begin(checkpoint, 0, 1000)
     process = one._playing.child.pid
     one.finish(lambda: False)
-    assert f"at {checkpoint.frames:,} frames was aborted" in seen.notes[0]
+    assert f"{checkpoint.frames:,} frames" in seen.notes[0]
     with pytest.raises(ProcessLookupError):
         os.kill(process, 0)
 
@@ -174,7 +175,7 @@ def resolve(env, **options):
 
 def test_a_film_that_cannot_be_is_one_clear_error(monkeypatch):
     film = {"evaluate_every_frames": 9, "evaluate_video": True}
-    with pytest.raises(ConfigError, match="has no pictures"):
+    with pytest.raises(ConfigError, match=r"toy/identity.* pictures"):
         resolve("toy/identity", **film)
     monkeypatch.setattr("pbt_rl.play.film.find_spec", lambda _name: None)
     with pytest.raises(ConfigError, match=r"pbt-rl\[video\]"):

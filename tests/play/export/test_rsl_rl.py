@@ -143,10 +143,10 @@ def test_the_checkpoint_of_rsl_rl_3_has_its_names(exported):
 @pytest.mark.parametrize(
     ("env", "model", "why"),
     [
-        ("gym/CartPole-v1", {}, "not all continuous"),
+        ("gym/CartPole-v1", {}, "continuous"),
         ("gym/Pendulum-v1", {"action_bounds": "tanh"}, "tanh"),
         ("gym/Pendulum-v1", {"action_std": "state"}, "std"),
-        ("gym/Pendulum-v1", {"core": "gru", "core_size": 8}, "it is recurrent"),
+        ("gym/Pendulum-v1", {"core": "gru", "core_size": 8}, "recurrent"),
     ],
 )
 def test_what_rsl_rl_has_no_form_for_is_refused_by_name(tmp_path, env, model, why):

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pbt_rl.config import MatchupConfig
-from pbt_rl.errors import ConfigError
 from pbt_rl.population.matchups.matchmaking import Matchmaker, pair_counts
 
 SCHEMES = ("self", "round-robin", "random", "prioritised")
@@ -79,8 +78,3 @@ def test_equal_seeds_make_equal_matchups_and_agents_are_mixed():
     assert (one != other).any()
     first_agents = (one[..., 0] // 8).ravel()
     assert min(np.bincount(first_agents, minlength=4)) > 0.5 * len(first_agents) / 4
-
-
-def test_mistakes_are_refused():
-    with pytest.raises(ConfigError, match="members never play each other"):
-        MatchupConfig(scheme="self", objective="elo")

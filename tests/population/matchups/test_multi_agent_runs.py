@@ -145,7 +145,7 @@ def test_games_against_others(pbt_rl, played, monkeypatch, against):
         ("runs/x@800:9", "member 9"),
         ("lefty2:wrong_shape", "shape (8,)"),
         ("lefty2:no_function", "returned int"),
-        ("lefty2:missing", "has no 'missing'"),
+        ("lefty2:missing", "'missing'"),
     ],
 )
 def test_opponents_that_are_not_there(pbt_rl, played, monkeypatch, against, said):
@@ -227,11 +227,7 @@ HERE = Machine(2, 0)
 
 @pytest.mark.parametrize(
     ("policies", "scheme", "said"),
-    [
-        (3, "round-robin", "multiple of 2"),
-        (1, "round-robin", "plays all agents itself"),
-        (2, "self", "plays all agents itself"),
-    ],
+    [(3, "round-robin", "multiple of 2"), (1, "round-robin", "itself"), (2, "self", "itself")],
 )
 def test_rows_that_do_not_fill_the_agents(policies, scheme, said):
     config = Config(
@@ -247,8 +243,8 @@ def test_rows_that_do_not_fill_the_agents(policies, scheme, said):
     ("env", "options", "said"),
     [
         ("toy/identity", {}, "one agent"),
-        ("pettingzoo/tictactoe_v3", {"num_policies": 1}, "plays itself"),
-        ("pettingzoo/tictactoe_v3", {"devices": "cpu,cpu"}, "different devices"),
+        ("pettingzoo/tictactoe_v3", {"num_policies": 1}, "one policy"),
+        ("pettingzoo/tictactoe_v3", {"devices": "cpu,cpu"}, "2 devices"),
     ],
 )
 def test_elo_needs_members_that_meet(env, options, said):

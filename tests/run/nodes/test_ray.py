@@ -119,7 +119,7 @@ def test_a_node_whose_end_is_announced_is_left_before(nodes, start):
     nodes.kill(worker)
     run.comparisons()
     [lost] = run.events("pack_lost")
-    assert "is being taken away" in lost["cause"]
+    assert "taken away" in lost["cause"]
     assert all(m["from"]["checkpoint"] for m in lost["members"]), "the run was saved at once"
     assert run.events("moved") == [], "there was room for the pack"
     assert run.end(signal.SIGINT) == 130, run.text()
