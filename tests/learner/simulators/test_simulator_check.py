@@ -139,7 +139,7 @@ ALSO_IN_TRAINING = {
     "ObjectiveIsTheReward": "weights",
 }
 BY_THE_CHECK = ALSO_IN_TRAINING | {
-    "ObjectiveOfItsWeights": "objective .*weights",
+    "ObjectiveOfItsWeights": "objective depends",
     "WeightsOfAnother": "repeat_interleave",
     "NoTimeOuts": "no time-outs: all 80 ",
     "Waits": "1.38 times",
