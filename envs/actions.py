@@ -1,7 +1,7 @@
 """Conversion between Gymnasium action spaces and columns of numbers.
 
 An action has one column for each component. For a Tuple or Dict, nested or not, the columns of all discrete parts come
-first, then the columns of all Boxes. Each of these two groups keeps the order of the space.
+first, then the columns of all continuous parts. Within each kind, the columns keep the order of the space.
 
 Axes: R rows, A columns.
 """
@@ -24,7 +24,7 @@ LARGEST_BOUND = 1e9
 """Bounds beyond this value are treated as infinite."""
 MOST_CHOICES = 2**16
 MOST_WHOLE = 256
-"""Maximum number of values of a component of an integer Box. Each value becomes a discrete choice."""
+"""Maximum number of values of each component in an integer Box. Integer Boxes with more values are not supported."""
 
 _DISCRETE = spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary
 Path = tuple[str | int, ...]
@@ -120,7 +120,10 @@ def _parts(space: spaces.Space[Any], path: Path = ()) -> Iterator[tuple[Path, sp
 
 
 def _choices_of(part: spaces.Space[Any]) -> spaces.Space[Any]:
-    """Convert an integer Box with few values to a MultiDiscrete. Return all other spaces unchanged."""
+    """Convert an integer Box of at most MOST_WHOLE values per component to a MultiDiscrete.
+
+    All other spaces are returned unchanged.
+    """
     if not (isinstance(part, spaces.Box) and np.issubdtype(part.dtype, np.integer) and part.shape):
         return part
     low, high = part.low.astype(np.float64), part.high.astype(np.float64)

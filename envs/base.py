@@ -136,8 +136,8 @@ class EnvSpec:
     simulator: True for a device simulator, whose rows are tensors on the learner's device and are stepped by the
     learner.
 
-    An observation array is an image (uint8, 3-D), a text (int32, 1-D), or numbers. A text array ends with the hashed
-    words; all entries before the words are 0.
+    An observation array is an image (uint8: 3-D, or 2-D for a single grey frame), a text (int32, 1-D), or numbers. A
+    text array ends with the hashed words; all entries before the words are 0.
     """
 
     env_id: str
@@ -291,8 +291,8 @@ class SpreadsPhases(Protocol):
 def cpu_clock(vector_env: VectorEnv) -> Callable[[], int]:
     """Return a function that reads the CPU time of a vector env's steps in nanoseconds.
 
-    A vector env with further processes defines `cpu_ns()`, the sum over this process and the further processes. Without
-    `cpu_ns`, the returned function reads the CPU time of this process.
+    A vector env with further processes defines `cpu_ns()`, which returns the total CPU time of this process and the
+    further processes. Without `cpu_ns`, the returned function reads the CPU time of this process.
     """
     own: Callable[[], int] = getattr(vector_env, "cpu_ns", time.process_time_ns)
     return own

@@ -405,7 +405,7 @@ class _KeptReset:
         return getattr, (self._env, "reset")
 
     def remove(self) -> None:
-        """Restore the environment's own method."""
+        """Restore the original `reset` of the environment."""
         vars(self._env).pop("reset", None)
 
 

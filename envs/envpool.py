@@ -1,7 +1,7 @@
 """EnvPool tasks (Atari, MuJoCo, MiniGrid, classic control ...) as vector envs.
 
 A vector env is one EnvPool of R rows on one engine thread. EnvPool resets a row in the step after its episode's end and
-ignores the action of that step, as this project requires. An episode that its time limit ends is truncated.
+ignores the action of that step, as this project requires. An episode that ends by its time limit is truncated.
 
 With an invalid option the engine ends the process without an exception. Therefore each task is first tried with its
 options in a fork of this process (`first_trial.tried`). The output of the fork becomes the error message.
@@ -45,7 +45,7 @@ from .spaces import SMALL, Leaf, obs_leaves, read_rows, with_mask
 from .time_limits import GRACE_SECONDS, PROBE_SECONDS
 
 OURS = ("num_envs", "batch_size", "seed", "env_seed", "max_num_players", "gym_reset_return_info", "base_path")
-"""Options of `envpool.make` that only the vector env sets, not users."""
+"""Options of `envpool.make` that users cannot set, because the vector env sets these options."""
 BY_ATARI_OPTIONS = {
     "frame_skip": "frame-skip",
     "stack_num": "frame-stack",

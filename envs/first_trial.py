@@ -41,9 +41,10 @@ OURS = f"{Path(__file__).parent.parent}/"
 
 
 def environment_traceback(error: BaseException) -> str:
-    """Return the traceback of an error and its causes, each from the first frame of user code.
+    """Return the traceback of an error and its causes, each from the first stack frame of user code.
 
-    An error without a frame of user code is shown in full. A syntax error is shown without frames of this project.
+    An error without a stack frame of user code is shown in full. A syntax error is shown without stack frames of this
+    project.
     """
     shown = traceback.TracebackException.from_exception(error)
     not_theirs = (OURS, "<frozen importlib", importlib.__file__)
@@ -66,9 +67,9 @@ _NO_INTEGER = re.compile(
 
 
 def environment_output(text: str) -> str:
-    """Remove this project's frames and their callers from the stack of a crash in a process's output.
+    """Remove this project's stack frames and their callers from the stack of a crash in a process's output.
 
-    text: output with the stack of `faulthandler`, newest frame first.
+    text: output with the stack of `faulthandler`, newest stack frame first.
     """
     kept, below_us = [], False
     for line in text.splitlines():

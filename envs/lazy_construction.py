@@ -18,7 +18,8 @@ STEPS_OF_A_PART, STEPS_OF_A_WHOLE = 0.25, 1.0
 """Phase 3: seconds of stepping per second of construction. PART: while the first vector env is incomplete. WHOLE: while
 further vector envs are constructed.
 
-PART is smaller, because steps with missing rows are less efficient: the learner needs the time of a complete step.
+PART is smaller, because steps with missing rows are less efficient: for these steps, the learner needs as much time as
+for complete steps.
 """
 
 
@@ -55,7 +56,7 @@ class LazyConstruction:
         return max(0.0, self._from - time.monotonic())
 
     def steps(self, number: int) -> bool:
-        """Check whether to step a vector env. Vector env 0 may be incomplete; all others must be complete."""
+        """Check whether vector env `number` may step. Vector env 0 may be incomplete; all others must be complete."""
         vector_env = self._vector_envs[number]
         return number == 0 or not (isinstance(vector_env, LazilyConstructed) and vector_env.incomplete)
 

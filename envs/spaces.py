@@ -36,9 +36,9 @@ from .base import ACTION_MASK, ActionSpec, ArraySpec
 from .user_values import array_of, briefly
 
 SMALL = 36
-"""Minimum side in pixels for the Nature CNN. Smaller pictures are mostly grids of codes. An MLP encodes smaller
-pictures, normalised by running statistics. If an observation has both smaller and larger pictures, IMPALA's network
-encodes all pictures.
+"""Minimum side in pixels for the Nature CNN. Smaller pictures are mostly grids of codes. Running statistics
+normalise smaller pictures, and an MLP encodes smaller pictures. If an observation has both smaller and larger pictures,
+IMPALA's network encodes all pictures.
 """
 SMALLEST_GRID = 3
 """Minimum side of a grid of codes. Integer arrays with a shorter side are converted as numbers, except uint8."""
@@ -100,7 +100,7 @@ def _is_picture(space: Any, bounds: Levels, side: int) -> bool:
 def _axes(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the axes of an array with at least two axes in the order (channels.., height, width).
 
-    The channels are the short axes. Most environments put the channels last, some wrappers first.
+    The channels are the short axes. Most environments put the channels last; some wrappers put the channels first.
     """
     if len(shape) == 3:
         return (2, 0, 1) if shape[2] < shape[0] else (0, 1, 2)

@@ -24,7 +24,7 @@ LONG_SECONDS = 1800.0
 CLOSE_SECONDS = 3.0
 """Timeout for closing environments, as in a run."""
 INSIST_SECONDS = 0.2
-"""Pause between two interruptions of code that catches the first."""
+"""Pause between two interruptions of code that catches the first interruption."""
 GRACE_SECONDS = 5.0
 """Extra timeout of a process that waits for its fork (first_trial.py). The fork then times out first, with a more
 specific error.
@@ -38,13 +38,14 @@ LAST_RESORT = 50
 LOOKS = 4
 """Number of checks per timeout."""
 LEAST_COUNTED = 0.25
-"""Minimum share of wall time that counts, so that a hanging process is detected on a busy machine."""
+"""Minimum share of wall time that counts toward a timeout, so that a hanging process is detected on a busy machine."""
 
 
 class ProcessTimeout:
-    """Timeout of a process. Time in which the process is stopped or waits for a CPU does not count.
+    """Timeout of a process. Time in which the process is stopped or waits for a CPU does not count toward the timeout.
 
-    In the first of LOOKS equal parts of the timeout all wall time counts, so short calls need no measurement.
+    In the first of LOOKS equal parts of the timeout, all wall time counts toward the timeout. Therefore short calls
+    need no measurement.
     pid: the process. The waiting times of its child processes are included.
     """
 
@@ -54,7 +55,10 @@ class ProcessTimeout:
         self._waited: float | None = None
 
     def next_look(self) -> float:
-        """Count the time since the last check. Return the seconds until the next check, 0 after the timeout."""
+        """Reduce `left` by the time since the last check.
+
+        Return the seconds until the next check, 0 after the timeout.
+        """
         now, waited = time.monotonic(), waited_seconds(self._pid)
         # If more than `pause` has passed, this process was stopped.
         passed = min(now - self._then, self.pause)

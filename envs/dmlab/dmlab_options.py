@@ -56,8 +56,9 @@ class DmlabOptions(FamilyOptions):
     clip_reward: bool = True
     """Clip rewards by tanh for learning. The objective is not clipped."""
     reward_unit: float = option(1.0, above=0)
-    """Divisor of rewards before tanh. After tanh, negative rewards are multiplied by 0.3 times this value. 1: formula
-    of IMPALA's paper. 5: formula of IMPALA's published code and of Sample Factory.
+    """Divisor of rewards before tanh. After tanh, negative rewards are multiplied by 0.3 times this value,
+    and positive rewards by 5. 1: formula of IMPALA's paper. 5: formula of IMPALA's published code and of Sample
+    Factory.
     """
     last_action_reward: bool = True
     """Add the last action and reward (clipped to -1..1) to the network's input, as in IMPALA."""

@@ -50,7 +50,7 @@ DIGEST_BYTES = 32
 KEEP_SHARE = 0.9
 """Share of the size limit to which a full folder is reduced. With a share of 1, every new map would cause a removal."""
 SWEEP_SECONDS = 60.0
-"""Maximum seconds between two checks of the folder's size by a process that writes maps."""
+"""Seconds after a check of the folder's size. The first map written later causes the next check."""
 STALE_SECONDS = 3600.0
 """Age from which a temporary file is removed, because a file of this age is from a killed process."""
 _DRAFT = ".draft-"

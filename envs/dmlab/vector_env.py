@@ -9,12 +9,12 @@ Each row is a Lab in a separate process (see `lab_processes.py`, `row.py`). A st
     objective     raw score of a level; for dmlab30 the human-normalised score in percent
 
 The engine returns no observation after an episode's end, and does not report whether the time limit ended the episode.
-The time limit is inferred from the number of frames left before the last step. An episode that its time limit ends is
-truncated and bootstraps from its last observation. This observation is delivered a second time, when it is one step (a
-fifteenth of a second) old.
+The time limit is inferred from the number of frames left before the last step. An episode that ends by its time
+limit is truncated, and its returns bootstrap from its last observation. The final step delivers this observation a
+second time. The observation is then one step (a fifteenth of a second) old.
 
 A reset takes up to 20 s because maps are compiled. Until its episode begins, a resetting row delivers `first` and a
-black picture in each step. These steps are not counted, and other rows continue.
+black picture in each step. These steps do not count toward the episode's length, and other rows continue.
 
 In `dmlab30`, a `TaskScheduler` chooses the level of each row's next episode. In the long run all levels get equal
 numbers of steps. By default all rows of a vector env go through the levels in one order, so they run the same level at
@@ -255,8 +255,8 @@ class TaskScheduler:
 
     order: all tasks. The first of several tasks with equal cost is chosen.
 
-    First, each task is chosen once. Afterwards, tasks with short episodes are chosen more often. The costs of two tasks
-    never differ by more than one episode.
+    First, each task is chosen once. Afterwards, tasks with short episodes are chosen more often. The total costs of
+    two tasks never differ by more than the cost of one episode.
     """
 
     def __init__(self, order: Sequence[int]) -> None:

@@ -12,9 +12,10 @@ the following order the engines do not hang, and equal seeds give equal games:
     host plays tic k      The guest's buttons for k have already arrived.
     guest plays tic k     The host's buttons for k have arrived. The guest then sends its buttons for k + 1.
 
-The guest sends its buttons one tic ahead as soon as it does not have to wait for the host's buttons. Therefore
-`begin_episode` lets both engines play idle tics, the host first, until the host can play a tic alone. The guest's
-buttons take effect one tic later. The host's buttons are delayed by one tic too, so both players have equal delays.
+Once the host's buttons have arrived before the guest plays a tic, the guest sends its buttons one tic ahead. Therefore
+`begin_episode` plays idle tics, in which the host starts before the guest, until the host finishes a tic without
+waiting for the guest. From then on, the guest's buttons take effect one tic late. `step` delays the host's buttons by
+one tic too, so both players have equal delays.
 
     begin   Each engine runs in a thread, because both engines wait for each other.
     step    Both engines run in the calling thread.
@@ -68,8 +69,8 @@ _LOOK_SECONDS = 0.005
 _MOST_BEGINNINGS = 50
 _IDLE_TICS = 6
 _LEAD_SECONDS, _PROOF_SECONDS = 0.01, 0.1
-"""_LEAD_SECONDS: seconds between the starts of host and guest in an idle tic. _PROOF_SECONDS: these seconds from idle
-tic _IDLE_TICS on. If the host finishes a tic within _PROOF_SECONDS, the host can play alone.
+"""Maximum seconds by which the host starts an idle tic before the guest. _LEAD_SECONDS applies before tic _IDLE_TICS,
+and _PROOF_SECONDS from this tic on. A host that finishes a tic within _PROOF_SECONDS did not wait for the guest.
 """
 Do = Callable[[Any], None]
 
@@ -95,7 +96,7 @@ class _Engine:
         self._asked.put(do)
 
     def done(self, wait_seconds: float = 0.0) -> bool:
-        """Check whether the thread has finished its request."""
+        """Wait at most this time. Return True if the request has finished."""
         return self._done.wait(wait_seconds)
 
     def answer(self) -> Exception | None:
@@ -104,7 +105,7 @@ class _Engine:
         return self._error
 
     def close(self) -> None:
-        """End the thread and the game. The engine process must be killed before."""
+        """End the thread and the game. The caller must kill the engine process first."""
         self._asked.put(None)
         self.game.close()
 
@@ -166,7 +167,7 @@ class Pair:
         raise RuntimeError(f"{_MOST_BEGINNINGS} duels in a row began with a death")
 
     def step(self, pressed: list[list[float]], tics: int) -> None:
-        """Play a number of tics. pressed: buttons of host and guest, which take effect in the second tic."""
+        """Play a number of tics. pressed: buttons of host and guest, which take effect from the second tic on."""
         host, guest = self.games
         for tic in range(tics):
             host.set_action(pressed[0] if tic else self._held)
@@ -206,7 +207,7 @@ class Pair:
         return [game.get_game_variable(vizdoom.GameVariable.DEATHCOUNT) for game in self.games]
 
     def _settle(self) -> None:
-        """Play idle tics until the host can play a tic alone."""
+        """Play idle tics until the host finishes a tic without waiting for the guest."""
         self._held = self._idle
         host, guest = self._engines
         tics, alone = 0, False

@@ -76,7 +76,7 @@ MEASURED: Mapping[str, float] = {"HEALTH": 100.0, "ARMOR": 100.0, "SELECTED_WEAP
 MEASURED_ARMS: Mapping[str, float] = {f"WEAPON{n}": 1.0 for n in range(1, 7)} | dict.fromkeys(_AMMO, 50.0)
 """Further measurements in scenarios with a choice of weapons: game variable -> divisor."""
 SLOTS = range(1, 7)
-"""Weapon slots. In scenarios with weapon slots the selected slot is a one-hot measurement."""
+"""Weapon slots. In scenarios with a choice of weapons, the selected weapon slot is a one-hot measurement."""
 
 
 @dataclass(frozen=True)

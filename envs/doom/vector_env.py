@@ -12,8 +12,8 @@ tics of the engine. There are 35 tics per second. Frames are tics.
                   independent of the shaping.
 
 The time limit of the engine is switched off. If the engine ended an episode by a time limit, the engine would provide
-no final picture and would not report the reason. The vector env truncates episodes at the limit. Episodes that the game
-ends (death, goal) are terminated.
+no final picture and would not report the reason. The vector env truncates episodes at the limit. An episode that
+ends by an event of the game (death, goal) is terminated.
 
 Axes: R rows, V game variables, E events, A action components.
 """
@@ -62,7 +62,10 @@ def probe(name: str) -> EnvSpec:
 def recipe(name: str) -> dict[str, object]:
     """Return default options of a run."""
     scenario = find(name)
-    duel = {"envs_per_vector_env": 4, "actor_timeout_seconds": 300.0}  # two engines start in a second
+    duel = {
+        "envs_per_vector_env": 4,
+        "actor_timeout_seconds": 300.0,
+    }  # starting a duel's engines takes a second
     return {
         **(duel if scenario.agents > 1 else {}),
         "model.encoder": "nature",

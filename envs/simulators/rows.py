@@ -48,11 +48,11 @@ class SimulatorStep:
 
 
 class SimulatorEnv(Protocol):
-    """Protocol of R rows on one device. The code must not synchronise with the device (`.item()`, `nonzero` ...).
+    """Protocol of R rows on one device. Methods must not synchronise with the device (`.item()`, `nonzero` ...).
 
     An optional method `spread_phases(seed) -> bool` brings the rows out of phase. The learner calls the method once,
     after `reset`. `spread_phases` shortens each row's first episode by a random number of steps, and returns False if
-    episodes cannot be shortened. The shortened episodes do not count for the objective.
+    episodes cannot be shortened. The shortened episodes do not count toward the objective.
     """
 
     spec: EnvSpec

@@ -6,7 +6,7 @@ episode. Types differ between simulators:
 
     dones                  long, float or bool
     extras["time_outs"]    bool or float, or missing
-    observations           dict of groups, TensorDict or tensor, alone or in a pair with extras
+    observations           dict of observation groups, TensorDict or tensor, alone or in a pair with extras
 
 With a reward manager (mjlab, Isaac Lab), this module sets each term's weight to 1 and multiplies the term's value by
 the weight of the row's slot. A new weight then takes effect in the next step. The objective is the reward with the
@@ -33,9 +33,9 @@ from ..base import MOST_STATS, STAT_NAME_BYTES, ArraySpec, EnvSpec
 from ..simulators import SimulatorStep
 
 ACTOR_GROUPS = ("actor", "policy", "obs")
-"""Names of observation groups for the actor. The first existing group is used."""
+"""Names of RSL-RL's observation groups for the policy. The first existing group is used."""
 CRITIC_GROUP = "critic"
-"""Name of the observation group for the critic, in addition to the actor's group."""
+"""Name of RSL-RL's observation group for the critic, which also receives the policy's observation group."""
 
 
 class Terms:
@@ -214,13 +214,13 @@ class VecEnvRows:
                 self._stats[short] = torch.full((self.rows,), float(value), device=self.device)
 
     def _seen(self, groups: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return the actor's group as "obs", and the critic's group if it exists."""
+        """Return the policy's observation group as "obs", and the critic's observation group if it exists."""
         seen = {"obs": groups[self._name].float()}
         return seen | {CRITIC_GROUP: groups[CRITIC_GROUP].float()} if self._critic else seen
 
     @staticmethod
     def _groups(obs: Any) -> Mapping[str, Tensor]:
-        """Convert observations of any supported type to: group -> [R, ...]."""
+        """Convert observations of any supported type to: observation group -> [R, ...]."""
         if isinstance(obs, tuple):
             obs = obs[0]
         return {"obs": obs} if isinstance(obs, Tensor) else {str(name): obs[name] for name in obs.keys()}  # noqa: SIM118

@@ -44,7 +44,7 @@ RECIPE: dict[str, object] = SIMULATOR | {
     "hypers.learning_rate": 1e-3,
     "hypers.clip_ratio": 0.2,
     "hypers.gae_lambda": 0.95,
-    # A member with 256 rows completes two episodes of pendulum in each row per PBT interval.
+    # A member with 256 rows completes two episodes of pendulum in each row per period.
     "train_for_frames": 2_500_000,
 }
 OWN: dict[str, dict[str, object]] = {
