@@ -58,11 +58,12 @@ class Change:
     values: Values | None = None
     """New values. None: the values and the generation stay the same."""
     until_frames: int | None = None
-    """The member pauses at this frame count until its next decision. None: no limit."""
+    """The member pauses at this frame count until the next decision about the member. None: no limit."""
     stopped: bool = False
     """The member stops training forever."""
     evaluates: int = 0
-    """Number of evaluation episodes. The member does not learn until its next decision. 0: the member learns."""
+    """Number of evaluation episodes. The member does not learn until the next decision about the member. 0: the member
+    learns."""
     phase: int | None = None
     """Phase or rung of a search that the member enters."""
     completed: bool = False

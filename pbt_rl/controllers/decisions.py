@@ -24,17 +24,18 @@ PhaseNumber = Annotated[int, Meta(ge=0, lt=1000)]
 class MemberReport:
     """One member at the time of a report.
 
+    When every environment of the member has finished an episode, these episodes are counted together
+    (`population/population.py`).
+
     frames: emulator frames that the member has trained on, over all generations.
     objectives: true objectives of the newest counted episodes that began after the member's last change, oldest first.
     Maximum number: --pbt.objective-episodes. NaN and infinities are possible, because environments may return them.
     episodes: number of counted episodes since the member's last change, including episodes that have left `objectives`.
-    When every environment of the member has finished an episode, these episodes are counted together
-    (`population/population.py`).
     generation: number of changes of the member's weights or values.
-    best: highest mean that `objectives` had since the member's last decision, over at least --pbt.min-episodes. None:
-    there was no finite mean.
+    best: highest finite mean of `objectives` since the last decision about the member, or None. Means over fewer than
+    --pbt.min-episodes episodes are ignored.
     broken: True if the member cannot learn, because its weights or losses are not finite.
-    recent: number of counted episodes since the member's last decision.
+    recent: number of counted episodes since the last decision about the member.
     """
 
     member: Whole
@@ -71,7 +72,8 @@ class _Decision(Struct, frozen=True, tag_field="decision", tag=str.lower):
 class Continue(_Decision, frozen=True):
     """Decision: continue training, unchanged.
 
-    until_frames: the member pauses at this frame count, without a slot, until its next decision. None: no limit.
+    until_frames: the member pauses at this frame count, without a slot, until the next decision about the member. None:
+    no limit.
     phase: phase or rung of a search that the member enters. In a search, None means that the member waits for a phase.
     """
 
@@ -107,7 +109,7 @@ class Mutate(_Decision, frozen=True):
 class Restart(_Decision, frozen=True):
     """Decision: restart with initialised weights, a new optimiser and `values`.
 
-    until_frames: the member pauses at this frame count until its next decision. None: no limit.
+    until_frames: the member pauses at this frame count until the next decision about the member. None: no limit.
     phase: phase or rung of a search that the member enters.
     """
 
@@ -132,7 +134,7 @@ class Stop(_Decision, frozen=True):
 
 
 class Evaluate(_Decision, frozen=True):
-    """Decision: run evaluation episodes without learning, until the next decision.
+    """Decision: run evaluation episodes without learning, until the next decision about the member.
 
     The member's objective becomes the mean over complete episodes that begin after this decision.
     episodes: minimum number of episodes, divided equally among the member's environments.

@@ -50,7 +50,7 @@ class ControllerContext:
 
 
 def ten_periods(options: OptionGroups, _budget_frames: int) -> int:
-    """Return the default timeout of unfinished episodes in frames: ten periods."""
+    """Return the default of `ControllerEntry.timeout_frames`: ten periods."""
     return TIMEOUT_PERIODS * options.group(PbtConfig).period_frames
 
 
@@ -74,7 +74,7 @@ class ControllerEntry:
     """Name of the option with the folder of a recorded run whose journal the controller reads, or ""."""
     timeout_frames: Callable[[OptionGroups, int], int] = ten_periods
     """Function (options, budget in frames) -> timeout of unfinished episodes, in frames since a member's last change.
-    After the timeout, the member is ranked without its unfinished episodes. Otherwise, an episode that never ends would
-    exclude the member forever."""
+    After the timeout, the member is ranked without its unfinished episodes. Without a timeout, an episode that
+    never ends would exclude the member forever."""
     full_frames: Callable[[OptionGroups, int], int] = lambda _options, budget_frames: budget_frames
     """Function (options, budget in frames) -> maximum training length of a member in frames."""

@@ -18,7 +18,7 @@ class Evaluation:
     When a comparison is due, all members are evaluated simultaneously. The comparison is held when each member has
     finished its episodes, or has run for `timeout_frames`.
     If no comparison is possible after the evaluation, members continue to learn. The next possible comparison is held
-    without an evaluation. Otherwise, an environment whose episodes never end would stop all learning.
+    without an evaluation. Repeated evaluations would stop all learning if episodes never end.
 
     episodes: evaluation episodes per member. With tasks: number of rounds, each with one episode of every task.
     """

@@ -19,8 +19,8 @@ there."""
 WAITING = "waiting"
 """Stage of `Progress.busy_threads` for idle threads."""
 GPU_LEARNING = "learning on the GPU"
-"""Stage of `Progress.busy_threads` for the GPU instead of threads: time from the start of an update to its end on the
-GPU."""
+"""Stage of `Progress.busy_threads` for GPUs instead of threads: mean number of GPUs between start and end of an
+update."""
 
 
 class Event(Struct, frozen=True):
@@ -129,7 +129,7 @@ class Progress(_Known, frozen=True, tag="progress"):
     end of the run.
     frames_per_second: speed of all members together. None means an unknown time or speed.
     lag_mean, lag_max: mean and maximum policy lag since the start of the run, in optimiser steps.
-    stalled: text that replaces the speed in the terminal while members make no frames, otherwise "".
+    stalled: text that replaces the speed in the terminal while no frame count increases, otherwise "".
     """
 
     members: tuple[MemberProgress, ...]

@@ -91,8 +91,8 @@ def changed_copy(rule: Explore, values: Values, rng: Random) -> Values:
 class Resampling(Protocol):
     """Explore rule whose `mutate` may redraw values. `mutate` is only called for copies.
 
-    For other members, `perturb` is called, because the values of unchanged weights should change little. Ray and
-    Jaderberg et al. (2017), section 4.1.1, redraw only values of copies.
+    For other members, `perturb` is called, because values should change little while the weights stay the same. Ray
+    and Jaderberg et al. (2017), section 4.1.1, redraw only values of copies.
     """
 
     def perturb(self, values: Values, rng: Random) -> Values:

@@ -57,7 +57,7 @@ class HyperSpec:
     """Specification of one value: its ranges, scale and prior.
 
     low, high: bounds of mutations.
-    legal: range that the user may set, for tuned and for other values. None: the bounds.
+    legal: range of the values that the user may type, for tuned and for other values. None: the bounds.
     scale: effect of a factor in a mutation. `linear`, `log`: multiply the value. The bounds of a `log` value have the
     same sign. `one_minus`: multiply 1 - value (gamma, betas). `integer`: multiply and round, but change by at least 1.
     `choice`: the value is an index into `choices` (`choice_spec`).

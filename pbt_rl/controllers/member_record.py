@@ -26,19 +26,20 @@ class MemberRecord:
     frames: int = field(default=0, metadata=STATE)
     """Emulator frames over all generations."""
     best: float | None = field(default=None, metadata=STATE)
-    """Highest finite mean of the window since the last decision. None: there was no finite mean."""
+    """Highest finite mean of the window since the last decision about the member. None: there was no finite mean."""
     judged: int = field(default=0, metadata=ADDED)
-    """Number of counted rounds of the present generation at the last decision. A round is one episode of every task."""
+    """Number of rounds of the present generation at the last decision about the member. A round is one episode of every
+    task."""
     until_frames: int | None = field(default=None, metadata=STATE)
-    """The member pauses at this frame count until its next decision. None: no limit."""
+    """The member pauses at this frame count until the next decision about the member. None: no limit."""
     stopped: bool = field(default=False, metadata=STATE)
     broken: bool = field(default=False, metadata=STATE)
     """The member cannot learn any more."""
     evaluates: int = field(default=0, metadata=STATE)
     """Number of evaluation episodes without learning. 0: the member learns."""
     outdated: bool = field(default=False, metadata=STATE)
-    """True until an episode of the present evaluation counts. Meanwhile, the window contains older episodes, which are
-    displayed but not reported to the controller."""
+    """True until an episode of the present evaluation is counted. Meanwhile, the window contains older episodes, which
+    are displayed but not reported to the controller."""
 
     def __post_init__(self) -> None:
         self.values = dict(self.values)

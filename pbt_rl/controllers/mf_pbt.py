@@ -75,7 +75,9 @@ class Groups:
             if not inside:
                 continue
             if self._rounds % every:
-                reason = f"its group is compared every {every} rounds; this is round {self._rounds}"
+                reason = (
+                    f"its group is compared once in {every} comparisons; this is comparison {self._rounds}"
+                )
                 selections |= {
                     m.member: Selection(m.member, None, mutate=False, reason=reason) for m in inside
                 }
@@ -105,7 +107,10 @@ class Groups:
             every = self.frequencies[self.group(migrant)]
             slower = every > self.frequencies[group]
             what = "weights and values" if slower else "weights only"
-            reason = f"{describe_shortfall(own, scores[migrant])}, from a group compared every {every} rounds: {what}"
+            reason = (
+                f"{describe_shortfall(own, scores[migrant])}, "
+                f"from a group compared once in {every} comparisons: {what}"
+            )
             best = values[local[0]] if self.migrant_hypers == "best" and not slower else None
             copy: Literal["both", "weights"] = "both" if slower else "weights"
             changed[member] = Selection(member, migrant, mutate=False, reason=reason, copy=copy, base=best)

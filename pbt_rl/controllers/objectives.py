@@ -81,7 +81,7 @@ class ObjectiveWindow:
             task.episodes = 0
 
     def spoil(self) -> None:
-        """Replace the window of each task with one NaN, which counts as one more episode."""
+        """Replace the window of each task with one NaN. The NaN increases the number of episodes by 1."""
         for task in self._tasks:
             task.empty()
             task.add(math.nan, math.nan)

@@ -341,7 +341,7 @@ def own_controller(path: str) -> ControllerEntry:
 
 
 def _fifth_of_budget(_options: OptionGroups, budget_frames: int) -> int:
-    """Return the timeout of unfinished episodes in frames: a fifth of the budget (two of ten phases)."""
+    """Return `ControllerEntry.timeout_frames` of a user-defined search: a fifth of the budget (two of ten phases)."""
     return 2 * max(1, budget_frames // 10)
 
 

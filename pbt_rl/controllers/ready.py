@@ -74,7 +74,7 @@ def comparable(member: MemberReport, min_episodes: int) -> bool:
 
 
 def since_comparison(member: MemberReport) -> MemberReport:
-    """Return the member's report, limited to the episodes since its last decision."""
+    """Return the member's report, limited to the episodes since the last decision about the member."""
     if member.broken or member.recent is None or member.recent >= member.episodes:
         return member
     newest = member.objectives[-member.recent :] if member.recent else ()
@@ -93,11 +93,11 @@ LATE_SHARE = 0.1
 
 
 def _ready(report: PopulationReport, min_episodes: int, *, late: bool) -> tuple[MemberReport, ...]:
-    """Return the members to compare together, or () while they are too few.
+    """Return the members to compare together, or () if too few members are ready.
 
     late: True if the comparison has been due for at least one period. If not late, at least half of the members must be
     ready.
-    Only episodes since the last comparison count. Otherwise, the windows of unchanged members would contain older
+    Episodes before the last comparison are ignored. Otherwise, the windows of unchanged members would contain older
     episodes, which favours changed members while scores rise.
     """
     ready = tuple(m for m in map(since_comparison, report.members) if comparable(m, min_episodes))
@@ -126,9 +126,10 @@ class Synchronous:
     pause.
     growth: each period is longer than the previous period by this factor.
 
-    A member with fewer than `min_episodes` episodes since its last decision is not ranked, not changed, and not a
-    donor. If fewer than half of the members are ready, the comparison is postponed by at most one period, because the
-    first ready members are often bad members with short episodes. A comparison needs at least two members.
+    A member with fewer than `min_episodes` episodes since the last decision about the member is not ranked, not
+    changed, and not a donor. If fewer than half of the members are ready, the comparison is postponed by at most one
+    period, because the first ready members are often bad members with short episodes. A comparison needs at least two
+    members.
     """
 
     period_frames: int
@@ -208,9 +209,9 @@ class Asynchronous(_Clocks):
     """Comparison of each member on its own clock (Jaderberg et al. 2017, algorithm 1).
 
     A member is first due at `start_frames`, but after at least one period. Later, a member is due `period_frames` after
-    its last decision. A due member is compared with all other members. Members with fewer than `min_episodes` episodes
-    since their last change do not participate. A due member without enough episodes, or without other participants,
-    waits.
+    the last decision about the member. A due member is compared with all other members. Members with fewer than
+    `min_episodes` episodes since their last change do not participate. A due member without enough episodes, or without
+    other participants, waits.
     growth: each period of a member is longer than the previous period by this factor.
     """
 
@@ -282,8 +283,8 @@ class Timed:
     period after the previous comparison was *due*, because the budget should determine the number of comparisons. If a
     comparison is late by at least half a period, the next comparison is due one period after the late comparison was
     *held*.
-    min_episodes: minimum number of episodes of a participant since its last decision. If fewer than half of the members
-    can participate, the comparison is postponed by at most one period.
+    min_episodes: minimum number of episodes of a participant since the last decision about the participant. If fewer
+    than half of the members can participate, the comparison is postponed by at most one period.
     """
 
     period_seconds: float

@@ -41,7 +41,7 @@ class Schedule:
         return [dict(self.steps[0][1]) for _ in range(num_members)]
 
     def observe(self, report: PopulationReport) -> list[Decision]:
-        """Return decisions that change the members at the next step of the schedule."""
+        """Return decisions about the members that have reached the next step of the schedule."""
         decisions: list[Decision] = []
         for m in report.members:
             step = self._at[m.member]

@@ -73,7 +73,7 @@ class Placement:
     state: State | None = None
     """State of a member without a slot, which a learner may still be writing. None: the member has a slot."""
     unsaved: State | None = None
-    """State for the checkpoint in progress, until the save of this state is requested."""
+    """State for the checkpoint in progress, whose save is not requested yet. Otherwise None."""
     sent: deque[Pending] = field(default_factory=deque)
     """Messages that the learner has not acknowledged, oldest first."""
 

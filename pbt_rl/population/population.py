@@ -119,7 +119,7 @@ class Member(MemberRecord):
     by_games: bool = False
     """True if results of games against other members determine the objective (`Ratings`)."""
     min_rounds: int = 1
-    """Minimum number of counted rounds since the last change for an update of `MemberReport.best`."""
+    """Minimum number of rounds since the last change for an update of `best`. A round is one episode of every task."""
     parked: bool = False
     """True if the member has no slot. Updated by `Slots`."""
     initial: Values = field(init=False)

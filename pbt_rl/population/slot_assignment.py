@@ -31,7 +31,7 @@ class Swap:
 class Candidate:
     """Member that was not stopped.
 
-    until_frames: the member pauses at this frame count until its next decision. None: no limit.
+    until_frames: the member pauses at this frame count until the next decision about the member. None: no limit.
     """
 
     member: int

@@ -17,7 +17,7 @@ class Asha(Search):
     resource: number of units at the end of the last rung. Rung k ends after min(eta^k, resource) units.
     slots: number of members that train at the same time.
 
-    A free slot goes to a member that ranks among the best 1 / eta of its rung, which promotes this member to the next
+    A free slot goes to a member that ranks among the best 1 / eta of its rung. This member is promoted to the next
     rung. The highest rung with a promotable member has priority. In this rung, the best member is promoted first. The
     ranking contains all members that have ended the rung so far, including promoted members. The number of promotable
     members is rounded down. If no member can be promoted, the next member starts. A waiting member keeps its weights,

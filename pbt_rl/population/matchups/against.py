@@ -35,7 +35,7 @@ from pbt_rl.play.member import Acts, Player, Policy, RandomPlayer, load_pack, sa
 from pbt_rl.record.saved import Source, saved_to_play
 
 MAX_GAMES = 16
-"""Number of simultaneous games, rounded up to a multiple of the number of agents."""
+"""Maximum number of simultaneous games, before rounding up to a multiple of the number of agents."""
 CONFIDENCE = 0.95
 Act = Callable[[Mapping[str, NDArray[Any]], NDArray[np.bool_]], NDArray[Any]]
 """Custom policy: function (observations, first) -> actions [N, A] of N rows.

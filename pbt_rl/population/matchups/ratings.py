@@ -28,7 +28,7 @@ RECENT_GAMES = 100
 START = 1000.0
 SCALE = 400.0
 FORGET = 0.98
-"""Factor by which each game decays the earlier results of a pair: about the last 50 games count."""
+"""Factor by which each game decays the earlier results of a pair. About the last 50 games determine the win rate."""
 
 
 def scores(objectives: Sequence[float], a: int, b: int) -> float:
