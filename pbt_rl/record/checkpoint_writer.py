@@ -115,8 +115,9 @@ class UnfinishedCheckpoint:
     def finish(self) -> None:
         """Write the manifest and rename the folder.
 
-        The name of an ordinary checkpoint contains the least frames of the saved members, which may exceed the frames
-        at the request. The name of a permanent checkpoint contains the frames at which it was due (a round number).
+        The name of an ordinary checkpoint contains the least frames of the saved members, without stopped members.
+        Members train until they are saved. Their frames may therefore exceed the frames given to `begin_checkpoint`.
+        The name of a permanent checkpoint contains the frames at which it was due (a round number).
         """
         if not self._kept:
             ahead = [saved.frames for saved in self._members if saved.frames >= self._frames]
@@ -215,7 +216,7 @@ class _Added:
 class CheckpointWriter:
     """Writer of checkpoints into a folder, one at a time. Call all methods from the thread that created the writer.
 
-    keep: number of checkpoints to retain, at least 1. Permanent checkpoints do not count.
+    keep: number of ordinary checkpoints to retain, at least 1. Permanent checkpoints are always retained.
     warn: function that `poll` calls with warnings, for example if an old checkpoint could not be removed.
     """
 
@@ -262,8 +263,9 @@ class CheckpointWriter:
         self._jobs.put(reason)
 
     def poll(self) -> list[Written | WriteFailed]:
-        """Return the results since the last call. A failed checkpoint has its result after the last expected snapshot.
+        """Return the results since the last call.
 
+        The result of a failed checkpoint follows after all expected snapshots are added, or after `abandon`.
         Raises RunFailed if the thread failed because of a bug.
         """
         ended = []

@@ -58,7 +58,7 @@ class Point:
     complete: bool = True
     """False while an environment of the member has not finished an episode since the member's last change."""
     early: float | None = None
-    """Mean objective of all episodes since the member's last change, including episodes that do not count yet."""
+    """Mean objective of all episodes since the member's last change, including episodes outside the window."""
 
     @property
     def drawn(self) -> float | None:

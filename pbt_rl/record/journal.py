@@ -274,7 +274,7 @@ def read_object(path: Path, if_missing: str) -> dict[str, Any]:
 def was_saved(folder: Path) -> bool:
     """Check whether a run has ever had a checkpoint, according to its journal. Raises ConfigError.
 
-    Both `checkpoint` and `resume` events count. (A resume truncates the journal, and thereby removes the event of the
+    A `checkpoint` or `resume` event shows this. (A resume truncates the journal, and thereby removes the event of the
     checkpoint from which it continues.)
     """
     if not RunFolder(folder).journal.exists():

@@ -1,8 +1,8 @@
 """Saved members of a run, and the trust check of the run's config.
 
 A config may name modules (`module:name`), whose import executes code, as well as a cluster, folders and options of
-engines. A command uses these options only if the user created the run, or trusts its author (--trust). Before, the
-command checks the options that it uses (`PLAY`, `AUDIT`). The other files of a run contain only data.
+engines. A command uses these options only if the user created the run, or trusts its author (--trust). The command
+first checks the options that it uses (`PLAY`, `AUDIT`). The other files of a run contain only data.
 """
 
 from __future__ import annotations

@@ -118,7 +118,10 @@ class Rounds:
 
 
 def _declared(config: Config, trust: bool, run: Path) -> Config:
-    """Return the config with the hyperparameters of a custom algorithm, which is imported only if it declares any."""
+    """Return the config with the hyperparameters of a custom algorithm.
+
+    The algorithm is imported only if it declares hyperparameters.
+    """
     if all("bounds" in option.metadata for option in table(config.hypers).values()):
         return config
     check_trust(config, ("algo",), run, trust=trust)

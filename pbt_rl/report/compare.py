@@ -94,7 +94,7 @@ def groups(runs: Sequence[History]) -> list[Group]:
 
 
 def _named(names: Sequence[str]) -> str:
-    """Return a name for a group: the run names without seed numbers, or the first name if these differ."""
+    """Return a name for a group: the common name without seed numbers, or the first name and "..."."""
     if len(names) == 1:
         return names[0]
     stems = {re.sub(r"[._-]*(seed)?[0-9]*$", "", name) for name in names}

@@ -44,7 +44,7 @@ class Layout:
 def ancestors(history: History) -> dict[StateKey, int]:
     """Return key -> training frames, for each node from which the weights of a member at the end descend.
 
-    training frames: frames of the node's weights when the last copy was made that survives, or at the end.
+    training frames: frames of the node's weights at the last copy that survives, or at the end.
     """
     found: dict[StateKey, int] = {}
     for node in history.last.values():

@@ -61,7 +61,7 @@ CONTROLS_CAPTION = (
 )
 DECISIONS_CAPTION = (
     "Objective: mean over the member's window. If only a part of the window is compared, the reason has the mean over "
-    "this part, for example over the episodes since the member's last decision."
+    "this part, for example over the episodes since the last decision about the member."
 )
 TEMPLATE = Template(resources.files(__package__).joinpath("page.html").read_text(encoding="utf-8"))
 
@@ -298,7 +298,7 @@ def _members(history: History) -> str:
     states = {}
     for state in members(history):
         now = history.now.get(state["member"])
-        if now is not None and not now.complete and now.environments:  # the objective does not count yet
+        if now is not None and not now.complete and now.environments:  # the objective is not complete yet
             so_far = finite(now.early if now.objective is None else now.objective)
             state["objective"] = None if so_far is None else f"~{so_far:.4g}"
             state["environments"] = f"{now.ended} of {now.environments}"

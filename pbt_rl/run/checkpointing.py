@@ -40,7 +40,7 @@ POLL_SECONDS = 0.01
 AGAIN_SECONDS = 60.0
 """Delay before the retry of a failed permanent checkpoint. Other failed checkpoints are not retried."""
 STAGING_BYTES = 1 << 26
-"""Maximum bytes of a pack's saved members that the writer has not finished. One member is always allowed."""
+"""Maximum bytes of a pack's members that are saved but not yet written. One member is always allowed."""
 
 
 @dataclass(eq=False)
@@ -124,7 +124,7 @@ class Round:
     learners: dict[int, dict[str, Any]] = field(default_factory=dict)
     """Pack -> saved state of its learner."""
     wanted: list[tuple[State, SnapshotHeader]] = field(default_factory=list)
-    """States of members to write. Empty after all learners have sent their own state."""
+    """States of members to write. Emptied when all learners have sent their own state."""
     to_come: dict[State, SnapshotHeader] = field(default_factory=dict)
     """States of members that learners still have to save to the pool."""
 
@@ -354,7 +354,7 @@ class Checkpointing:
 
 
 def _counted(header: SnapshotHeader, state: State) -> SnapshotHeader:
-    """Return a header with newer counts, because the learner may have trained since the start of the checkpoint."""
+    """Update the counts of a header, because the learner may have trained since the start of the checkpoint."""
     frames, steps, updates, fresh_frames = state.counts
     if state.member != header.member:
         return replace(header, fresh_frames=fresh_frames)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pbt_rl.envs.time_limits import LEAST_COUNTED, waited_seconds
 
 GAP_SECONDS = 1.0
-"""Longest interval between two ticks that counts. In longer intervals this process was stopped or in a long call."""
+"""Longest interval between two ticks that a clock includes. Longer intervals are stops or long calls."""
 GAPS_KEPT = 1000
 LOOK_SECONDS, STOP_SECONDS = 0.25, 2.0
 """Polling interval of `RunningClock`, and the idle time between two polls that counts as a stop of the process."""
@@ -100,7 +100,7 @@ def _look_often(clock: weakref.ref[RunningClock]) -> None:
 
 
 class SchedulingDelay:
-    """Heartbeat age of a process, without the waits for a CPU core. clock: a monotonic clock in seconds."""
+    """Deduction of a process's waits for a CPU core from its heartbeat age. clock: a monotonic clock in seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._began, self._waited = clock, float("-inf"), 0.0
@@ -120,9 +120,9 @@ class SchedulingDelay:
 
 
 class Timeout:
-    """Timeout that progress restarts.
+    """Timeout that `renew` restarts after progress.
 
-    Time in which this process is stopped does not count, because the other processes are often stopped with it.
+    Time in which this process is stopped is excluded, because the other processes are often stopped with it.
     clock: a monotonic clock in seconds.
     """
 
@@ -137,7 +137,7 @@ class Timeout:
     def over(self) -> bool:
         """Check whether the timeout is over. Call it several times per second.
 
-        At most GAP_SECONDS count between two calls.
+        Of the time between two calls, at most GAP_SECONDS are included.
         """
         now = self._clock()
         self._left -= min(now - self._last, GAP_SECONDS)

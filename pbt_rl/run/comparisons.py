@@ -115,7 +115,7 @@ class Comparisons:
         self._fleet = fleet
 
     def go_on(self, values: Values) -> None:
-        """Continue a resumed run: send frame limits, apply new values, and make the slot swaps that were held back.
+        """Continue a resumed run: send frame limits, apply new values, and make the slot swaps skipped at the end.
 
         There is no comparison before the next report, because the run was saved after a comparison.
         values: values that the user has changed for all members.

@@ -68,7 +68,7 @@ class LearnerLost:
 
 @dataclass(frozen=True)
 class MachineLeaving:
-    """Event: the cluster will soon remove the machine of a pack. lost: event of the removal."""
+    """Event: the cluster will soon remove the machine of a pack. lost: event to handle at the removal."""
 
     lost: LearnerLost
 
@@ -118,7 +118,10 @@ class Fleet(Protocol):
         """Check whether a pack is waiting for a machine."""
 
     def heartbeat_age_seconds(self, pack: int, /) -> float:
-        """Return the seconds since a learner's last heartbeat, without time in which a process was stopped."""
+        """Return the seconds since a learner's last heartbeat, without time in which the observer was stopped.
+
+        The observer is the process that reads the heartbeat: the supervisor, or with --nodes the node worker.
+        """
 
     def learns(self) -> bool:
         """Check whether a learner on this machine has a batch to learn from."""
@@ -262,7 +265,7 @@ class ProcessFleet(LocalFleet):
     def heartbeat_age_seconds(self, pack: int) -> float:
         """Return the seconds since a learner's last heartbeat.
 
-        Time in which this process was stopped, or in which the learner waited for a CPU core, does not count.
+        Time in which this process was stopped, or in which the learner waited for a CPU core, is excluded.
         """
         return self._heartbeat_age(self.learners[pack], self.memory.heartbeats[pack].heartbeat_age_seconds)
 

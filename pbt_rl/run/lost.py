@@ -153,9 +153,9 @@ class LostLearners:
 
 
 WINDOW_MINUTES = 10
-"""Minutes after which a restart no longer counts. Rare failures of an environment therefore never end a run."""
+"""Minutes until --max-actor-restarts ignores a restart. Rare failures of an environment therefore never end a run."""
 WORKED_STEPS = 1000
-"""Number of vector env steps after which the interface of an environment counts as correct."""
+"""Number of vector env steps below which a violated interface ends the run. Above, the actor restarts."""
 FEW_STEPS = 100
 """Least number of vector env steps between two restarts that counts as progress."""
 MAX_ERROR_CHARACTERS = 10_000

@@ -40,7 +40,7 @@ class Start:
     resumes: int = 0
     """Number of resumes of the run. The seeds of processes depend on this number."""
     renewals: int = 0
-    """Number of restarts of the processes on another machine. The seeds of processes depend on this number."""
+    """Number of earlier node workers of the pack. The seeds of processes depend on this number."""
     seconds: float = 0.0
     """Seconds of training before this start."""
     seeds_before: int = 0

@@ -21,7 +21,7 @@ from pbt_rl.run.train import train
 PROBE_SECONDS, MOST_PROBE_SECONDS = 5.0, 30.0
 """Seconds of training in a trial: usually, and at most if updates are slow."""
 UPDATES = 3
-"""Minimum number of views in a trial with more frames than the preceding view."""
+"""Minimum number of views in a trial that have more frames than the preceding view."""
 
 
 def describe_duration(config: Config) -> str:

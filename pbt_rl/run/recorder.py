@@ -44,7 +44,7 @@ PROGRESS_FIELDS = (
     "member", "generation", "frames", "objective", "episodes", "complete", "early", "ended", "environments"
 )  # fmt: skip
 RUN_FIELDS = ("training_seconds", "seconds_left", "frames_per_second", "lag_mean", "lag_max")
-"""Fields of `MemberView` and of `RunView` that are written to progress events of the journal."""
+"""Fields of `RunView` in progress events of the journal. PROGRESS_FIELDS: fields of `MemberView` in these events."""
 
 
 class Recorder:
@@ -68,7 +68,7 @@ class Recorder:
         self._outage = Outage(f"small files of {folder.path}", self._terminal.event)
         self._shown: RunView | None = None
         self._decided: dict[int, tuple[Change, Values, dict[int, float | None]]] = {}
-        """Member -> last decision, values before this decision, and scores of all members in the comparison."""
+        """Member -> decision of the last comparison, values before this decision, and scores of all members."""
         self._evaluation: Evaluation | None = None
         self._view_checks: list[Callable[[RunView], list[str]]] = [
             WaitingComparison(usual_wait(resolved)),

@@ -49,8 +49,8 @@ def may_resume(config: Config) -> bool:
 def find_continued(config: Config, folder: RunFolder, note: Callable[[str], None]) -> Continued | None:
     """Find the checkpoint of an existing run. None if the run was never saved.
 
-    note: called with a line about each broken checkpoint. Raises ConfigError if an option may not change, or if all
-    checkpoints are broken or missing.
+    note: called with a line about each damaged checkpoint. Raises ConfigError if an option may not change, or if all
+    checkpoints are damaged or missing.
     """
     if not config.resume:
         raise ConfigError(

@@ -124,7 +124,7 @@ class Line:
 
     @property
     def unheard(self) -> bool:
-        """True while the other end has unread messages."""
+        """True while the other end has not read all messages of this end."""
         return bool(self._there)
 
 

@@ -79,7 +79,7 @@ from pbt_rl.run.warm_start import WarmStart
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 TIMEOUT_SECONDS = 0.1
 SAVE_SECONDS = 30.0
-"""Timeout of the last checkpoint, which each saved member restarts. (40 members on a slow disk take minutes.)"""
+"""Maximum time between two saved members in the last checkpoint. (40 members on a slow disk take minutes.)"""
 ROLLOUT_SECONDS = 300.0
 """Maximum wait for learners before the last checkpoint. (The learner of a simulator completes its rollout first.)"""
 SAY_SECONDS = 5.0
@@ -280,7 +280,7 @@ class Supervisor:
 
     @property
     def _may_save(self) -> bool:
-        """True if the run can be saved: training has begun, and no learner is missing (with --nodes: some may be)."""
+        """True if training has begun and all learners have started. With --nodes, learners may be missing."""
         return self._begun and (self._resolved.spread or self._all_serve)
 
     def _begin_checkpoint(self, fleet: Fleet) -> None:

@@ -42,7 +42,7 @@ class Throughput:
         """(seconds, busy seconds of the stages since the previous view) for each view in the last minute."""
 
     def resume(self, spent: Spent) -> None:
-        """Continue from the time and frames at the checkpoint. Time until this call does not count."""
+        """Continue from the time and frames at the checkpoint. Exclude the time between construction and this call."""
         self._before, self._began = spent, self._clock()
         self._history = [(spent.seconds, spent.frames)]
 
@@ -64,7 +64,7 @@ class Throughput:
         return self._before.training_seconds + now
 
     def end(self) -> None:
-        """Stop the clock of `training_seconds`. The last checkpoint and the final evaluation do not count."""
+        """Stop the clock of `training_seconds` before the last checkpoint and the final evaluation."""
         self._training_until = self.seconds
 
     @property
@@ -74,7 +74,7 @@ class Throughput:
 
     @property
     def stalled_seconds(self) -> float:
-        """Seconds without new frames, or 0 if reports are not yet much later than usual.
+        """Seconds without new frames. 0 until this time is much longer than usual, and after `end`.
 
         Before the first frames: seconds since the start or resume.
         """

@@ -29,7 +29,7 @@ from pbt_rl.run.throughput import Throughput
 def discarded_share(resolved: ResolvedRun, discarded: int, steps: int) -> float:
     """Return the share of discarded rollouts.
 
-    discarded: number of discarded rollouts. (A rollout has the steps of one policy.) steps: steps of all members.
+    discarded: number of discarded rollouts, each with all rows of one policy. steps: steps of all members.
     """
     packs = resolved.plan.packs
     envs = sum(pack.envs_per_policy for pack in packs) / len(packs)
@@ -156,7 +156,7 @@ def _waits_for(resolved: ResolvedRun, *, begun: bool, stepping: int) -> str:
 
 
 LONG_WAIT = 3
-"""A warning follows if a comparison is late by this multiple of the usual wait (1 if no episode has ended)."""
+"""Multiple of the usual wait after which a late comparison gets a warning. If no episode has ended: 1."""
 
 
 class WaitingComparison:

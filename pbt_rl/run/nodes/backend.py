@@ -87,7 +87,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Heard:
-    """Event on a node worker. Its pack has number 0, and its actors are numbered from 0.
+    """Event on a node worker. In `event`, the pack has number 0, and the pack's actors are numbered from 0.
 
     state: state that the learner has saved. actions_given: for a failed actor, the number of actions that its vector
     envs received.
@@ -155,7 +155,10 @@ class Backend(Protocol):
         """Return the live nodes by id."""
 
     def start(self, place: Place) -> Any:
-        """Start a node worker in a place, and return its handle without waiting. If the start fails, its calls fail."""
+        """Start a node worker in a place, and return its handle without waiting.
+
+        If the start fails, all calls of the node worker fail.
+        """
 
     def call(self, worker: Any, request: Request) -> Any:
         """Send a request to a node worker. Return a handle for `wait` and `result`."""

@@ -16,7 +16,10 @@ from pbt_rl.run.resolved import ResolvedRun
 
 
 def packs_per_node(nodes: Mapping[str, Node], devices: str) -> int:
-    """Return the packs per node without GPUs: 1, or more if `devices` lists more devices than the cluster has nodes."""
+    """Return the number of packs per node of a cluster without GPUs.
+
+    1, or more if `devices` lists more devices than the cluster has nodes.
+    """
     cores = [int(node.cpus) for node in nodes.values() if not node.leaving]
     wanted, most = devices.count(",") + 1, 1
     while sum(min(most, count) for count in cores) < wanted and most < max(cores, default=0):

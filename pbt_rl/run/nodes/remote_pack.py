@@ -23,7 +23,7 @@ from pbt_rl.run.nodes.backend import Answer, Backend, Order, Place, Request, Wor
 RETRY_SECONDS = 0.5
 """Delay before the repetition of a request to an unreachable node worker."""
 HOLD_SECONDS = 3.0
-"""Seconds within which all processes of a removed node die, in any order."""
+"""Pause of requests after the death of a learner. (The processes of a removed node die within this time.)"""
 
 
 @dataclass(eq=False)
@@ -49,7 +49,7 @@ class RemotePack:
     given: dict[int, int] = field(default_factory=dict)
     """Failed actor -> number of actions that its vector envs received."""
     heard_at: float = 0.0
-    """`time.monotonic()` of the last answer, or of a request after this answer."""
+    """`time.monotonic()` of the last answer or new request. A repeated request does not change this time."""
     heartbeat_age: float = 0.0
     """Heartbeat age of the learner in seconds, at the last answer."""
     unavailable_at: float | None = None
