@@ -66,9 +66,9 @@ class ActorSetup:
     first_row: int = 0
     """Index of the actor's first row within the run."""
     saved: tuple[dict[str, Any], ...] = ()
-    """State to restore of each vector env. Empty if the vector envs start with a reset."""
+    """Saved state of each vector env. Empty if the vector envs start with a reset."""
     lazy: bool = False
-    """Allow lazy construction."""
+    """True if vector envs may start before all their rows exist (`envs/lazy_construction.py`)."""
 
     @property
     def rows(self) -> int:
@@ -95,14 +95,14 @@ class EpisodeSource:
     heartbeat: memoryview
     """Heartbeat cells in the mailbox (`envs/episode_book.py`)."""
     may_be_lazy: bool
-    """True allows lazy construction."""
+    """True if the vector env may start before all its rows exist (`envs/lazy_construction.py`)."""
     begins_empty: bool = False
-    """True allows lazy construction to start without any row."""
+    """True if a vector env with `may_be_lazy` is constructed without any row."""
     warn: Callable[[str], None] | None = None
     """Callback for warnings about environment bugs. Only the first vector env of a run warns, because all vector envs
     have the same code."""
     uncounted: bool = False
-    """True if `spread_phases` truncates the episodes that begin."""
+    """True while the vector env starts episodes that `spread_phases` truncates."""
 
     def __call__(self, row: int) -> tuple[int, dict[str, float]]:
         """Return the version and the weights of the shaping for a row's next episode."""

@@ -188,7 +188,8 @@ class LearnerReady:
     """First message of a learner, sent when the pack is built and inference can start."""
 
     note: str = ""
-    """Warnings for the user about the pack."""
+    """Log line for the user about packing, CUDA graphs and the kernel of the optimiser. Empty if there is nothing to
+    log."""
 
 
 @dataclass(frozen=True)

@@ -80,8 +80,8 @@ from pbt_rl.processes.polling import AdaptivePoller, Heartbeat, mail_check
 
 WINDOW_SECONDS = 1.0
 CONTENDED = 0.1
-"""Fraction of the time that a runnable thread waits for a core, above which cores count as contended. With actors and
-learner on two busy cores, the fraction was 0.19 to 0.47."""
+"""Cores count as contended if a runnable thread waits for a core in more than this fraction of the time. With actors
+and learner on two busy cores, the fraction was 0.19 to 0.47."""
 
 
 def seconds_waited(thread: int) -> float | None:
@@ -177,7 +177,7 @@ class Learner:
         # The order matters: threads and device, pack, shared state, sampler, trainer, CUDA graphs.
         threads = plan.threads if self._on_policy else max(1, plan.threads // (3 if plan.parts == 1 else 4))
         torch.set_num_threads(threads)
-        torch.get_num_threads()  # fixes the number, although threads of parts of a batch set another default
+        torch.get_num_threads()  # without this call, threads that compute parts of a minibatch would change the number
         prepare(torch.device(plan.device), reproducible=config.mode == "serial")
         self.acceleration = Acceleration()
         self.pack, about_packing = self._make_pack()
@@ -390,7 +390,7 @@ class Learner:
 
     def resume(self) -> None:
         """Send actions to the vector envs that waited for the end of an update (modes sync and serial)."""
-        if self.trainer.learned:  # no vector env is in a later batch: a batch contains all vector envs or one
+        if self.trainer.learned:  # all vector envs wait here, because a batch contains all vector envs or one
             self.sampler.resume_finished()
             self.trainer.learned = False
 

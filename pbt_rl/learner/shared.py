@@ -167,7 +167,7 @@ class LearningCounts:
 
         An optimiser step with a non-finite gradient counts as skipped. A step without samples does not count.
 
-        stats: statistic -> its value in each of the S optimiser steps.
+        stats: statistic -> its value in each optimiser step.
         """
         active = stats[ACTIVE] > 0
         good = active & np.isfinite(stats["grad_norm"])

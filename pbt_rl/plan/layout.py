@@ -24,7 +24,7 @@ class PackPlan:
     actors: int
     vector_envs_per_actor: int
     envs_per_policy: int
-    """b: environments per policy in one vector env."""
+    """b: rows of one policy in a vector env."""
     vector_envs_per_batch: int
     """k: rollouts of vector envs in one training batch."""
     threads: int
@@ -34,7 +34,7 @@ class PackPlan:
     parts: int = 1
     """Number of parts of a minibatch. A CPU computes the parts in parallel (algos/parts.py)."""
     groups: int = 0
-    """G: number of groups of a policy's rows in a device simulator. 0 without a device simulator."""
+    """G: number of row groups of a policy in a device simulator (`rounds.py`). 0 without a device simulator."""
 
     @property
     def rows(self) -> int:
@@ -48,17 +48,18 @@ class PackPlan:
 
     @property
     def environments(self) -> int:
-        """Number of environments of all policies. In a device simulator, each row is an environment."""
+        """Number of rows of all policies. Each row is an environment, except with several agents."""
         return max(self.vector_envs, 1) * self.rows
 
     @property
     def environments_of_member(self) -> int:
-        """Number of environments of a member. In a device simulator, each group of rows counts as an environment."""
+        """Number of values of `Episode.environment`: rows of a member, or (device simulators) row groups of a
+        member."""
         return self.groups or self.vector_envs * self.envs_per_policy
 
     @property
     def episodes_each(self) -> int:
-        """Number of episodes in one reported score: 1, or (device simulators) the number of rows of a group."""
+        """Number of episodes in one reported score: 1, or (device simulators) the number of rows of a row group."""
         return self.envs_per_policy // self.groups if self.groups else 1
 
     @property
@@ -82,7 +83,7 @@ class Plan:
 
     @property
     def environments_of(self) -> dict[int, int]:
-        """Member -> number of its environments while it is in a slot."""
+        """Member -> `PackPlan.environments_of_member` of its pack."""
         return {m: pack.environments_of_member for pack in self.packs for m in pack.members}
 
     @property
@@ -98,7 +99,7 @@ class Plan:
 
     @property
     def environments(self) -> int:
-        """Total number of environments."""
+        """Total number of rows. Each row is an environment, except with several agents."""
         return sum(p.environments for p in self.packs)
 
 

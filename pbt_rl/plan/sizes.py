@@ -54,8 +54,8 @@ LAG_PLANNED = 0.5
 LAG_OF_QUEUE = 2
 """Maximum number of batches between the end of a rollout and the end of the update that learns from this rollout."""
 EVEN = 1.1
-"""Maximum ratio between the numbers of two members' actors, rows or steps per batch. With a larger ratio, members train
-at different speeds."""
+"""Maximum ratio between two members' numbers of actors, rows or steps per batch. With a larger ratio, members train at
+different speeds."""
 FAR_BATCH = 0.25
 """Maximum relative difference between planned and requested batch. To avoid a larger difference, the plan has fewer
 actors."""
@@ -184,8 +184,8 @@ class Sizing:
         return Size(envs, min(vector_envs, of_batch if self.envs else max(young, of_batch)))
 
     def _cost(self, sizes: Sequence[Size]) -> float:
-        """Return the cost of sizes, which ranks sizes with equal flaws. The batch error counts twice as much as calls
-        on few rows.
+        """Return the cost of sizes, which ranks sizes with equal flaws. The batch error has twice the weight of the
+        term for vector envs with few rows.
         """
         envs = min(size.envs for size in sizes)
         small = max(0.0, math.log(MIN_VECTOR_ENV_ROWS / (self.slots * envs)))

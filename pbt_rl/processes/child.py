@@ -47,7 +47,7 @@ STACKS_SIGNAL = signal.SIGUSR2
 MARK = "PBT_RL_CHILD"
 """Environment variable that marks a child and its descendants. Each child has a different value."""
 KEEPER_SECONDS = keeper.TIDY_SECONDS + keeper.KILL_SECONDS + 0.5
-"""Seconds that a keeper has to end after a request. The parent then kills the keeper."""
+"""Time limit for a keeper's end after a request, in seconds. The parent then kills the keeper."""
 PID_SECONDS = 10.0
 PID = re.compile(keeper.CHILD + rb"(\d+)\n")
 STDERR = 2
@@ -478,7 +478,7 @@ class StackDumps:
             faulthandler.unregister(STACKS_SIGNAL)
             signal.signal(STACKS_SIGNAL, self._previous)
             self._handles = False
-            self._children = list  # drop the reference to the fleet, to free its memory
+            self._children = list  # drop the callback, to free the memory that it refers to
 
     def _dump(self) -> None:
         print_stacks()

@@ -64,11 +64,11 @@ RETRY_SECONDS = 5.0
 BATCH_SECONDS = 0.01
 """Pause after a small read. The next read then collects many lines."""
 TERM_SECONDS = 1.0
-"""Seconds that descendants have to end after SIGTERM. SIGKILL follows."""
+"""Time limit for the end of descendants after SIGTERM, in seconds. SIGKILL follows."""
 KILL_SECONDS = 1.0
-"""Further seconds after SIGKILL, because some kernel states delay this signal."""
+"""Time limit for the end of descendants after SIGKILL, in seconds. Some kernel states delay this signal."""
 TIDY_SECONDS = 10.0
-"""Seconds that a nested keeper has to end its own descendants and to remove its folder. SIGKILL follows."""
+"""Time limit for a nested keeper to end its descendants and remove its folder, in seconds. SIGKILL follows."""
 
 
 class BoundedLog:
@@ -314,7 +314,7 @@ def _keep(parent: int, label: str, log_path: str, scratch: str, command: list[st
                 os.close(int(name))
     with contextlib.suppress(OSError):
         os.write(LINE, CHILD + b"%d\n" % child)
-    if scratch:  # imported now, because the end may have to be fast
+    if scratch:  # imported before the child ends, because the import takes time
         import shutil  # noqa: PLC0415 - it takes longer to load than all other imports here
     log = BoundedLog(log_path, f"{label}, process {child}")
     status = Keeper(child, output, LINE, parent, log).serve()

@@ -153,7 +153,7 @@ class Rehearsal(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call] # torch's has no annotations
         self._device = device
         self.refusal = ""
-        """Reason why the program cannot be captured. Empty if there is no such call."""
+        """Reason why the program cannot be captured. Empty if no call prevents a capture."""
         self.draws = False
         """True if the program may draw from torch's default generator."""
 

@@ -88,7 +88,7 @@ class StagedServing(Serving):
     calls `take`, which copies the publication to the acting weights.
 
     `take` skips a publication that is incomplete on the device. Otherwise, inference would wait for all queued
-    optimiser steps. After an exchange of a slot's weights, `take` waits for the publication, because the slot's next
+    optimiser steps. If the weights of a slot were replaced, `take` waits for the publication, because the slot's next
     rollout must not start with the former weights.
 
     There are two staging copies, because learning must not wait for acting: `publish` writes to one copy while `take`
@@ -120,7 +120,7 @@ class StagedServing(Serving):
             self._taken[self._newest] = self._streams.mark()
 
     @contextmanager
-    def held(self, slots: tuple[int, ...]) -> Iterator[None]:  # noqa: ARG002 - only `take` changes any
+    def held(self, slots: tuple[int, ...]) -> Iterator[None]:  # noqa: ARG002 - no slot is locked
         """Do nothing, because only `take` changes the acting weights, on the acting stream."""
         yield
 

@@ -40,7 +40,8 @@ TRIES = 10
 SECONDS = 0.5
 """Time limit per packing after warm-up, because TRIES tries of a slow packing would take too long."""
 READY_AT_ONCE = 4
-"""Assumption: one of READY_AT_ONCE vector envs is ready for an inference batch while the other vector envs step."""
+"""Divisor of the number of vector envs, for the size of a timed inference batch. The other vector envs step
+meanwhile."""
 
 
 class BrokenTrialError(Exception):

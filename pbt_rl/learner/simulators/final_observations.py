@@ -3,8 +3,8 @@
 Axes: P slots, b rows of a policy, R = P * b, T steps, S recurrent state.
 
 The last final observation of each row in a rollout is stored. One forward pass at the end of the rollout computes the
-values of these observations. On a GPU, the pass runs even without time limits, because checking for time limits would
-need a synchronisation.
+values of these observations. On a GPU, the pass runs even if no row reached a time limit, because a check would need a
+synchronisation.
 
 If a row reaches several time limits in a rollout, the earlier time limits use the value of the last observation before
 the limit. All time limits use this value if an environment returns no final observations.
@@ -28,11 +28,11 @@ class FinalObservations:
     def __init__(self, of: RolloutShape) -> None:
         self._layouts, self._shape, self._device = of.layouts, (of.policies, of.envs), of.device
         self.obs: dict[str, Tensor] = {}
-        """Final observations, name -> [R, ...] as the simulator returns them. Rows without a time limit contain zeros.
-        Empty before the first final observation."""
+        """Final observations, name -> [R, ...] as the simulator returns them. Rows that reached no time limit contain
+        zeros. Empty before the first final observation."""
         self._state = torch.zeros((*self._shape, of.state_size), device=of.device)
         self._at = torch.full(self._shape, -1, dtype=torch.int64, device=of.device)
-        """[P, b], step of the last time limit in this rollout, or -1 without a time limit."""
+        """[P, b], last step in this rollout at which the row reached a time limit, or -1 if there was no such step."""
 
     def note(
         self, t: int | Tensor, truncated: Tensor, obs: Mapping[str, Tensor] | None, state: Tensor
@@ -57,8 +57,7 @@ class FinalObservations:
         self._at.copy_(torch.where(limits, t, self._at))
 
     def values(self, value_PTB: Tensor, pack: Pack) -> Tensor:
-        """Return the bootstrap value of each step, for the case that it ends at a time limit, [P, T, b]. Reset the
-        storage.
+        """Return the bootstrap values [P, T, b], of which only the values at time limits are used. Reset the storage.
 
         value_PTB: value of the observation before each step.
         """

@@ -1,11 +1,11 @@
-"""Episode statistics of device simulators: means over groups of rows, without an object per episode.
+"""Episode statistics of device simulators: means over row groups, without an object per episode.
 
-Axes: P slots, b rows of a policy, R = P * b, G groups of b / G rows, C columns of sums, N rounds.
+Axes: P slots, b rows of a policy, R = P * b, C columns of sums, N rounds, G row groups.
 
-A round of a group has one episode per row: the row's first episode that *starts* after the start of the round. When all
-these episodes have ended, the round counts, and the next round starts. Episodes that already run at the start of a
-round do not count, because these would bias the means towards long episodes. Second episodes of a row do not count,
-because these would bias the means towards short episodes.
+A row group consists of b / G rows of one policy. A round of a row group has one episode per row: the row's first
+episode that *starts* after the start of the round. When all these episodes have ended, the round counts, and the next
+round starts. Episodes that already run at the start of a round do not count, because these would bias the means
+towards long episodes. Second episodes of a row do not count, because these would bias the means towards short episodes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ WAITS, PLAYS, DONE = range(3)
 """Stage of a row in the current round: WAITS before its episode, PLAYS during its episode, DONE after it."""
 LEADING = ("objective", "shaped_return", "length_steps")
 APART = 3
-"""Number N of entries of `Rounds.totals` per group: the first two rounds, and the sum of all further rounds."""
+"""Number N of entries of `Rounds.totals` per row group: the first two rounds, and the sum of all further rounds."""
 
 
 def nowhere(where: Tensor) -> bool:
@@ -30,7 +30,7 @@ def nowhere(where: Tensor) -> bool:
 
 
 class Rounds:
-    """Rounds of all groups, in memory of fixed size. `step` never waits for the device.
+    """Rounds of all row groups, in memory of fixed size. `step` never waits for the device.
 
     Stages and masks are float32, because arithmetic is faster than selection by bools: 8 us instead of 40 to 60 us for
     65,536 rows on a CPU.
@@ -46,10 +46,12 @@ class Rounds:
         *,
         begun: bool = True,
     ) -> None:
-        """Start the first rounds. begun: rounds contain the first episode of each row, otherwise the second episode."""
+        """Start the first rounds. begun: True if the first episode of each row counts. Otherwise, counting starts with
+        the second episode.
+        """
         assert rows % groups == 0
         self.size = rows // groups
-        """Rows per group."""
+        """Rows per row group."""
         self.stats = tuple(stats)
         self._by_group = (policies, groups, self.size)
         columns = len(LEADING) + len(self.stats)
@@ -62,7 +64,7 @@ class Rounds:
         self._spare = torch.zeros((len(LEADING), *self._by_group), device=device)
         """Scratch memory, because an allocation at each step would take longer than the writes."""
         self._done = torch.zeros((policies, groups), device=device)
-        """Number of rows whose episode in this round has ended."""
+        """[P, G], number of rows whose episode in this round has ended."""
         self._ended = torch.zeros((columns, policies, groups), device=device)
         """[C, P, G], sums over the ended episodes in this round."""
         self.totals = torch.zeros((1 + columns, APART, policies, groups), device=device)

@@ -5,8 +5,8 @@
     waits for    the device, once per rollout
     runs in      the learner's thread (sync and serial modes)
 
-Axes: P policies (slots), b rows of a policy, R = P * b, T steps, K shaping terms, G groups of rows, N rounds of a
-group.
+Axes: P policies (slots), b rows of a policy, R = P * b, T steps, K shaping terms, G row groups of a policy, N
+rounds of a row group (`rounds.py`).
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from pbt_rl.learner.simulators.inference import Inference
 from pbt_rl.learner.simulators.rounds import Rounds
 
 FIRST_STEP = 30
-"""Timeout of the construction, and timeout of the first rollout, whose first step may compile. Both are multiples of
---learner-timeout-seconds. By default, each is half an hour."""
+"""Timeout of the construction, and of the first rollout, as a multiple of --learner-timeout-seconds. Each timeout is
+half an hour by default, because the first step may compile."""
 
 
 class DeviceShaping:
