@@ -41,7 +41,7 @@ ENVIRONMENTS = 2
 
 @dataclass
 class _Source:
-    """Shaping source of a vector env that returns constant weights and collects the vector env's warnings."""
+    """Shaping source with constant weights. It collects the warnings of the vector env."""
 
     values: Mapping[str, float]
     warnings: list[str] = field(default_factory=list)
@@ -182,7 +182,7 @@ class Played:
     seconds: list[float] = field(default_factory=list)
     """Duration of each step."""
     begins: list[int] = field(default_factory=list)
-    """Number of rows that began an episode, for each step. Repeated episode starts of a waiting row do not count."""
+    """For each step: number of rows whose episode began directly after the end of the previous episode."""
     digests: list[bytes] = field(default_factory=list)
     """Digest of the results of each step."""
     rounded: list[bytes] = field(default_factory=list)
@@ -205,7 +205,7 @@ class Played:
     error: Exception | None = None
     """Exception that ended the run early, if any."""
     broke: str = ""
-    """Text about this exception. Empty without an exception."""
+    """Text about `error`. Empty without an error."""
     _ended_R: NDArray[np.bool_] | None = None
 
     def note(self, out: base.StepArrays, seconds: float) -> None:

@@ -36,7 +36,8 @@ class SeveralRuns:
     name: str = option(test=names_run, remedy=OF_NAMES)
     """Name of the experiment and of its folder."""
     jobs: int | None = option(None, at_least=1, at_most=1000)
-    """Number of parallel runs, which share devices and cores. Default: one run per GPU, at least one run."""
+    """Number of parallel runs, which share devices and cores. Default: one run per GPU (without a GPU: one run) with
+    --devices auto, otherwise one run."""
     out: Path = Path("runs")
     """Parent folder of the experiment's folder."""
 
@@ -160,7 +161,8 @@ def shares_of(jobs: int | None, devices: Collection[str], runs: int) -> list[Sha
     If all runs have equal --devices, these devices are divided among the jobs. Otherwise, each run uses all of its
     --devices.
 
-    jobs: number of parallel jobs. None: one job per GPU, at least one job.
+    jobs: number of parallel jobs. None: one job per GPU (without a GPU: one job) if --devices is auto in all runs,
+    otherwise one job.
     devices: the different values of --devices in the runs. runs: number of runs.
     """
     from pbt_rl.plan.machine import Machine, available_cpus

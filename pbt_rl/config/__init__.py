@@ -48,7 +48,7 @@ def names_run(name: str) -> bool:
 
 @dataclass(frozen=True)
 class LearnerConfig:
-    """Settings of rollouts, batches and optimisation. PBT does not tune these options, but the --hypers options."""
+    """Settings of rollouts, batches and optimisation. PBT never tunes these options. PBT tunes --hypers options."""
 
     rollout: int = option(32, at_least=1, common=True)
     """Steps per rollout (T). Gradients may flow through fewer steps (--hypers.unroll)."""
@@ -200,12 +200,15 @@ def _groups() -> dict[str, type]:
 
 
 def _names_cluster(nodes: str) -> bool:
-    """True if --nodes contains the address of a cluster. The user must trust it, because its replies are unpickled."""
+    """True if --nodes contains the address of a cluster.
+
+    The user must trust the cluster, because pbt_rl unpickles the cluster's replies.
+    """
     return ":" in nodes and nodes != "ray:auto"
 
 
 def _names_module_or_path(env: str) -> bool:
-    """True if an id contains a module (`module:factory`, `gym/module:Id`) or a path outside the engine's folder."""
+    """True if an id contains a module (`module:factory`, `gym/module:Id`), an absolute path or a path with `..`."""
     return ":" in env or ".." in env or "//" in env or env.startswith("/")
 
 
@@ -226,10 +229,10 @@ class Config:
     num_policies: int = option(4, at_least=1, at_most=100_000, common=True)
     """Members of the population."""
     control: float = option(0.0, at_least=0, at_most=100_000, zero="none", common=True)
-    """Size of a control group, whose members PBT never compares, changes or copies. A number of additional members; a
-    number below 1 is a share of --num-policies (rounded up). The i-th member of the control group starts with the
-    values of member i and trains on as many frames as member i. All members play the final evaluation, and `report`
-    compares the control group with the population."""
+    """Size of a control group, whose members PBT never compares, changes or copies. From 1: number of additional
+    members. Below 1: share of --num-policies (rounded up). The i-th member of the control group starts with the values
+    of member i and trains on as many frames as member i. All members play the final evaluation, and `report` compares
+    the control group with the population."""
     algo: str = option(
         "appo", choices=algorithms.names, texts=algorithms.texts, custom="module:OBJECT", common=True
     )
@@ -265,7 +268,7 @@ class Config:
     """Train for this many hours (such as 0.5), with 30 comparisons of members (--pbt.ready timed). Options that you
     set explicitly take precedence."""
     stop_at_objective: float | None = option(None, may_change=True, common=True)
-    """Stop when a member's objective over a full window (--pbt.objective-episodes) reaches this value, if any."""
+    """Stop when a member's objective over a full window (--pbt.objective-episodes) reaches this value."""
     actors: int = option(0, at_least=0, zero="planned", may_change=True)
     """Number of actor processes. The plan chooses the default from the machine's cores."""
     vector_envs_per_actor: int = option(2, at_least=1, may_change=True)
@@ -300,7 +303,7 @@ class Config:
     result names the best member. Default: 20 episodes within a tenth of the training time (30 to 60 s), but no episodes
     in serial runs and in runs under a minute. If you set a number, the time limit is ten minutes, and up to four
     additional members play, which have no objective since their last change. With --pbt.evaluate-episodes or --control,
-    all members play in each mode, for at most ten minutes."""
+    all members play for at most ten minutes, even in serial or short runs."""
     evaluate_every_frames: int = option(0, at_least=0, zero="never", may_change=True)
     """Save the run and evaluate the best member whenever each member has trained on this many more frames. Training
     continues during the evaluation. Number of episodes: --final-episodes if set; otherwise 20, or one per task.
@@ -448,7 +451,7 @@ class Config:
         return self.learner.returns == "vtrace" or (self.learner.returns == "auto" and uncorrected)
 
     def start_of(self, member: int) -> int:
-        """Return the member whose start values a member has: in the control group another member, otherwise itself."""
+        """Return the population's member with equal start values: for a control its counterpart, otherwise `member`."""
         return member - self.num_policies if member >= self.num_policies else member
 
     def initial_std(self, member: int) -> float:

@@ -48,11 +48,11 @@ def in_frames(budget_frames: int) -> dict[str, int]:
 
 
 FOLLOW_HOURS = {"train_for_frames": ENDLESS_FRAMES, **in_frames(ENDLESS_FRAMES)}
-"""Dotted field -> value with --hours, for options in frames. These options have no effect with --hours."""
+"""Options in frames with --hours: dotted field -> value. --show leaves them out, because they have no effect."""
 
 
 def timed(seconds: float) -> dict[str, Any]:
-    """Return the options for `COMPARISONS` comparisons at equal times. Training continues after the last comparison."""
+    """Return the options for `COMPARISONS` comparisons at equal intervals. Training outlasts the last comparison."""
     return {"pbt.ready": "timed", "pbt.period_seconds": float(f"{seconds / (COMPARISONS + 1):.3g}")}
 
 

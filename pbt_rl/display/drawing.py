@@ -73,7 +73,7 @@ class Drawing:
     def poll(self) -> dict[str, bytes | str]:
         """Return finished figures: name -> image, or reason why the image is missing.
 
-        Start the requested drawing after the pause.
+        If a drawing is requested and the pause is over, start the drawing.
         """
         ready = self._collect()
         if self._requested and self.child is None and time.monotonic() >= self._next:

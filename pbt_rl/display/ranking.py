@@ -27,7 +27,7 @@ from pbt_rl.display.view import MemberView, RunView
 class Standing:
     """Summary of the population's objectives.
 
-    best: largest objective. mean, spread: mean and population std over the members that are not stopped, because
+    best: largest objective. mean, spread: mean and std over the members that are not stopped, because
     stopped members do not change. If all members are stopped, mean and spread are over all members.
     """
 
@@ -93,7 +93,7 @@ def standing(members: Sequence[MemberView], *, control: bool = False) -> Standin
 
 
 def busy_shares(busy_threads: Mapping[str, float]) -> dict[str, float]:
-    """Return stage -> share of all busy threads, without waiting threads. Empty if no thread was busy."""
+    """Return stage -> share of all busy CPU threads. Waiting does not count. Empty if no thread was busy."""
     busy = {stage: threads for stage, threads in busy_threads.items() if stage not in (WAITING, GPU_LEARNING)}
     total = sum(busy.values())
     return {stage: threads / total for stage, threads in busy.items()} if total > 0 else {}
@@ -113,7 +113,7 @@ def differing(members: Sequence[MemberView]) -> frozenset[str]:
 def shown_values(then: Values, now: Values, different: frozenset[str] = frozenset()) -> list[str]:
     """Return the names of values to show: changed values, largest relative change first; then the names in `different`.
 
-    then, now: values before and after. different: names of values that differ between members.
+    then, now: values before and after the change. different: names of values that differ between members.
     """
 
     def change(name: str) -> float:
@@ -154,7 +154,7 @@ SEPARATOR = " | "
 UNKNOWN = "-"
 CONTROL = "control"
 YOUNG = "~"
-"""Prefix of a score before each environment has ended an episode since the member's last change."""
+"""Prefix of an incomplete score: some environment has not ended an episode since the member's last change."""
 
 
 @dataclass(frozen=True)

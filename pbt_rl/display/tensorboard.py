@@ -181,7 +181,7 @@ class TensorBoard:
             self.drawing.request()
 
     def evaluated(self, evaluation: Evaluation, clip: bytes) -> None:
-        """Write an evaluation during training. clip: content of a GIF file of its first episode, or b""."""
+        """Write an evaluation during training. clip: bytes of a GIF of the first episode, or b""."""
         self._evaluations.append((evaluation, clip))
         self._try(self._write_waiting)
 

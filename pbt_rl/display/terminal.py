@@ -60,7 +60,7 @@ def in_words(reason: str, change: Change) -> str:
 
 
 LOST = (errno.EIO, errno.EPIPE)
-"""Errors of writes to a terminal or pipe whose other end is closed. These errors are permanent."""
+"""Errors of a write to a closed terminal, or to a pipe whose reader has ended. These errors are permanent."""
 
 
 class Output:
@@ -174,9 +174,10 @@ class Terminal:
         return told if since >= LEAST_TREND_SECONDS else ""
 
     def _follow_resize(self) -> None:
-        """Erase the lines by which the table grew because the terminal became narrower and wrapped lines.
+        """Erase additional lines of the table if the terminal became narrower.
 
-        Call this before printing, because rich does not count these lines.
+        A narrower terminal wraps the lines of the table. Call this before printing, because rich does not count wrapped
+        lines.
         """
         width = self._console.width
         if width < self._drawn_width:

@@ -43,8 +43,8 @@ class FinalEvaluation:
     spread: float
     episodes: int
     halves: tuple[float, float] | None = None
-    """Mean over the even episodes, and mean over the odd episodes. To score a group of members without bias, one half
-    selects the best member, and the other half scores this member."""
+    """Mean over the even episodes, and mean over the odd episodes. To score the best of several members without
+    bias, one half selects the best member, and the other half scores this member."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class MemberView:
     parked: bool = False
     """True if the member waits for a slot or a decision, and may train again."""
     complete: bool = True
-    """True if each environment has ended an episode since the last change. Before, means are biased towards short
+    """True if each environment has ended an episode since the last change. Otherwise, means are biased towards short
     episodes."""
     ended: int = 0
     """Number of environments that have ended an episode since the last change."""
@@ -219,13 +219,13 @@ def replayed(view: RunView) -> dict[str, Replayed]:
 
 
 class GraphWarnings:
-    """Collector of warnings that work does not run from CUDA graphs. A call returns each reason only once."""
+    """Collector of warnings about work that does not run from CUDA graphs. Each reason is returned only once."""
 
     def __init__(self) -> None:
         self._said: set[str] = set()
 
     def __call__(self, view: RunView) -> list[str]:
-        """Return the warnings of a view whose reasons are new."""
+        """Return the warnings with new reasons."""
         why = {one.why_not for one in replayed(view).values() if one.why_not}
         new = sorted(why - self._said)
         self._said |= why

@@ -106,7 +106,10 @@ def shares(jobs: int, devices: Sequence[str], cpus: Sequence[int], cores: int) -
 
 
 def _part(items: Sequence[Item], number: int, parts: int) -> Sequence[Item]:
-    """Return the items of job `number` of `parts`: consecutive items, or one item that several jobs share."""
+    """Return the items of one job: consecutive items, or one item that several jobs share.
+
+    number: index of the job. parts: number of jobs.
+    """
     if not items:
         return ()
     if parts > len(items):
@@ -121,7 +124,7 @@ class _Job:
     process: subprocess.Popen[bytes]
     began: float = field(default_factory=time.monotonic)
     told: bool = False
-    """True after the process was sent a signal that ends it."""
+    """True after a signal that ends the process was sent."""
 
     def send(self, number: int) -> None:
         self.told = self.told or number != signal.SIGUSR1
@@ -149,7 +152,7 @@ class Sweep:
         """First signal that ended the sweep. No run is started after this signal."""
 
     def run(self, waiting: Sequence[Point]) -> list[Ended]:
-        """Train all points, at most one at a time on each share. Return the ended runs in order of their end."""
+        """Train the waiting runs, at most one at a time on each share. Return the ended runs in order of their end."""
         left, ended = list(waiting), list[Ended]()
         (self._folder / LOGS).mkdir(parents=True, exist_ok=True)
         with handling(FORWARDED, self._note):

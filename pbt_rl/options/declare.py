@@ -172,7 +172,7 @@ def table(options: Any, **groups: type) -> Mapping[str, Option]:
     """Build the table of a dataclass of options and its groups: dotted name on the command line -> option.
 
     options: dataclass, or object of a dataclass. An object's groups may belong to subclasses of the declared groups.
-    groups: field name -> class, for groups that are replaced by a subclass if `options` is a dataclass.
+    groups: field name -> subclass that replaces the declared class of a group. Used only if `options` is a dataclass.
     """
     if isinstance(options, type):
         return _table(options, tuple(groups.items()))
@@ -183,7 +183,7 @@ def table(options: Any, **groups: type) -> Mapping[str, Option]:
 
 @cache
 def _table(kind: type, kinds: tuple[tuple[str, type], ...]) -> Mapping[str, Option]:
-    """Build the table of a dataclass. kinds: field name and class of each group with a replaced class."""
+    """Build the table of a dataclass. kinds: (field name, class that replaces the declared class) of groups."""
     hints, groups = get_type_hints(kind), dict(kinds)
     found: list[Option] = []
     for f in fields(kind):

@@ -250,7 +250,7 @@ def _plain(value: Any) -> Any:
 
 
 def _number(option: Option, value: Any) -> Any:
-    """Convert a text to a number if the option is a number. Convert False to the value that `off` means.
+    """Convert a text to a number if the option is a number. Convert False and the word `off` to `at_most`.
 
     YAML parses 1M as a text, and off as false.
     """

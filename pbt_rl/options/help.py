@@ -29,7 +29,7 @@ class _Formatter(RawDescriptionHelpFormatter):
 def draw(command: type, options: Iterable[Option], value: Callable[[Option], Any], prog: str) -> None:
     """Print the help of a command and some of its options. Raise SystemExit.
 
-    value: returns the default of an option, which is printed.
+    value: returns the default to print for an option.
     """
     shown = list(options)
     positional = [option.name.upper() for option in shown if option.is_positional]

@@ -132,7 +132,8 @@ OTHER_VALUES: dict[tuple[str, str], str] = {
 }
 """(option of pbt_rl, value of another trainer) -> remedy."""
 TWICE = {"value-loss-coeff", "vf-loss-coeff", "vf-coef"}
-"""Options of other trainers that multiply a value loss without the factor 1/2. CleanRL's `vf-coef` is an exception."""
+"""Options whose error advises the user to double the value. In other trainers, they multiply a loss without the factor
+1/2. CleanRL's `vf-coef` is an exception."""
 
 ANSWERS = {
     "metric": "Members are ranked by the objective that the environment reports; higher is better",

@@ -60,12 +60,12 @@ _PART = re.compile(r"(\d+\.?\d*|\.\d+)\s*(d|h|min|m|sec|s)\s*")
 
 
 def duration(text: str, unit: float) -> float:
-    """Convert a time (1800, 90s, 30m, 1h30m, 1:30:00) to a number of units.
+    """Convert a time (1800, 90s, 30m, 1h30m, 1:30:00) to the unit of an option.
 
-    A text without a unit is a number of units. Raises ValueError with a description of allowed values, for example for
-    the suffixes k, M and G.
+    A number without a suffix already has the unit of the option. Raises ValueError with a description of
+    allowed values, for example for the suffixes k, M and G.
 
-    unit: seconds per unit of the option.
+    unit: unit of the option, in seconds.
     """
     digits, parts = text.strip(), _PART.findall(text)
     fields = digits.split(":")

@@ -374,11 +374,11 @@ def shares(episodes: int, rows: int) -> list[int]:
 
 
 def shares_of_tasks(episodes: int, tasks: int, rows: int) -> list[int]:
-    """Return the number of episodes of each row, with which each task is played `episodes` times. rows <= tasks.
+    """Return the number of episodes of each row, so that each task is played `episodes` times. rows <= tasks.
 
-    Row r begins with task r * tasks // rows, and cycles through all tasks. The first tasks of the rows divide the tasks
-    into `rows` blocks. Each row plays `episodes // rows` complete cycles. Afterwards, each row plays `episodes % rows`
-    consecutive blocks, beginning with its first task. All blocks are therefore played equally often.
+    The tasks form `rows` blocks. Row r begins with the first task of block r (task r * tasks // rows), and cycles
+    through all tasks. Each row plays `episodes // rows` complete cycles. Afterwards, each row plays `episodes % rows`
+    consecutive blocks, beginning with block r. All blocks are therefore played equally often.
     """
     block_R = [(row + 1) * tasks // rows - row * tasks // rows for row in range(rows)]
     rounds, blocks = divmod(episodes, rows)

@@ -41,7 +41,7 @@ class _Array:
 
 @dataclass(frozen=True)
 class Interface:
-    """Conversion between an environment's observations and actions and the arrays of a policy."""
+    """Conversion of an environment's observations to input arrays, and of a policy's output arrays to actions."""
 
     arrays: tuple[_Array, ...]
     actions: Callable[[NDArray[Any]], Any]

@@ -41,7 +41,7 @@ class Outcome:
         return iqm([one.score for one in self.scores[arm].values()])
 
     def frames(self, arm: str) -> float:
-        """Return the frames of all members of a run of an arm, as the mean over the runs."""
+        """Return the sum of the members' frames in a run, averaged over the runs of an arm."""
         return fmean(one.frames for one in self.scores[arm].values())
 
     def uneven(self, arm: str) -> bool:

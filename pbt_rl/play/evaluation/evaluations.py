@@ -4,7 +4,7 @@ At a fixed interval of frames, the best member plays evaluation episodes in a se
 
     due -> the run is saved -> the best member of this checkpoint plays -> journal, TensorBoard, trackers
 
-The process cannot affect the run. If the process dies, the curve has one point less. There is at most one evaluation at
+The process cannot affect the run. If the process dies, its result is missing. There is at most one evaluation at
 a time. If an evaluation becomes due during another evaluation, it begins later, when the other evaluation has ended.
 
 The final evaluation selects the best member of the run. (A member's objective in training is the mean of its latest
@@ -40,7 +40,7 @@ from pbt_rl.record.append import reason
 from pbt_rl.record.checkpoints import Checkpoint
 
 PRIORITY = 5
-"""Niceness of an evaluation, because training has priority. (If all cores are busy, it gets a quarter of a core.)"""
+"""Niceness of an evaluation, because training has priority. (On busy cores, the process gets a quarter of a core.)"""
 LIMIT_SECONDS = 3600.0
 """Timeout of an evaluation."""
 LAST_SECONDS = 30.0
@@ -74,7 +74,7 @@ def check(config: Config, spec: EnvSpec, _plan: Plan) -> None:
 
 
 def recorded_late(journal: Path, position: int, frames: int) -> list[Evaluation]:
-    """Return the evaluations that began before the checkpoint of a resumed run, and were recorded after it.
+    """Return the evaluations that began before and were recorded after the checkpoint of a resumed run.
 
     (These evaluations remain valid, although the resume truncates the journal.)
     position: length of the journal at the checkpoint, in bytes. frames: frames of the checkpoint.
@@ -123,7 +123,10 @@ class Evaluations:
         return every > 0 and self._playing is None and frames // every > before // every
 
     def take(self, frames: int) -> bool:
-        """Return True if an evaluation is due. The next is then due at the next multiple of --evaluate-every-frames."""
+        """Return True if an evaluation is due. The evaluation is then no longer due.
+
+        The next evaluation is due at the next multiple of --evaluate-every-frames.
+        """
         is_due = self.due(frames)
         if is_due:
             self._taken_frames = frames

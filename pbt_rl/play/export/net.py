@@ -31,8 +31,9 @@ _ONE = slice(0, 1)
 class Port:
     """Input of the exported network. shape: shape of one observation. frames: number of stacked frames, at least 1.
 
-    obs: name of the observation in the environment. `name` differs if RESERVED contains this name. Empty for the
-    recurrent state. given: description of the environment's array, if its format differs.
+    obs: name of the observation in the environment. Empty for the recurrent state.
+    name: `obs`, with the prefix `obs.` if RESERVED contains `obs`.
+    given: description of the environment's array, if its format differs from the format of the input.
     """
 
     name: str
