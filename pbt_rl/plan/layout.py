@@ -54,7 +54,8 @@ class PackPlan:
     @property
     def environments_of_member(self) -> int:
         """Number of values of `Episode.environment`: rows of a member, or (device simulators) row groups of a
-        member."""
+        member.
+        """
         return self.groups or self.vector_envs * self.envs_per_policy
 
     @property
