@@ -135,7 +135,9 @@ class Agents:
         Raises EnvSetupError if a value is not a number, or if all keys are unknown agents.
         """
         if given and self.names and given.keys().isdisjoint(self.names):
-            raise self.breach(f"rewards must have agents as keys ({', '.join(map(str, self.names))})", given)
+            raise self.breach(
+                f"the keys of rewards must be the agents {', '.join(map(str, self.names))}", given
+            )
         try:
             return np.array([number_of(given.get(name, 0.0)) for name in self.names])
         except (TypeError, ValueError):

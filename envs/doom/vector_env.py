@@ -62,10 +62,8 @@ def probe(name: str) -> EnvSpec:
 def recipe(name: str) -> dict[str, object]:
     """Return default options of a run."""
     scenario = find(name)
-    duel = {
-        "envs_per_vector_env": 4,
-        "actor_timeout_seconds": 300.0,
-    }  # starting a duel's engines takes a second
+    # The two engines of a duel take a second to start.
+    duel = {"envs_per_vector_env": 4, "actor_timeout_seconds": 300.0}
     return {
         **(duel if scenario.agents > 1 else {}),
         "model.encoder": "nature",
