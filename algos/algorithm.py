@@ -86,7 +86,7 @@ class OwnStep(NamedTuple):
     """Input of `Algorithm.backward`: a minibatch in time order."""
 
     group: Group
-    """Group of the policies, which computes forward passes."""
+    """Group that computes forward passes of the policies."""
     samples: Samples
     """Minibatch, with observations as the network receives them, before normalisation. Learn from valid steps only."""
     cut: Tensor
@@ -155,8 +155,8 @@ class Algorithm:
     """True: the centre of the trust region is the policy before the update (`old_log_prob`). `loss` weights each sample
     by exp(old_log_prob - acting_log_prob), because the behaviour policy may be older."""
     learns_per_vector_env: bool = False
-    """True: update once per full rollout of a vector env, whatever --learner.batch is. With many vector envs, an update
-    reads several rollouts, because rollouts become too old if they wait for their turn (pbt_rl/plan/sizes.py)."""
+    """True: take one optimiser step per full rollout of a vector env, whatever --learner.batch is. With many vector
+    envs, a step learns from several rollouts, because waiting rollouts become too old (pbt_rl/plan/sizes.py)."""
 
     @property
     def needs_final_steps(self) -> str | None:

@@ -21,7 +21,7 @@ from .rollout import FIELDS, Rollout, Span, Transitions
 
 
 class Segments(NamedTuple):
-    """Replayed segments of L steps (replay.py): fields of [P, L, S, ...], on the device.
+    """Replayed segments (replay.py): S segments of L steps, fields of [P, L, S, ...], on the device.
 
     A segment starts within an episode. If the episode ends within the segment, the steps after the end are invalid.
     """
@@ -170,8 +170,8 @@ class Samples(Transitions[Tensor]):
     final_value: Tensor | None = None
     """[G, T, B], in reward units: value of the final observation where `truncated`. None with next-step resets."""
     proximal: Tensor | None = None
-    """[G, T, B], log probability of the action under the policy before the update. With `proximal`, `value` is under
-    this policy too. None: log probability and value are under the weights that acted."""
+    """[G, T, B], log probability of the action under the policy before the update. The
+    `value` then comes from this policy, too. None: log probability and value come from the weights that acted."""
     advantage: Tensor | None = None
     """[G, T, B], fixed advantages for all epochs over the batch. None: computed for each minibatch."""
     replayed: tuple[Segments, ...] = ()

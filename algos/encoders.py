@@ -38,14 +38,14 @@ def orthogonal(layer: Layer, gain: float) -> Layer:
 
 _MINUS_1 = torch.tensor(-1.0)
 _SLOW_TANH = processor_is("AuthenticAMD")
-"""torch.tanh uses MKL, which is slow on AMD CPUs."""
+"""True if torch.tanh is slow, because MKL computes tanh slowly on AMD CPUs."""
 
 
 def tanh(x: Tensor) -> Tensor:
     """Compute torch.tanh(x), three times as fast for float32 on AMD CPUs.
 
-    The results differ by at most 2e-7. tanh takes most of the inference time of a small network. Exported networks use
-    torch.tanh. Time for 1,024 x 64 numbers (torch 2.13 with MKL):
+    The results differ by at most 2e-7, because tanh is computed from torch.sigmoid. tanh takes most of the inference
+    time of a small network. Exported networks use torch.tanh. Time for 1,024 x 64 numbers (torch 2.13 with MKL):
 
                    torch.tanh    torch.sigmoid
         Zen 4      167 us        30 us
@@ -107,7 +107,7 @@ class Mlp(nn.Module):
         self.layers = nn.ModuleList(orthogonal(nn.Linear(*pair), RELU_GAIN) for pair in pairs)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map [N, ...] to [N, hidden]."""
+        """Map [N, ...] to [N, widths[-1]]."""
         first = self.layers[0]
         assert isinstance(first, nn.Linear)
         pixels = x.dtype == torch.uint8
@@ -203,10 +203,10 @@ class _Products(torch.autograd.Function):
 
 
 SUMS = 16
-"""Maximum number of partial sums of the weight gradient. A single sum for small weights would occupy few of a GPU's
-processors."""
+"""Maximum number of partial sums of the weight gradient. With a single sum, a small weight tensor would occupy few
+of a GPU's processors."""
 WIDTHS = (torch.complex128, torch.complex64, torch.int32, torch.int16)
-"""Dtypes of 16, 8, 4 and 2 bytes."""
+"""Dtypes of the elements that `_patches` copies: 16, 8, 4 and 2 bytes."""
 
 
 def _patches(x: Tensor, kernel: tuple[int, int], stride: tuple[int, int]) -> Tensor:
@@ -284,7 +284,7 @@ class NatureCnn(nn.Module):
         self.linear = orthogonal(nn.Linear(64 * rows * columns, hidden), NATURE_GAIN)
 
     def forward(self, image: Tensor) -> Tensor:
-        """Map [N, C, H, W] uint8 to [N, hidden]."""
+        """Map images [N, C, H, W], see `Conv.of_pixels`, to [N, hidden]."""
         x = torch.relu(self.conv1.of_pixels(image))
         x = torch.relu(self.conv2(x))
         x = torch.relu(self.conv3(x))
@@ -311,7 +311,7 @@ class A3cCnn(nn.Module):
         self.linear = orthogonal(nn.Linear(32 * rows * columns, hidden), RELU_GAIN)
 
     def forward(self, image: Tensor) -> Tensor:
-        """Map [N, C, H, W] uint8 to [N, hidden]."""
+        """Map images [N, C, H, W], see `Conv.of_pixels`, to [N, hidden]."""
         x = torch.relu(self.conv1.of_pixels(image))
         x = torch.relu(self.conv2(x))
         return torch.relu(self.linear(flatten_image(x)))
@@ -331,7 +331,7 @@ class ImpalaCnn(nn.Module):
         self.linear = orthogonal(nn.Linear(channels * height * width, hidden), RELU_GAIN)
 
     def forward(self, image: Tensor) -> Tensor:
-        """Map [N, C, H, W] uint8 to [N, hidden]."""
+        """Map images [N, C, H, W], see `Conv.of_pixels`, to [N, hidden]."""
         x = torch.relu(self.stages(image))
         return torch.relu(self.linear(flatten_image(x)))
 
@@ -348,7 +348,10 @@ class ImpalaStage(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map [N, C, H, W], uint8 if `pixels`, to [N, out_channels, ceil(H / 2), ceil(W / 2)]."""
+        """Map [N, C, H, W] to [N, out_channels, ceil(H / 2), ceil(W / 2)].
+
+        If `pixels`, the input contains images (see `Conv.of_pixels`), otherwise features.
+        """
         entry, *blocks = self.convs
         assert isinstance(entry, Conv)
         x = torch.max_pool2d(entry.of_pixels(x) if self.pixels else entry(x), 3, 2, 1)
@@ -404,7 +407,7 @@ CNNS: Mapping[str, Callable[[tuple[int, ...], int], nn.Module]] = {
 
 
 class Encoder(nn.Module):
-    """Module that maps observations (name -> [N, ...], as the environment returns them) to features [N, size]."""
+    """Module that maps observations (name -> [N, ...], after normalisation) to features [N, size]."""
 
     size: int
 
@@ -416,7 +419,7 @@ class ObsEncoder(Encoder):
 
     LAST is appended to the result without an encoder.
 
-    widths: widths of the layers of an MLP. The last width is the output width of all parts.
+    widths: widths of the layers of an MLP. The last width is the output width of all parts except `WordEncoder`.
     """
 
     def __init__(

@@ -201,7 +201,7 @@ class FunBody(Body):
 
 
 def _remembered(x: Tensor, kept: Tensor, whole: Tensor | None) -> Tensor:
-    """Zero memories that are not `kept`.
+    """Replace memories that are not `kept` by 0.
 
     Stop gradients of memories that are not `whole`. If `whole` is None, no gradients are stopped.
     """
@@ -230,7 +230,7 @@ def _windows(x: Tensor, reach: int, c: int) -> Tensor:
 
 @torch.no_grad()
 def fingerprint(obs: Mapping[str, Tensor]) -> Tensor:
-    """Hash each observation to an integer, [T, B] int64.
+    """Hash all observations of a step to one integer, [T, B] int64.
 
     If there are uint8 arrays, only the uint8 arrays are hashed. Every eighth row and column of an image is enough,
     because the hashes are summed over steps.

@@ -4,9 +4,9 @@ numba kernels run without the interpreter lock. For few rows, equivalent tensor 
 numba caches kernels on disk if the cache folder is writable.
 
 Acting and learning may have separate GPU streams (pbt_rl/learner/cuda). Work on one stream runs in order, and
-concurrently with work on other streams. Kernel launches are asynchronous: a call that has returned may not have run
-yet. Therefore memory is passed to the other stream together with a mark. The other stream waits for the mark on the
-device; no host thread blocks.
+concurrently with work on other streams. Kernel launches are asynchronous: the device may run a kernel after the
+launch has returned. Therefore memory is passed to the other stream together with a mark. The other stream waits for the
+mark on the device; no host thread blocks.
 
     memory     direction             mark with the memory               mark when the memory is free again
     rollouts   acting -> learning    the last value is written          the batch was read

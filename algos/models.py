@@ -205,7 +205,7 @@ class PolicyNet(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return (params [T, B, D], value [T, B], state after the last step [B, S]), all float32.
 
-        obs: name -> [T, B, ...] as the environment returns it.
+        obs: name -> [T, B, ...], after normalisation.
         state: [B, S] float32 before the first step.
         first: [T, B] bool: the step starts an episode. The state is zeroed before this step.
         cut: [T, B] bool: gradients stop before the step (see cores.py).

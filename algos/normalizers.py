@@ -24,8 +24,9 @@ PIXEL_SHARE = 61
 """Use every 61st image of a batch, because statistics of all images are too slow. The number is prime, so that the
 images come from different rows, unless the number of rows is a multiple of 61."""
 PIECE = {"cpu": 2**18}
-"""Device type -> maximum number of elements in a piece. A piece of this size fits the cache of a CPU. Without pieces, a
-batch of 65,536 rows of 48 numbers takes 72 ms per rollout step instead of 2.8 ms, and several times the memory."""
+"""Device type -> maximum number of elements in a piece of a batch (see `_pieces`). A piece of this size fits the cache
+of a CPU. Without pieces, a batch of 65,536 rows of 48 numbers takes 72 ms per rollout step instead of 2.8 ms, and
+several times the memory."""
 DEVICE_PIECE = 2**24
 RETURN_STATS_RATE = 0.01
 RETURN_SCALE_MIN = 0.01

@@ -75,7 +75,7 @@ class ObsLayout:
 def _push(stack_N: NDArray[np.uint32], frame_N: NDArray[np.uint8]) -> None:
     """Push a frame onto a stack in place.
 
-    numba vectorises `_pushed`, but not if output and input are one array. Therefore this function is separate.
+    `_pushed` is a separate function, because numba does not vectorise `_pushed` if output and input are one array.
     """
     for i in range(stack_N.shape[0]):
         stack_N[i] = (stack_N[i] >> np.uint32(8)) | (np.uint32(frame_N[i]) << np.uint32(24))

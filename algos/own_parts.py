@@ -62,7 +62,7 @@ def constant_buffers(name: str, module: nn.Module) -> Iterator[None]:
 
 
 class _MixedNorms(TorchFunctionMode):
-    """Mode that computes norms in float32, as autocast does on a GPU."""
+    """Mode that computes normalisation layers in float32, as autocast does on a GPU."""
 
     NORMS = frozenset({functional.layer_norm, functional.group_norm, torch.layer_norm, torch.group_norm})
 
@@ -184,8 +184,9 @@ class UserCore(Core):
 
     factory(features) returns an nn.Module with the attribute `state_size`, the size S of the core's state (0: none).
     The module's forward(x [T, B, F], state [B, S] float32, first [T, B] bool) returns (features [T, B, G], state [B,
-    S]). forward must zero the state where a step is `first`. If forward has a fourth parameter `cut` ([T, B] bool),
-    forward must truncate gradients before the steps in `cut`. Otherwise gradients flow back to the first step.
+    S]). G is the width of the returned features. forward must zero the state where a step is `first`. If forward has a
+    fourth parameter `cut` ([T, B] bool), forward must truncate gradients before the steps in `cut`. Otherwise gradients
+    flow back to the first step.
 
     A dry run determines G. The dry run also checks the reset of the state at `first`, and compares one call with
     several steps to several calls with one step.

@@ -100,9 +100,9 @@ class Replay:
         self._terminated, self._truncated, self._first, self._real = np.zeros((4, *self._shape), np.bool_)
         """`_real`: the transition is not a reset."""
         self._written = np.zeros(vector_envs, np.int64)
-        """Total steps stored from each vector env."""
+        """[U], total steps stored from each vector env."""
         self._begin = np.zeros((policies, vector_envs), np.int64)
-        """For each vector env, number of the first step that the slot's current lineage sampled."""
+        """[P, U], number of the first step that was sampled under the slot's current lineage version."""
         self._lineage_version = np.zeros(policies, np.int64)
 
     def _ring(self, dtype: torch.dtype, *shape: int) -> Tensor:

@@ -111,9 +111,9 @@ def poison(dtype: torch.dtype) -> float:
 
 
 def native(tensor: Tensor) -> Any:
-    """Convert a CPU tensor to numpy, because small writes to an array take a tenth of the time.
+    """Convert a CPU tensor to numpy, and return tensors on other devices unchanged.
 
-    Return tensors on other devices unchanged.
+    A small write to an array takes a tenth of the time of a write to a tensor.
     """
     return tensor.numpy() if tensor.device.type == "cpu" else tensor
 
@@ -210,8 +210,8 @@ class Rollout(Transitions[NDArray[Any]]):
     obs: name -> [T+1, R, ...] on the device. With frame stacking [3+T+1, R, ...], including three frames before step 0.
     last_state: [R, S], recurrent state before the observation after the last step.
     weights_version[t, p]: optimiser steps of the weights that acted at step t.
-    lineage_version[p]: version of slot p at the start of the rollout. The version changes when the weights in the slot
-    are replaced; the rollout is then outdated.
+    lineage_version[p]: lineage version of slot p at the start of the rollout. The version changes when the weights in
+    the slot are replaced; the rollout is then outdated.
     vector_env: index of the vector env that fills the rollout, within the pack.
     number: index of this rollout in the sampler's `memory`.
     on_device: all device memory of the rollout.
@@ -219,9 +219,9 @@ class Rollout(Transitions[NDArray[Any]]):
 
     Views of the memory of these fields, created once because creating views at each step is slow:
 
-    by_policy: name -> [T(+1), P, B, ...] of each field that the policy writes at every step, as `native` returns it.
+    by_policy: name -> [T(+1), P, b, ...] of each field that the policy writes at every step, as `native` returns it.
     outcomes: the arrays of OUTCOMES, in that order.
-    unstacked[t]: name -> [P, B, ...] of each observation without frame stacking.
+    unstacked[t]: name -> [P, b, ...] of each observation without frame stacking.
     """
 
     def __init__(self, of: RolloutShape, number: int = 0, memory: Mapping[str, Tensor] | None = None) -> None:

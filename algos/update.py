@@ -76,7 +76,7 @@ class Steps:
         self._orders: Orders = ()
 
     def load_batch(self, samples: Samples, orders: Orders) -> None:
-        """Set the samples and the row order of the next batch."""
+        """Set the samples of the next batch, and the rows of each optimiser step."""
         self._samples, self._orders = samples, orders
 
     def run(self, step: int) -> None:

@@ -458,4 +458,4 @@ class Streams:
         into.copy_(source)
 
     def wait_for_work(self) -> None:
-        """Wait for work that was queued on other streams, before these streams are first used."""
+        """Wait for all work on the device. Call this method before the first use of the acting and learning streams."""

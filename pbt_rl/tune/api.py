@@ -4,8 +4,8 @@
                   ^ step, evaluate                     | state, load, new hypers
                   +------------------------------------+
 
-In each round, all members in slots take an equal number of steps, and each of these members is evaluated. Afterwards,
-the controller decides. Decisions do not depend on the speed of members. A run is therefore reproducible with any number
+In each round, each member in a slot trains until its next evaluation, and is evaluated. Afterwards, the controller
+decides. Decisions do not depend on the speed of members. A run is therefore reproducible with any number
 of processes.
 """
 
@@ -99,7 +99,7 @@ def run(
     - period, quantile, factors, explore: options of the PBT that tunes a space.
       period: steps between two comparisons, by default a tenth of `steps`.
       quantile: fraction of the members. Members in the worst fraction copy members in the best fraction.
-      factors: each value of a copy is multiplied by a factor that is chosen at random.
+      factors: each value of a copy is multiplied by one of these factors, chosen at random.
       explore: function that changes the values of a copy after this multiplication: `explore(values)` or
       `explore(values, rng)` -> all values, decoded as for `step`. Use no other randomness than `rng` (a random.Random),
       because an audit repeats the call.
@@ -198,7 +198,7 @@ def _check_controller(controller: Controller, steps: int, window: int, *, saved:
     highest = f"the end of the highest rung of {type(controller).__name__}"
     needs(steps >= top, "steps", steps, f"give {top} or more, {highest}")
     evaluated: int = getattr(getattr(controller, "evaluation", None), "episodes", 0)
-    needs(window >= evaluated, "window", window, f"give {evaluated} or more, its evaluations per comparison")
+    needs(window >= evaluated, "window", window, f"give {evaluated} or more, the evaluations per comparison")
     if saved:
         try:  # fail now instead of at the first save
             save_state(controller)
@@ -300,7 +300,7 @@ def _factory(
 
 
 def _summary(table: Mapping[str, HyperSpec] | None) -> dict[str, str]:
-    """Return name -> text of each value, to compare a table with a saved run. Choices are left out (any type)."""
+    """Return name -> text of scale and range, to compare a table with a saved run. Choices are left out."""
     return {name: f"{spec.scale} {spec.low:g}..{spec.high:g}" for name, spec in (table or {}).items()}
 
 
@@ -312,7 +312,7 @@ def _clear(journal: Path) -> None:
     if first is not None and not _is_tuned(first):
         raise ConfigError(f"{journal.parent} cannot be used: it contains another run; give another folder")
     if first is not None:
-        text = f"tune.run: {journal.parent}: the previous run ended before its first save: it restarts"
+        text = f"tune.run: {journal.parent}: the previous run ended before its first save: the run restarts"
         print(text, file=sys.stderr, flush=True)
     cut_journal(journal, 0)
 

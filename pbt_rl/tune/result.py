@@ -31,7 +31,11 @@ class MemberProgress:
 
 @dataclass(frozen=True)
 class Progress:
-    """Progress after a round of evaluations. steps: least steps of a member that is not stopped. of: steps to train."""
+    """Progress after a round of evaluations.
+
+    steps: steps of the least trained member, without stopped members.
+    of: argument `steps` of the run.
+    """
 
     steps: int
     of: int

@@ -23,7 +23,7 @@ from pbt_rl.record.run_lock import FolderLock, Held
 
 JOURNAL, STATE = "journal.jsonl", "state.pickle"
 SAVE_SECONDS, SAVE_SHARE = 60.0, 0.05
-"""Maximum seconds between two saves. If a save takes t seconds, the next save follows after t / SAVE_SHARE."""
+"""If a save takes t seconds, the next save is due after min(SAVE_SECONDS, t / SAVE_SHARE) seconds."""
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from pbt_rl.controllers.settings import named
 from pbt_rl.errors import ConfigError
 
 LOG_RATIO = 100.0
-"""Ratio of the ends of a range of floats (high / low) from which the scale is logarithmic."""
+"""Minimum high / low at which a range of floats has a logarithmic scale by default."""
 COMPARISONS = 10
 """Default number of comparisons in a run."""
 FRACTION = 0.25

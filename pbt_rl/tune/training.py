@@ -122,7 +122,7 @@ class Training:
             while ended is None and (due := self._due()):
                 self._whole = False
                 self._train(due)
-                if not self._history:  # otherwise the controller restarts broken members again and again
+                if not self._history:  # without this check, a controller would restart broken members forever
                     self._check_broken()
                 self._observe()
                 self._check_broken()

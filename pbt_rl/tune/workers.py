@@ -89,7 +89,7 @@ class End:
 Task = Make | Train | Save | Load
 TaskChild = Child[Task | End, Any]
 Queue = deque[tuple[int, Task]]
-"""(index of the result, task) for each task of a worker that has no result yet."""
+"""Unfinished tasks of one worker: (index of the result, task)."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class Failure:
 
 
 class Refused(KeyError):  # noqa: N818 - reads as what happened
-    """Mistake of the user that ends the run. It is a KeyError, because unknown names in `hypers[name]` raise it."""
+    """Mistake of the user that ends the run. A KeyError, because `hypers[name]` raises it for an unknown name."""
 
 
 class Unusable(Exception):  # noqa: N818 - reads as what happened
@@ -281,7 +281,7 @@ class ProcessPool:
     def carry_out(self, tasks: Sequence[Task]) -> list[Any]:
         """Return one result per task, in the order of the tasks.
 
-        Each worker has at most one task at a time, because several could fill the pipes of the connection.
+        Each worker has at most one task at a time, because several tasks could fill the pipes of the connection.
         """
         queues: list[Queue] = [deque() for _ in self._children]
         for number, task in enumerate(tasks):
