@@ -58,7 +58,7 @@ def test_a_group_is_compared_every_so_many_rounds(past, due):
     changed = {rule.group(f.member) for f in selections if f.donor is not None}
     assert changed == due
     assert len(selections) == 12
-    assert all("every" in f.reason for f in selections if rule.group(f.member) not in due)
+    assert all("once in" in f.reason for f in selections if rule.group(f.member) not in due)
 
 
 def test_the_worst_quarter_copies_the_best_of_its_own_group_and_mutates():
