@@ -320,7 +320,7 @@ def net_names(pack: Pack) -> NetNames:
 def initialised_net(config: Config, spec: EnvSpec, seed: int, member: int, generation: int = 0) -> PolicyNet:
     """Build a member's network, with weights initialised from the member id and the generation.
 
-    Each control has the weights and action std of one member of the population (`Config.start_of`).
+    Each control starts with the weights and action std of one member of the population (`Config.start_of`).
     """
     words = [seed, config.start_of(member), generation]
     torch.manual_seed(int(np.random.SeedSequence(words).generate_state(1)[0]))
