@@ -87,7 +87,10 @@ class Due:
         self.next_seconds = time.monotonic() + self.every_seconds if self.every_seconds else math.inf
 
     def kept(self, frames: int) -> int:
-        """Schedule the next permanent checkpoint. Return the frames in the name of the present checkpoint."""
+        """Schedule the next permanent checkpoint. Return the frames in the name of the present checkpoint.
+
+        frames: population clock.
+        """
         self.next_frames = self._following(frames)
         return self.next_frames - self.every_frames
 

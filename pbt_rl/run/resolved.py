@@ -31,7 +31,7 @@ from pbt_rl.run import control
 
 
 def build_controller(config: Config, table: Mapping[str, HyperSpec], seed: int) -> Controller:
-    """Build the controller of `--controller`, inside the wrappers that other options add.
+    """Build the controller of `--controller`, inside the wrappers of other options.
 
     table: name -> properties of a value, from `value_table`.
     Raises ConfigError, for example for an unknown name in `--pbt.tune`.
