@@ -37,7 +37,7 @@ def branch(_, loss, stats):
         (lambda s, _, stats: (s.value.square(), stats), r": the loss .*shape \[16\]"),
         (lambda s, loss, stats: (loss + s.value.mean(), stats), "invalid"),
         (lambda _, loss, stats: (loss.detach(), stats), "no gradient"),
-        (lambda _, loss, stats: (loss, stats | {"more": loss}), r"Algorithm\(statistics=.*more"),
+        (lambda _, loss, stats: (loss, stats | {"more": loss}), r"\bmore\b.*Algorithm\(statistics"),
         (lambda _, loss, stats: loss, r"Tensor: .*\(loss, statistics\)"),
     ],
 )
