@@ -41,7 +41,7 @@ def test_they_are_options_with_bounds_and_help_and_given_in_files_and_in_python(
 
 
 def test_a_hyper_that_others_have_is_refused():
-    with pytest.raises(ConfigError, match="GammaAgain .*gamma"):
+    with pytest.raises(ConfigError, match=r"GammaAgain .*gamma"):
         parse_train(["--env", "toy/identity", "--algo", "tests.helpers.third_algorithm:TWICE"])
 
 
