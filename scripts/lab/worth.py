@@ -136,6 +136,7 @@ ARMS: Mapping[str, Arm] = {
     "near": Arm(FIRST_SHARE, LATER, NEAR, ranges=True),
     "pb2": Arm(FIRST_SHARE, LATER, f"{LIMITED} pb2", ranges=True),
     "random": Arm(None, wide=True),
+    "wide": Arm(0.05, wide=True),
 }
 
 
