@@ -18,7 +18,7 @@ OBS_CLIP = 5.0
 SMALLEST_PICTURE = 36
 """Images with a shorter side below this size are normalised like vectors, because most of these images are grids of
 codes."""
-PIXEL_VARIANCE_MIN = 1e-3
+PIXEL_VARIANCE_EPSILON = 1e-3
 """Number that is added to the variance of pixels in [0, 1], so that noise of constant pixels is not amplified."""
 PIXEL_SHARE = 61
 """Use every 61st image of a batch, because statistics of all images are too slow. The number is prime, so that the
@@ -125,7 +125,7 @@ class Normalizers:
         def laid_out(x: Tensor) -> Tensor:
             return x.to(self.pixels).movedim(-3, -1).contiguous().movedim(-1, -3)
 
-        scale_GN = (var_GN + PIXEL_VARIANCE_MIN).rsqrt()
+        scale_GN = (var_GN + PIXEL_VARIANCE_EPSILON).rsqrt()
         shift, scale = (
             laid_out(x_GN.view(-1, 1, 1, *image_GTBCHW.shape[3:]))
             for x_GN in (-mean_GN * scale_GN, scale_GN / 255)

@@ -247,7 +247,7 @@ INFORMS = 'info["episode_extra_stats"]'
 SHADED = 200
 """Number of a run's first steps whose pictures and action masks are checked."""
 _CONVERTED = re.compile("stretched to 0..255|^float")
-"""Text in `ArraySpec.given` of a picture that was scaled or converted from floats."""
+"""Text in `ArraySpec.given` of a picture that was float, or whose bounds were stretched."""
 FEWEST_SHADES = 8
 """Minimum difference between the largest and the smallest pixel value (0 to 255) of a picture. A smaller difference
 indicates wrong bounds of the observation space.
@@ -497,7 +497,7 @@ class Watch:
 
 
 def converted_pictures(spec: EnvSpec) -> Iterator[str]:
-    """Yield the names of the pictures that were scaled to uint8, or converted to uint8 from floats."""
+    """Yield the names of the uint8 pictures that were floats, or whose bounds were stretched to 0 and 255."""
     return (n for n, array in spec.obs.items() if array.dtype == "uint8" and _CONVERTED.search(array.given))
 
 

@@ -124,7 +124,7 @@ class Engines:
         return frames_E.copy(), info["lives"].copy()
 
     def _arrivals(self) -> tuple[Any, ...]:
-        """Return (frames, scores, over, cut, info) of rows whose games begin. All other rows are 0."""
+        """Return (frames, rewards, terminated, truncated, info) of rows whose games begin. All other rows are 0."""
         rows = self._rows
         frames_R, lives_R = np.zeros((rows, 1, *SEEN), np.uint8), np.zeros(rows, np.int64)
         for part, (frames_E, lives_E) in self._arrived:

@@ -79,7 +79,7 @@ class LastActionVectorEnv:
     def _inner_of(self, out: StepArrays) -> StepArrays:
         """Return `out` without LAST, for the inner vector env.
 
-        The result is cached for repeated calls with one `out`.
+        The latest result is cached, and reused if the next call passes the same `out`.
         """
         if self._given is not out:
             own = {name: array for name, array in out.obs.items() if name != LAST}

@@ -62,7 +62,10 @@ EXTRA_GROUPS = {"box2d", "mujoco"}
 
 
 def named_by(env_id: str) -> str:
-    """Return Gymnasium's `package:ID` for `package/ID`, or for a package with a default id. "" if unknown."""
+    """Convert `package/ID` to Gymnasium's `package:ID`. A missing ID is replaced by the package's default id.
+
+    Returns "" if the package is not installed, or if there is no id.
+    """
     head, _, name = env_id.partition("/")
     package = head.lower().replace("-", "_")
     known = PACKAGES.get(package)

@@ -217,7 +217,7 @@ class Senses:
         return column
 
     def happened(self, before_RV: NDArray[np.float64], after_RV: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the amount [R, E] of each event between two readings."""
+        """Return the amount of each event between two readings of the game variables, [R, number of events]."""
         change_RV = after_RV - before_RV
         reborn_R = (self.of("DEATHCOUNT", change_RV) > 0) | (self.of("HEALTH", before_RV) <= 0)
         change_RV *= ~np.outer(reborn_R, self._owned_V)

@@ -230,7 +230,7 @@ class Acknowledgement:
     """Acknowledgement of a decision about a member, with the values that are in use afterwards.
 
     parked: True if the member has no slot. The supervisor then changed the member's state without a learner, and the
-    `in_...` fields are empty. When the member takes a slot, another acknowledgement without a donor follows.
+    `in_...` fields are empty. When the member takes a slot, a second acknowledgement follows. Its `donor` is None.
     """
 
     member: int

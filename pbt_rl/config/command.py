@@ -85,7 +85,9 @@ class Layers:
 
     @cached_property
     def values(self) -> dict[str, Any]:
-        """Values of the merged layers: dotted field -> value. NAME=VALUE entries are merged by NAME."""
+        """Dotted field -> value, from recipe, file and command line. A later source replaces the value of an
+        earlier source, except that NAME=VALUE entries are merged by NAME.
+        """
         pairs = {one.field for one in table(Config).values() if one.holds_pairs}
         values: dict[str, Any] = {}
         for layer in (self.recipe, self.file, self.typed):

@@ -164,7 +164,7 @@ class PbtController:
         If the exploit rule cannot judge any member yet, undo all changes of state, and return [].
         """
         ready = save_state(self.ready)
-        comparison = self.ready.next_round(report)
+        comparison = self.ready.next_comparison(report)
         if comparison is None:
             return []
         exploit, generator = save_state(self.exploit), self._rng.getstate()

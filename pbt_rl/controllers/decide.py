@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import structs
 
 from pbt_rl.controllers.decisions import Controller, Decision, PopulationReport
-from pbt_rl.controllers.events import Event, Initial, Resume, Round
+from pbt_rl.controllers.events import Comparison, Event, Initial, Resume
 from pbt_rl.controllers.hypers import Values
 from pbt_rl.controllers.lineage import Lineage
 from pbt_rl.controllers.state import save_state
@@ -44,14 +44,14 @@ def audit_decisions(
     mismatches = []
     lineage = Lineage()
     for index, event in enumerate(events):
-        report = with_values(event.report, lineage) if isinstance(event, Round) else None
+        report = with_values(event.report, lineage) if isinstance(event, Comparison) else None
         lineage.take(event)
         recorded: list[Values] | list[Decision]
         decided: list[Values] | list[Decision]
         match event:
             case Initial(values=values):
                 recorded, decided = list(values), controller.initial(len(values))
-            case Round(decisions=decisions):
+            case Comparison(decisions=decisions):
                 assert report is not None
                 recorded, decided = _bare(decisions), _bare(_decided(controller, report, index))
             case Resume(changed=changed) if changed:

@@ -85,7 +85,7 @@ class Initial(_Known, frozen=True, tag="initial"):
     values: tuple[dict[str, Value], ...]
 
 
-class Round(_Known, frozen=True, tag="round"):
+class Comparison(_Known, frozen=True, tag="round"):
     """Comparison: the report to the controller, without the members' values, and the controller's decisions."""
 
     report: PopulationReport

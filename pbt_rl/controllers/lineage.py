@@ -24,7 +24,7 @@ from pbt_rl.controllers.decisions import (
     donor_of,
     values_of,
 )
-from pbt_rl.controllers.events import Event, Initial, Progress, Resume, Round
+from pbt_rl.controllers.events import Comparison, Event, Initial, Progress, Resume
 from pbt_rl.controllers.exploit_published import welch_p
 from pbt_rl.controllers.hypers import Values
 from pbt_rl.errors import ConfigError
@@ -94,7 +94,7 @@ class Lineage:
             case Initial(values=values):
                 self._check_initial(values)
                 self.add_first_members(list(values))
-            case Round(frames=frames, report=report, decisions=decisions):
+            case Comparison(frames=frames, report=report, decisions=decisions):
                 self._check_round(report, decisions)
                 for m in report.members:
                     self.measure((m.member, m.generation), m.frames, mean(m.objectives))
@@ -117,7 +117,7 @@ class Lineage:
 
     def _check_round(self, report: PopulationReport, decisions: Sequence[Decision]) -> None:
         """Check that the members and donors of a comparison exist. Raises ConfigError."""
-        where = f"the journal's round at {report.frames} frames"
+        where = f"the journal's comparison at {report.frames} frames"
         for m in report.members:
             if m.member not in self._present:
                 raise ConfigError(f"{where} reports member {m.member}, which does not exist")
@@ -279,7 +279,7 @@ class Noise:
     remembered states have no window."""
     within: int = 0
 
-    def note(self, event: Round) -> None:
+    def note(self, event: Comparison) -> None:
         """Count the replacements of a comparison."""
         windows = {m.member: m.objectives for m in event.report.members}
         if not all(isinstance(d, Evaluate) for d in event.decisions):

@@ -56,9 +56,9 @@ class _Task:
 
 @dataclass(eq=False)
 class ObjectiveWindow:
-    """Window of the newest objectives of a member, per task.
+    """Newest objectives of a member, per task.
 
-    tasks: number of tasks. window: maximum number of rounds. cap: upper limit of each task's mean.
+    tasks: number of tasks. window: maximum number of episodes per task. cap: upper limit of each task's mean.
     """
 
     tasks: InitVar[int]

@@ -20,7 +20,7 @@ FOREVER = 10**18
 
 
 @dataclass(frozen=True)
-class Round:
+class DueComparison:
     """One comparison.
 
     number: number of the comparison, from 1. members: participants. note: unusual circumstance for the journal, or "".
@@ -40,7 +40,7 @@ class Ready(Protocol):
     Implement the rule as a dataclass. Fields with `init=False` are the rule's state.
     """
 
-    def next_round(self, report: PopulationReport) -> Round | None:
+    def next_comparison(self, report: PopulationReport) -> DueComparison | None:
         """Return a comparison if a comparison is due and possible. Otherwise, return None and change no state."""
 
     def frames_left(self, report: PopulationReport) -> int:
@@ -81,11 +81,11 @@ def since_comparison(member: MemberReport) -> MemberReport:
     return replace(member, objectives=newest, episodes=member.recent)
 
 
-def grown(period_frames: int, growth: float, rounds: int) -> int:
-    """Return the length in frames of the period after `rounds` comparisons, at most `FOREVER`."""
-    if rounds * math.log(growth) > math.log(FOREVER / period_frames):
+def grown(period_frames: int, growth: float, comparisons: int) -> int:
+    """Return the length in frames of the period after so many comparisons, at most `FOREVER`."""
+    if comparisons * math.log(growth) > math.log(FOREVER / period_frames):
         return FOREVER
-    return round(period_frames * growth**rounds)
+    return round(period_frames * growth**comparisons)
 
 
 LATE_SHARE = 0.1
@@ -147,7 +147,7 @@ class Synchronous:
         if not self._held:
             self.__post_init__()
 
-    def next_round(self, report: PopulationReport) -> Round | None:
+    def next_comparison(self, report: PopulationReport) -> DueComparison | None:
         """Return a comparison of the ready members if a comparison is due. Otherwise, return None."""
         late, period = report.frames - self._due_frames, self.period
         ready = _ready(report, self.min_episodes, late=late >= period)
@@ -157,7 +157,7 @@ class Synchronous:
         note = _note(report, self.min_episodes, said if late > LATE_SHARE * period else "")
         self._held += 1
         self._due_frames = report.frames + self.period
-        return Round(self._held, ready, note)
+        return DueComparison(self._held, ready, note)
 
     def frames_left(self, report: PopulationReport) -> int:
         """Return the number of frames until the next comparison, on the population clock."""
@@ -219,13 +219,13 @@ class Asynchronous(_Clocks):
         """Return the number of frames until the first member is due."""
         return min(map(self._left, report.members), default=0)
 
-    def next_round(self, report: PopulationReport) -> Round | None:
+    def next_comparison(self, report: PopulationReport) -> DueComparison | None:
         """Return a comparison of the due members with all members that have enough episodes, or None."""
         judged = tuple(m for m in report.members if comparable(m, self.min_episodes))
         arrived = self._arrived(report)
         if len(judged) < 2 or not arrived:
             return None
-        return Round(self._hold(arrived), judged, "", frozenset(m.member for m in arrived))
+        return DueComparison(self._hold(arrived), judged, "", frozenset(m.member for m in arrived))
 
 
 @dataclass
@@ -250,7 +250,7 @@ class PartiallySynchronous(_Clocks):
     def _needed(self, report: PopulationReport) -> int:
         return max(2, math.ceil(self.fraction * len(report.members) - 1e-9))
 
-    def next_round(self, report: PopulationReport) -> Round | None:
+    def next_comparison(self, report: PopulationReport) -> DueComparison | None:
         """Return a comparison of the due members, or None if too few members are due."""
         arrived = self._arrived(report)
         if len(arrived) < self._needed(report):
@@ -258,7 +258,7 @@ class PartiallySynchronous(_Clocks):
         there = {m.member for m in arrived}
         missing = ", ".join(str(m.member) for m in report.members if m.member not in there)
         note = f"absent members: {missing} (not due yet)" if missing else ""
-        return Round(self._hold(arrived), tuple(arrived), note)
+        return DueComparison(self._hold(arrived), tuple(arrived), note)
 
 
 ASYNCHRONOUS = ReadyRule(
@@ -301,7 +301,7 @@ class Timed:
         if not self._held:
             self.__post_init__()
 
-    def next_round(self, report: PopulationReport) -> Round | None:
+    def next_comparison(self, report: PopulationReport) -> DueComparison | None:
         """Return a comparison of the ready members if a comparison is due. Otherwise, return None."""
         late, period = -self.seconds_left(report), self.period_seconds
         ready = _ready(report, self.min_episodes, late=late >= period)
@@ -311,7 +311,7 @@ class Timed:
         note = _note(report, self.min_episodes, said)
         self._held += 1
         self._due_seconds = (self._due_seconds if late < period / 2 else self._due_seconds + late) + period
-        return Round(self._held, ready, note)
+        return DueComparison(self._held, ready, note)
 
     def seconds_left(self, report: PopulationReport) -> float:
         """Return the seconds until the next comparison is due. Negative: the comparison is overdue."""

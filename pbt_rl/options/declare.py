@@ -64,7 +64,7 @@ class Declared(TypedDict, total=False):
     pairs: bool
     """True for a repeated option with values NAME=VALUE. A later value replaces an earlier value with the same NAME."""
     by_name: bool
-    """True for an option with `pairs` of numbers that may be written as --OPTION.NAME NUMBER, too."""
+    """True if an entry NAME=NUMBER of an option with `pairs` may also be written as --OPTION.NAME NUMBER."""
     bounds: tuple[float, float]
     """Default bounds of the mutations of a hyper (see `hyper` in `algos/hypers.py`)."""
     scale: str

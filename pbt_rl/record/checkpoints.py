@@ -195,7 +195,7 @@ def _described(array: NDArray[Any]) -> str:
 
 
 def misfit_text(path: Path, found: Sequence[Misfit]) -> str:
-    """Format the error message about a file of another network."""
+    """Format the error message for a file whose tensors do not fit the network of the run."""
     lines = shortened([str(misfit) for misfit in found])
     return "\n  ".join([f"{path} does not fit the network of this run:", *lines])
 

@@ -19,6 +19,7 @@ from pbt_rl.controllers.events import (
     GPU_LEARNING,
     WAITING,
     ActorRestart,
+    Comparison,
     End,
     Evaluation,
     Event,
@@ -27,7 +28,6 @@ from pbt_rl.controllers.events import (
     Other,
     Progress,
     Resume,
-    Round,
     RunWarning,
     SlotChange,
     Start,
@@ -239,7 +239,7 @@ class History:
     @property
     def entry_episodes(self) -> int:
         """Number of episodes in each entry of a window: more than 1 for a device simulator."""
-        return max((e.count for e in self.of(Round)), default=1)
+        return max((e.count for e in self.of(Comparison)), default=1)
 
     @property
     def cpu_seconds(self) -> float:
@@ -292,14 +292,14 @@ class History:
         """
         lineage, points, decisions = Lineage(), list[Point](), list[TakenDecision]()
         for event in self.events:
-            generations = lineage.generations if isinstance(event, Round) else {}
+            generations = lineage.generations if isinstance(event, Comparison) else {}
             lineage.take(event)
-            if not isinstance(event, Round | Progress):
+            if not isinstance(event, Comparison | Progress):
                 continue
             seconds = self.since(event)
             now = [p for p in _points(event, seconds) if (p.member, 0) in lineage]
             points += now
-            if isinstance(event, Round):
+            if isinstance(event, Comparison):
                 known = {p.member: p.objective for p in now}
                 made = zip(event.decisions, changes(event.decisions, generations), strict=True)
                 decisions += [
@@ -329,7 +329,7 @@ class History:
 
     @cached_property
     def phases(self) -> list[Phase]:
-        """Phases of a search, in order of their end. The numbers of the phases come from the decisions.
+        """Phases of a search, in order of their end. The journal's decisions contain the index of the member's phase.
 
         A member's first phase begins when the member first enters a slot. Before, the member has no phase.
         """
@@ -436,7 +436,7 @@ class History:
     @property
     def frames(self) -> int:
         """Population clock at the last comparison or progress record."""
-        return next((e.frames for e in reversed(self.events) if isinstance(e, Round | Progress)), 0)
+        return next((e.frames for e in reversed(self.events) if isinstance(e, Comparison | Progress)), 0)
 
     @property
     def founders(self) -> int:
@@ -467,7 +467,7 @@ class History:
 
     @property
     def is_search(self) -> bool:
-        """True for a search, which trains members in phases and can evict members."""
+        """True for a search, which trains members in phases and can stop members early."""
         return bool(self.phases)
 
 
@@ -475,7 +475,7 @@ def read_run(folder: Path) -> History:
     """Read the journal of a run. Raises ConfigError if `folder` is not the folder of a run."""
     noise, events = Noise(), []
     for event in journal_events(folder):
-        if isinstance(event, Round):
+        if isinstance(event, Comparison):
             noise.note(event)
         events.append(light(event))
     return history_of(folder.resolve().name, events, noise, RunFolder(folder))
@@ -500,7 +500,7 @@ def history_of(
     return History(name, events, options, noise, folder)
 
 
-def _points(event: Round | Progress, seconds: float) -> list[Point]:
+def _points(event: Comparison | Progress, seconds: float) -> list[Point]:
     told: list[tuple[MemberProgress | MemberReport, float | None, bool, float | None]]
     if isinstance(event, Progress):
         told = [(m, m.objective, m.complete, m.early) for m in event.members]
@@ -517,7 +517,7 @@ def _points(event: Round | Progress, seconds: float) -> list[Point]:
 
 def light(event: Event) -> Event:
     """Reduce each window of a comparison to its mean. (In a run of many members, windows are 90 % of the journal.)"""
-    if not isinstance(event, Round):
+    if not isinstance(event, Comparison):
         return event
     means = [(m, mean(m.objectives)) for m in event.report.members]
     members = tuple(replace(m, objectives=() if x is None else (x,), values={}) for m, x in means)

@@ -13,7 +13,7 @@ from msgspec import structs
 from pbt_rl.config import Config
 from pbt_rl.controllers.decide import Mismatch, audit_decisions
 from pbt_rl.controllers.decisions import Controller, Replace
-from pbt_rl.controllers.events import Event, Initial, Lost, Resume, Round, Start
+from pbt_rl.controllers.events import Comparison, Event, Initial, Lost, Resume, Start
 from pbt_rl.controllers.hypers import HyperSpec
 from pbt_rl.errors import ConfigError
 from pbt_rl.options.declare import table
@@ -36,15 +36,15 @@ def audit(run: Path, trust: bool = False) -> int:
     recorded = Recorded.open(run, trust)
     config = recorded.config
     controller = build_controller(config, recorded.table(config), config.seed)
-    rounds = Rounds(run, recorded.events)
-    mismatches = audit_decisions(rounds, controller, recorded.resumed)
-    made = f"{len(rounds.frames)} rounds with {rounds.decisions} decisions"
+    counter = ComparisonCounter(run, recorded.events)
+    mismatches = audit_decisions(counter, controller, recorded.resumed)
+    made = f"{len(counter.frames)} comparisons with {counter.decisions} decisions"
     counted = f"{made}, and the initial values of all members"
     if not mismatches:
         print(f"{run}: {counted}, agree bit for bit with the recomputation")
         return EXIT_OK
     print(f"{run}: of {counted}, {len(mismatches)} differ from the recomputation")
-    print(_described(mismatches[0], rounds.frames.get(mismatches[0].index)) + _origin(recorded.start))
+    print(_described(mismatches[0], counter.frames.get(mismatches[0].index)) + _origin(recorded.start))
     return EXIT_DIFFERENT
 
 
@@ -93,24 +93,24 @@ class Recorded:
             ) from error
 
 
-class Rounds:
-    """Iterator over events that counts comparisons (`Round` events) and decisions. Events are not stored."""
+class ComparisonCounter:
+    """Iterator over events that counts comparisons and decisions. Events are not stored."""
 
     def __init__(self, run: Path, events: Iterable[Event]) -> None:
         self._run, self._events = run, events
         self.decisions = self.replacements = 0
         self.frames: dict[int, int] = {}
-        """Index of a `Round` in the journal -> population clock in frames."""
+        """Index of a `Comparison` in the journal -> population clock in frames."""
 
     def __iter__(self) -> Iterator[Event]:
-        """Yield the events. Raises ConfigError if `Round` events are missing from the journal."""
+        """Yield the events. Raises ConfigError if `Comparison` events are missing from the journal."""
         for index, event in enumerate(self._events):
             match event:
                 case Lost(counts=counts) if lost := counts.get("round"):
                     raise ConfigError(
-                        f"{self._run} cannot be audited: {lost} of its rounds were lost while the disk was full"
+                        f"{self._run} cannot be audited: {lost} of its comparisons were lost while the disk was full"
                     )
-                case Round(frames=frames, decisions=decisions):
+                case Comparison(frames=frames, decisions=decisions):
                     self.frames[index] = frames
                     self.decisions += len(decisions)
                     self.replacements += sum(isinstance(one, Replace) for one in decisions)
@@ -133,7 +133,7 @@ def _head(events: Iterator[Event]) -> list[Event]:
     head = []
     for event in events:
         head.append(event)
-        if isinstance(event, Initial | Round):
+        if isinstance(event, Initial | Comparison):
             break
     return head
 
@@ -163,7 +163,7 @@ def _described(mismatch: Mismatch, frames: int | None) -> str:
     """Format a mismatch. frames: population clock of the comparison. None: the initial values differ."""
     pairs = itertools.zip_longest(mismatch.recorded, mismatch.decided)
     recorded, decided = next((a, b) for a, b in pairs if a != b)
-    where = "values at the start" if frames is None else f"round at {frames:,} frames"
+    where = "values at the start" if frames is None else f"comparison at {frames:,} frames"
     lines = [f"first in line {mismatch.index + 1} of the journal, the {where}:"]
     for label, one, other in (("recorded", recorded, decided), ("recomputed", decided, recorded)):
         lines.append(f"  {label}: {_differing(one, other)}")

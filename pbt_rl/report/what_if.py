@@ -19,7 +19,7 @@ from pbt_rl.errors import ConfigError, require
 from pbt_rl.options.declare import Option, changed, table
 from pbt_rl.options.names import spelt
 from pbt_rl.options.words import split, typed
-from pbt_rl.report.audit import Recorded, Rounds
+from pbt_rl.report.audit import ComparisonCounter, Recorded
 from pbt_rl.run.resolved import build_controller
 from pbt_rl.run.shown import of_rules
 
@@ -34,19 +34,19 @@ MOST_LINES = 20
 class WhatIf:
     """Decisions of other rules on recorded scores. differing: comparisons with other decisions, oldest first."""
 
-    rounds: Rounds
+    counter: ComparisonCounter
     differing: Sequence[Mismatch]
 
     @property
-    def exact_rounds(self) -> int:
+    def exact_comparisons(self) -> int:
         """Number of comparisons before the first decision that differs."""
-        return sum(not self.differing or index < self.differing[0].index for index in self.rounds.frames)
+        return sum(not self.differing or index < self.differing[0].index for index in self.counter.frames)
 
     @property
     def replacements(self) -> int:
         """Number of replacements by the other rules."""
         gained = sum(_replacements(one.decided) - _replacements(one.recorded) for one in self.differing)
-        return self.rounds.replacements + gained
+        return self.counter.replacements + gained
 
 
 def with_rules(config: Config, words: Sequence[str], run: Path) -> Config:
@@ -101,36 +101,36 @@ def decide_again(recorded: Recorded, words: Sequence[str]) -> WhatIf:
             " ".join(words),
             f"the times of comparisons of controller {one.controller}, rule {own}, depend on its own decisions",
         )
-    rounds = Rounds(run, recorded.events)
+    counter = ComparisonCounter(run, recorded.events)
     controller = build_controller(other, recorded.table(other), other.seed)
     differing = audit_decisions(
-        rounds,
+        counter,
         controller,
         lambda event, state: recorded.resumed(event, state, lambda config: with_rules(config, words, run)),
     )
-    return WhatIf(rounds, differing)
+    return WhatIf(counter, differing)
 
 
 def what_if(run: Path, words: Sequence[str], trust: bool = False) -> int:
     """Print the decisions of other rules; return the exit code. Raises ConfigError."""
     found = decide_again(Recorded.open(run, trust), words)
-    rounds = found.rounds
-    print(f"{run} with {' '.join(words)}: {counted(len(rounds.frames), 'recorded round')} recomputed")
+    counter = found.counter
+    print(f"{run} with {' '.join(words)}: {counted(len(counter.frames), 'recorded comparison')} recomputed")
     if not found.differing:
         print("all decisions agree bit for bit with the recorded decisions: these rules produce the same run")
     lines = []
     for number, one in enumerate(found.differing):
-        frames = rounds.frames.get(one.index, 0)
+        frames = counter.frames.get(one.index, 0)
         if number == 0:
             print(
-                f"exact for the first {found.exact_rounds} rounds; the first difference is at {frames:,} frames"
+                f"exact for the first {found.exact_comparisons} comparisons; first difference at {frames:,} frames"
             )
         estimate = " (estimate)" if number else ""
         lines += [f"  {frames:,} frames{estimate}, {other}" for other in described(one)]
     print("\n".join(lines[:MOST_LINES]))
     if len(lines) > MOST_LINES:
         print(f"  and {len(lines) - MOST_LINES} more")
-    print(f"replacements: {rounds.replacements} recorded, {found.replacements} with these rules")
+    print(f"replacements: {counter.replacements} recorded, {found.replacements} with these rules")
     return 0
 
 

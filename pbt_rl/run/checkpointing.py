@@ -106,7 +106,7 @@ class Due:
 
 
 @dataclass(eq=False)
-class Round:
+class CheckpointInProgress:
     """Checkpoint in progress.
 
     number: 1 for the first checkpoint of this process, 2 for the second. packs: packs that have a learner.
@@ -150,8 +150,8 @@ class Checkpointing:
         """Positions of the parameters in a member's flat vector. Set before the first checkpoint."""
         self.newest: Checkpoint | None = None
         self.begun = self.whole = 0
-        """Count of checkpoints so far, and `Round.number` of the last complete checkpoint."""
-        self._round: Round | None = None
+        """Count of checkpoints so far, and `CheckpointInProgress.number` of the last complete checkpoint."""
+        self._current: CheckpointInProgress | None = None
         self._new_writer = partial(CheckpointWriter, folder.checkpoints, keep=config.keep_checkpoints)
         self._writer: CheckpointWriter | None = None
         self._writing: deque[tuple[int, State]] = deque()
@@ -182,7 +182,7 @@ class Checkpointing:
     @property
     def _in_progress(self) -> bool:
         """True during a checkpoint, and while the writer stops an abandoned checkpoint."""
-        return self._round is not None or (self._writer is not None and self._writer.busy)
+        return self._current is not None or (self._writer is not None and self._writer.busy)
 
     @property
     def busy(self) -> bool:
@@ -192,7 +192,7 @@ class Checkpointing:
     @property
     def waits_for_learners(self) -> bool:
         """True if a checkpoint is in progress and a learner has not sent its own state yet."""
-        current = self._round
+        current = self._current
         return current is not None and len(current.learners) < len(current.packs)
 
     # -- how ------------------------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ class Checkpointing:
         journal cannot be written. Called immediately.
         """
         self.begun += 1
-        current = self._round = Round(self.begun, frozenset(packs), self._frames)
+        current = self._current = CheckpointInProgress(self.begun, frozenset(packs), self._frames)
         if not self._note_state(current, make_state):
             return
         current.wanted = self._dispatch.begin_checkpoint(packs)
@@ -219,7 +219,7 @@ class Checkpointing:
         if not packs:
             self._begin_members(current)
 
-    def _note_state(self, current: Round, make_state: Callable[[], dict[str, Any]]) -> bool:
+    def _note_state(self, current: CheckpointInProgress, make_state: Callable[[], dict[str, Any]]) -> bool:
         """Capture the state of the run without its members. Return False if this fails."""
         frames = current.frames
         current.kept = self.when.reached(frames)
@@ -237,14 +237,14 @@ class Checkpointing:
 
     def note_learner_saved(self, pack: int, message: LearnerSaved) -> None:
         """Record the state of a learner. If all learners have sent their state, start to save the members."""
-        current = self._round
+        current = self._current
         if current is None or message.number != current.number:
             return  # this checkpoint was abandoned
         current.learners[pack] = message.learner
         if len(current.learners) == len(current.packs):
             self._begin_members(current)
 
-    def _begin_members(self, current: Round) -> None:
+    def _begin_members(self, current: CheckpointInProgress) -> None:
         if self._writer is None:
             self._writer = self._new_writer(names=self.names, warn=self._recorder.note)
         learners = [current.learners.get(pack, {}) for pack in range(len(self._dispatch.slots.packs))]
@@ -264,7 +264,7 @@ class Checkpointing:
 
     def note_saved(self, pack: int, state: State) -> None:
         """Record that a state is in the pool. Pass the state to the writer if the checkpoint needs it."""
-        header = None if self._round is None else self._round.to_come.pop(state, None)
+        header = None if self._current is None else self._current.to_come.pop(state, None)
         if header is not None:
             self.moved += 1
             self._add(pack, state, header)
@@ -290,15 +290,15 @@ class Checkpointing:
             pack, state = self._writing.popleft()
             state.release()
             self.moved += 1
-            if self._round is not None and pack >= 0:
+            if self._current is not None and pack >= 0:
                 self._dispatch.save_next(pack)
 
     def _take_results(self, writer: CheckpointWriter) -> None:
         for result in writer.poll():
             self._let_go()
-            self._ended(result, self._round)
+            self._ended(result, self._current)
 
-    def _ended(self, result: Written | WriteFailed, current: Round | None) -> None:
+    def _ended(self, result: Written | WriteFailed, current: CheckpointInProgress | None) -> None:
         """Record the result of a checkpoint. current: None for an abandoned checkpoint."""
         if isinstance(result, Written):
             try:
@@ -316,15 +316,15 @@ class Checkpointing:
         if current is None:  # the abandoned checkpoint was completed before the writer stopped
             return
         assert self.newest is not None
-        self._round, self.whole = None, current.number
+        self._current, self.whole = None, current.number
         self._dispatch.end_checkpoint(self.newest.states(self.names), self.newest.path.name)
         self.failure = ""
         if current.evaluates:
             self.evaluations.begin(self.newest, current.state["best_member"], current.all_frames)
 
-    def _give_up(self, current: Round) -> None:
-        """Drop a failed or abandoned checkpoint, and release the states that the writer does not have."""
-        self._round = None
+    def _give_up(self, current: CheckpointInProgress) -> None:
+        """Drop a failed or abandoned checkpoint, and release the states that were not passed to the writer."""
+        self._current = None
         for state in [*(state for state, _ in current.wanted), *current.to_come]:
             state.release()
         self._dispatch.end_checkpoint(None)
@@ -336,17 +336,17 @@ class Checkpointing:
 
         Wait at most CLOSE_SECONDS until the writer has stopped.
         """
-        current = self._round
+        current = self._current
         if current is None:
             return
         self.when.asked = True
         if self._writer is not None and self._writer.busy:
             self._writer.abandon(reason)
             deadline = time.monotonic() + CLOSE_SECONDS
-            while self._round is current and time.monotonic() < deadline:
+            while self._current is current and time.monotonic() < deadline:
                 time.sleep(POLL_SECONDS)
                 self._take_results(self._writer)
-        if self._round is current:
+        if self._current is current:
             self._give_up(current)
 
     def close(self, *, at_once: bool = False) -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from pbt_rl.algos.normalizers import PIXEL_VARIANCE_MIN, RETURN_STATS_RATE, Normalizers
+from pbt_rl.algos.normalizers import PIXEL_VARIANCE_EPSILON, RETURN_STATS_RATE, Normalizers
 from tests.helpers.packs import (
     DISCRETE,
     ENVS,
@@ -234,7 +234,7 @@ def test_images_are_normalised_by_each_policys_own_statistics(dtype):
     out = normalizers.normalize_obs(stats, slice(0, 2), {"screen": image})["screen"]
     assert out.dtype == dtype
     mean, var = (stats[f"obs_{part}.screen"].view(2, 1, 1, *IMAGE) for part in ("mean", "var"))
-    expected = ((image / 255 - mean) / (var + PIXEL_VARIANCE_MIN).sqrt()).clamp(-5, 5)
+    expected = ((image / 255 - mean) / (var + PIXEL_VARIANCE_EPSILON).sqrt()).clamp(-5, 5)
     tolerance = {torch.float32: 1e-4, torch.bfloat16: 0.15}[dtype]
     torch.testing.assert_close(out.float(), expected, rtol=0, atol=tolerance)
     for other in (image, image.contiguous()):  # single frames lie with C outermost

@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from pbt_rl.controllers.decisions import PopulationReport
-from pbt_rl.controllers.events import Round
+from pbt_rl.controllers.events import Comparison
 from pbt_rl.controllers.ready import Timed
 from pbt_rl.controllers.state import restore_state, save_state
 from pbt_rl.record.journal import journal_events
@@ -23,7 +23,7 @@ def population(seconds, *episodes):
 
 
 def held_at(rule, clock, *episodes):
-    return [s for s in clock if rule.next_round(population(s, *(episodes or (9, 9)))) is not None]
+    return [s for s in clock if rule.next_comparison(population(s, *(episodes or (9, 9)))) is not None]
 
 
 def test_when_comparisons_are_held():
@@ -32,13 +32,13 @@ def test_when_comparisons_are_held():
     assert len(held) == 8  # due at 10, 14, ... 38: none is lost to the reports
     assert held[0] == pytest.approx(10.5)
     assert held_at(Timed(10, 0, 1), [9, 19, 28, 29, 38, 39]) == [19, 29, 39]
-    assert Timed(1, 0, 1).next_round(PopulationReport(10**9, (member(0), member(1)))) is None
+    assert Timed(1, 0, 1).next_comparison(PopulationReport(10**9, (member(0), member(1)))) is None
 
 
 def test_few_ready_members_are_waited_for_as_long_as_a_period():
     rule = Timed(10, 0, 5)
     assert held_at(rule, [10, 15, 19.9], 9, 9, 0, 0, 0) == []
-    late = rule.next_round(population(20, 9, 9, 0, 0, 0))
+    late = rule.next_comparison(population(20, 9, 9, 0, 0, 0))
     assert [m.member for m in late.members] == [0, 1]
     assert re.search(r"\b10 s\b.*: 2, 3, 4 \(.*\b5\b", late.note)
 
@@ -46,9 +46,9 @@ def test_few_ready_members_are_waited_for_as_long_as_a_period():
 def test_what_was_not_held_leaves_no_state_and_the_state_is_restored():
     rule = Timed(10, 20, 5)
     before = save_state(rule)
-    rule.next_round(population(25, 9, 0, 0))
+    rule.next_comparison(population(25, 9, 0, 0))
     assert save_state(rule) == before
-    rule.next_round(population(24, 9, 9, 9))
+    rule.next_comparison(population(24, 9, 9, 9))
     other = Timed(10, 20, 5)
     restore_state(other, save_state(rule))
     assert other.seconds_left(population(26, 9, 9)) == pytest.approx(4)  # due at 30
@@ -76,7 +76,7 @@ def run(tmp_path_factory):
 
 
 def test_the_journal_keeps_the_times_and_the_audit_decides_by_them(run, capsys):
-    times = [e.report.seconds for e in journal_events(run) if isinstance(e, Round)]
+    times = [e.report.seconds for e in journal_events(run) if isinstance(e, Comparison)]
     assert len(times) >= 2  # where the machine is busy; else more than ten
     assert all(b - a >= 0.05 for a, b in pairwise(times))
     assert audit(run) == 0

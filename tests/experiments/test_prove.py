@@ -16,7 +16,7 @@ from pbt_rl.config import Config, PbtConfig
 from pbt_rl.config.command import parse_train
 from pbt_rl.controllers import Gap, PbtController, PerturbFactors, Synchronous, Truncation
 from pbt_rl.controllers.decisions import MemberReport, PopulationReport, Replace
-from pbt_rl.controllers.events import Round
+from pbt_rl.controllers.events import Comparison
 from pbt_rl.controllers.hypers import HyperSpec
 from pbt_rl.errors import ConfigError
 from pbt_rl.experiments.prove import arms as weakness
@@ -243,7 +243,7 @@ def test_replacements_by_luck_are_named_with_what_makes_fewer(away, text, monkey
     windows = (0.0, 1.0, 0.0, 1.0), (away, away + 1.0, away, away)
     members = tuple(MemberReport(i, 0, window, 4, 0) for i, window in enumerate(windows))
     replaced = Replace(member=0, donor=1, copy="both", values={}, reason="")
-    rounds = [Round(0.0, 0, report=PopulationReport(0, members), decisions=(replaced,))] * 2
+    rounds = [Comparison(0.0, 0, report=PopulationReport(0, members), decisions=(replaced,))] * 2
     monkeypatch.setattr(weakness, "journal_events", lambda _run: rounds)
     said = weakness.lucky([Path("pbt.seed0"), Path("pbt.seed1")])
     assert said.startswith(text)

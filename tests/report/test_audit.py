@@ -22,9 +22,9 @@ def recorded(folder, lost, limit_frames=3000):
     return journals.write(folder, [*events, {"event": "lost", "time": 0.0, "frames": 0, "counts": lost}])
 
 
-def test_lost_progress_does_not_matter_and_lost_rounds_cannot_be_audited(tmp_path, capsys):
+def test_lost_progress_does_not_matter_and_lost_comparisons_cannot_be_audited(tmp_path, capsys):
     assert audit(recorded(tmp_path, {"progress": 7})) == 0
-    with pytest.raises(ConfigError, match=r"3 .*rounds"):
+    with pytest.raises(ConfigError, match=r"3 .*comparisons"):
         audit(recorded(tmp_path, {"progress": 7, "round": 3}))
 
 
@@ -40,5 +40,5 @@ def test_events_are_not_kept_as_a_journal_of_weeks_has_gigabytes(tmp_path, monke
 
     monkeypatch.setattr("pbt_rl.report.audit.journal_events", watched)
     assert audit(run) == 0
-    assert "29 rounds" in capsys.readouterr().out
+    assert "29 comparisons" in capsys.readouterr().out
     assert max(events) - events[0] < 10 < len(events)

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from pbt_rl.config import Config
 from pbt_rl.config.command import parse_train
-from pbt_rl.controllers.events import Round
+from pbt_rl.controllers.events import Comparison
 from pbt_rl.envs.lookup import probe
 from pbt_rl.errors import ConfigError
 from pbt_rl.plan import Machine
@@ -45,14 +45,14 @@ def found(run, words):
 
 
 def rounds(run):
-    return [e for e in journal_events(run) if isinstance(e, Round)]
+    return [e for e in journal_events(run) if isinstance(e, Comparison)]
 
 
 def test_under_its_own_rule_a_run_comes_out_bit_for_bit(runs, capsys):
     assert what_if(runs / "own", ["pbt.exploit=truncation"]) == 0
     same = found(runs / "own", ["pbt.exploit=truncation"])
-    assert same.exact_rounds == len(same.rounds.frames) == len(rounds(runs / "own")) > 5
-    assert same.replacements == same.rounds.replacements > 0
+    assert same.exact_comparisons == len(same.counter.frames) == len(rounds(runs / "own")) > 5
+    assert same.replacements == same.counter.replacements > 0
 
 
 OTHERS = {
@@ -68,9 +68,9 @@ def test_under_another_it_equals_a_fresh_run_up_to_the_first_difference(runs, na
     own, fresh = rounds(runs / "own"), rounds(runs / name)
     bare = [[[replace(d, reason="") for d in r.decisions] for r in made] for made in (own, fresh)]
     equal = next(i for i, (a, b) in enumerate(zip(*bare, strict=False)) if a != b)
-    assert told.exact_rounds == equal
+    assert told.exact_comparisons == equal
     first = told.differing[0]
-    assert told.rounds.frames[first.index] == own[equal].frames
+    assert told.counter.frames[first.index] == own[equal].frames
     assert own[equal].report == fresh[equal].report, "the same scores"
     assert first.decided == bare[1][equal], "decided as by a fresh run"
     assert described(first)

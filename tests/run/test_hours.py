@@ -7,7 +7,7 @@ import pytest
 
 from pbt_rl.cli.resume import parse_resume
 from pbt_rl.config.command import parse_train
-from pbt_rl.controllers.events import Round
+from pbt_rl.controllers.events import Comparison
 from pbt_rl.display.ranking import in_time
 from pbt_rl.errors import ConfigError
 from pbt_rl.record.journal import journal_events
@@ -116,6 +116,6 @@ def test_members_that_are_not_compared_have_no_times(words):
 def test_a_run_holds_thirty_comparisons(tmp_path):
     words = f"--hours 0.005 --mode serial --num-policies 4 --no-figures --out {tmp_path} --name x"
     assert train(planned(f"{words} --pbt.min-episodes 1")) == 0
-    rounds = [e for e in journal_events(tmp_path / "x") if isinstance(e, Round)]
+    rounds = [e for e in journal_events(tmp_path / "x") if isinstance(e, Comparison)]
     assert 20 <= len(rounds) <= 31, "fewer if the machine is busy"
     assert audit(tmp_path / "x") == 0

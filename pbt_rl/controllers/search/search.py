@@ -141,7 +141,7 @@ class Search(ABC):
     sampling: function that draws the configurations.
 
     A member that is broken or has no finite objective is stopped and not ranked, because it must not affect the other
-    members. At the first report, every member gets a decision.
+    members. At the first report, every member gets a decision: to train its first phase, or to wait for a slot.
     """
 
     table: Mapping[str, HyperSpec]

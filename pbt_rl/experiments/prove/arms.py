@@ -17,7 +17,7 @@ from random import Random
 
 from pbt_rl.config import Config
 from pbt_rl.config.command import Layers, parse_train
-from pbt_rl.controllers.events import Round
+from pbt_rl.controllers.events import Comparison
 from pbt_rl.controllers.hypers import HyperSpec, sample_prior
 from pbt_rl.controllers.lineage import Noise
 from pbt_rl.controllers.lookup import controller_entry, texts
@@ -222,7 +222,9 @@ def too_short(run: Path) -> str:
     compares = controller_entry(config.controller).compares and pbt.enabled and config.num_policies > 1
     if not compares or pbt.ready != "synchronous" or pbt.period_growth > 1 or pbt.evaluate_episodes > 0:
         return ""
-    return said(config, [len(event.decisions) for event in journal_events(run) if isinstance(event, Round)])
+    return said(
+        config, [len(event.decisions) for event in journal_events(run) if isinstance(event, Comparison)]
+    )
 
 
 def lucky(runs: Sequence[Path]) -> str:
@@ -232,7 +234,7 @@ def lucky(runs: Sequence[Path]) -> str:
     noise = Noise()
     for run in runs:
         for event in journal_events(run):
-            if isinstance(event, Round):
+            if isinstance(event, Comparison):
                 noise.note(event)
     return said_of_luck(noise, "--pbt.period-frames", in_python=False) if mostly_luck(noise) else ""
 

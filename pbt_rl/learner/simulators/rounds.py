@@ -30,10 +30,10 @@ def nowhere(where: Tensor) -> bool:
 
 
 class Rounds:
-    """Rounds of all row groups, in memory of fixed size. `step` never waits for the device.
+    """Episode statistics per round, in memory of fixed size. A round is one episode of each row of a row group.
 
-    Stages and masks are float32, because arithmetic is faster than selection by bools: 8 us instead of 40 to 60 us for
-    65,536 rows on a CPU.
+    `step` never waits for the device. Masks and the stage of each row (waits, plays, done) are float32, because
+    arithmetic is faster than selection by bools: 8 us instead of 40 to 60 us for 65,536 rows on a CPU.
     """
 
     def __init__(

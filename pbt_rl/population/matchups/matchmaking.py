@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from pbt_rl.config import MatchupConfig
 from pbt_rl.controllers.state import SHARED
 
-Pick = Callable[[list[int], list[int]], int]
+Choose = Callable[[list[int], list[int]], int]
 """Function (slots in the game so far, candidate slots) -> slot of the next agent."""
 
 MANY_GAMES = 64
@@ -89,7 +89,7 @@ class Matchmaker:
             vector_envs.append(games_to_rows(games, self.slots, self.envs))
         return np.stack(vector_envs)
 
-    def _pick(self, win_rate: Callable[[int, int], float]) -> Pick:
+    def _pick(self, win_rate: Callable[[int, int], float]) -> Choose:
         if self.config.scheme == "random":
             return lambda _game, candidates: self._rng.choice(candidates)
         if self.config.scheme == "prioritised":
@@ -110,7 +110,7 @@ def hard_weight(win_rate: float, power: float) -> float:
     return float(max(1.0 - win_rate, 0.05) ** power)
 
 
-def make_games(slots: int, envs: int, agents: int, pick: Pick) -> list[list[int]]:
+def make_games(slots: int, envs: int, agents: int, pick: Choose) -> list[list[int]]:
     """Return slots * envs / agents games, each a list of slots. Each slot plays `envs` agents.
 
     The first agent of a game is the slot with the most agents left to play. Otherwise, all agents of the last

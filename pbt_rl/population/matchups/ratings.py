@@ -108,7 +108,7 @@ class Ratings:
         return found | ({"elo": self._shown[member]} if member in self._shown else {})
 
     def note_game(self, members: Sequence[int], objectives: Sequence[float]) -> list[tuple[int, float]]:
-        """Update ratings and pair results after a finished game.
+        """Update the ratings and the results of each pair of members after a finished game.
 
         members: member that played each agent. objectives: true objective of each agent.
         Returns (member, mean score against other members) for each agent that played against another member.
