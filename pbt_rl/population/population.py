@@ -301,6 +301,12 @@ class Population:
         for change in changes:
             self.members[change.member].apply(change)
 
+    def set_timeout(self, frames: int) -> None:
+        """Set `timeout_frames` of all members."""
+        self.timeout_frames = frames
+        for member in self.members:
+            member.shares.timeout_frames = frames
+
     def learner_began(self, pack: str) -> None:
         """Reset the counts of a pack that has a new learner. pack: unique name of the learner."""
         self._counted.pop(pack, None)

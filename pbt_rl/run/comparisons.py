@@ -11,6 +11,7 @@ waits for     nothing (no method blocks)
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 from pbt_rl.actors.messages import Acknowledgement, Saved, ToLearner
 from pbt_rl.controllers.changes import Change, changes, given
 from pbt_rl.controllers.decisions import Controller, Decision
+from pbt_rl.controllers.entry import TIMEOUT_PERIODS
 from pbt_rl.controllers.hypers import Values
 from pbt_rl.display.terminal import in_words
 from pbt_rl.population.dispatch import Dispatch
@@ -74,6 +76,7 @@ class Comparisons:
         self._seconds = (
             (lambda: round(seconds(), 3)) if READY_RULES[config.pbt.ready].by_time else lambda: None
         )
+        self._period_seconds = config.pbt.period_seconds
         self._population, self._controller, self._recorder = population, controller, recorder
         self._end = end
         self._fleet: Fleet | None = None
@@ -148,6 +151,11 @@ class Comparisons:
             self._reported = []
             return ()
         report = self._population.report(self._seconds())
+        if (
+            report.seconds and report.frames
+        ):  # periods are seconds, and the timeout of unfinished episodes is frames
+            seconds = TIMEOUT_PERIODS * self._period_seconds
+            self._population.set_timeout(math.ceil(seconds * report.frames / report.seconds))
         decisions = self._controller.observe(report)
         if decisions:
             self._recorder.decided(report, decisions)

@@ -119,3 +119,40 @@ def test_a_run_holds_thirty_comparisons(tmp_path):
     rounds = [e for e in journal_events(tmp_path / "x") if isinstance(e, Comparison)]
     assert 20 <= len(rounds) <= 31, "fewer if the machine is busy"
     assert audit(tmp_path / "x") == 0
+
+
+ENDLESS = """
+import gymnasium
+import numpy as np
+
+
+class Endless(gymnasium.Env):
+    # Episodes of four steps. The first environment of the process never ends its episode.
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+    made = 0
+
+    def __init__(self):
+        Endless.made += 1
+        self.endless = Endless.made == 1
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        return np.zeros(1, np.float32), float(action), not self.endless and self.steps == 4, False, {}
+"""
+
+
+@pytest.mark.long
+def test_an_episode_that_never_ends_does_not_exclude_its_member_for_ever(tmp_path, monkeypatch):
+    """A timeout of ten periods, also if periods are seconds."""
+    (tmp_path / "endless.py").write_text(ENDLESS)
+    monkeypatch.syspath_prepend(tmp_path)
+    words = f"--hours 0.002 --mode serial --num-policies 2 --no-figures --out {tmp_path} --name x"
+    assert train(planned(words, "endless:Endless")) == 0
+    compared = [e for e in journal_events(tmp_path / "x") if isinstance(e, Comparison)]
+    assert any(all(m.objectives for m in e.report.members) for e in compared)
