@@ -82,7 +82,7 @@ def since_comparison(member: MemberReport) -> MemberReport:
 
 
 def grown(period_frames: int, growth: float, comparisons: int) -> int:
-    """Return the length in frames of the period after so many comparisons, at most `FOREVER`."""
+    """Return the length in frames of the period after a number of comparisons, at most `FOREVER`."""
     if comparisons * math.log(growth) > math.log(FOREVER / period_frames):
         return FOREVER
     return round(period_frames * growth**comparisons)
