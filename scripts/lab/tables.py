@@ -329,8 +329,9 @@ def does_pbt_help() -> list[str]:
     every = [p for p, _, _ in rows]
     agents = [p for p, name, _ in rows if name not in NOT_RL]
     pooled = (
-        f"The combined z (Stouffer) is {stouffer(every):.1f} over all {len(every)} tasks "
-        f"and {stouffer(agents):.1f} over the {len(agents)} of reinforcement learning. The smallest p after Holm's correction is {holm(every):.2g}."
+        f"The combined z (Stouffer) is {stouffer(every):.1f} over all {len(every)} tasks and "
+        f"{stouffer(agents):.1f} over the {len(agents)} of reinforcement learning. "
+        f"The smallest p after Holm's correction is {holm(every):.2g}."
     )
     return [*table, "", pooled]
 
