@@ -373,6 +373,8 @@ def tell(_chosen: Namespace) -> None:
                 value, low, high, least = pooled(found, arm, than)
                 cells.append(f"{value:.2f} ({low:.2f} to {high:.2f}; {least} seeds)" if arm != than else "")
             print(f"| {arm} | " + " | ".join(cells) + " |")
+        value, low, high, least = pooled(found, "wide", "random", 0.975)
+        print(f"\nwide over random: {value:.2f} (97.5 %: {low:.2f} to {high:.2f}; {least} seeds)")
 
 
 def main() -> None:
