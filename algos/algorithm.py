@@ -107,8 +107,8 @@ class Auxiliary:
 
     loss: Callable[[PolicyNet, tuple[Segments, ...], Hypers, Tensor], tuple[Tensor, Stats]]
     """(network, segments of each draw, hyperparameters, return scale) of one policy -> (0-d loss, statistics). The loss
-    is added to `Algorithm.loss` and must run under torch.func.vmap. Fields of the segments have no policy axis: [L, S,
-    ...]."""
+    is added to `Algorithm.loss` and must run under torch.func.vmap. Fields of the segments have no policy axis:
+    [L steps, S segments, ...]."""
     hypers: tuple[str, ...]
     """Hyperparameters that `loss` reads."""
     replay: ReplaySpec
@@ -156,7 +156,7 @@ class Algorithm:
     by exp(old_log_prob - acting_log_prob), because the behaviour policy may be older."""
     learns_per_vector_env: bool = False
     """True: take one optimiser step per full rollout of a vector env, whatever --learner.batch is. With many vector
-    envs, a step learns from several rollouts, because waiting rollouts become too old (pbt_rl/plan/sizes.py)."""
+    envs, a step learns from several rollouts, because waiting rollouts would become too old (pbt_rl/plan/sizes.py)."""
 
     @property
     def needs_final_steps(self) -> str | None:

@@ -135,7 +135,8 @@ def _by_tensors(
 class _ByKernel(torch.autograd.Function):
     """`ppo_loss` and its gradients as one CPU kernel instead of a hundred tensor operations.
 
-    Inputs: [..., N]; `fixed` [5, ..., N]; coefficients [5, ...].
+    Inputs: log_prob, entropy, value and valid [..., N]; the other fields of `LossInputs` as `fixed` [5, ..., N];
+    coefficients [5, ...].
     Outputs: loss [...], STATISTICS [6, ...], gradients [3, ..., N].
     """
 

@@ -201,9 +201,9 @@ class FunBody(Body):
 
 
 def _remembered(x: Tensor, kept: Tensor, whole: Tensor | None) -> Tensor:
-    """Replace memories that are not `kept` by 0.
+    """Set memories to 0 where `kept` is False.
 
-    Stop gradients of memories that are not `whole`. If `whole` is None, no gradients are stopped.
+    Gradients stop where `whole` is False. If `whole` is None, no gradients stop.
     """
     back = x if whole is None else torch.where(whole, x, x.detach())
     return torch.where(kept, back, 0.0)
@@ -212,8 +212,8 @@ def _remembered(x: Tensor, kept: Tensor, whole: Tensor | None) -> Tensor:
 def sum_of_past(x: Tensor, episode: Tensor, unroll: Tensor | None, reach: int, c: int) -> Tensor:
     """Sum x_{t-reach} + ... + x_t within each step's episode: [T, B, W] from [c+T, B, W].
 
-    unroll: number of each step's unroll. Gradients flow back only within an unroll. None: gradients flow back to the
-    first step.
+    unroll: index of the unroll that contains each step. Gradients flow back only within an unroll. None: gradients flow
+    back to the first step.
     """
 
     def same(of: Tensor) -> Tensor:

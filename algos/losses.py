@@ -1,8 +1,7 @@
 """Functions for losses over the valid samples [N] of one policy.
 
 The functions run under torch.func.vmap and in CUDA graphs, because they neither branch on a value nor copy data to the
-host. Invalid samples affect neither a loss nor its gradients, even if they are NaN. Without valid samples, results are
-0.
+host. Invalid samples, even NaN, affect neither a loss nor its gradients. Without valid samples, results are 0.
 """
 
 from __future__ import annotations

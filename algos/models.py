@@ -69,7 +69,7 @@ class Heads(nn.Module):
         if self._limited and isinstance(self.policy, nn.Linear):
             nn.init.constant_(self.policy.bias[-self._limited :], start)
         self.auxiliary: nn.Module | None = None
-        """Heads of an algorithm's auxiliary losses, which acting does not use."""
+        """Heads for the auxiliary losses of an algorithm. Acting does not use these heads."""
 
     def forward(self, features: Tensor, of_critic: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Map features [..., F] float32 to params [..., D] and value [...].

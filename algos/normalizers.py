@@ -2,7 +2,7 @@
 
 The statistics, a mapping name -> [P, ...], are part of the state of a pack. Acting reads a copy of the statistics.
 
-Axes: P policies, G policies of a group, T time, B rows.
+Axes: P policies, G policies of a group, T time, B rows, M rows of a piece, N elements of a row.
 """
 
 from __future__ import annotations

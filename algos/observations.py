@@ -10,8 +10,8 @@ stacks of a batch from the frames (`restack`).
 The first stack of an episode repeats the first frame. Black frames are not used as padding, because after normalisation
 black frames are far from all other inputs, and gradients at steps with black frames are ten times larger.
 
-Axes: T steps, R rows of a vector env, G policies, b rows per policy in a vector env, B rows of a policy in a batch, N
-pixels.
+Axes: T steps, S stored frames of a row (more than T), R rows of a vector env, G policies, b rows per policy in a vector
+env, B rows of a policy in a batch, N pixels.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ class Parts:
                 self._seconds += time.thread_time() - began
 
     def take_seconds(self) -> float:
-        """Return the CPU seconds of the other threads since the last call."""
+        """Return the CPU seconds since the last call, except those of the thread that calls `run`."""
         with self._lock:
             seconds, self._seconds = self._seconds, 0.0
         return seconds

@@ -30,14 +30,14 @@ from .rollout import Rollout, RolloutShape
 
 @dataclass(frozen=True)
 class Draw:
-    """Specification of one kind of segment. times: segments drawn per `ReplaySpec.per_steps`."""
+    """Specification of one kind of segment. times: segments to draw per `ReplaySpec.per_steps` steps of a batch."""
 
     steps: int
     """L, steps of a segment."""
     times: int = 1
     rewarded_half: bool = False
-    """True: draw only segments that lie within an episode. Half of the drawn segments have a nonzero reward at the last
-    step, if segments with and without this reward exist."""
+    """True: draw only segments that lie within an episode. With probability 0.5, a drawn segment has a nonzero reward
+    at the last step, if the replay has segments with and without such a reward."""
 
 
 @dataclass(frozen=True)

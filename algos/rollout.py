@@ -38,7 +38,7 @@ class Span(Enum):
     STEPS = auto()
     """[T, R, ...]: every step"""
     STEPS_AND_NEXT = auto()
-    """[T+1, R, ...]: every step and the observation after the last one"""
+    """[T+1, R, ...]: every step and the observation after the last step"""
     START = auto()
     """[R, ...]: one value, from before the first step"""
 
@@ -119,7 +119,7 @@ def native(tensor: Tensor) -> Any:
 
 
 Stacks = Mapping[str, Tensor]
-"""Name -> newest frame stacks [R, H, W] of a vector env. All rollouts of the vector env share them."""
+"""Name -> newest frame stacks [R, H, W] of a vector env. All rollouts of the vector env share these stacks."""
 
 
 def make_stacks(layouts: Mapping[str, ObsLayout], rows: int, device: torch.device) -> dict[str, Tensor]:

@@ -179,7 +179,7 @@ class Updater:
         ]
 
     def rehearse(self, batch: Batch, generator: torch.Generator, times: int) -> None:
-        """Run an optimiser step of every minibatch size `times` times, without changing any state.
+        """Run `times` optimiser steps of each minibatch size, without changing any state.
 
         `current` must be empty.
 

@@ -205,7 +205,7 @@ class Group:
     slots: consecutive slots of the policies.
     span: slice that selects `slots` from a [P, ...] tensor.
     alone: True if the group is a single policy, whose network is called directly. Otherwise networks run under vmap
-    over stacked parameters, or with `branches` each network on a separate stream.
+    over stacked parameters, or (with `branches`) each network runs on a separate stream.
     stats, serving_stats: normaliser statistics for learning and for acting.
     parts: threads that compute `forward`.
     """

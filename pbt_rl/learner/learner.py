@@ -138,7 +138,7 @@ class TrainingClock:
         self._ticked: float | None = None
 
     def tick(self, *, trains: bool) -> None:
-        """Add the time since the last tick. trains: sampling has started. Time before the first True does not count."""
+        """Add the time since the last tick. trains: sampling has started. Time before the first True is not added."""
         now = self._clock()
         if self._ticked is not None:
             self.seconds += min(now - self._ticked, self.PAUSE_SECONDS)

@@ -216,7 +216,7 @@ class Sampler:
         vector_env.taken += 1
 
     def _note_episodes(self, vector_env: SampledVectorEnv) -> None:
-        """Record finished episodes. Do not count an episode that started before the member entered the slot."""
+        """Record finished episodes, except episodes that started before the member entered the slot."""
         step, shared = vector_env.box.step, self._shared
         if self._frames is not None:
             self._frames[:] = shared.sampling.steps[shared.pack.member] * self._spec.frame_skip
@@ -244,7 +244,10 @@ class Sampler:
         shared.sampling.note(episodes.values(), games)
 
     def _games(self, rows: list[int], agent_R: NDArray[np.int64], episodes: dict[int, Episode]) -> list[Game]:
-        """Group the episodes of several agents by environment. Leave out groups with an episode that does not count."""
+        """Group the episodes of several agents by environment. Leave out a group if any of its rows has no episode.
+
+        rows: rows whose episode has finished. episodes: row -> recorded episode.
+        """
         by_environment: dict[int, list[int]] = {}
         for row in sorted(rows, key=lambda row: int(agent_R[row])):
             by_environment.setdefault(int(agent_R[row]) // self._spec.agents, []).append(row)

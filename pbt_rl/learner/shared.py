@@ -41,7 +41,7 @@ class SlotMember:
     """Member in a slot."""
 
     member: int
-    """Index within the pack's members."""
+    """Index of the member in `SharedState.members`."""
     generation_of: dict[int, int]
     """Shaping version of the slot -> the member's generation, for versions since the member entered the slot."""
     evaluations: set[int] = field(default_factory=set)
@@ -61,7 +61,7 @@ class PackState:
     weights_version: NDArray[np.int64]
     """Number of optimiser steps that each slot's published weights have made."""
     lineage_version: NDArray[np.int64]
-    """Number of replacements of the weights in a slot. Rollouts with a lower number are outdated."""
+    """Number of loads of other weights into each slot. Rollouts with a lower number are outdated."""
     slot_members: list[SlotMember | None]
     """Member of each slot. None: empty slot."""
     member: NDArray[np.int64]
@@ -165,7 +165,8 @@ class LearningCounts:
     def note_steps(self, index: int, stats: Mapping[str, NDArray[np.float32]]) -> None:
         """Count a member's optimiser steps, and add the statistics of these steps.
 
-        An optimiser step with a non-finite gradient counts as skipped. A step without samples does not count.
+        An optimiser step with a non-finite gradient is counted in `steps_left_out`, any other step in `steps_done`. A
+        step without samples is not counted.
 
         stats: statistic -> its value in each optimiser step.
         """

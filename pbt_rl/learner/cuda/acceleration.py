@@ -36,10 +36,11 @@ class Acceleration:
     def packing(
         self, setup: LearnerSetup, values: Sequence[Values], connection: Any
     ) -> tuple[Packing | None, str]:
-        """Return the fastest packing for this device and a log line. None: use the default.
+        """Return (fastest packing for this device, log line). None: use the default packing.
 
         values: hyperparameters of each slot.
-        connection: connection to the parent. If a capture breaks this process, it restarts with this connection.
+        connection: connection to the parent. If a capture breaks this process, the process restarts with the same
+        connection.
         """
         try:
             return fastest_packing(setup, values)

@@ -68,7 +68,10 @@ class Recording:
         return self._replay is not None
 
     def run(self, recorder: Recorder | None) -> None:
-        """Run the program. Without a recorder, it runs eagerly. Raises NotRecordedError if the capture fails."""
+        """Replay the program, if captured. Otherwise, run or capture the program; without a recorder, run it eagerly.
+
+        Raises NotRecordedError if the capture fails.
+        """
         if self._replay is not None:
             self._replay()
         elif recorder is None:

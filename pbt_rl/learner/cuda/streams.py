@@ -1,8 +1,8 @@
 """Separate CUDA streams for the acting and the learning thread.
 
-Kernel launches are asynchronous: a call that has returned may not have run yet. Therefore, locks between the threads
-are not enough. The learning stream *stages* the published weights, and the acting stream *takes* the staged weights.
-Each stream waits for the mark (a CUDA event) of the other stream.
+Kernel launches are asynchronous: the device may run a kernel after the launch has returned. Therefore, locks between
+the threads are not enough. The learning stream *stages* the published weights, and the acting stream *takes* the staged
+weights. Each stream waits for the mark (a CUDA event) of the other stream.
 """
 
 from __future__ import annotations

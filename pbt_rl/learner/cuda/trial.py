@@ -53,7 +53,7 @@ class BrokenTrialError(Exception):
 
 
 def fastest_packing(setup: LearnerSetup, values: Sequence[Values]) -> tuple[Packing, str]:
-    """Return the fastest packing for a plan and a log line. With a single candidate, the log line is empty.
+    """Return (fastest packing for a plan, log line). With a single candidate, the log line is empty.
 
     Raises BrokenTrialError if a capture could not be ended.
 

@@ -6,8 +6,9 @@ The last final observation of each row in a rollout is stored. One forward pass 
 values of these observations. On a GPU, the pass runs even if no row reached a time limit, because a check would need a
 synchronisation.
 
-If a row reaches several time limits in a rollout, the earlier time limits use the value of the last observation before
-the limit. All time limits use this value if an environment returns no final observations.
+If a row reaches several time limits in a rollout, only the last limit uses the stored observation. Each earlier limit
+uses the value of the last observation before this limit. If an environment returns no final observations, all limits
+use the value of the last observation before the limit.
 """
 
 from __future__ import annotations

@@ -3,9 +3,10 @@
 Axes: P slots, b rows of a policy, R = P * b, C columns of sums, N rounds, G row groups.
 
 A row group consists of b / G rows of one policy. A round of a row group has one episode per row: the row's first
-episode that *starts* after the start of the round. When all these episodes have ended, the round counts, and the next
-round starts. Episodes that already run at the start of a round do not count, because these would bias the means
-towards long episodes. Second episodes of a row do not count, because these would bias the means towards short episodes.
+episode that *starts* after the start of the round. When all these episodes have ended, their means are added to
+`Rounds.totals`, and the next round starts. A round leaves out episodes that already run at its start, because they
+would bias the means towards long episodes. A round leaves out second episodes of a row, because they would bias the
+means towards short episodes.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ class Rounds:
         *,
         begun: bool = True,
     ) -> None:
-        """Start the first rounds. begun: True if the first episode of each row counts. Otherwise, counting starts with
-        the second episode.
+        """Start the first rounds. begun: True if the first round has the first episode of each row; False: the second
+        episode of each row.
         """
         assert rows % groups == 0
         self.size = rows // groups
@@ -72,7 +73,7 @@ class Rounds:
         self._entries = torch.arange(APART, device=device)[:, None, None]
 
     def open_rounds(self, slot: int) -> None:
-        """Start new rounds in a slot. Running episodes do not count."""
+        """Start new rounds in a slot, without the running episodes. Reset the slot's totals."""
         self._stage[slot] = 1 - self._goes_on[slot]  # PLAYS or WAITS
         self._done[slot] = 0
         self._ended[:, slot] = 0
@@ -81,7 +82,7 @@ class Rounds:
     def step(
         self, objective: Tensor, reward: Tensor, ended: Tensor, stats: Mapping[str, Tensor] | None = None
     ) -> None:
-        """Count one step of all rows. Each argument, and each statistic, is [R]."""
+        """Add one step of all rows. Each argument, and each statistic, is [R]."""
         for total, x in zip(self.sums[:2], (objective, reward), strict=True):
             torch.addcmul(x.view(self._by_group), total, self._goes_on, out=total)
         self.sums[2].mul_(self._goes_on).add_(1)
@@ -110,7 +111,7 @@ class Rounds:
         self._stage.add_(ends).clamp_(max=DONE).lerp_(ends, full_PG.float()[..., None])
 
     def clear(self) -> None:
-        """Reset the counted rounds. The caller has read `totals`."""
+        """Set `totals` to 0. The caller has read `totals`."""
         self.totals.zero_()
 
     def means(self, totals: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:

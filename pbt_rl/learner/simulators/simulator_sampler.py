@@ -127,7 +127,7 @@ class SimulatorSampler:
 
     @property
     def begun(self) -> bool:
-        """Always False, because each call of `run_inference` completes a rollout."""
+        """Always False, because no rollout is unfinished between two calls of `run_inference`."""
         return False
 
     def rollouts(self) -> list[InPlaceRollout]:
