@@ -157,8 +157,8 @@ def restack_torch(out_TGb: Tensor, frame_SGb: Tensor, first_TGb: Tensor) -> None
     stacks = frame << (8 * newest)
     within_TGb = torch.ones_like(first_TGb)
     for age in range(1, MAX_STACK):
-        # A frame belongs to the episode of its step unless the episode started after the frame. Frames before step 0
-        # count as frames of that episode.
+        # An older frame belongs to the episode of step t unless an episode started after the frame. Starts before
+        # step 0 need no check, because copies have replaced the frames before such a start.
         began = first_TGb.roll(age - 1, 0)
         began[: age - 1] = False
         within_TGb = within_TGb & ~began

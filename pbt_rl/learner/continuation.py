@@ -97,7 +97,7 @@ class Continuation:
     def _restore_slot(self, slot: int, saved: Mapping[str, Any]) -> None:
         state = self._shared.pack
         state.weights_version[slot] = saved["weights_version"]
-        # Versions up to 0.2 saved it as "weights_epoch".
+        # Versions of pbt_rl up to 0.2 saved the lineage version as "weights_epoch".
         state.lineage_version[slot] = saved.get("lineage_version", saved.get("weights_epoch"))
         slot_member = state.slot_members[slot]
         if slot_member is not None:
