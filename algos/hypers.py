@@ -41,7 +41,7 @@ def hyper(
     bounds: range of initial values and of mutations.
     legal: range that the algorithm accepts.
     scale: quantity that mutations multiply by a factor: the value (`linear`, `log`), 1 - value (`one_minus`), or the
-    value with rounding and a change of at least 1 (`integer`). The prior has the same scale.
+    value with rounding and a change of at least 1 (`integer`). The default prior has the same scale.
     tuned: True if PBT changes this hyperparameter by default.
     common: True if plain `--help` lists the option.
     """
