@@ -63,7 +63,7 @@ def recipe() -> dict[str, object]:
 
     Minibatches of 256 steps, a clip ratio of 0.1 and an entropy coefficient of 0.01 are from that table. The table has
     three epochs per batch. Four epochs are used here, as in the authors' code (openai/baselines) and in most published
-    comparisons.
+    results.
     """
     return {
         "model.encoder": "nature",
@@ -97,7 +97,7 @@ def raw_scores(options: AtariOptions) -> AtariOptions:
 
 @lru_cache(maxsize=8)
 def game_facts(rom: str) -> tuple[tuple[str, ...], int]:
-    """Return (names of the minimal action set, initial number of lives) of a game. rom: name of the ROM in ale-py."""
+    """Return (actions of the minimal set, initial number of lives) of a game. rom: name of the ROM in ale-py."""
     import ale_py  # noqa: PLC0415 - families are imported when used
 
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)

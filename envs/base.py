@@ -127,7 +127,7 @@ class EnvSpec:
     agents: number of agents in one environment (S). Each agent is a row. 1 for single-agent environments.
     tasks: names of the tasks (levels); empty if there is only one task. A member's objective is the mean over tasks of
     each task's mean objective. The mean objective of a task is capped at `task_cap`. In an evaluation, row r of R
-    starts at position r * tasks // R of a fixed order of tasks and continues in that order.
+    starts at position r * len(tasks) // R of a fixed order of tasks and continues in that order.
     critic: names of the observations that only the critic receives. If there are any, the critic is a separate network.
     Acting, exports and evaluations do not use these observations.
     notes: warnings about settings that may be unintended, printed by `pbt-rl envs check` and at every start of a run.
@@ -150,7 +150,7 @@ class EnvSpec:
     tasks: tuple[str, ...] = ()
     task_cap: float | None = None
     critic: tuple[str, ...] = field(default=(), compare=False)
-    """Excluded from comparison because the spec of a vector env lacks the names that the user adds by an option."""
+    """Excluded from `==`, because the spec of a vector env lacks the names that the user adds by an option."""
     notes: tuple[str, ...] = field(default=(), compare=False)
     mistakes: tuple[str, ...] = field(default=(), compare=False)
     simulator: bool = False

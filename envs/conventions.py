@@ -145,7 +145,8 @@ def normalised(kind: str) -> str:
     return (
         f"observations are normalised by {kind}, whose statistics are not saved with a member: each environment has "
         "separate statistics, and eval, export and resume begin without statistics, which changes their scores. "
-        "Remove the wrapper and set --learner.normalize-observations yes. Its statistics are saved with each member"
+        "Remove the wrapper and set --learner.normalize-observations yes. The statistics of this option are saved with "
+        "each member"
     )
 
 
@@ -307,7 +308,7 @@ class ConventionWarnings:
     def follow(self, env: gymnasium.Env[Any, Any]) -> None:
         """Record the observations that `reset` of the innermost environment returns. Stop after LOOKS truncations."""
         bare: Any = attribute(env, "unwrapped") or env
-        # Environments that save their state are excluded, because the recording attribute would become part of it.
+        # Environments that save their state are excluded, because the state would include the new attribute.
         if (
             self.reads
             and not isinstance(env, SavesState)
@@ -328,7 +329,7 @@ class ConventionWarnings:
         """
         if self._reset is None:
             return
-        with suppress(Exception):  # the comparison of user data may raise
+        with suppress(Exception):  # `==` of user data may raise
             self._looks.append(
                 any(data_equivalence(first, obs, exact=True) for first in self._reset.observed)
             )

@@ -230,7 +230,7 @@ def _as_delivered(leaf: Leaf) -> Leaf:
 
 
 def _last_line(text: str) -> str:
-    """Return the last line of an error that is not part of a stack trace of addresses."""
+    """Return the last line of an error's text, except lines of the engine's stack trace."""
     lines = [line.strip() for line in text.splitlines()]
     lines = [line for line in lines if line and not line.startswith(("***", "@"))]
     return lines[-1][:300] if lines else ""

@@ -1,8 +1,7 @@
 """Statistics of running episodes (returns, lengths, shaping versions), and the heartbeat of a vector env.
 
 The heartbeat is two cells of shared memory. The supervisor reads the cells to distinguish slow environments from
-hanging environments. In an actor the two cells are the attribute `heartbeat` of the shaping source (see
-`ShapingSource`).
+hanging environments. In an actor the two cells are the attribute `heartbeat` of the shaping source.
 
 A vector env that loops over rows in Python writes `heartbeat[ROW]` after each row. A single call for all rows cannot
 write a heartbeat before it returns. If a single call makes or seeds rows, `all_at_once` extends the timeout of the

@@ -2,9 +2,9 @@
 
 `pbt_rl/registry.py` lists the families by name. Other packages add a `Family` as an entry point `pbt_rl.families`.
 
-RSL_RL has the values of `config/example_config.yaml` in https://github.com/leggedrobotics/rsl_rl (rsl-rl-lib 3 to 5).
-These values equal the defaults of `PPO.__init__` in RSL-RL. RSL-RL's value loss has no factor of 1/2, so a weight of
-1.0 in RSL-RL is 2.0 here. RSL-RL's `clip_param` clips both ratio and value.
+The constant RSL_RL has the values of `config/example_config.yaml` in https://github.com/leggedrobotics/rsl_rl
+(rsl-rl-lib 3 to 5). These values equal the defaults of `PPO.__init__` in RSL-RL. RSL-RL's value loss has no factor of
+1/2, so a weight of 1.0 in RSL-RL is 2.0 here. RSL-RL's `clip_param` clips both ratio and value.
 
 Differences from RSL-RL:
 - Weights are initialised orthogonally.
@@ -22,7 +22,7 @@ from .dmlab.dmlab_options import DmlabOptions
 from .family import Family
 
 SIMULATOR: dict[str, object] = {"mode": "sync"}
-"""Default options of every run on a device simulator. The learner's thread steps a device simulator."""
+"""Default options on a device simulator. The mode is `sync`, because the learner's thread steps the simulator."""
 RSL_RL: dict[str, object] = SIMULATOR | {
     "model.encoder": "mlp",
     "model.critic": "separate",

@@ -39,7 +39,7 @@ class EnvOptions:
     """
 
     def of(self, kind: type[T]) -> T:
-        """Return the options of this class, or its defaults."""
+        """Return the options whose class is `kind`, or the defaults of `kind`."""
         return next((options for options in self.families if isinstance(options, kind)), kind())
 
     def with_family(self, own: FamilyOptions) -> EnvOptions:
@@ -110,7 +110,7 @@ class Family:
     takes_keywords: bool = False
     """True if the family supports --env-option."""
     options: Mapping[str, type[FamilyOptions]] = field(default_factory=dict)
-    """Config group, such as `atari` -> dataclass of the family's options."""
+    """Config group (such as `atari`) -> dataclass of the family's options."""
     short_names: Mapping[str, str] = field(default_factory=dict)
     """Short name -> id of an environment."""
     recipes: Mapping[str, Recipe] = field(default_factory=dict)
@@ -175,7 +175,7 @@ def keywords_backend(
 
 @dataclass(frozen=True)
 class Kind:
-    """Adapter for environments of an interface other than `gymnasium.Env`, which a user's factory may return."""
+    """Adapter for one interface that environments of a user's factory may have instead of `gymnasium.Env`."""
 
     title: str
     """Name of the interface for error messages, such as "a gymnasium.Env"."""

@@ -304,7 +304,7 @@ def _wait(pid: int, line: socket.socket, limit_seconds: float | None, outcome: i
 
 
 def _pauses(pid: int, limit_seconds: float | None, outcome: int) -> Iterator[float | None]:
-    """Yield durations of waits in seconds until the timeout. None: unlimited. The fork may request a longer timeout."""
+    """Yield the seconds of each wait until the timeout. None: no timeout. The fork may request a longer timeout."""
     if limit_seconds is None:
         yield None
         return

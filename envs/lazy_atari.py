@@ -144,7 +144,7 @@ class LazyAtariVectorEnv(AtariVectorEnv):
         super().__init__(game, rows, seed, options, shaping)
         self._missing_R = self._engine.missing
         if not options.repeat_action_probability:
-            self._seeded = True  # the first reset keeps the engines' own seeds
+            self._seeded = True  # the first reset does not seed the emulators
 
     def _make_all(self, game: str, options: AtariOptions) -> Any:
         # If `begins_empty` is True, the first step waits for all rows.

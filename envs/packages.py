@@ -115,7 +115,7 @@ def registered(gym_id: str) -> str:
 
 
 def registered_ids() -> Mapping[str, str]:
-    """Return id -> group in Gymnasium (such as "mujoco", else "") for all registered ids except Atari's."""
+    """Return id -> subpackage of `gymnasium.envs` ("" outside Gymnasium) for all registered ids except Atari's."""
     found = {}
     for env_id, spec in import_module("gymnasium").registry.items():
         point = spec.entry_point if isinstance(spec.entry_point, str) else ""

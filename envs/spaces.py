@@ -45,7 +45,7 @@ SMALLEST_GRID = 3
 LARGEST_CODE = 16
 """Integers with bounds up to this value are codes or counts. Codes and counts are not scaled."""
 LARGEST_LEVEL = 2**16
-"""Bounds of integers and pixels beyond this value are treated as unknown."""
+"""For integers and pixels, bounds beyond this value are treated as unknown."""
 MOST_WORDS = 32
 
 
@@ -98,9 +98,10 @@ def _is_picture(space: Any, bounds: Levels, side: int) -> bool:
 
 
 def _axes(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the axes of an array with at least two axes in the order (channels.., height, width).
+    """Return the indices of an array's axes in the order (channels.., height, width).
 
-    The channels are the short axes. Most environments put the channels last; some wrappers put the channels first.
+    The array has at least two axes. The channels are the short axes. Most environments put the channels last; some
+    wrappers put the channels first.
     """
     if len(shape) == 3:
         return (2, 0, 1) if shape[2] < shape[0] else (0, 1, 2)

@@ -22,7 +22,7 @@ PROBE_SECONDS = 120.0
 LONG_SECONDS = 1800.0
 """Timeout for making a simulator on a device, which may compile or load for minutes."""
 CLOSE_SECONDS = 3.0
-"""Timeout for closing environments, as in a run."""
+"""Timeout for closing an environment."""
 INSIST_SECONDS = 0.2
 """Pause between two interruptions of code that catches the first interruption."""
 GRACE_SECONDS = 5.0

@@ -8,8 +8,8 @@
 
 With SAME_STEP and DISABLED, the environment is one step ahead after a reset, because one call steps all rows:
 
-- The action that the policy chose for the final observation becomes the first action of the new episode. The action
-  mask of the new episode's first observation must allow this action.
+- The action that the policy chose for the final observation becomes the first action of the new episode. Therefore the
+  final observation is delivered with the action mask of the new episode's first observation.
 - The first step of the new episode is delivered as the reset. The reward of this step counts for the episode's return,
   but not for learning.
 
@@ -157,7 +157,10 @@ class NativeVectorEnv:
     def _leave(
         self, over_R: NDArray[np.bool_], done_R: NDArray[np.bool_], info: Any, out: StepArrays
     ) -> None:
-        """Begin the next episode in the rows of `over_R`. Deliver the final observation of the rows in `done_R`."""
+        """Begin the next episode in the rows of `over_R`. Deliver the final observation of the rows in `done_R`.
+
+        over_R: rows whose episode has ended. done_R: the same rows, except rows whose episode had only one step.
+        """
         assert self._env is not None
         self._begin_episodes(np.flatnonzero(over_R).tolist())
         if self._mode is AutoresetMode.SAME_STEP:

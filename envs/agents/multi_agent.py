@@ -156,7 +156,7 @@ class MultiAgentVectorEnv:
             self._cut(out)
 
     def close(self) -> None:
-        """Close every environment once, even if closing another environment raises."""
+        """Close every environment once, even if one of the environments raises an error."""
         with contextlib.ExitStack() as closing:
             while self._tables:
                 closing.callback(self._tables.pop().close)

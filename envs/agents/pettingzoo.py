@@ -26,7 +26,7 @@ NEEDS = {
     "hanabi": ("shimmy", "pyspiel"),
     "holdem": ("rlcard",),
 }
-"""Part of an environment's name -> import names of the packages that it requires."""
+"""Part of an environment's name -> import names of the packages that the environment requires."""
 
 
 def names() -> tuple[str, ...]:

@@ -50,7 +50,7 @@ DIGEST_BYTES = 32
 KEEP_SHARE = 0.9
 """Share of the size limit to which a full folder is reduced. With a share of 1, every new map would cause a removal."""
 SWEEP_SECONDS = 60.0
-"""Seconds after a check of the folder's size. The first map written later causes the next check."""
+"""A written map causes a check of the folder's size if the last check is older than this number of seconds."""
 STALE_SECONDS = 3600.0
 """Age from which a temporary file is removed, because a file of this age is from a killed process."""
 _DRAFT = ".draft-"
@@ -160,7 +160,7 @@ MAX_ERROR_CHARACTERS = 8000
 _MODULE = "deepmind_lab"
 _PICTURE, _TEXT, _LEFT = "RGB_INTERLEAVED", "INSTR", "FRAMES_REMAINING_AT_60"
 _LIMIT_SLACK = 1.0
-"""Tolerance of the time limit, in frames."""
+"""The time limit ended an episode if at most FRAME_SKIP + this number of frames were left before the last step."""
 
 
 @dataclass(frozen=True)
@@ -226,8 +226,9 @@ def load_module() -> Any:
 
 
 class Game:
-    """The Lab of a row, which is kept for further episodes of its level and replaced for another level.
+    """The Lab of a row.
 
+    A Lab is kept for further episodes of its level. An episode of another level gets a new Lab.
     made: number of Labs so far.
     """
 
@@ -249,7 +250,7 @@ class Game:
         self.close()
 
     def worn_out_by(self, script: str) -> bool:
-        """Check whether an episode of this level needs a new Lab although the process has made MOST_LABS Labs."""
+        """Check whether an episode of this level would need one Lab more than MOST_LABS."""
         return script != self._script and self.made >= MOST_LABS
 
     def begin_episode(self, script: str, seed: int) -> None:

@@ -112,7 +112,7 @@ def _levels(name: str) -> tuple[Level | str, ...]:
 def row_setup(options: DmlabOptions, settings: Mapping[str, Any], row: int) -> RowSetup:
     """Return the setup of a row's process. The shared memory is not set yet.
 
-    settings: the user's settings. Raises EnvSetupError for settings that pbt_rl sets.
+    settings: the user's settings. Raises EnvSetupError for settings that only pbt_rl may set.
     row: index of the row. GPUs are assigned by this index, round-robin.
     """
     fixed = {"width": str(PICTURE[2]), "height": str(PICTURE[1]), "logLevel": "WARN"}
@@ -189,7 +189,7 @@ def _notes(name: str, settings: Mapping[str, Any]) -> list[str]:
 
 
 def _try_gpus(options: DmlabOptions) -> None:
-    """Begin an episode on each GPU, because the engine opens a GPU only then.
+    """Begin an episode on each GPU, because the engine opens a GPU only when an episode begins.
 
     Raises EnvSetupError if an episode fails.
     """
@@ -347,7 +347,10 @@ class LabVectorEnv:
         ends_2R: NDArray[np.bool_],
         out: StepArrays,
     ) -> None:
-        """Write the step of rows within an episode, set `first` in all other rows, and request new episodes."""
+        """Write the step of rows within an episode, set `first` in all other rows, and request new episodes.
+
+        ends_2R: rows whose episode was terminated, and rows whose episode was truncated.
+        """
         played_R = self._playing_R.copy()
         clip, unit = self._options.clip_reward, self._options.reward_unit
         learned_R = np.tanh(reward_R / unit) if clip else reward_R

@@ -239,7 +239,10 @@ def _new_episode(game: Any) -> None:
 
 
 def _lock_port() -> tuple[socket.socket, int]:
-    """Return (TCP socket, number of a free UDP port)."""
+    """Return (TCP socket, number of a free UDP port).
+
+    The socket is bound to this number. Until the socket is closed, other duels skip this number.
+    """
     for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
         port_lock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:

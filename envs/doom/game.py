@@ -1,4 +1,4 @@
-"""Engine processes of Doom games, without leaks; buttons, measurements and events.
+"""Engine processes, buttons, measurements and events of Doom games.
 
 The package vizdoom forks this process to start an engine. This process and the engine communicate through files in
 /dev/shm. The engine writes `_vizdoom.ini` and `_vizdoom/` into its working directory. If this process were killed, the
@@ -137,7 +137,7 @@ def configured(config: str, buttons: Sequence[str], launcher: Path, seed: int, a
 
 
 def start(game: Any) -> None:
-    """Start a game's engine, and remove its files in /dev/shm, which this process and the engine have opened."""
+    """Start a game's engine. Then remove the files in /dev/shm, which this process and the engine have opened."""
     game.init()
     name = game.get_instance_id()
     for kind in ("SM", "MQCtr", "MQDoom"):
@@ -147,7 +147,7 @@ def start(game: Any) -> None:
 def _sources() -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return indices into a flat screen: two diagonal neighbours for each pixel of the picture.
 
-    Together the indices cover every row and column of the screen, which preserves small objects.
+    Together the indices cover every line and column of the screen, which preserves small objects.
     """
     (height, width), (_, rows, columns) = SCREEN, PICTURE
     row, column = np.arange(rows) * height // rows, np.arange(columns) * width // columns
@@ -190,7 +190,7 @@ class Buttons:
 
 
 class Senses:
-    """Reader of game variables, with measurements and events derived from them. also: further variables to read."""
+    """Reader of game variables, and their conversion to measurements and events. also: further variables to read."""
 
     def __init__(self, scenario: Scenario, also: tuple[str, ...] = ()) -> None:
         scale = _scales(scenario)

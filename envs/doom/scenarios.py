@@ -2,7 +2,7 @@
 
 docs/reference/vizdoom.md has a table of the tasks.
 
-The script of a scenario defines its reward:
+The script of a scenario defines its reward. Examples:
 
     basic              106 for the kill, -1 per tic, -5 per shot
     deadly_corridor    distance gained, -100 for a death
