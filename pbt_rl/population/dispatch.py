@@ -62,7 +62,7 @@ class Pending:
     sent: float = 0.0
     """time.perf_counter() when the message was sent."""
     proves: bool = True
-    """True if the acknowledgement is recorded in the journal. False: a swap of a member without a new decision."""
+    """True if the acknowledgement is recorded in the journal. False: a swap of a member without unapplied changes."""
 
 
 @dataclass(eq=False)

@@ -329,7 +329,7 @@ class Population:
             self.accelerated[pack] = report.accelerated
 
     def _rate_game(self, game: Game) -> None:
-        """Rate a game if no member has changed its generation since the start of the game."""
+        """Rate a game if all its members still have their generations from the start of the game."""
         present = all(
             self.members[m].generation == g for m, g in zip(game.members, game.generations, strict=True)
         )

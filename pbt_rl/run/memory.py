@@ -149,7 +149,7 @@ class Memory:
     def _fill_shaping(self, number: int, start: Start) -> None:
         """Write the initial shaping and frames of a pack's slots.
 
-        The version numbers must be the learner's, because actors start episodes before the learner is ready.
+        The shaping versions must equal the learner's, because actors start episodes before the learner is ready.
         """
         names, loads = tuple(self._resolved.spec.shaping), start.slots[number]
         shaping = ShapingTable.map(

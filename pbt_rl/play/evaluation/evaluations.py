@@ -190,7 +190,7 @@ class Evaluations:
         if self._playing is not None:
             frames = self._playing.what.frames
             self._release()
-            self._note(f"the evaluation at {frames:,} frames was aborted, because the run ended before it")
+            self._note(f"the evaluation at {frames:,} frames was aborted, because the run ended first")
 
     def judged(
         self,
@@ -284,8 +284,8 @@ def final_seconds(config: Config, spec: EnvSpec, trained_seconds: float) -> floa
 def candidates(members: Sequence[MemberView], checkpoint: Checkpoint, config: Config) -> list[int]:
     """Return the members of the final evaluation: the CANDIDATES members with the best objectives in the checkpoint.
 
-    Stopped members count. If the user requests a number of episodes, up to CANDIDATES members without an objective are
-    added, because they are new copies of good members.
+    Stopped members are included. If the user requests a number of episodes, up to CANDIDATES members without an
+    objective are added, because they are new copies of good members.
     With evaluations before comparisons, or with a control group, all saved members are returned.
     """
     asked = config.final_episodes
