@@ -547,7 +547,7 @@ class Dispatch:
 
 
 def _note_counts(member: Member, state: State) -> None:
-    """Update a member's counts from a state, unless the state is of another member."""
+    """Update a member's frames, steps and updates from a state, unless the state is of another member."""
     if state.member == member.id:
         member.note_counts(state.counts.frames, state.counts.steps, state.counts.updates)
 

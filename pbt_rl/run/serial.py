@@ -157,7 +157,7 @@ class SerialPack:
 
     @contextlib.contextmanager
     def torch(self) -> Iterator[None]:
-        """Isolate the learner from torch modes and defaults of an environment, and convert network errors."""
+        """Isolate the learner from an environment's torch modes and defaults. Convert network errors to ConfigError."""
         with own_torch(), network_errors():
             yield
 

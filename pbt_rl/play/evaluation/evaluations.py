@@ -74,7 +74,7 @@ def check(config: Config, spec: EnvSpec, _plan: Plan) -> None:
 
 
 def recorded_late(journal: Path, position: int, frames: int) -> list[Evaluation]:
-    """Return the evaluations that began before and were recorded after the checkpoint of a resumed run.
+    """Return the evaluations that began before the checkpoint of a resumed run and were recorded after it.
 
     (These evaluations remain valid, although the resume truncates the journal.)
     position: length of the journal at the checkpoint, in bytes. frames: frames of the checkpoint.
