@@ -308,7 +308,7 @@ class Population:
             member.shares.timeout_frames = frames
 
     def learner_began(self, pack: str) -> None:
-        """Reset the counts of a pack that has a new learner. pack: unique name of the learner."""
+        """Reset the reported number of discarded rollouts for a new learner. pack: unique name of the learner."""
         self._counted.pop(pack, None)
 
     def take(self, pack: str, report: LearnerReport) -> None:

@@ -70,7 +70,7 @@ Matchups = Sequence[NDArray[np.int64]]
 
 @dataclass
 class ActorRecord:
-    """Setup, mailboxes and counts of an actor, which outlive its process."""
+    """Setup and mailboxes of an actor, with its counts of restarts and actions. The record outlives the process."""
 
     pack: int
     setup: ActorSetup
