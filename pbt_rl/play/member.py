@@ -1,8 +1,7 @@
 """Loading of a trained member, and evaluation over complete episodes.
 
 A member acts as in training: in a pack of one policy, with frame stacking, normalisers and recurrent core. Evaluation,
-matches between members, and `load_policy` use this module. From the saved run, only arrays are read, and no code is
-executed.
+matches between members, and `load_policy` use this module. A member's file contains arrays and no code.
 
 Long evaluations show their progress. The best episode can be filmed.
 

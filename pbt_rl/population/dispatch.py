@@ -62,7 +62,7 @@ class Pending:
     sent: float = 0.0
     """time.perf_counter() when the message was sent."""
     proves: bool = True
-    """True if the acknowledgement is recorded in the journal. False: a swap of a member without a new decision."""
+    """True if the acknowledgement is recorded in the journal. False: a swap of a member without unapplied changes."""
 
 
 @dataclass(eq=False)
@@ -547,7 +547,7 @@ class Dispatch:
 
 
 def _note_counts(member: Member, state: State) -> None:
-    """Update a member's counts from a state, unless the state is of another member."""
+    """Update a member's frames, steps and updates from a state, unless the state is of another member."""
     if state.member == member.id:
         member.note_counts(state.counts.frames, state.counts.steps, state.counts.updates)
 

@@ -308,7 +308,7 @@ class Population:
             member.shares.timeout_frames = frames
 
     def learner_began(self, pack: str) -> None:
-        """Reset the counts of a pack that has a new learner. pack: unique name of the learner."""
+        """Reset the reported number of discarded rollouts for a new learner. pack: unique name of the learner."""
         self._counted.pop(pack, None)
 
     def take(self, pack: str, report: LearnerReport) -> None:
@@ -329,7 +329,7 @@ class Population:
             self.accelerated[pack] = report.accelerated
 
     def _rate_game(self, game: Game) -> None:
-        """Rate a game if no member has changed its generation since the start of the game."""
+        """Rate a game if all its members still have their generations from the start of the game."""
         present = all(
             self.members[m].generation == g for m, g in zip(game.members, game.generations, strict=True)
         )

@@ -155,7 +155,7 @@ class Checkpointing:
         self._new_writer = partial(CheckpointWriter, folder.checkpoints, keep=config.keep_checkpoints)
         self._writer: CheckpointWriter | None = None
         self._writing: deque[tuple[int, State]] = deque()
-        """(pack, state) of each state that the writer has, oldest first. pack: -1 for a state without a learner."""
+        """(pack, state) of each state that the writer has, oldest first. pack: -1 if no learner saved the state."""
         self._done: deque[None] = deque()
         """One element per state that the writer has finished. The writer's thread appends the elements."""
         self.failure = ""
@@ -357,7 +357,7 @@ class Checkpointing:
 
 
 def _counted(header: SnapshotHeader, state: State) -> SnapshotHeader:
-    """Update the counts of a header, because the learner may have trained since the start of the checkpoint."""
+    """Return a header with the newest frames, steps and updates. Training may continue during a checkpoint."""
     frames, steps, updates, fresh_frames = state.counts
     if state.member != header.member:
         return replace(header, fresh_frames=fresh_frames)

@@ -37,7 +37,7 @@ class Every:
         return True
 
     def done(self, gap: Callable[[float], float]) -> None:
-        """Set the next due time. gap: function from seconds since `due` to seconds until the next due time."""
+        """Set the next due time. gap: function from seconds since `due` was True to seconds until the next due time."""
         now = time.monotonic()
         self._next = now + gap(now - self._began)
 

@@ -38,7 +38,7 @@ from pbt_rl.run.recorder import Recorder, fields_of
 from pbt_rl.run.resolved import ResolvedRun
 
 REPLACEMENT_TIMES = 1000
-"""Maximum number of stored durations. (A run of a month makes hundreds of thousands of replacements.)"""
+"""Maximum number of stored durations of replacements. (A run of a month makes hundreds of thousands.)"""
 
 LONG_LOOK_SECONDS = 0.005
 """CPU time of a `look` without decisions, above which a pause follows."""
@@ -118,7 +118,7 @@ class Comparisons:
         self._fleet = fleet
 
     def go_on(self, values: Values) -> None:
-        """Continue a resumed run: send frame limits, apply new values, and make the slot swaps skipped at the end.
+        """Continue a resumed run: send frame limits, apply new values, and make the slot swaps that were skipped.
 
         There is no comparison before the next report, because the run was saved after a comparison.
         values: values that the user has changed for all members.

@@ -43,7 +43,7 @@ class Continued:
             ) from None
 
     def given(self, shaping: Mapping[str, float]) -> Values:
-        """Return the reward weights that differ after a change of --shaping. shaping: defaults of the environment."""
+        """Return the new reward weights that a changed --shaping sets. shaping: defaults of the environment."""
         if "shaping" not in self.changed:
             return {}
         before, now = (with_shaping(shaping, entries) for entries in self.changed["shaping"])

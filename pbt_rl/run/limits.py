@@ -331,8 +331,8 @@ def _rollout_bytes(spec: EnvSpec, steps: int, rows: int, state_size: int) -> int
 def _episode_bytes(spec: EnvSpec, steps: int, state_size: int, recorded: bool) -> int:
     """Return the bytes of a row of a device simulator without its rollout.
 
-    Included: the values after time limits, the last observation and recurrent state before a time limit, and the sums
-    of the episode. recorded: True if inference batches are captured as CUDA graphs, which need static inputs.
+    Included: the critic's values after time limits, the last observation and recurrent state before a time limit, and
+    the sums of the episode. recorded: True if inference batches are captured as CUDA graphs, which need static inputs.
     """
     last = _size(layout.kept for layout in obs_layouts(spec).values())
     given = recorded * (2 * last + GIVEN_BYTES)

@@ -132,9 +132,11 @@ class LostLearners:
         newest = self.checkpoints.newest
         if newest is not None:
             age = time.time() - newest.manifest.time
-            return f"It can be resumed from checkpoint {newest.path.name}, saved {age:.0f} s ago"
+            return f"The run can be resumed from checkpoint {newest.path.name}, saved {age:.0f} s ago"
         return (
-            "It can be resumed again from its last checkpoint" if self.start.resumes else "It was never saved"
+            "The run can be resumed again from its last checkpoint"
+            if self.start.resumes
+            else "The run was never saved"
         )
 
     def _refused(self, lost: LearnerLost) -> str:

@@ -70,7 +70,7 @@ Matchups = Sequence[NDArray[np.int64]]
 
 @dataclass
 class ActorRecord:
-    """Setup, mailboxes and counts of an actor, which outlive its process."""
+    """Setup and mailboxes of an actor, with its counts of restarts and actions. The record outlives the process."""
 
     pack: int
     setup: ActorSetup
@@ -149,7 +149,7 @@ class Memory:
     def _fill_shaping(self, number: int, start: Start) -> None:
         """Write the initial shaping and frames of a pack's slots.
 
-        The version numbers must be the learner's, because actors start episodes before the learner is ready.
+        The shaping versions must equal the learner's, because actors start episodes before the learner is ready.
         """
         names, loads = tuple(self._resolved.spec.shaping), start.slots[number]
         shaping = ShapingTable.map(

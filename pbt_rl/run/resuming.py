@@ -4,8 +4,8 @@ The supervisor's state consists of JSON types:
 
     controller    random generator, and state of the rules
     population    members, objective windows, ratings, statistics
-    dispatch      remembered states, counts of decisions
-    slots         assigned members, and the times of their entry; discarded if the plan has changed
+    dispatch      remembered states, numbers of replacements and mutations
+    slots         assigned members, and their frames when they took the slots; discarded if the plan has changed
     matchups      random generator, counts of earlier pairs, current rows; discarded if the plan has changed
     times         durations of replacements
     spent         seconds, training seconds and frames

@@ -78,7 +78,8 @@ def train_serially(packs: Sequence[SerialPack], supervisor: Compares) -> Iterato
             for report in reports or [learner.report()]:
                 # Compare: if a comparison is due, the controller decides on copies and new values of members.
                 decisions = supervisor.compare(pack, report)
-                # Exchange: learners receive messages to save, load and change members. They apply them before training.
+                # Exchange: learners receive messages to save, load and change members.
+                # Learners apply these messages before training.
                 supervisor.exchange(decisions)
             yield pack is packs[-1]
 
@@ -124,7 +125,7 @@ class Line:
 
     @property
     def unheard(self) -> bool:
-        """True while the other end has not read all messages of this end."""
+        """True while the receiver has not read all messages that this end has sent."""
         return bool(self._there)
 
 
@@ -156,7 +157,7 @@ class SerialPack:
 
     @contextlib.contextmanager
     def torch(self) -> Iterator[None]:
-        """Isolate the learner from torch modes and defaults of an environment, and convert network errors."""
+        """Isolate the learner from an environment's torch modes and defaults. Convert network errors to ConfigError."""
         with own_torch(), network_errors():
             yield
 

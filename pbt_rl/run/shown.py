@@ -303,7 +303,7 @@ def _other_batch(resolved: ResolvedRun, pack: PackPlan) -> str:
 
 
 def _ids(members: tuple[int, ...]) -> str:
-    """Format the ids. Of more than 16 ids, only the first three, the last and the number are shown."""
+    """Format the ids. Of more than 16 ids, show only the first three, the last, and the number of all ids."""
     if len(members) <= 16:
         return ", ".join(map(str, members))
     return f"{', '.join(map(str, members[:3]))}, ... {members[-1]} ({len(members)})"

@@ -188,7 +188,7 @@ class Supervisor:
             if fleet is not None and saves:
                 self._save_at_end(fleet)
         finally:
-            with contextlib.ExitStack() as end:  # callbacks run in reverse order, even if one of them raises
+            with contextlib.ExitStack() as end:  # its calls run in reverse order, even if one of them raises
                 end.push(end_pool)
                 end.callback(self._finish, ended)
                 if fleet is not None:
@@ -378,7 +378,7 @@ class Supervisor:
         )
 
     def _stepping(self, fleet: Fleet | None) -> int:
-        """Count the actors that have made a step. 0 after the first frames of the run."""
+        """Count the actors that have made a step. 0 after the first frames since the start or resume."""
         if fleet is None or self._throughput.trains:
             return 0
         return sum(fleet.actions_given(actor) > 0 for actor in range(self._resolved.plan.actors))

@@ -103,7 +103,7 @@ class Throughput:
         """Return the mean number of busy threads of each stage over the last minute. Empty in the first seconds.
 
         environment_seconds: CPU time of environments since the last call.
-        The window is long, because the time of a stage is reported when the stage ends.
+        The interval is long, because the time of a stage is reported when the stage ends.
         """
         stages, self._stages = self._stages, {}
         _add(stages, {"environment": environment_seconds})  # learners report the time of simulators
@@ -115,7 +115,7 @@ class Throughput:
         if elapsed < LEAST_STRETCH_SECONDS:
             return {}
         total: dict[str, float] = {}
-        for _, spent in list(self._stretch)[1:]:  # the time of the first view is before the window
+        for _, spent in list(self._stretch)[1:]:  # the time of the first view is before this interval
             _add(total, spent)
         return {stage: seconds / elapsed for stage, seconds in total.items()}
 

@@ -38,7 +38,7 @@ def discarded_share(resolved: ResolvedRun, discarded: int, steps: int) -> float:
 
 
 UNCOMPARED = "members were never compared"
-"""First words of the last line of a run without comparisons."""
+"""First words of the line that explains why a run had no comparison."""
 VIEW_SECONDS, MOST_VIEW_SECONDS = 1.0, 10.0
 """Minimum and maximum seconds between two views."""
 LEAST_PROGRESS_SECONDS, PROGRESS_SECONDS, MOST_PROGRESS_SECONDS = 0.5, 10.0, 60.0

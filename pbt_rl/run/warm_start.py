@@ -1,4 +1,6 @@
-"""Warm start (`--init-from`): members begin with saved arrays of another run. Arrays that do not fit are skipped.
+"""Warm start (`--init-from`): members begin with saved arrays of another run.
+
+An array that does not fit is an error. With `--no-init-strict`, the array is skipped.
 
 Only arrays are loaded. Hyperparameters and shaping come from this run. Frames, steps, updates and the learning rate
 schedule start at 0. Modules in the config of the other run are not imported.
@@ -133,7 +135,7 @@ class WarmStart:
         """Read and check the sources of --init-from. None without --init-from.
 
         note: called with a line about each skipped checkpoint.
-        Raises ConfigError if a member does not exist, if its file is damaged, or if layers do not fit.
+        Raises ConfigError if a member does not exist, or if its file is damaged or does not fit.
         """
         origins = tuple(_origin(text, note) for text in resolved.config.init_from)
         if not origins:
@@ -197,7 +199,7 @@ def _fresh(resolved: ResolvedRun, member: int) -> tuple[NetNames, Arrays]:
 
 
 def _checked(origin: Origin, names: NetNames, fresh: Arrays, config: Config) -> tuple[str, ...]:
-    """Return the reasons for skipped tensors. Raises ConfigError if --init-strict forbids them, or if nothing fits."""
+    """Return reasons for skipped tensors. Raises ConfigError for misfits with --init-strict, or if no weight fits."""
     fitted = fit(origin.path, origin.tensors, names, fresh, config.init_parts)
     if fitted.misfits and config.init_strict:
         raise ConfigError(

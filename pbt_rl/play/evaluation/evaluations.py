@@ -74,7 +74,7 @@ def check(config: Config, spec: EnvSpec, _plan: Plan) -> None:
 
 
 def recorded_late(journal: Path, position: int, frames: int) -> list[Evaluation]:
-    """Return the evaluations that began before and were recorded after the checkpoint of a resumed run.
+    """Return the evaluations that began before the checkpoint of a resumed run and were recorded after it.
 
     (These evaluations remain valid, although the resume truncates the journal.)
     position: length of the journal at the checkpoint, in bytes. frames: frames of the checkpoint.
@@ -190,7 +190,7 @@ class Evaluations:
         if self._playing is not None:
             frames = self._playing.what.frames
             self._release()
-            self._note(f"the evaluation at {frames:,} frames was aborted, because the run ended before it")
+            self._note(f"the evaluation at {frames:,} frames was aborted, because the run ended first")
 
     def judged(
         self,
@@ -284,8 +284,8 @@ def final_seconds(config: Config, spec: EnvSpec, trained_seconds: float) -> floa
 def candidates(members: Sequence[MemberView], checkpoint: Checkpoint, config: Config) -> list[int]:
     """Return the members of the final evaluation: the CANDIDATES members with the best objectives in the checkpoint.
 
-    Stopped members count. If the user requests a number of episodes, up to CANDIDATES members without an objective are
-    added, because they are new copies of good members.
+    Stopped members are included. If the user requests a number of episodes, up to CANDIDATES members without an
+    objective are added, because they are new copies of good members.
     With evaluations before comparisons, or with a control group, all saved members are returned.
     """
     asked = config.final_episodes

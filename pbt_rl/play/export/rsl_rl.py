@@ -211,7 +211,7 @@ def _runner(
             "num_mini_batches": learner.minibatches,
             "schedule": "adaptive" if learner.lr_schedule == "kl-adaptive" else "fixed",
             "desired_kl": learner.lr_schedule_kl,
-            "use_clipped_value_loss": False,  # RSL-RL would use the clip ratio as its limit
+            "use_clipped_value_loss": False,  # RSL-RL would clip values by the clip ratio
             "normalize_advantage_per_mini_batch": learner.normalize_advantage,
             "rnd_cfg": None,
             "symmetry_cfg": None,

@@ -43,7 +43,7 @@ def expected(own: float, other: float) -> float:
 
 @dataclass(eq=False)
 class Ratings:
-    """Ratings and pair results of all members.
+    """Elo ratings of all members, and results of all pairs of members.
 
     members: number of members. k: maximum rating change per game. objective: score by which PBT ranks members.
     """
@@ -79,19 +79,22 @@ class Ratings:
 
     @property
     def judges(self) -> bool:
-        """True if results of games determine the objective of a member. False: returns determine the objective."""
+        """True if results of games determine the objective of a member. False: the return determines the objective."""
         return self.objective != "return"
 
     @property
     def window(self) -> int | None:
-        """Number of objectives in a full window. 1 for Elo, because a rating is already a mean. None: the default."""
+        """Number of objectives in a full window. 1 for Elo, because a rating is already a mean.
+
+        None: the `window` of `Population`.
+        """
         return 1 if self.objective == "elo" else None
 
     def take(self, members: Sequence[int], objectives: Sequence[float]) -> list[tuple[int, float]]:
         """Count a finished game, and return the new objectives as (member, win score or Elo rating).
 
         members: member that played each agent. objectives: true objective of each agent.
-        The list is empty if returns rank the members. An agent that only played against its own member has no entry.
+        The list is empty if the return ranks the members. An agent has no entry if its member played all agents.
         """
         rated = self.note_game(members, objectives)
         for member, score in rated:

@@ -44,7 +44,7 @@ class NodeWorker:
         """Number of the last request, and its answer."""
 
     def execute(self, request: Request) -> Answer | None:
-        """Execute a request. The first request starts the pack, and has no answer."""
+        """Execute a request, and return the answer. The first request starts the pack. Its answer is None."""
         if request.number != self._answered[0]:
             assert request.number == self._answered[0] + 1, (
                 f"request {request.number} after {self._answered[0]}"

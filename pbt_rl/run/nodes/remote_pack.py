@@ -2,7 +2,7 @@
 
     waiting    there is no free place                      -> start_worker() ->
     starting   the node worker starts the pack's processes -> LearnerReady ->
-    running    one request is always in flight             -> kill() -> waiting
+    running    the learner of the pack trains              -> kill() -> waiting
 
 After `kill`, answers of the killed node worker are ignored.
 """
