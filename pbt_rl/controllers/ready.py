@@ -41,7 +41,7 @@ class Ready(Protocol):
     """
 
     def next_comparison(self, report: PopulationReport) -> DueComparison | None:
-        """Return a comparison if a comparison is due and possible. Otherwise, return None and change no state."""
+        """Return a comparison if a comparison is due and possible. Otherwise, return None and keep the rule's state."""
 
     def frames_left(self, report: PopulationReport) -> int:
         """Return the number of frames per member until the next comparison. 0: the comparison is due."""
@@ -107,8 +107,8 @@ def _ready(report: PopulationReport, min_episodes: int, *, late: bool) -> tuple[
 def _note(report: PopulationReport, min_episodes: int, late: str) -> str:
     """Return a note about a late comparison and about absent members, or "". late: text about the delay, or "".
 
-    The note depends only on the due time and this report, because a report that postpones a comparison must not change
-    state.
+    The note depends only on the due time and this report, because a report that postpones a comparison must not
+    change the rule's state.
     """
     members = map(since_comparison, report.members)
     waiting = ", ".join(str(m.member) for m in members if not comparable(m, min_episodes))

@@ -129,7 +129,7 @@ def _saved_fields(part: Any) -> Iterator[tuple[Field[Any], Any]]:
 
 
 def _is_part(f: Field[Any], value: Any) -> bool:
-    """Check whether a value is restored in place, such as a rule. Other values are replaced, such as numbers."""
+    """Check whether a value, such as a rule, is restored in place. Other values, such as numbers, are replaced."""
     if isinstance(value, type):
         return False
     kind: Any = type(value)

@@ -2,7 +2,7 @@
 
     common options + options of the arm + seed + initial values of this seed -> `pbt-rl train ...`
 
-In all arms except `defaults`, members begin with equal values: samples from the priors that depend only on the seed.
+For each seed, member i begins with equal values in all arms except `defaults`: with a sample from the priors.
 """
 
 from __future__ import annotations
