@@ -97,8 +97,8 @@ def _ready(report: PopulationReport, min_episodes: int, *, late: bool) -> tuple[
 
     late: True if the comparison has been due for at least one period. If not late, at least half of the members must be
     ready.
-    Episodes before the last comparison are ignored. Otherwise, the windows of unchanged members would contain older
-    episodes, which favours changed members while scores rise.
+    Episodes before the last comparison are ignored. Otherwise, unchanged members would be at a disadvantage while
+    scores rise, because their windows would contain older episodes.
     """
     ready = tuple(m for m in map(since_comparison, report.members) if comparable(m, min_episodes))
     return ready if len(ready) >= 2 and (late or 2 * len(ready) >= len(report.members)) else ()

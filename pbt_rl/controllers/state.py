@@ -75,7 +75,7 @@ def restore_state(part: Any, state: Any, where: str = "") -> None:
         if _is_empty(state):
             return
         made = getattr(part, "made", None)
-        if made is not None and state["class"] == type(made).__name__:  # saved without its wrapper
+        if made is not None and state["class"] == type(made).__name__:  # saved without the wrapper `_Own`
             restore_state(made, state, where)
             return
         raise ValueError(

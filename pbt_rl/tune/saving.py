@@ -114,6 +114,6 @@ class RunState:
         if changed:
             raise ConfigError(f"{self._path.parent} cannot resume: {'; '.join(changed)}; give another folder")
         assert isinstance(saved, SavedRun)
-        self._options["steps"] = saved.options["steps"]  # the default period depends on it
+        self._options["steps"] = saved.options["steps"]  # the default period depends on the steps
         self.saved_at = min((m.frames for m in saved.parts["members"] if not m.stopped), default=0)
         return saved

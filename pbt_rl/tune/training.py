@@ -156,7 +156,7 @@ class Training:
 
     def _check_broken(self) -> None:
         if all(m.broken for m in self._members):
-            raise RunFailed(f"every member is broken; the last one:\n{self._cause}")
+            raise RunFailed(f"every member is broken; the latest failure:\n{self._cause}")
 
     @property
     def _live(self) -> list[MemberRecord]:

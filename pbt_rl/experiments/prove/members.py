@@ -42,7 +42,8 @@ def prove_members(
       picked.
     - table: name -> HyperSpec. All arms begin with equal samples from the priors of this table.
     - arms: name -> (seed -> controller). The name `random` is not allowed.
-    - score: member -> score of the picked member. This function must use other data than `evaluate()`.
+    - score: member -> test score of this member. The test score of the picked member is the score of the run. The
+      function `score` must use other data than `evaluate()`.
     - seeds: two or more.
     - window: see `tune.run`.
 
