@@ -60,7 +60,7 @@ class Outcome:
             if name != arm and common and all(theirs[seed].score > ours[seed].score for seed in common):
                 means = [fmean(runs[seed].score for seed in common) for runs in (theirs, ours)]
                 found.append(
-                    f"{name} scored {means[0]:.4g}, {arm} scored {means[1]:.4g}, and {name} scored higher on each of "
+                    f"{name} scored {means[0]:.4g} where {arm} scored {means[1]:.4g}, and was ahead on each of "
                     f"{counted(len(common), 'seed')}"
                 )
         return found
