@@ -24,8 +24,8 @@ PhaseNumber = Annotated[int, Meta(ge=0, lt=1000)]
 class MemberReport:
     """One member at the time of a report.
 
-    When every environment of the member has finished an episode, these episodes are counted together
-    (`population/population.py`).
+    Finished episodes are counted in `objectives`, `episodes` and `recent`. Until the window is full, one episode of
+    every environment is counted together, when all of them have ended (`population/population.py`).
 
     frames: emulator frames that the member has trained on, over all generations.
     objectives: true objectives of the newest counted episodes that began after the member's last change, oldest first.
@@ -150,7 +150,7 @@ StateKey = tuple[int, int]
 Decision = Continue | Replace | Mutate | Restart | Stop | Evaluate
 
 OF_A_SEARCH = ("phase", "completed", "score", "place")
-"""Fields of decisions that only searches set. The journal omits these fields for other controllers."""
+"""Fields that only searches set in their decisions. The journal omits these fields for other controllers."""
 
 
 class Controller(Protocol):

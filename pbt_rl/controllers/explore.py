@@ -64,7 +64,10 @@ class FromPriors:
 
 
 class ByChance:
-    """Base of stateless rules whose `mutate` may randomly change no value. For copies, `mutate` is repeated."""
+    """Base of stateless rules whose `mutate` may leave all values unchanged by chance.
+
+    For copies, `mutate` is called again until a value changes (`changed_copy`).
+    """
 
 
 DRAWS = 1000

@@ -267,7 +267,7 @@ LEVEL = 0.05
 
 @dataclass
 class Noise:
-    """Number of all replacements in a journal, and number of replacements within the noise.
+    """Number of replacements in a journal, and number of replacements within the noise.
 
     A replacement is within the noise if Welch's two-sided t-test finds no difference between the windows of member and
     donor at the significance `LEVEL`. The test is approximate, because the weights change during a window.
@@ -275,8 +275,7 @@ class Noise:
 
     comparisons: int = 0
     replacements: int = 0
-    """Number of copies of another member's present weights. Copies of remembered states are excluded, because
-    remembered states have no window."""
+    """Number of replacements. Copies of remembered states are excluded, because remembered states have no window."""
     within: int = 0
 
     def note(self, event: Comparison) -> None:

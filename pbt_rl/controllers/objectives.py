@@ -75,7 +75,7 @@ class ObjectiveWindow:
         self._tasks[task].add(objective, raw_return)
 
     def clear(self) -> None:
-        """Reset the window and the counts."""
+        """Remove all episodes, and set the numbers of episodes to 0."""
         for task in self._tasks:
             task.empty()
             task.episodes = 0

@@ -41,7 +41,7 @@ class Ready(Protocol):
     """
 
     def next_comparison(self, report: PopulationReport) -> DueComparison | None:
-        """Return a comparison if a comparison is due and possible. Otherwise, return None and change no state."""
+        """Return a comparison if a comparison is due and possible. Otherwise, return None and keep the rule's state."""
 
     def frames_left(self, report: PopulationReport) -> int:
         """Return the number of frames per member until the next comparison. 0: the comparison is due."""
@@ -97,8 +97,8 @@ def _ready(report: PopulationReport, min_episodes: int, *, late: bool) -> tuple[
 
     late: True if the comparison has been due for at least one period. If not late, at least half of the members must be
     ready.
-    Episodes before the last comparison are ignored. Otherwise, the windows of unchanged members would contain older
-    episodes, which favours changed members while scores rise.
+    Episodes before the last comparison are ignored. Otherwise, unchanged members would be at a disadvantage while
+    scores rise, because their windows would contain older episodes.
     """
     ready = tuple(m for m in map(since_comparison, report.members) if comparable(m, min_episodes))
     return ready if len(ready) >= 2 and (late or 2 * len(ready) >= len(report.members)) else ()
@@ -107,8 +107,8 @@ def _ready(report: PopulationReport, min_episodes: int, *, late: bool) -> tuple[
 def _note(report: PopulationReport, min_episodes: int, late: str) -> str:
     """Return a note about a late comparison and about absent members, or "". late: text about the delay, or "".
 
-    The note depends only on the due time and this report, because a report that postpones a comparison must not change
-    state.
+    The note depends only on the due time and this report, because a report that postpones a comparison must not
+    change the rule's state.
     """
     members = map(since_comparison, report.members)
     waiting = ", ".join(str(m.member) for m in members if not comparable(m, min_episodes))

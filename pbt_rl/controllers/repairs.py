@@ -33,13 +33,14 @@ class Broken:
 
     - A member that was never proven restarts with new values and initialised weights. (Orion ignores a trial that is
       broken at the lowest fidelity, and samples another trial.)
-    - A copy that breaks before it is proven returns to its own state before the replacement. This state stays in memory
-      until the copy is proven. (Orion: a broken fork backtracks to the dropped trial.)
+    - A copy that breaks before its first comparison with a finite objective returns to its own state before the
+      replacement. This state stays in memory until that comparison. (Orion: a broken fork backtracks to the dropped
+      trial.)
     - For other broken members, the exploit rule decides. (Orion re-examines a broken promotion.) If the rule selects no
       donor, the member restarts, because broken weights never recover.
 
-    The first two repairs happen immediately, without a comparison. A member whose objective is not finite is not
-    broken, because the environment causes objectives that are not finite. The exploit rule ranks this member last.
+    The first two repairs happen immediately, without a comparison. A member that can learn is not broken, even if its
+    objective is not finite, because the environment causes such objectives. The exploit rule ranks this member last.
     """
 
     initial: Callable[[Random], Values]
@@ -84,5 +85,5 @@ class Broken:
                 self._dropped[m.member] = _Dropped(m.generation, change.generation, dict(m.values))
 
     def remembers(self) -> frozenset[StateKey]:
-        """Return the keys of the earlier states to which unproven copies may return."""
+        """Return the keys of the earlier states to which broken copies may return."""
         return frozenset((member, d.generation) for member, d in self._dropped.items())

@@ -29,7 +29,7 @@ class Schedule:
 
     steps: Steps
     _at: list[int] = field(default_factory=list, init=False)
-    """Index of each member's present step."""
+    """Member -> index of its present values in `steps`."""
 
     def __post_init__(self) -> None:
         assert self.steps

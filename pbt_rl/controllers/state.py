@@ -75,7 +75,7 @@ def restore_state(part: Any, state: Any, where: str = "") -> None:
         if _is_empty(state):
             return
         made = getattr(part, "made", None)
-        if made is not None and state["class"] == type(made).__name__:  # saved without its wrapper
+        if made is not None and state["class"] == type(made).__name__:  # saved without the wrapper `_Own`
             restore_state(made, state, where)
             return
         raise ValueError(
@@ -129,7 +129,7 @@ def _saved_fields(part: Any) -> Iterator[tuple[Field[Any], Any]]:
 
 
 def _is_part(f: Field[Any], value: Any) -> bool:
-    """Check whether a value is restored in place, such as a rule. Other values are replaced, such as numbers."""
+    """Check whether a value, such as a rule, is restored in place. Other values, such as numbers, are replaced."""
     if isinstance(value, type):
         return False
     kind: Any = type(value)

@@ -92,7 +92,7 @@ def _name(values: Mapping[str, str], seed: int) -> str:
 
 
 def shares(jobs: int, devices: Sequence[str], cpus: Sequence[int], cores: int) -> list[Share]:
-    """Divide devices and cores evenly among parallel jobs. If these are too few, several jobs share a device or core.
+    """Divide devices and cores evenly among parallel jobs. Several jobs share one device or core if necessary.
 
     devices: empty if each run detects its devices. cores: number of cores that the jobs may use. (A CPU quota may allow
     fewer cores than `cpus` contains.)

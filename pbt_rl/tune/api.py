@@ -4,9 +4,9 @@
                   ^ step, evaluate                     | state, load, new hypers
                   +------------------------------------+
 
-In each round, each member in a slot trains until its next evaluation, and is evaluated. Afterwards, the controller
-decides. Decisions do not depend on the speed of members. A run is therefore reproducible with any number
-of processes.
+In each round of evaluations, each member in a slot trains until its next evaluation, and is evaluated. Afterwards, the
+controller decides. Decisions do not depend on the speed of members. A run is therefore reproducible with any number of
+processes.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ class Result:
     """Result of a run.
 
     members: final states in order of id.
-    best: id of the member with the highest finite objective. Stopped members count. Ties go to the lower id.
+    best: id of the member with the highest finite objective. This member may be stopped. Ties go to the lower id.
     best_state: result of the best member's `state()`. `best` and `best_state` are None if no objective is finite.
     history: all evaluations in order of time.
     """
@@ -160,7 +160,7 @@ class Result:
             writer.writerows(rows)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a dictionary of best, ended, members and rows."""
+        """Return a dictionary with the keys `best`, `ended`, `members` and `rows`."""
         members = [asdict(member) for member in self.members]
         return {"best": self.best, "ended": self.ended, "members": members, "rows": self.rows()}
 

@@ -1,7 +1,7 @@
 """Folder of a run of `tune.run`: the journal, and the state from which the run resumes.
 
     journal.jsonl   journal in the format of `pbt-rl train`
-    state.pickle    complete state between two rounds, with the states of all members; replaced atomically
+    state.pickle    state between two rounds of evaluations, with the states of all members; replaced atomically
 
 States are pickled, because `Member.state` may return any object. Resume only from files that you trust.
 """
@@ -114,6 +114,6 @@ class RunState:
         if changed:
             raise ConfigError(f"{self._path.parent} cannot resume: {'; '.join(changed)}; give another folder")
         assert isinstance(saved, SavedRun)
-        self._options["steps"] = saved.options["steps"]  # the default period depends on it
+        self._options["steps"] = saved.options["steps"]  # the default period depends on the steps
         self.saved_at = min((m.frames for m in saved.parts["members"] if not m.stopped), default=0)
         return saved

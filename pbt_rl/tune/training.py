@@ -42,7 +42,7 @@ PROGRESS_EVENTS = 200
 
 
 def restore(pool: Pool, parts: Mapping[str, Any], folder: Path) -> None:
-    """Make the members of a saved run, and load their states. If this raises RunFailed, the folder is unchanged.
+    """Make the members of a saved run, and load their states. Raises RunFailed. The folder is never changed.
 
     Broken members (whose code raised an error) are made too, because they may copy other members later.
     """
@@ -82,7 +82,7 @@ class Training:
         """
         self._watch, self._state = watch, state
         self._whole = False
-        """True between two rounds. Only then is the state consistent and can be saved."""
+        """True between two rounds of evaluations. At other times, the state is inconsistent, and must not be saved."""
         self._changes = 0
         self._pool, self._controller, self._members, self._slots = pool, controller, members, slots
         self._journal, self._table = journal, table
@@ -156,7 +156,7 @@ class Training:
 
     def _check_broken(self) -> None:
         if all(m.broken for m in self._members):
-            raise RunFailed(f"every member is broken; the last one:\n{self._cause}")
+            raise RunFailed(f"every member is broken; the latest failure:\n{self._cause}")
 
     @property
     def _live(self) -> list[MemberRecord]:

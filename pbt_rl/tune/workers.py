@@ -225,7 +225,7 @@ def _whole(made: Any) -> Member:
 
 
 class Pool(Protocol):
-    """Interface of workers that carry out tasks. Each member's tasks are carried out in the order of the list."""
+    """Interface of workers that carry out tasks. The tasks of one member are carried out in order."""
 
     def carry_out(self, tasks: Sequence[Task]) -> list[Any]:
         """Return one result per task, in the order of the tasks."""

@@ -63,7 +63,7 @@ class _Kind:
     def timeout_frames(self, options: OptionGroups, budget: int) -> int:
         """Return the timeout of unfinished episodes in frames.
 
-        The timeout is two phases, because a phase may be extended to twice its length. With `once`, it is one phase.
+        With `once`, the timeout is one phase. Otherwise: two phases, because a phase may double its length.
         """
         return max(1, self._phase(options.group(SearchConfig), budget)) * (1 if self.once else 2)
 

@@ -29,7 +29,7 @@ class HyperTrick(Search):
 
     A member that ends phase p continues if fewer than W_p^DCM members (`collection_size`) have already ended phase p
     (*data collection*). Otherwise, the member is evicted if its score is in the lower sqrt(r) quantile of all recorded
-    scores of phase p, including its own score. A member that ends the last phase is completed.
+    scores of phase p, including its own score (r: `eviction_rate`). A member that ends the last phase is completed.
 
     The score with rank k of n (0 is the lowest) is in the lower quantile q if k <= q (n - 1). The rank among equal
     scores is random, because ties must not change the expected number of evictions. The total work is slightly more
@@ -99,7 +99,7 @@ class SuccessiveHalving(Brackets):
     of members from phase to phase. HyperTrick's eviction rate has the same meaning (Heinrich and Frosio 2019, figures 3
     and 8).
 
-    slots: None if any free slot trains any member. The number of slots if each member has a fixed slot.
+    slots: None: any free slot trains any member. A number of slots: each member has a fixed slot.
     """
 
     phases: int = field(default=10, kw_only=True)

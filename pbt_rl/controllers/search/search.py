@@ -200,7 +200,7 @@ class Search(ABC):
 
     @abstractmethod
     def _judge(self, ended: dict[int, Ended], report: PopulationReport) -> list[Decision]:
-        """Return decisions on members that have ended their phase. A call without decisions must not change state.
+        """Return decisions on members that have ended their phase. A call without decisions must not change `self`.
 
         ended: member -> report and score at the end of its phase. A member without a decision is in `ended` again at
         the next call.

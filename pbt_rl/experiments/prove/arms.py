@@ -2,7 +2,7 @@
 
     common options + options of the arm + seed + initial values of this seed -> `pbt-rl train ...`
 
-In all arms except `defaults`, members begin with equal values: samples from the priors that depend only on the seed.
+For each seed, member i begins with equal values in all arms except `defaults`: with a sample from the priors.
 """
 
 from __future__ import annotations
@@ -243,7 +243,7 @@ def said(config: Config, compared: Sequence[int]) -> str:
     """Return the warning of `too_short`. compared: number of members in each comparison."""
     pbt, frames = config.pbt, config.train_for_frames
     first = max(pbt.start_frames, pbt.period_frames)
-    due = (frames - first) // pbt.period_frames  # without the last comparison, because the run may end before
+    due = (frames - first) // pbt.period_frames  # without the last comparison: the run may end before it
     held = sum(compared) / config.num_policies
     if 2 * held >= due:
         return ""

@@ -44,13 +44,13 @@ class Judged:
 
     @property
     def picked(self) -> int:
-        """Index of the member with the best validation score. Ties go to the lower index. NaN is the worst score."""
+        """Index into `members` of the best validation score. Ties go to the lower index. NaN is the worst score."""
         scores = [-math.inf if math.isnan(score) else score for score in self.validation]
         return scores.index(max(scores))
 
     @property
     def score(self) -> float:
-        """Test score of the selected member."""
+        """Test score of the picked member."""
         return self.test[self.picked]
 
 

@@ -39,10 +39,11 @@ def prove_members(
     """Train the arms and the baseline `random` on each seed, and compare each arm with the baseline.
 
     - make: (seed, index) -> a member of `tune.run`. At the end of a run, the member with the best `evaluate()` is
-      selected.
+      picked.
     - table: name -> HyperSpec. All arms begin with equal samples from the priors of this table.
     - arms: name -> (seed -> controller). The name `random` is not allowed.
-    - score: member -> score of the selected member. This function must use other data than `evaluate()`.
+    - score: member -> test score of this member. The test score of the picked member is the score of the run. The
+      function `score` must use other data than `evaluate()`.
     - seeds: two or more.
     - window: see `tune.run`.
 

@@ -1,4 +1,4 @@
-"""Scores of the selected members of each arm, and paired differences to the baseline. All functions are pure.
+"""Scores of the picked members of each arm, and paired differences to the baseline. All functions are pure.
 
 n seeds give n differences d (arm minus baseline). The verdict depends on the 95 % interval of their mean by Student's
 t. The page docs/reference/proving.md has the simulated coverage of the intervals for few seeds.
@@ -33,11 +33,11 @@ class Outcome:
     comparisons: Mapping[str, Comparison]
 
     def mean(self, arm: str) -> float:
-        """Return the mean score of an arm's selected members over the seeds."""
+        """Return the mean score of an arm's picked members over the seeds."""
         return fmean(one.score for one in self.scores[arm].values())
 
     def middle(self, arm: str) -> float:
-        """Return the interquartile mean score of an arm's selected members over the seeds."""
+        """Return the interquartile mean score of an arm's picked members over the seeds."""
         return iqm([one.score for one in self.scores[arm].values()])
 
     def frames(self, arm: str) -> float:
@@ -60,7 +60,7 @@ class Outcome:
             if name != arm and common and all(theirs[seed].score > ours[seed].score for seed in common):
                 means = [fmean(runs[seed].score for seed in common) for runs in (theirs, ours)]
                 found.append(
-                    f"{name} scored {means[0]:.4g} where {arm} scored {means[1]:.4g}, and more on each of "
+                    f"{name} scored {means[0]:.4g} where {arm} scored {means[1]:.4g}, and was ahead on each of "
                     f"{counted(len(common), 'seed')}"
                 )
         return found
