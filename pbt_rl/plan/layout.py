@@ -34,7 +34,10 @@ class PackPlan:
     parts: int = 1
     """Number of parts of a minibatch. A CPU computes the parts in parallel (algos/parts.py)."""
     groups: int = 0
-    """G: number of row groups of a policy in a device simulator (`rounds.py`). 0 without a device simulator."""
+    """G: number of row groups of a policy in a device simulator. 0 without a device simulator.
+
+    A row group is a set of rows whose episodes give one score (`learner/simulators/rounds.py`).
+    """
 
     @property
     def rows(self) -> int:
