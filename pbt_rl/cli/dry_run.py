@@ -182,7 +182,7 @@ class Played:
     seconds: list[float] = field(default_factory=list)
     """Duration of each step."""
     begins: list[int] = field(default_factory=list)
-    """For each step: number of rows that began an episode, except the first episode of the dry run."""
+    """For each step: number of rows that began an episode. The first episode of each row does not count."""
     digests: list[bytes] = field(default_factory=list)
     """Digest of the results of each step."""
     rounded: list[bytes] = field(default_factory=list)

@@ -112,7 +112,7 @@ def _checked(command: CheckCommand, options: EnvOptions) -> Report:
 class DmlabCacheCommand:
     """Build the maps of DeepMind Lab levels before training, in a cache that all processes and runs share.
 
-    Train with the same number as --dmlab.level-seeds: episodes then use only seeds whose maps are in the cache.
+    Train with --dmlab.level-seeds equal to --level-seeds. Episodes then use only seeds whose maps are in the cache.
     """
 
     levels: tuple[str, ...] = option(("dmlab30",), test=bool, remedy="one or more, such as dmlab30")

@@ -66,7 +66,7 @@ class ProveCommand(SeveralRuns):
 
 PROTOCOL = "protocol.json"
 JUDGE = "--judge"
-"""Internal option: `pbt-rl prove --judge RUN GAMES` evaluates one run with this number of episodes."""
+"""Internal option: `pbt-rl prove --judge RUN GAMES` evaluates RUN with GAMES episodes."""
 
 
 @dataclass(frozen=True)
@@ -219,8 +219,8 @@ def _jobs(
 ) -> int:
     """Run jobs. Return an exit code, which is 0 if all jobs succeed.
 
-    command: returns the arguments of `pbt-rl` for a point and its devices. dealt: cores and devices of each parallel
-    job. waiting: points to run. after: called with the point of each completed job.
+    command: returns the arguments of `pbt-rl` for a point and a value of --devices. dealt: cores and devices of each
+    parallel job. waiting: points to run. after: called with the point of each completed job.
     """
     if not waiting:
         return 0

@@ -111,7 +111,8 @@ def train(
     - on_report(view): called about once a second, and at the end, with a `RunView`: `view.frames`,
       `view.members[0].objective`, `.values`, `.stats`. The callback may return metrics for TensorBoard: name -> number,
       or name -> {member: number}.
-    - on_decision(report, decisions): called after each comparison that has decisions.
+    - on_decision(report, decisions): called after each comparison that has decisions, with the
+      `PopulationReport` of that time and the decisions.
     - on_checkpoint(written): called after each checkpoint, with `written.path` and `written.frames`.
 
     If a callback returns `pbt_rl.Stop(reason)`, the run is saved and ends. If a callback raises an exception, the run

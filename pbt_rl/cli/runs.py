@@ -34,8 +34,9 @@ class RunsCommand:
     """List the runs in a folder, newest first.
 
     frames: frames per member. best: training objective of the best member. final: mean of the best member in the final
-    evaluation. state: running (a process writes the run); ended (the budget is spent); resumable (there are
-    checkpoints); interrupted or failed (there are no checkpoints); or the name of a damaged file.
+    evaluation. state: running (a process writes the run); ended (the budget is spent, the objective is reached, or all
+    members are done); resumable (there are checkpoints); interrupted or failed (there are no checkpoints); or the name
+    of a damaged file.
     """
 
     folder: Path = option(Path("runs"), positional=True)

@@ -30,7 +30,7 @@ class WatchCommand:
     """Show a run in the browser: members, curves, ancestry, schedules, decisions.
 
     The run may be starting, running, resumed or finished. The command only reads files of the run. By default, only
-    this machine can open the page. With another --host, all machines that reach this interface can open the page.
+    this machine can open the page. With --host ADDRESS, all machines that reach ADDRESS can open the page.
     """
 
     run: Path = option(positional=True)
@@ -38,8 +38,8 @@ class WatchCommand:
     port: int = option(0, at_least=0, at_most=65535)
     """Port of the server. 0: 8750, or a free port if 8750 is in use."""
     host: str = "127.0.0.1"
-    """Address of the network interface for the page, such as 0.0.0.0 for all interfaces. It is safer to open the page
-    from another machine with `ssh -L 8750:localhost:8750 HOST`."""
+    """Address of the network interface for the page, such as 0.0.0.0 for all interfaces. A safer way to open the
+    page from another machine: `ssh -L 8750:localhost:8750 HOST`."""
 
 
 def run(arguments: list[str]) -> int:

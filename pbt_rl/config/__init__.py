@@ -300,10 +300,10 @@ class Config:
     """Number of newest checkpoints to keep, in addition to the permanent checkpoints of --save-every-frames."""
     final_episodes: int | None = option(None, at_least=0, zero="none", may_change=True, common=True)
     """Evaluation episodes per member at the end of training, as in `pbt-rl eval`. The best four members play, and the
-    result names the best member. Default: 20 episodes within a tenth of the training time (30 to 60 s), but no episodes
-    in serial runs and in runs under a minute. If you set a number, the time limit is ten minutes, and up to four
-    additional members play, which have no objective since their last change. With --pbt.evaluate-episodes or --control,
-    all members play for at most ten minutes, even in serial or short runs."""
+    result names the best member. Default: 20 episodes. The time limit is a tenth of the training time, but 30 to 60 s.
+    By default, serial runs and runs under a minute have no such episodes. If you set a number, the time limit is ten
+    minutes, and up to four members without an objective since their last change play, too. With
+    --pbt.evaluate-episodes or --control, all members play for at most ten minutes, even in serial or short runs."""
     evaluate_every_frames: int = option(0, at_least=0, zero="never", may_change=True)
     """Save the run and evaluate the best member whenever each member has trained on this many more frames. Training
     continues during the evaluation. Number of episodes: --final-episodes if set; otherwise 20, or one per task.
@@ -451,7 +451,10 @@ class Config:
         return self.learner.returns == "vtrace" or (self.learner.returns == "auto" and uncorrected)
 
     def start_of(self, member: int) -> int:
-        """Return the population's member with equal start values: for a control its counterpart, otherwise `member`."""
+        """Return the member of the population that has the same start values as `member`.
+
+        For a control: the counterpart of the control. Otherwise: `member`.
+        """
         return member - self.num_policies if member >= self.num_policies else member
 
     def initial_std(self, member: int) -> float:

@@ -24,7 +24,7 @@ def following_budget(values: Mapping[str, Any], given: Mapping[str, Any]) -> dic
     Frame budget: comparisons start at 1/20 of the budget, with a period of 1/25 of the budget (docs/tune.md).
     Only a time budget: comparisons by time, because the number of frames in this time depends on the machine.
 
-    values: all values that are set. given: values that the user has set.
+    values: all values that are set. given: `values` without the recipes of the environment and of the algorithm.
     """
     of_frames = ("train_for_frames", "pbt.start_frames", "pbt.period_frames")
     by_rounds = values.get("controller", "pbt") != "pbt" or values.get("pbt.evaluate_episodes")
@@ -48,18 +48,21 @@ def in_frames(budget_frames: int) -> dict[str, int]:
 
 
 FOLLOW_HOURS = {"train_for_frames": ENDLESS_FRAMES, **in_frames(ENDLESS_FRAMES)}
-"""Options in frames with --hours: dotted field -> value. --show leaves them out, because they have no effect."""
+"""Frame options that --hours sets: dotted field -> value. --show omits these options, because they have no effect."""
 
 
 def timed(seconds: float) -> dict[str, Any]:
-    """Return the options for `COMPARISONS` comparisons at equal intervals. Training outlasts the last comparison."""
+    """Return the options for `COMPARISONS` comparisons at equal intervals.
+
+    Training ends one interval after the last comparison.
+    """
     return {"pbt.ready": "timed", "pbt.period_seconds": float(f"{seconds / (COMPARISONS + 1):.3g}")}
 
 
 def following_hours(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that follow from --hours, except options that the user has set. Raises ConfigError.
+    """Return the options that follow from --hours, except options in `given`. Raises ConfigError.
 
-    values: all values that are set. given: values that the user has set.
+    values: all values that are set. given: `values` without the recipes of the environment and of the algorithm.
     """
     hours = values.get("hours")
     if hours is None:

@@ -1,7 +1,7 @@
 """Options of `pbt-rl train` and `pbt_rl.train`, merged from layers.
 
-Later layers take precedence: recipe of the environment, recipe of the algorithm, values that follow from the budget,
-recipe of --recipe, file of --config, command line.
+Later layers take precedence: comparison times that follow from the budget, recipe of the environment, recipe of the
+algorithm, values that follow from --hours, recipe of --recipe, file of --config, command line.
 """
 
 from __future__ import annotations
@@ -143,8 +143,8 @@ def _environment_recipe(env: str, env_option: Iterable[str]) -> dict[str, object
 def _algorithm_recipe(algo: str, env_recipe: Mapping[str, object]) -> Mapping[str, object]:
     """Return the recipe of an algorithm for an environment. Raises ConfigError if the algorithm cannot be loaded.
 
-    If the recipes of environments already fit the algorithm (`recipes_are_for_it`), the algorithm has no recipe. It is
-    then not loaded, because loading imports torch.
+    If the recipes of environments already fit the algorithm (`recipes_are_for_it`), the algorithm has no recipe. The
+    algorithm is then not loaded, because loading imports torch.
 
     env_recipe: recipe of the environment.
     """

@@ -151,7 +151,10 @@ class Option:
 
     @property
     def is_external(self) -> Callable[[str], bool] | None:
-        """Function that returns True for a value that names code or hosts outside the package. None: no such value."""
+        """Function that returns True for a value that names code or hosts outside the package.
+
+        None: no value of the option names code or hosts.
+        """
         found: Callable[[str], bool] | None = self.metadata.get("is_external")
         return found or (names_module if "custom" in self.metadata else None)
 

@@ -132,8 +132,8 @@ OTHER_VALUES: dict[tuple[str, str], str] = {
 }
 """(option of pbt_rl, value of another trainer) -> remedy."""
 TWICE = {"value-loss-coeff", "vf-loss-coeff", "vf-coef"}
-"""Options whose error advises the user to double the value. In other trainers, they multiply a loss without the factor
-1/2. CleanRL's `vf-coef` is an exception."""
+"""Options of other trainers whose error advises to double the value. There, these options multiply a loss without the
+factor 1/2. CleanRL's `vf-coef` is an exception: CleanRL's loss has the factor."""
 
 ANSWERS = {
     "metric": "Members are ranked by the objective that the environment reports; higher is better",

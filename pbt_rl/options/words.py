@@ -182,7 +182,7 @@ def _taken(
     for entry in entries:
         try:
             free += _take(entry, options, values, prog)
-        except ConfigError as error:  # report all mistakes: another trainer's options are several
+        except ConfigError as error:  # report all mistakes: a command of another trainer has several
             mistakes.append(str(error))
     if mistakes:
         raise ConfigError("\n".join(mistakes))

@@ -34,7 +34,10 @@ class PackPlan:
     parts: int = 1
     """Number of parts of a minibatch. A CPU computes the parts in parallel (algos/parts.py)."""
     groups: int = 0
-    """G: number of row groups of a policy in a device simulator (`rounds.py`). 0 without a device simulator."""
+    """G: number of row groups of a policy in a device simulator. 0 without a device simulator.
+
+    A row group is a set of rows whose episodes give one score (`learner/simulators/rounds.py`).
+    """
 
     @property
     def rows(self) -> int:
@@ -222,7 +225,7 @@ def sizing_of(config: Config, slots: int, agents: int, *, on_gpu: bool) -> Sizin
 
 
 def _wanted_actors(config: Config, machine: Machine, devices: Sequence[str]) -> int:
-    """Return the preferred number of actors, at least two per device.
+    """Return the preferred number of actors: in mode serial one per device, otherwise at least two per device.
 
     With GPUs, each core has an actor, except one core per learner (`plan_actors` may give this core an actor, too). On
     a CPU, there are half as many actors as cores. Learning and inference take more than half of the CPU time (57 % on

@@ -238,7 +238,8 @@ def plan_actors(
     With GPUs, all cores get an actor if vector envs are then large enough. Otherwise, each learner has a core without
     actors. If these cores are a large fraction of all cores, all cores get an actor with smaller vector envs.
 
-    wanted: number of actors if each learner has a core without actors. members, slots: numbers of each pack.
+    wanted: preferred number of actors. With GPUs, this number leaves a core without actors to each learner.
+    members, slots: numbers of each pack.
     """
     if sizing.on_gpu and not sizing.envs:
         most = max(wanted, cores)

@@ -32,7 +32,7 @@ class AppendFile:
             os.ftruncate(self._file, self.position)
 
     def append(self, record: bytes) -> None:
-        """Write one record. If this raises OSError, the file is unchanged."""
+        """Write one record. If OSError is raised, a partial record is removed at once or before the next record."""
         self._mend()
         rest = memoryview(record)
         self._torn = True

@@ -115,7 +115,10 @@ class NetNames:
 
 @dataclass(frozen=True)
 class Misfit:
-    """Tensor whose shape or dtype differs between a file (`has`) and a network (`wanted`), or that is missing."""
+    """Difference between a file (`has`) and a network (`wanted`): shape or dtype of a tensor.
+
+    `has` is "none" if the file lacks the tensor. `wanted` is "none" if the network lacks the tensor.
+    """
 
     name: str
     has: str
@@ -142,7 +145,7 @@ def from_tensors(path: Path, tensors: Arrays, names: NetNames) -> dict[str, NDAr
     """Copy a member's complete state from tensors into new arrays.
 
     path: used in the error message.
-    Raises ConfigError, which lists the layers, if the tensors belong to another network.
+    Raises ConfigError with a list of differences if the tensors do not fit the network.
     """
     # Optimiser and normalisers are copied without a check. Only the network can mismatch.
     optimizer = [name.removeprefix(OPTIMIZER) for name in tensors if name.startswith(OPTIMIZER)]
@@ -355,14 +358,14 @@ class Checkpoint:
     def load(self, member: int, names: NetNames, generation: int | None = None) -> MemberSnapshot:
         """Read a member's current state. With `generation`: read the member's remembered state of this generation.
 
-        Raises CheckpointBroken. Raises ConfigError, which lists the layers, if the state belongs to another network.
+        Raises CheckpointBroken. Raises ConfigError with a list of differences if the state does not fit the network.
         """
         file = member_file(member, generation)
         tensors, header = self._read(self._saved(file))
         return MemberSnapshot(header, from_tensors(self.path / file, tensors, names))
 
     def states(self, names: NetNames) -> SavedStates:
-        """Return a function for each state, which reads this state. These functions raise the errors of `load`."""
+        """Return one function per state. The function reads the state, and raises the errors of `load`."""
         keys = [(saved.member, None) for saved in self.members()]
         remembered = [(saved.member, saved.generation) for saved in self.remembered()]
         return {
@@ -432,7 +435,7 @@ class Checkpoints:
         self.folder = folder
 
     def all(self) -> list[Checkpoint]:
-        """Return the checkpoints with a readable manifest, oldest first. No other files are read."""
+        """Return the checkpoints with a readable manifest, oldest first. Only the manifests are read."""
         return self._read()[0]
 
     def newest(self, note: Callable[[str], None]) -> Checkpoint | None:

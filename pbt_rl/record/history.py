@@ -218,7 +218,7 @@ class History:
 
     @cached_property
     def evaluations(self) -> list[Evaluation]:
-        """Evaluations during training with a finite mean."""
+        """Evaluations that have a finite mean, without the final evaluation."""
         return [e for e in self.of(Evaluation) if math.isfinite(e.mean)]
 
     @property

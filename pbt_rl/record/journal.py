@@ -1,4 +1,4 @@
-"""Journal of a run: one JSON object per line and event, written immediately.
+"""Journal of a run: one line per event, written immediately. Each line is a JSON object.
 
 Each event has the fields `event` (its kind), `time` (seconds since the epoch) and `frames` (population clock).
 docs/reference/run-files.md lists the kinds.

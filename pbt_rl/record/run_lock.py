@@ -32,7 +32,8 @@ from pbt_rl.record.folder import RunFolder, made_name
 
 FILE = ".lock"
 TIMEOUT_SECONDS = 1.0
-"""Seconds of retries. (A process that checks whether a lock is held acquires this lock for a moment.)"""
+"""Time limit of the attempts to lock a folder. Several attempts are needed, because `is_held` in another process
+acquires the lock for a moment."""
 _MAX_BYTES = 400
 
 

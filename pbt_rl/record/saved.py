@@ -1,8 +1,9 @@
 """Saved members of a run, and the trust check of the run's config.
 
-A config may name modules (`module:name`), whose import executes code, as well as a cluster, folders and options of
-engines. A command uses these options only if the user created the run, or trusts its author (--trust). The command
-first checks the options that it uses (`PLAY`, `AUDIT`). The other files of a run contain only data.
+Options in a config may name modules (`module:name`), whose import executes code. Other options name a cluster or
+folders, or are options of engines. A command uses all these options only if the user created the run, or trusts its
+author (--trust). The command first checks the options that it uses (`PLAY`, `AUDIT`). The other files of a run contain
+only data.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ def _say(line: str) -> None:
 
 
 def _foreign(config: Config, asked: Collection[str]) -> list[tuple[str, str]]:
-    """Return (option, value) for each asked option that names code or paths outside this installation."""
+    """Return (option, value) for each option in `asked` that names code or paths outside this installation."""
     options = values_of(config)
     found: list[tuple[str, str]] = []
     for name, option in table(config).items():
@@ -184,7 +185,7 @@ def _checkpoint(source: Source, note: Callable[[str], None]) -> Checkpoint:
     notes: list[str] = []
     newest = checkpoints.newest(notes.append)
     if newest is None:
-        why = f"all its checkpoints are incomplete: {notes[0]}" if notes else "it was never saved"
+        why = f"all its checkpoints are incomplete or damaged: {notes[0]}" if notes else "it was never saved"
         raise ConfigError(f"{source.run} has no weights: {why}")
     for text in notes:
         note(text)
