@@ -255,7 +255,7 @@ def cost_curves(groups: Sequence[tuple[str, Sequence[History]]]) -> Figure | Non
 
 
 def comparison_page(found: Sequence[Group], picture: bytes | None, cost: bytes | None = None) -> str:
-    """Return the page as HTML. picture: PNG file of the curves over frames. cost: PNG file over processor time."""
+    """Return the page as HTML. picture: PNG file of `curves`. cost: PNG file of `cost_curves`."""
     environments = sorted({run.options.env for group in found for run in group.runs})
     warning = none("The runs use different environments: their scores are not comparable.") * (
         len(environments) > 1
