@@ -214,7 +214,10 @@ def pareto(points: Sequence[tuple[float, float]]) -> Points:
 
 
 def run_costs(history: History, kind: str) -> Points:
-    """Return (processor seconds so far, best objective) points along a run. Empty if unknown. kind: CPU or GPU."""
+    """Return (processor seconds so far, best objective) points along a run. Empty if unknown. kind: CPU or GPU.
+
+    The seconds are estimates: the seconds of the whole run, in proportion to the frames.
+    """
     whole = history.cpu_seconds if kind == "CPU" else history.gpu_seconds
     known = drawn_curves(history)
     if not whole or not known:
