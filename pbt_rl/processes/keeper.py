@@ -143,7 +143,7 @@ class Keeper:
             self._poll.register(fd, select.POLLIN)
 
     def serve(self) -> int:
-        """Run until all descendants have ended, or do not end in time.
+        """Run until all descendants have ended, or until their time limit.
 
         Return the child's status, as `os.waitpid` returns it.
         """
