@@ -1,7 +1,7 @@
 """Registries of extensible parts: seven tables from name to `module:OBJECT`.
 
-The table of commands is in `cli`. Each table is also a group of entry points. Another installed package adds an object
-with an entry point:
+Six tables are in this module, and the table of commands is in `cli`. Each table is also a group of entry points.
+Another installed package adds an object with an entry point:
 
     [project.entry-points."pbt_rl.exploit"]
     mine = "my_package.rules:MINE"
@@ -158,8 +158,8 @@ ALGORITHMS: Registry[Any] = Registry(
         "unreal": "pbt_rl.algos.hypers:UNREAL",
     },
 )
-"""Values of `--algo` -> `AlgorithmEntry` (`algos/hypers.py`). Controllers sample hyperparameters in the order of this
-table."""
+"""Values of `--algo` -> `AlgorithmEntry` (`algos/hypers.py`). Controllers sample the hyperparameters of all
+algorithms in the order of this table."""
 CONTROLLERS: Registry[Any] = Registry(
     "pbt_rl.controllers",
     "pbt_rl.controllers.entry:ControllerEntry",

@@ -162,7 +162,10 @@ class VectorEnvRunner:
         self._clock = cpu_clock(self.vector_env)
 
     def advance(self) -> bool:
-        """Step the vector env, or reset it at the start, if its actions are ready. Return True after a step."""
+        """Step the vector env if its actions are ready. Return True after a step.
+
+        If the actor got no saved state, the first step is a reset.
+        """
         if self._box.learner_has_turn:
             return False
         before = self._clock()
@@ -258,7 +261,7 @@ def main() -> None:
     except EnvSetupError as error:
         send_failure(connection, str(error), user_error=True)
     except Exception as error:  # noqa: BLE001 - the parent shows all exceptions of an environment
-        traceback.print_exc()  # the log also has the frames of pbt_rl
+        traceback.print_exc()  # the log also has the stack frames of pbt_rl
         send_failure(connection, environment_traceback(error), user_error=False)
     sys.exit(1)
 

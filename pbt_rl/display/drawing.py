@@ -14,9 +14,9 @@ from pbt_rl.processes.child import Child
 from pbt_rl.record.append import reason
 
 MIN_GAP_SECONDS = 60.0
-"""Default minimum pause between two drawings."""
+"""Default minimum time between the starts of two drawings."""
 GAP_FACTOR = 10.0
-"""The pause before the next drawing is at least this multiple of the last drawing's duration."""
+"""Minimum time from a drawing's start to the next start, as a multiple of the drawing's duration."""
 MAX_GAP_SECONDS = 3600.0
 """Maximum pause after failures. The pause doubles with each failure."""
 LIMIT_SECONDS = 300.0
@@ -50,8 +50,8 @@ class Drawing:
         gap_seconds: float = MIN_GAP_SECONDS,
         priority: int = LOWEST,
     ) -> None:
-        """names: names of the figures to draw. warn: called with each warning. gap_seconds: minimum pause between two
-        drawings. priority: niceness of the drawing process, except for the last drawing at the end of a run (0).
+        """names: names of the figures to draw. warn: called with each warning. gap_seconds: minimum time between the
+        starts of two drawings. priority: niceness of the drawing process (0 for the last drawing of a run).
         """
         self._run, self._names, self._warn = run, names, warn
         self._gap_seconds, self._priority = gap_seconds, priority

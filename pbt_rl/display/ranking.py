@@ -256,7 +256,7 @@ def title_lines(view: RunView, trend: str = "") -> list[str]:
 
 
 def best(view: RunView) -> str:
-    """Format the best score and its member. If no member has an objective yet: the best mean so far."""
+    """Format the best score and its member. If no member has an objective yet: the best mean over ended episodes."""
     members = [m for m in view.members if not m.control]
     named = best_member(members)
     early = [m for m in members if m.early is not None and math.isfinite(m.early)]
@@ -315,7 +315,8 @@ MANY_DISCARDED = 0.05
 OF_COLUMNS = (
     "objective: mean over the window (--pbt.objective-episodes); return, length: mean of the newest episodes"
 )
-"""Explanation of the columns. Shown only if a member's objective differs from its mean over all episodes."""
+"""Explanation of the columns. Shown only if a member's objective differs from `MemberView.early`, the mean over
+all episodes since the member's last change."""
 
 
 def footer_lines(view: RunView) -> list[str]:

@@ -176,7 +176,7 @@ class RunView:
     tuned: frozenset[str] = frozenset()
     """Names of the values that the controller may change."""
     seconds_left_at_most: bool = False
-    """True if `seconds_left` is an upper bound, because a search may evict members."""
+    """True if `seconds_left` is an upper bound, because a search may stop members."""
     comparison_in_seconds: float | None = None
     """Seconds until the next comparison. 0 if the comparison waits for episodes. None if the time is unknown or no
     comparison follows."""

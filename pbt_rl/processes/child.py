@@ -451,7 +451,7 @@ def print_stacks() -> None:
 def register_stacks() -> None:
     """Install a C handler of STACKS_SIGNAL. It prints the stack of the interrupted thread and calls the Python handler.
 
-    The C handler does not print the stacks of other threads, because running threads may free their frames meanwhile.
+    The C handler does not print the stacks of other threads, because running threads may free their stack frames.
     """
     faulthandler.register(STACKS_SIGNAL, STDERR, all_threads=False, chain=True)
 

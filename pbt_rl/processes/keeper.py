@@ -143,7 +143,10 @@ class Keeper:
             self._poll.register(fd, select.POLLIN)
 
     def serve(self) -> int:
-        """Run until all descendants have ended. Return the child's status, as `os.waitpid` returns it."""
+        """Run until all descendants have ended, or until their time limit.
+
+        Return the child's status, as `os.waitpid` returns it.
+        """
         self._reap()
         while self._status is None:
             ready = {fd for fd, _ in self._poll.poll()}

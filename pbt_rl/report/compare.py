@@ -214,7 +214,10 @@ def pareto(points: Sequence[tuple[float, float]]) -> Points:
 
 
 def run_costs(history: History, kind: str) -> Points:
-    """Return (processor seconds so far, best objective) points along a run. Empty if unknown. kind: CPU or GPU."""
+    """Return (processor seconds so far, best objective) points along a run. Empty if unknown. kind: CPU or GPU.
+
+    The seconds are estimates: the seconds of the whole run, in proportion to the frames.
+    """
     whole = history.cpu_seconds if kind == "CPU" else history.gpu_seconds
     known = drawn_curves(history)
     if not whole or not known:
@@ -255,7 +258,7 @@ def cost_curves(groups: Sequence[tuple[str, Sequence[History]]]) -> Figure | Non
 
 
 def comparison_page(found: Sequence[Group], picture: bytes | None, cost: bytes | None = None) -> str:
-    """Return the page as HTML. picture: PNG file of the curves over frames. cost: PNG file over processor time."""
+    """Return the page as HTML. picture: PNG file of `curves`. cost: PNG file of `cost_curves`."""
     environments = sorted({run.options.env for group in found for run in group.runs})
     warning = none("The runs use different environments: their scores are not comparable.") * (
         len(environments) > 1

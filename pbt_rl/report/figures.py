@@ -28,7 +28,7 @@ SPEED, LOSSES = "throughput/frames_per_second", ("_loss", "/entropy", "/kl", "/g
 """TensorBoard tag of the speed, and suffixes of the learning tags that are drawn."""
 MOST_PANELS = 24
 NAME_WIDTH, NAME_HEIGHT = 0.06, 0.045
-"""Maximum distance of the ends of two curves that share a label, as a share of the axes (x, y)."""
+"""Curves share a label if their ends are closer than these fractions of the axes' width and height."""
 MOST_NAMED = 12
 """Maximum number of curves that are labelled. With more curves, labels would overlap."""
 

@@ -42,9 +42,9 @@ class Layout:
 
 
 def ancestors(history: History) -> dict[StateKey, int]:
-    """Return key -> training frames, for each node from which the weights of a member at the end descend.
+    """Return key -> training frames, for the last node of each member and for all ancestors of these nodes.
 
-    training frames: frames of the node's weights at the last copy that survives, or at the end.
+    training frames of a last node: at its end. Of an ancestor: at the start of its latest child in the result.
     """
     found: dict[StateKey, int] = {}
     for node in history.last.values():

@@ -27,7 +27,7 @@ from pbt_rl.report.verdict import control_facts, notes
 
 LAST_DECISIONS = 200
 LONG = 24
-"""Maximum number of characters of a cell without line breaks."""
+"""Maximum number of characters of a text that the table does not wrap."""
 NUMERIC = frozenset("~-+.0123456789")
 """Characters with which a number begins."""
 QUIET_SECONDS = 120.0
@@ -74,7 +74,7 @@ def document(title: str, body: str) -> str:
 def section(title: str, caption: str, body: str, name: str = "") -> str:
     """Return an HTML section of a page. If `body` is empty, the section has no heading.
 
-    caption: text behind the question mark, may be empty. body: HTML. name: HTML id, by default from the title.
+    caption: text that a click on `?` shows, may be empty. body: HTML. name: HTML id, by default from the title.
     """
     note = (
         f'<details><summary>?</summary><p class="caption">{escape(caption)}</p></details>' if caption else ""

@@ -15,7 +15,7 @@ from pbt_rl.report.style import STYLE, Drawn, png
 
 @dataclass(frozen=True)
 class Picture:
-    """Figure with its texts. name: file name and TensorBoard tag. caption: text behind the question mark.
+    """Figure with its texts. name: file name and TensorBoard tag. caption: text that a click on `?` shows.
 
     draw: function that returns the figure, or the reason why the figure cannot be drawn.
     """
@@ -97,7 +97,7 @@ PICTURES = (
 
 
 NOT_MEANT = frozenset({figures.NO_EVALUATIONS, figures.NO_PHASES, figures.NO_STATISTICS})
-"""Reasons that the page does not show: a run with such a reason cannot have the figure."""
+"""Reasons for missing figures that the page does not show, because the figures do not apply to the run."""
 
 
 def draw(picture: Picture, history: History, dpi: int = 150) -> bytes | str:

@@ -15,7 +15,7 @@ from pbt_rl.report.live import Live
 
 REQUEST_SECONDS = 10.0
 UNWATCHED_SECONDS = 10.0
-"""Seconds after the last request of a browser at which the renewal of the page stops."""
+"""The page is renewed until this time after the last request of a browser."""
 
 
 class Server(ThreadingHTTPServer):

@@ -136,7 +136,7 @@ def mostly_luck(noise: Noise) -> bool:
 
 
 def said_of_luck(noise: Noise, period: str, *, in_python: bool) -> str:
-    """Return a text with the number of replacements within the noise of the windows.
+    """Return a text with the number of replacements whose score difference may be noise of the windows.
 
     The text contains a remedy if most replacements may be due to chance.
     period: name of the option for the period. in_python: True for a run of `tune.run`, whose options are arguments.

@@ -32,7 +32,10 @@ MOST_LINES = 20
 
 @dataclass(frozen=True)
 class WhatIf:
-    """Decisions of other rules on recorded scores. differing: comparisons with other decisions, oldest first."""
+    """Decisions of other rules on recorded scores.
+
+    differing: comparisons in which these decisions differ from the recorded decisions, oldest first.
+    """
 
     counter: ComparisonCounter
     differing: Sequence[Mismatch]
