@@ -353,7 +353,7 @@ class Learner:
         Otherwise, a serial run could not resume bit for bit.
         """
         heard = self._listen()
-        self.clock.tick(trains=self.sampler.begun)
+        self.clock.tick(trains=self.sampler.started)
         if self._on_policy:
             return self._iterate_on_policy(heard)
         busy = not self.paused and self.sampler.run_inference()

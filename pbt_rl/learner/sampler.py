@@ -151,6 +151,11 @@ class Sampler:
         """True after the first step of any vector env."""
         return any(vector_env.taken for vector_env in self.vector_envs)
 
+    @property
+    def started(self) -> bool:
+        """True after the first step since the start of the learner."""
+        return self.begun
+
     def rollouts(self) -> list[Rollout]:
         """Return the current rollouts of the vector envs."""
         return [vector_env.rollout for vector_env in self.vector_envs]

@@ -24,7 +24,7 @@ def control_facts(history: History) -> list[tuple[str, object]]:
         return []
     own, others = scores(history)
     if not own or not others:
-        return [("scores", "not yet known for both groups")]
+        return [("scores", "not yet known")]
     halves = _halves(history, own.keys() | others.keys())
     both = [own | others] * 2 if halves is None else halves
     starts = history.population

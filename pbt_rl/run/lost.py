@@ -26,6 +26,7 @@ from dataclasses import dataclass, field, replace
 
 from pbt_rl.actors.messages import LearnerReport, Load
 from pbt_rl.config import Config
+from pbt_rl.display.terminal import age
 from pbt_rl.errors import ConfigError, EnvSetupError, RunFailed
 from pbt_rl.population.population import Population
 from pbt_rl.run.checkpointing import Checkpointing
@@ -131,8 +132,8 @@ class LostLearners:
         """Describe the checkpoint from which the run can be resumed."""
         newest = self.checkpoints.newest
         if newest is not None:
-            age = time.time() - newest.manifest.time
-            return f"The run can be resumed from checkpoint {newest.path.name}, saved {age:.0f} s ago"
+            seconds = time.time() - newest.manifest.time
+            return f"The run can be resumed from checkpoint {newest.path.name}, saved {age(seconds)} ago"
         return (
             "The run can be resumed again from its last checkpoint"
             if self.start.resumes

@@ -131,7 +131,9 @@ def describe_comparisons(resolved: ResolvedRun) -> list[str]:
     lines = [f"members are compared {when}{times}: --controller {config.controller}, {rules}"]
     if spec.agents == 1:
         limit = f": up to {episodes:,} frames" if episodes else ""
-        lines.append(f"a comparison needs one episode in each of a member's {each} environments{limit}")
+        lines.append(
+            f"a comparison needs {counted(rounds, 'episode')} in each of a member's {each} environments{limit}"
+        )
     if by_time and spec.agents == 1 and not spec.simulator:
         noted += _slow_episodes(resolved, rounds)
     late, needed = "", first * config.num_policies
@@ -151,7 +153,7 @@ def describe_comparisons(resolved: ResolvedRun) -> list[str]:
         return [*lines, *noted]
     why = f"{update:,}, the frames of one batch"
     if update < episodes:
-        why = f"{episodes:,}, the maximum frames of one episode in each of a member's environments"
+        why = f"{episodes:,}, the maximum frames of {counted(rounds, 'episode')} in each of a member's environments"
     return [*lines, *noted, f"warning: --pbt.period-frames {pbt.period_frames:,} is less than {why}"]
 
 
@@ -168,7 +170,9 @@ def _slow_episodes(resolved: ResolvedRun, rounds: int) -> list[str]:
     fewer = ", or give --envs-per-vector-env 1" * (plan.packs[0].envs_per_policy > 1)
     how = f"{steps:,} steps, even at {speed:,} frames/s on {counted(plan.cpus, 'core')}"
     due = f"Comparisons are due every {in_time(period)}, but wait for these episodes: train longer{fewer}"
-    return [f"note: one episode in each environment takes about {in_time(seconds)} ({how}). {due}"]
+    return [
+        f"note: {counted(rounds, 'episode')} in each environment takes about {in_time(seconds)} ({how}). {due}"
+    ]
 
 
 def _at_most(budget: float, first: float, period: float, longest: float) -> str:

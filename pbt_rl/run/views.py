@@ -22,7 +22,7 @@ from pbt_rl.population.population import Population
 from pbt_rl.record.journal import journal_events
 from pbt_rl.registry import READY_RULES
 from pbt_rl.run.resolved import ResolvedRun
-from pbt_rl.run.shown import compares, environments_each, first_comparison, tuned_names
+from pbt_rl.run.shown import compares, environments_each, episodes_each, first_comparison, tuned_names
 from pbt_rl.run.throughput import Throughput
 
 
@@ -182,7 +182,7 @@ class WaitingComparison:
             return []
         self._warned = True
         text = (
-            "WARNING: a comparison has been overdue for longer than is usual in this run. It needs one episode in each "
+            "WARNING: a comparison has been overdue for longer than is usual in this run. It needs ended episodes in each "
             f"environment of a member, but {'episodes are long' if ended else 'no episode has ended'}: limit the "
             "length of episodes (gymnasium.wrappers.TimeLimit), or use fewer environments (--envs-per-vector-env)"
         )
@@ -251,7 +251,7 @@ def _uncompared(resolved: ResolvedRun, view: RunView) -> str:
     option = "--rows" if resolved.plan.packs[0].groups else "--envs-per-vector-env"
     fewer = max(1, resolved.plan.packs[0].envs_per_policy // 2)
     return (
-        f"{said}but needs one episode in each of a member's {environments_each(resolved)} environments "
+        f"{said}but needs {counted(episodes_each(resolved), 'episode')} in each of a member's {environments_each(resolved)} environments "
         f"(member {nearest.member}: {nearest.ended} of {nearest.environments}): "
         f"give {option} {fewer}, or train longer"
     )

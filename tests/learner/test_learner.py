@@ -99,6 +99,17 @@ def test_a_linear_rate_falls_with_the_seconds_of_the_run_if_they_end_first():
         assert learner.clock.seconds == 110.0
 
 
+def test_the_seconds_of_a_device_simulator_count():
+    words = "--env tensors/pendulum --mode sync --num-policies 2 --rows 4 --train-for-seconds 100"
+    resolved = ResolvedRun.resolve(parse_train(words.split()), Machine(2, 0))
+    values = [{name: spec.default for name, spec in resolved.table.items()}] * 2
+    with contextlib.closing(SerialFleet(resolved, Start.fresh(resolved.plan, values))) as fleet:
+        learner = fleet.packs[0].learner
+        for _ in range(4):
+            learner.iterate()
+        assert learner.clock.seconds > 0
+
+
 def test_a_budget_of_seconds_limits_the_frames_that_a_curriculum_expects():
     with contextlib.closing(make_fleet("appo", **{"train-for-seconds": 100})) as fleet:
         learner, table = fleet.packs[0].learner, fleet.packs[0].learner._table

@@ -130,6 +130,11 @@ class SimulatorSampler:
         """Always False, because no rollout is unfinished between two calls of `run_inference`."""
         return False
 
+    @property
+    def started(self) -> bool:
+        """True after the first step since the start of the learner."""
+        return self._inference.rounds is not None
+
     def rollouts(self) -> list[InPlaceRollout]:
         """Return a list that contains the only rollout."""
         return [self.rollout]
