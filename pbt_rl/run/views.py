@@ -182,8 +182,8 @@ class WaitingComparison:
             return []
         self._warned = True
         text = (
-            "WARNING: a comparison has been overdue for longer than is usual in this run. It needs ended episodes in each "
-            f"environment of a member, but {'episodes are long' if ended else 'no episode has ended'}: limit the "
+            "WARNING: a comparison has been overdue for longer than is usual in this run. It needs ended episodes in "
+            f"each environment of a member, but {'episodes are long' if ended else 'no episode has ended'}: limit the "
             "length of episodes (gymnasium.wrappers.TimeLimit), or use fewer environments (--envs-per-vector-env)"
         )
         return [text]
@@ -251,7 +251,8 @@ def _uncompared(resolved: ResolvedRun, view: RunView) -> str:
     option = "--rows" if resolved.plan.packs[0].groups else "--envs-per-vector-env"
     fewer = max(1, resolved.plan.packs[0].envs_per_policy // 2)
     return (
-        f"{said}but needs {counted(episodes_each(resolved), 'episode')} in each of a member's {environments_each(resolved)} environments "
+        f"{said}but needs {counted(episodes_each(resolved), 'episode')} in each of a member's "
+        f"{environments_each(resolved)} environments "
         f"(member {nearest.member}: {nearest.ended} of {nearest.environments}): "
         f"give {option} {fewer}, or train longer"
     )
