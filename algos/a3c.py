@@ -45,9 +45,10 @@ def a3c_loss(s: LossInputs, *, value_coef: Scalar, entropy_coef: Scalar) -> tupl
 def n_step_targets(
     s: Samples, hypers: Hypers, present: Present, _settings: UpdateSettings
 ) -> tuple[Tensor, Tensor]:
-    """Compute n-step returns (reward units) from current values, and advantages (normalised units).
+    """Compute n-step returns in reward units, and advantages divided by the return scale.
 
-    The bootstrap value after the last step is `last_value`, which is not recomputed for each minibatch.
+    Both use the value predictions of the current weights. The bootstrap value after the last step is
+    `last_value`, which is not recomputed for each minibatch.
     """
     gamma = hypers["gamma"]
     value_T1 = torch.cat([present.value, s.last_value.unsqueeze(1)], dim=1)

@@ -430,7 +430,7 @@ class Watch:
         self._ends = dict[int, tuple[bytes, bool]]()
         """Row whose last step was a truncation -> (final observation, True if it is all zeros)."""
         self._firsts = dict[int, bytes]()
-        """Row whose last step was the reset after a truncation -> observation of that step."""
+        """Row that was just reset after a truncation -> first observation of the new episode."""
         self._cut, self._due = 0, 10
         self._varied = False
         self._all_next = self._all_blank = True

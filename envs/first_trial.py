@@ -209,9 +209,9 @@ class FirstProbe:
 
 
 def _keep(parent: int, line: int, run: Callable[[], object], *, captured: bool) -> NoReturn:
-    """Make the fork, run its keeper, and exit with the fork's status.
+    """Body of the keeper process: fork a child that calls `run`, watch the child, and exit with the child's status.
 
-    line: file descriptor of a socket to the parent, to which the keeper sends the end of the fork's output.
+    line: file descriptor of a socket to the parent. The keeper sends the last bytes of the child's output through it.
     """
     try:
         os.setsid()  # only the parent handles Ctrl-C

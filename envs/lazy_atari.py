@@ -64,7 +64,7 @@ class Engines:
 
     make: function that makes an engine with a given number of rows.
     together: number of neighbouring rows that one policy plays.
-    empty: True: the constructor makes no engine.
+    empty: True if the constructor makes no engine. Otherwise, it makes the first engine.
     """
 
     def __init__(

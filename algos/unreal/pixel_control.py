@@ -16,8 +16,8 @@ from ..returns import Trajectories, gae_torch
 GAMMA = 0.9
 """Discount of pixel changes."""
 PIXELS = 4
-"""Minimum side of a cell, in pixels. If the shorter side of an image has at least 100 pixels, the side of a cell is a
-twentieth of the image's shorter side."""
+"""Minimum side of a cell, in pixels. The side is a twentieth of the image's shorter side, rounded down, but at least
+this number."""
 CHANNELS = 32
 
 

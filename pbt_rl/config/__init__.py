@@ -286,8 +286,8 @@ class Config:
     """Replace a learner that makes no progress for this time, or for five times this time during its start. The timeout
     must exceed the duration of one optimiser step."""
     max_actor_restarts: int = option(20, at_least=0, may_change=True)
-    """Maximum number of restarts of all actors within ten minutes, and of successive restarts of one actor without
-    progress. More restarts end the run with an error."""
+    """End the run with an error after more actor restarts than this within ten minutes, all actors together, or after
+    more successive restarts of one actor without progress."""
     save_every_seconds: float = option(
         120.0, at_least=0, zero="only at the end", common=True, may_change=True
     )

@@ -68,7 +68,7 @@ class Layers:
 
     @classmethod
     def read(cls, line: Line) -> Layers:
-        """Read the layers of a command line, including its recipe and file. Raises ConfigError.
+        """Read the option layers of a command line: recipe, config file and typed options. Raises ConfigError.
 
         The environment is not made. If the first word is not an option, it is the environment's id.
         """

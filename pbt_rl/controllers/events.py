@@ -102,8 +102,8 @@ class MemberProgress(Struct, frozen=True):
 
     objective: mean of the window. None without an episode.
     complete: True if every environment has finished an episode since the member's last change.
-    early: mean objective of all episodes since the member's last change, including episodes that are not in the window
-    yet.
+    early: provisional objective, shown while `complete` is False: mean of the latest episodes that began since the
+    member's last change, even if they are not in the window. None without such an episode.
     ended: number of environments that have finished an episode since the member's last change.
     environments: number of the member's environments. raw_return, length_steps: means over the latest episodes.
     """

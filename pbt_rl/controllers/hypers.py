@@ -201,7 +201,7 @@ def hyper_table(hypers: Any) -> dict[str, HyperSpec]:
 
 UNTUNED = frozenset({"score_scale"})
 """Reward shaping that is only tuned if --pbt.tune lists it. With normalised advantages, a common factor of all rewards
-does not change the policy loss. The factor only multiplies the value loss by the square of the factor."""
+does not change the policy loss. Its only effect is on the value loss, which it multiplies by its square."""
 EITHER_SIGN = frozenset({"life_loss_penalty"})
 """Reward shaping with the default 0 that is tuned, because positive and negative values may help."""
 

@@ -115,10 +115,12 @@ class Sampler:
         self._resting: list[SampledVectorEnv] = []
         self._frames = frames
         self.between_policies: Callable[[], object] = lambda: None
-        """Callback between the forward passes of two policies of an inference batch. The callback may change members.
+        """Callback after the forward pass of each policy of an inference batch. The callback may put other members into
+        slots.
 
-        The steps of the batch are counted before the callback, for the former members. Rollouts that start in the batch
-        have the former lineage versions. Therefore, these rollouts are outdated if a member changes.
+        The steps of the batch were counted before, so they count for the member that the slot held then. A rollout that
+        starts in this batch keeps the lineage version from before the callback. If the callback loads other weights,
+        the slot's part of this rollout is therefore outdated.
         """
 
     def run_inference(self) -> bool:

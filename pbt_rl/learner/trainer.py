@@ -236,7 +236,10 @@ class Trainer:
         return usable_PK
 
     def _note_steps(self) -> None:
-        """Count the optimiser steps so far for the present members, before a command changes the members."""
+        """Credit the optimiser steps since the last call to the members that hold the slots now.
+
+        Called at the end of a batch, and before commands that may change members.
+        """
         for taken in self.updater.take_statistics():
             with self._shared.learning.lock:
                 for i, p in enumerate(taken.slots):

@@ -46,7 +46,8 @@ ENOUGH_ACTORS = 0.9
 AGE_PLANNED = 192
 """Maximum planned rollout age in optimiser steps.
 
-On HalfCheetah, this age and the proximal clip cost at most a third of the score (docs/lab/rollout-age.md)."""
+On HalfCheetah with --learner.proximal, a rollout age up to this number costs at most a third of the score
+(docs/lab/rollout-age.md)."""
 BATCHES_PLANNED = 10
 """Maximum planned rollout age in batches. This limit matters for algorithms with few optimiser steps per batch."""
 LAG_PLANNED = 0.5

@@ -285,7 +285,7 @@ class Records(Protocol):
 
 
 Filmed = Callable[[EnvSpec, int, int, EnvOptions], AbstractContextManager[tuple[VectorEnv, Records]]]
-"""Factory of recorders: (spec, rows, seed, options) -> vector env, and recorder of row 0 of this vector env.
+"""Function (spec, rows, seed, options) -> context manager that yields a new vector env, and the recorder of its row 0.
 
 Raises ConfigError if the environment cannot be rendered."""
 

@@ -172,7 +172,7 @@ class State:
         return self.entry
 
     def saved(self) -> None:
-        """Mark the state as written by its learner, and read its counts."""
+        """Mark the state as written by its learner, and read the member's counters (frames, steps, updates)."""
         assert self.entry is not None
         self.counts, self._written = self._store.pool.counts(self.entry), True
 

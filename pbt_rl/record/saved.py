@@ -27,7 +27,9 @@ from pbt_rl.record.journal import read_object
 
 
 def read_config(run: Path) -> Config:
-    """Read the config of a run, without imports. Call `check_trust` before you use the config.
+    """Read the config of a run, without importing the modules that it names.
+
+    Call `check_trust` before you use the config, because these modules may be another author's code.
 
     Raises ConfigError for a missing or invalid config, and EnvSetupError for invalid environment options.
     """

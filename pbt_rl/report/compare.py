@@ -42,7 +42,7 @@ DRAWS = "pbt.start_values"
 NOT_TIMED = {"train_for_frames", "pbt.period_frames", "pbt.start_frames"}
 """Options to ignore in runs with comparisons by time, where these options are estimates from a measured speed."""
 MOST_OPTIONS = 4
-"""Maximum number of options in the text of a group."""
+"""Maximum number of options in `Group.options`."""
 
 
 @dataclass(frozen=True)

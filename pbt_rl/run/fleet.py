@@ -118,9 +118,10 @@ class Fleet(Protocol):
         """Check whether a pack is waiting for a machine."""
 
     def heartbeat_age_seconds(self, pack: int, /) -> float:
-        """Return the seconds since a learner's last heartbeat, without time in which the observer was stopped.
+        """Return the seconds since a learner's last heartbeat.
 
-        The observer is the process that reads the heartbeat: the supervisor, or with --nodes the node worker.
+        Time in which the reading process was suspended does not count. The reading process is the supervisor, or with
+        --nodes the node worker.
         """
 
     def learns(self) -> bool:

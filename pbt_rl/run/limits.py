@@ -252,7 +252,7 @@ class PackBytes:
     """States of members that have no slot at the start."""
     mailboxes: int
     environments: int
-    """Estimate from ENVIRONMENT_BYTES and SMALL_ENVIRONMENT_BYTES."""
+    """Memory of the environments, each with ENVIRONMENT_BYTES of its family, or SMALL_ENVIRONMENT_BYTES."""
     actors: int
     """Actor processes without their environments."""
 

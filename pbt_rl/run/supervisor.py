@@ -83,7 +83,7 @@ SAVE_SECONDS = 30.0
 ROLLOUT_SECONDS = 300.0
 """Maximum wait for learners before the last checkpoint. (The learner of a simulator completes its rollout first.)"""
 SAY_SECONDS = 5.0
-"""Interval of messages during the wait for learners before the last checkpoint."""
+"""Interval of the messages to the user while the last checkpoint waits for learners."""
 ANSWER_SECONDS = 8.0
 """Maximum heartbeat age of a learner during the last checkpoint."""
 
@@ -378,7 +378,7 @@ class Supervisor:
         )
 
     def _stepping(self, fleet: Fleet | None) -> int:
-        """Count the actors that have made a step. 0 after the first frames since the start or resume."""
+        """Count the actors that have received actions, for the text about the start. 0 when training has frames."""
         if fleet is None or self._throughput.trains:
             return 0
         return sum(fleet.actions_given(actor) > 0 for actor in range(self._resolved.plan.actors))

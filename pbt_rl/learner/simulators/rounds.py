@@ -115,7 +115,9 @@ class Rounds:
         self.totals.zero_()
 
     def means(self, totals: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """Return the numbers of rounds [N, P, G] and the means [C, N, P, G]. The mean of no rounds is NaN.
+        """Return the number of rounds of each entry [N, P, G], and the mean of each statistic [C, N, P, G].
+
+        A mean is over the rounds of the entry. The mean of no rounds is NaN.
 
         totals: copy of the attribute `totals`.
         """

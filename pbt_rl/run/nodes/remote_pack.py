@@ -71,7 +71,7 @@ class RemotePack:
         return self._seconds_before + self._seconds
 
     def start_worker(self, backend: Backend, place: Place, setup: WorkerSetup) -> None:
-        """Start a node worker in a place."""
+        """Start a node worker with the resources of `place`."""
         assert self.worker is None, f"pack {self.number} has a worker"
         self.place, self.worker = place, backend.start(place)
         self.heard_at = time.monotonic()
