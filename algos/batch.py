@@ -170,8 +170,8 @@ class Samples(Transitions[Tensor]):
     final_value: Tensor | None = None
     """[G, T, B], in reward units: value of the final observation where `truncated`. None with next-step resets."""
     proximal: Tensor | None = None
-    """[G, T, B], log probability of the action under the policy before the update. The
-    `value` then comes from this policy, too. None: log probability and value come from the weights that acted."""
+    """[G, T, B], log probability of the action under the policy before the update. `value` then comes from this
+    policy, too. None: log probability and value come from the weights that acted."""
     advantage: Tensor | None = None
     """[G, T, B], fixed advantages for all epochs over the batch. None: computed for each minibatch."""
     replayed: tuple[Segments, ...] = ()

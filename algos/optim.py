@@ -1,7 +1,7 @@
 """Adam and RMSProp for stacked policies, with one value of each hyperparameter per policy.
 
-On a CPU a numba kernel updates one policy after another, without the GIL. On other devices one fused
-kernel (fused.py) or torch operations update all policies together.
+On a CPU a numba kernel updates one policy after another, without the GIL. On other devices one fused kernel
+(fused.py) or torch operations update all policies together.
 
 Axes: G policies to update, N parameters of a policy.
 """

@@ -64,7 +64,7 @@ EXTRA_GROUPS = {"box2d", "mujoco"}
 def named_by(env_id: str) -> str:
     """Convert `package/ID` to Gymnasium's `package:ID`. A missing ID is replaced by the package's default id.
 
-    Returns "" if the package is not installed, or if there is no id.
+    Returns "" if the package is not installed, or if the id is missing and the package has no default.
     """
     head, _, name = env_id.partition("/")
     package = head.lower().replace("-", "_")

@@ -35,7 +35,7 @@ class RunsCommand:
 
     frames: frames per member. best: training objective of the best member. final: mean of the best member in the final
     evaluation. state: running (a process writes the run); ended (the budget is spent, the objective is reached, or all
-    members are done); resumable (there are checkpoints); interrupted or failed (there are no checkpoints); or the name
+    members are done); resumable (with checkpoints); interrupted or failed (without checkpoints); or the name
     of a damaged file.
     """
 

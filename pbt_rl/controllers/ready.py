@@ -21,7 +21,7 @@ FOREVER = 10**18
 
 @dataclass(frozen=True)
 class DueComparison:
-    """One comparison.
+    """Comparison that is due.
 
     number: number of the comparison, from 1. members: participants. note: unusual circumstance for the journal, or "".
     deciding: ids of the members that may change. None: all participants. The other participants are only ranked, and

@@ -151,9 +151,8 @@ class Comparisons:
             self._reported = []
             return ()
         report = self._population.report(self._seconds())
-        if (
-            report.seconds and report.frames
-        ):  # periods are seconds, and the timeout of unfinished episodes is frames
+        if report.seconds and report.frames:
+            # Periods are seconds here, but the timeout of unfinished episodes is in frames.
             seconds = TIMEOUT_PERIODS * self._period_seconds
             self._population.set_timeout(math.ceil(seconds * report.frames / report.seconds))
         decisions = self._controller.observe(report)

@@ -126,7 +126,7 @@ def test_asynchronous_a_member_that_must_wait_loses_no_comparison():
     waits = [member(0, frames=150, episodes=4), member(1, frames=20, episodes=9)]
     assert rule.next_comparison(report(20, waits)) is None
     alone = [member(0, frames=160, episodes=9), member(1, frames=20, episodes=4)]
-    assert rule.next_comparison(report(20, alone)) is None, "nobody to compare with"
+    assert rule.next_comparison(report(20, alone)) is None, "a comparison needs two members"
     assert json.dumps(save_state(rule)) == state
     there = [member(0, frames=170, episodes=5), member(1, frames=30, episodes=5)]
     assert rule.next_comparison(report(30, there)).deciding == {0}
