@@ -21,7 +21,7 @@ from .kernels import for_upload
 from .models import PolicyNet
 from .normalizers import Normalizers, return_scale
 from .optim import Gradients, Optimizer, grad_scale
-from .parts import Parts
+from .parts import Parts, learned_at_once
 from .weights import Group, NetLayout, Streams, Weights
 
 Packing = Literal["loop", "vmap", "bmm", "streams"]
@@ -36,7 +36,7 @@ class Pack:
     hypers: name -> [P] float32 tensor on the device, read by loss and optimiser at every update.
     streams: device streams of acting and learning.
     idle: True for slots without a member. With packing `loop`, acting skips these slots.
-    parts: threads for the parts of a minibatch, with packing `loop` on a CPU.
+    parts: threads for learning, with packing `loop` on a CPU. None: one thread.
     """
 
     def __init__(
@@ -67,19 +67,25 @@ class Pack:
         self.state = self._empty_state(num_policies, device)
         self.hypers = {k: torch.tensor(v, dtype=torch.float32, device=device) for k, v in hypers.items()}
         self._hypers_of: dict[tuple[int, int], dict[str, Tensor]] = {}
-        self.weights = Weights(self._layout, self.state["param"], compute_dtype, one_by_one=packing == "loop")
+        alone = packing == "loop"
+        ranges = learned_at_once(num_policies, 1 if parts is None else parts.number)
+        at_once = max(map(len, ranges)) if alone else None
+        self.weights = Weights(self._layout, self.state["param"], compute_dtype, at_once=at_once)
         self._serving = self.streams.serving(self.weights, self.state)
         self.idle = [False] * num_policies
         self._template = template.to(device)
         if packing == "bmm":
             compute_by_products(self._template)
         shared = (self._template, self.weights, self._normalizers, self.state, self._serving.stats)
-        slots, alone = range(num_policies), packing == "loop"
-        together: list[tuple[int, ...]] = [(p,) for p in slots] if alone else [tuple(slots)]
-        branches = self.streams if packing == "streams" else None
-        self._groups = [
-            Group(of_group, *shared, alone=alone, branches=branches, parts=parts) for of_group in together
-        ]
+        if alone:
+            self._at_once = [
+                [Group((p,), *shared, alone=True, parts=parts if len(slots) == 1 else None) for p in slots]
+                for slots in ranges
+            ]
+        else:
+            branches = self.streams if packing == "streams" else None
+            self._at_once = [[Group(tuple(range(num_policies)), *shared, alone=False, branches=branches)]]
+        self._groups = [group for groups in self._at_once for group in groups]
         for p in range(num_policies):
             self.set_fresh(p, template if p == 0 else make_net())
 
@@ -101,6 +107,10 @@ class Pack:
     def groups(self) -> list[Group]:
         """Return the groups of policies that are computed together: all policies, or one each with packing `loop`."""
         return self._groups
+
+    def groups_at_once(self) -> list[list[Group]]:
+        """Return the groups in lists. The groups of a list learn at the same time, one thread of `parts` each."""
+        return self._at_once
 
     # -- acting ---------------------------------------------------------------------------------------------
 

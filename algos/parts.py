@@ -1,11 +1,11 @@
-"""Forward and backward passes of a minibatch in parts, one thread per part, on a CPU.
+"""Learning with several threads on a CPU: one policy per thread, or one part of a minibatch per thread.
 
 torch's threads synchronise after every operation. If actors run on some of the cores, each operation waits for the
-slowest thread. Threads of parts synchronise only after the forward pass and after the backward pass. The loss is
-computed once, from the outputs of all parts.
+slowest thread. Threads of different policies never wait for one another. Threads of parts synchronise only after the
+forward pass and after the backward pass. The loss is computed once, from the outputs of all parts.
 
-Only the async mode uses parts, because runs with parts are not reproducible: gradients are added in the order in which
-parts end, which may change the last bits.
+Only the async mode uses these threads, because their runs are not reproducible: gradients of parts are added in the
+order in which parts end, which may change the last bits.
 
 Axes: G policies (1 here), T steps, B rows, D distribution parameters, S recurrent state.
 """
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
@@ -25,16 +25,33 @@ from torch.autograd.function import once_differentiable
 Outputs = tuple[Tensor, ...]
 """params [G, T, B, D], value [G, T, B], state [G, B, S]."""
 Forward = Callable[..., Outputs]
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 ROWS_AT = (2, 2, 1)
 """Position of the axis B in each output."""
+UNDIVIDED = 0.16
+"""Fraction of an optimiser step that parts do not divide: Adam, sums, copies (docs/lab/speed.md)."""
+
+
+def learned_at_once(policies: int, threads: int) -> list[range]:
+    """Divide policies into ranges. The policies of a range are learned at the same time, one thread each.
+
+    A range of one policy is learned in parts. All threads are used for as many policies as there are threads. The r
+    remaining policies take the time of one policy at the same time, and r * (UNDIVIDED + (1 - UNDIVIDED) / threads) in
+    parts, one policy after another. The faster way is chosen.
+    """
+    rest = policies % threads
+    ranges = [range(first, first + threads) for first in range(0, policies - rest, threads)]
+    in_parts = rest * (UNDIVIDED + (1 - UNDIVIDED) / threads)
+    width = rest if in_parts > 1 else 1
+    return ranges + [range(first, first + width) for first in range(policies - rest, policies, width)]
 
 
 class Parts:
-    """Threads for the parts of a minibatch.
+    """Threads for several policies, or for the parts of a minibatch.
 
-    number: number of parts.
-    threads: torch threads of each part.
+    number: maximum number of policies, and number of parts.
+    threads: torch threads of each policy or part.
     """
 
     def __init__(self, number: int, threads: int = 1) -> None:
@@ -65,24 +82,24 @@ class Parts:
         if rows < self.number:
             return compute(obs, state, *of_steps)
         if not with_gradients:
-            return _joined(self.run(of_part))
+            return _joined(self.run(of_part, range(self.number)))
         token = torch.zeros((), requires_grad=True)  # makes autograd call `_InParts.backward`
         outputs: Outputs = _InParts.apply(token, self, of_part)  # type: ignore[no-untyped-call] # torch's has no annotations
         return outputs
 
-    def run(self, of_part: Callable[[int], Result]) -> list[Result]:
-        """Call a function for each part. The first call runs in this thread."""
-        others = [self._pool.submit(self._timed, of_part, part) for part in range(1, self.number)]
+    def run(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+        """Call a function for each of at most `number` items, one thread each. The first call runs in this thread."""
+        others = [self._pool.submit(self._timed, function, item) for item in items[1:]]
         try:
-            first = of_part(0)
+            first = function(items[0])
         finally:
             wait(others)  # after an error too, because parts add to the same gradients
         return [first, *(other.result() for other in others)]
 
-    def _timed(self, of_part: Callable[[int], Result], part: int) -> Result:
+    def _timed(self, function: Callable[[Item], Result], item: Item) -> Result:
         began = time.thread_time()
         try:
-            return of_part(part)
+            return function(item)
         finally:
             with self._lock:
                 self._seconds += time.thread_time() - began
@@ -100,7 +117,7 @@ class _InParts(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, _token: Tensor, parts: Parts, of_part: Callable[[int], Outputs]) -> Outputs:
         with torch.enable_grad():
-            ctx.parts, ctx.outputs = parts, parts.run(of_part)
+            ctx.parts, ctx.outputs = parts, parts.run(of_part, range(parts.number))
         joined = _joined([tuple(x.detach() for x in outputs) for outputs in ctx.outputs])
         ctx.mark_non_differentiable(*joined[2:])
         return joined
@@ -111,7 +128,7 @@ class _InParts(torch.autograd.Function):
         outputs, ctx.outputs = ctx.outputs, None
         sizes = [value.shape[2] for _, value, _ in outputs]
         of_parts = list(zip(*(grad.split(sizes, 2) for grad in grads[:2]), strict=True))
-        ctx.parts.run(lambda part: torch.autograd.backward(outputs[part][:2], of_parts[part]))
+        ctx.parts.run(lambda part: torch.autograd.backward(outputs[part][:2], of_parts[part]), range(len(sizes)))
         return None, None, None
 
 

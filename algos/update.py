@@ -39,9 +39,10 @@ Orders = Sequence[Tensor | None]
 
 
 class StepLog:
-    """Statistics of all steps of a batch, [S, P, V], on the device."""
+    """Statistics of all steps of a batch, [S, P, V], on the device. Several threads may write."""
 
     def __init__(self, steps: int, policies: int, device: torch.device) -> None:
+        self._lock = threading.Lock()
         self._shape, self._device = (steps, policies), device
         self.names: tuple[str, ...] = ()
         self._values_SPV = torch.empty(0)
@@ -49,9 +50,10 @@ class StepLog:
     @torch.no_grad()
     def write(self, step: int | Tensor, span: slice, stats: Mapping[str, Tensor]) -> None:
         """Write the statistics of a step. step: number of the step, as an int or a [1] tensor on the device."""
-        if not self.names:
-            self.names = tuple(stats)
-            self._values_SPV = torch.zeros((*self._shape, len(self.names)), device=self._device)
+        with self._lock:
+            if not self.names:
+                self._values_SPV = torch.zeros((*self._shape, len(stats)), device=self._device)
+                self.names = tuple(stats)
         row_GV = torch.stack([stats[name].float() for name in self.names], 1)
         if isinstance(step, Tensor):
             self._values_SPV[:, span].index_copy_(0, step, row_GV.unsqueeze(0))
@@ -159,6 +161,8 @@ class Updater:
     stepping: factory of the optimiser steps.
     changing: lock held while a policy's state is written. A thread that holds the lock may change members, even during
     a step. A running step does not change a slot that was dropped from `current` under the lock.
+
+    After `begin_batch`, threads may learn different groups at the same time.
     """
 
     def __init__(
@@ -173,10 +177,10 @@ class Updater:
         self._log = StepLog(steps, pack.num_policies, pack.device)
         self._layouts: Mapping[str, ObsLayout] = {}
         self._taken: list[tuple[int, tuple[int, ...]]] = []
-        self._steps = [
-            self._stepping.steps(group.span, partial(self._step, group), self._log, steps)
+        self._steps = {
+            group: self._stepping.steps(group.span, partial(self._step, group), self._log, steps)
             for group in pack.groups()
-        ]
+        }
 
     def rehearse(self, batch: Batch, generator: torch.Generator, times: int) -> None:
         """Run `times` optimiser steps of each minibatch size, without changing any state.
@@ -188,7 +192,7 @@ class Updater:
         assert not self.current.host.any(), "no slot may learn from a rehearsal batch"
         self._factor_P.fill_(1.0)
         self._layouts = batch.layouts
-        for group, steps in zip(self._pack.groups(), self._steps, strict=True):
+        for group, steps in self._steps.items():
             samples = self._samples(group, batch)
             parts = _minibatches(samples.valid.shape[2], self._settings.minibatches, generator)
             orders = [*{None if order is None else len(order): order for order in parts}.values()]
@@ -198,26 +202,20 @@ class Updater:
                     steps.run(number)
             steps.end()
 
-    def targets(
-        self, batch: Batch, *, generator: torch.Generator, learning_rate_factor: float | Tensor
-    ) -> Iterator[GroupBatch]:
-        """Yield the prepared batch of each group: samples, with the advantages that are fixed for all epochs.
-
-        Run the steps of a group before taking the next group, because groups may share memory.
-
-        learning_rate_factor: factor of the schedule, for all policies or [P] on the device.
-        """
+    def begin_batch(self, batch: Batch, learning_rate_factor: float | Tensor) -> None:
+        """Prepare for a batch. learning_rate_factor: factor of the schedule, for all policies or [P] on the device."""
         if isinstance(learning_rate_factor, Tensor):
             self._factor_P.copy_(learning_rate_factor)
         else:
             self._factor_P.fill_(learning_rate_factor)
         self._layouts = batch.layouts
-        for group, steps in zip(self._pack.groups(), self._steps, strict=True):
-            yield GroupBatch(group, steps, self._load_batch(group, steps, batch, generator))
 
-    def _load_batch(self, group: Group, steps: Steps, batch: Batch, generator: torch.Generator) -> int:
-        """Load a group's samples and the rows of each minibatch. Return the number of optimiser steps."""
-        settings, samples = self._settings, self._samples(group, batch)
+    def targets(self, group: Group, batch: Batch, generator: torch.Generator) -> GroupBatch:
+        """Prepare a group's samples, with the advantages that are fixed for all epochs, and the minibatches.
+
+        Run the steps of a group before preparing the next group in the same thread, because groups may share memory.
+        """
+        settings, samples, steps = self._settings, self._samples(group, batch), self._steps[group]
         columns = samples.valid.shape[2]
         orders = [
             order
@@ -226,7 +224,7 @@ class Updater:
         ]
         steps.load_batch(samples, orders)
         self._stopped_P[group.span].fill_(False)
-        return len(orders)
+        return GroupBatch(group, steps, len(orders))
 
     def steps(self, prepared: GroupBatch) -> Iterator[tuple[int, ...]]:
         """Make the optimiser steps of a group: epochs of minibatches. Yield the group's slots after each step."""

@@ -17,6 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -30,6 +31,7 @@ from pbt_rl.algos.pack import Pack
 from pbt_rl.algos.replay import Replay
 from pbt_rl.algos.rollout import Rollout
 from pbt_rl.algos.update import GroupBatch, Stepping, Updater
+from pbt_rl.algos.weights import Group
 from pbt_rl.learner.gpu import Stopwatch
 from pbt_rl.learner.pack_members import PackMembers
 from pbt_rl.learner.shared import AnyRollout, SharedState
@@ -135,13 +137,22 @@ class Trainer:
     def learn(self) -> None:
         """Run one update on a batch of the oldest rollouts. Run commands between optimiser steps."""
         batch = self.take_batch()
-        for group in self.targets(batch):
-            for slots in self.updater.steps(group):
-                self.publish(slots)
-                self.run_commands()
-                if self.stopping:
-                    return
+        self.updater.begin_batch(batch, self._schedule())
+        for groups in self.pack.groups_at_once():
+            if self.pack.parts is None or len(groups) == 1:
+                self._learn_group(batch, groups[0])
+            else:
+                self.pack.parts.run(partial(self._learn_group, batch), groups)
+            if self.stopping:
+                return
         self.end_batch(batch)
+
+    def _learn_group(self, batch: Batch, group: Group) -> None:
+        for slots in self.updater.steps(self.updater.targets(group, batch, self.generator)):
+            self.publish(slots)
+            self.run_commands()
+            if self.stopping:
+                return
 
     def take_batch(self) -> Batch:
         """Concatenate the oldest full rollouts into a batch. If there is a replay memory, draw segments from it."""
@@ -165,8 +176,9 @@ class Trainer:
 
     def targets(self, batch: Batch) -> Iterator[GroupBatch]:
         """Compute advantages and value targets for one group of policies after another, and yield the group's batch."""
-        factor = self._schedule()
-        return self.updater.targets(batch, generator=self.generator, learning_rate_factor=factor)
+        self.updater.begin_batch(batch, self._schedule())
+        for group in self.pack.groups():
+            yield self.updater.targets(group, batch, self.generator)
 
     def publish(self, slots: tuple[int, ...]) -> None:
         """Publish the new weights of these slots to the sampler."""

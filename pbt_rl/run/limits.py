@@ -19,6 +19,7 @@ import torch
 
 from pbt_rl.algos.encoders import compute_by_products
 from pbt_rl.algos.models import PolicyNet
+from pbt_rl.algos.parts import learned_at_once
 from pbt_rl.algos.rollout import FIELDS
 from pbt_rl.config import Config
 from pbt_rl.envs.base import EnvSpec, step_array_specs
@@ -276,7 +277,7 @@ def pack_bytes(config: Config, spec: EnvSpec, plan: PackPlan) -> PackBytes:
     if on_device and config.mode == "async":  # weights on their way to inference (algos/weights.py)
         copies += 2 * dtype.itemsize * numbers
     ways = packings_of(config, spec, plan)
-    together = 1 if ways == ("loop",) else plan.slots
+    together = max(map(len, learned_at_once(plan.slots, plan.parts))) if ways == ("loop",) else plan.slots
     if "bmm" in ways:
         compute_by_products(net)
     layouts, components, auxiliary = obs_layouts(spec), spec.action.components, config.algorithm.auxiliary

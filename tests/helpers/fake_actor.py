@@ -104,6 +104,7 @@ class Bench:
         seed=0,
         vector_envs_per_actor=1,
         contended=lambda: False,
+        parts=None,
     ) -> None:
         torch.manual_seed(seed)
         self.spec = EnvSpec("toy/fake", obs, action, frame_stack=4 if "screen" in obs else 1)
@@ -117,6 +118,7 @@ class Bench:
             dtype=dtype,
             optimizer=load(algo).optimizer,
             normalized_obs={"obs": 4} if normalize_obs else {},
+            parts=parts,
         )
         self.members = members or tuple(range(policies))
         self.actors = [FakeActor(self.spec, policies * ENVS, seed) for seed in range(vector_envs)]

@@ -183,8 +183,9 @@ def update(
     current = CurrentSlots(pack.num_policies, CPU) if current is None else current
     updater = Updater(pack, s, current)
     generator = torch.Generator().manual_seed(seed)
-    groups = updater.targets(batch, generator=generator, learning_rate_factor=factor)
-    for _ in (slots for group in groups for slots in updater.steps(group)):
+    updater.begin_batch(batch, factor)
+    prepared = (updater.targets(group, batch, generator) for group in pack.groups())
+    for _ in (slots for group in prepared for slots in updater.steps(group)):
         (taken,) = updater.take_statistics()
         values = dict(zip(taken.names, torch.from_numpy(taken.values_SGV[0]).T, strict=True))
         del values[ACTIVE]

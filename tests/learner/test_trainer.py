@@ -1,10 +1,13 @@
 """Edits and batches of one pack: what is applied, what is discarded, what stays."""
 
+import threading
 from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
+from pbt_rl.algos.parts import Parts
 from tests.helpers.fake_actor import ENVS, VALUES, Bench, Stand
 
 MEMBERS = (4, 7, 9)
@@ -92,6 +95,69 @@ def test_an_edit_between_two_steps_ends_the_batch_for_its_member():
         assert bench.pack.state["optimizer_steps"].tolist() == [6.0, 6.0, 3.0], (
             "policy 2 is policy 1 before its steps"
         )
+
+
+def begin_together(updater, slots):
+    """Let the updates of these slots wait for one another before they begin."""
+    targets, all_begin = updater.targets, threading.Barrier(len(slots), timeout=30)
+
+    def wait_and_prepare(group, *inputs):
+        if group.slots[0] in slots:
+            all_begin.wait()
+        return targets(group, *inputs)
+
+    updater.targets = wait_and_prepare
+
+
+def test_policies_learn_at_the_same_time_as_they_learn_alone():
+    states = []
+    for parts in (None, Parts(2)):
+        with Bench(policies=3, core="gru", parts=parts) as bench:
+            stand = Stand(bench, epochs=3)
+            if parts is not None:
+                begin_together(stand.trainer.updater, (0, 1))
+            stand.learn()
+            assert bench.shared.learning.updates[:3] == [1, 1, 1]
+            assert bench.pack.state["optimizer_steps"].tolist() == [3.0, 3.0, 3.0]
+            states.append([stand.state(slot) for slot in range(3)])
+    for slot, (alone, at_once) in enumerate(zip(*states, strict=True)):
+        for (
+            name,
+            value,
+        ) in alone.items():  # equal but for the number of torch threads; policy 2 is learned in parts
+            torch.testing.assert_close(at_once[name], value, rtol=1e-4, atol=1e-6, msg=f"{slot} {name}")
+
+
+def test_an_edit_while_policies_learn_at_the_same_time_is_kept():
+    with Bench(policies=2, members=MEMBERS[:2], parts=Parts(2)) as bench:
+        stand = Stand(bench, epochs=20)
+        stand.learn()
+        bench.fill(2)
+
+        def change():
+            ack = edit(stand)
+            return ack, stand.state(1)
+
+        ((ack, edited),) = learn_and_edit(stand, change)
+        assert ack.donor_unchanged
+        assert not stand.changed(1, edited)
+        assert stand.bench.shared.learning.updates[0] == 2
+        assert bench.pack.state["optimizer_steps"][0] == 40
+
+
+def test_an_error_of_one_of_several_policies_is_raised():
+    with Bench(policies=2, parts=Parts(2)) as bench:
+        stand = Stand(bench)
+        targets = stand.trainer.updater.targets
+
+        def fail(group, *inputs):
+            if group.slots == (1,):
+                raise ValueError("no targets")
+            return targets(group, *inputs)
+
+        stand.trainer.updater.targets = fail
+        with pytest.raises(ValueError, match="no targets"):
+            stand.learn()
 
 
 @pytest.mark.parametrize(("lag", "learns"), [(2, True), (3, False)])
