@@ -303,7 +303,8 @@ class Config:
     result names the best member. Default: 20 episodes. The time limit is a tenth of the training time, but 30 to 60 s.
     By default, serial runs and runs under a minute have no such episodes. If you set a number, the time limit is ten
     minutes, and up to four members without an objective since their last change play, too. With
-    --pbt.evaluate-episodes or --control, all members play for at most ten minutes, even in serial or short runs."""
+    --pbt.evaluate-episodes or --control, all members play for at most ten minutes, even in serial or short runs.
+    Environments with several agents or tasks have no final evaluation."""
     evaluate_every_frames: int = option(0, at_least=0, zero="never", may_change=True)
     """Save the run and evaluate the best member whenever each member has trained on this many more frames. Training
     continues during the evaluation. Number of episodes: --final-episodes if set; otherwise 20, or one per task.

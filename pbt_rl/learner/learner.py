@@ -353,7 +353,7 @@ class Learner:
         Otherwise, a serial run could not resume bit for bit.
         """
         heard = self._listen()
-        self.clock.tick(trains=self.sampler.started)
+        self.clock.tick(trains=self.sampler.has_stepped)
         if self._on_policy:
             return self._iterate_on_policy(heard)
         busy = not self.paused and self.sampler.run_inference()
@@ -397,7 +397,7 @@ class Learner:
     @property
     def between_batches(self) -> bool:
         """True if all vector envs wait for actions after an update (modes sync and serial)."""
-        return self.trainer.learned or not self.sampler.begun
+        return self.trainer.learned or not self.sampler.within_rollout
 
     def _listen(self) -> bool:
         """Handle all received messages. True if there was a message."""

@@ -149,14 +149,14 @@ class Sampler:
         return any(u.has_step and u.wake_fd not in working for u in self.vector_envs)
 
     @property
-    def begun(self) -> bool:
-        """True after the first step of any vector env."""
-        return any(vector_env.taken for vector_env in self.vector_envs)
+    def within_rollout(self) -> bool:
+        """True if a rollout may be unfinished: after the first step of any vector env."""
+        return self.has_stepped
 
     @property
-    def started(self) -> bool:
+    def has_stepped(self) -> bool:
         """True after the first step since the start of the learner."""
-        return self.begun
+        return any(vector_env.taken for vector_env in self.vector_envs)
 
     def rollouts(self) -> list[Rollout]:
         """Return the current rollouts of the vector envs."""

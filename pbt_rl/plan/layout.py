@@ -62,7 +62,7 @@ class PackPlan:
         return self.groups or self.vector_envs * self.envs_per_policy
 
     @property
-    def episodes_each(self) -> int:
+    def episodes_of_score(self) -> int:
         """Number of episodes in one reported score: 1, or (device simulators) the number of rows of a row group."""
         return self.envs_per_policy // self.groups if self.groups else 1
 

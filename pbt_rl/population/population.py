@@ -307,12 +307,12 @@ class Population:
         for member in self.members:
             member.shares.timeout_frames = frames
 
-    def learner_began(self, pack: str) -> None:
-        """Reset the reported number of discarded rollouts for a new learner. pack: unique name of the learner."""
-        self._counted.pop(pack, None)
+    def learner_began(self, learner: str) -> None:
+        """Reset the reported number of discarded rollouts for a new learner. learner: name of the learner."""
+        self._counted.pop(learner, None)
 
-    def take(self, pack: str, report: LearnerReport) -> None:
-        """Apply a report of a learner. pack: unique name of the learner."""
+    def take(self, learner: str, report: LearnerReport) -> None:
+        """Apply a report of a learner. learner: name of the learner."""
         for stats in report.members:
             self.members[stats.member].note_stats(stats)
             if "lag" in stats.values:
@@ -323,10 +323,10 @@ class Population:
         for game in report.games:
             self._rate_game(game)
         self.lag_max = max(self.lag_max, report.lag_max)
-        self.discarded += report.discarded_rollouts - self._counted.get(pack, 0)
-        self._counted[pack] = report.discarded_rollouts
+        self.discarded += report.discarded_rollouts - self._counted.get(learner, 0)
+        self._counted[learner] = report.discarded_rollouts
         if report.accelerated:
-            self.accelerated[pack] = report.accelerated
+            self.accelerated[learner] = report.accelerated
 
     def _rate_game(self, game: Game) -> None:
         """Rate a game if all its members still have their generations from the start of the game."""

@@ -184,7 +184,7 @@ class Recorder:
     def decided(self, report: PopulationReport, decisions: list[Decision]) -> None:
         """Record a comparison: the report to the controller, and the controller's decisions."""
         incomplete = [member.id for member in self._population.members if not member.complete]
-        self._journal.round(report, decisions, incomplete, self._resolved.plan.packs[0].episodes_each)
+        self._journal.round(report, decisions, incomplete, self._resolved.plan.packs[0].episodes_of_score)
         made = changes(decisions, self._population.generations)
         compared = map(since_comparison, report.members)
         scores = {m.member: mean(m.objectives) if m.objectives else None for m in compared}

@@ -153,7 +153,7 @@ class SerialPack:
                     f"{self.env_id} raised an error, which ends a run in serial mode (other modes restart the "
                     f"actor).\n{environment_traceback(error)}"
                 ) from error
-        self.learner.clock.tick(trains=self.learner.sampler.started)
+        self.learner.clock.tick(trains=self.learner.sampler.has_stepped)
 
     @contextlib.contextmanager
     def torch(self) -> Iterator[None]:

@@ -209,25 +209,24 @@ def describe_values(resolved: ResolvedRun, first: Values) -> list[str]:
     lines = [f"not tuned: {rest}"] if rest else []
     if not tuned:
         return lines
-    heads = ("tuned", "member 0", "prior", "mutation bounds", "legal")
-    rows = [heads, *(_row(spec, first[spec.name]) for spec in tuned)]
+    near = config.pbt.explore == "perturb" and not config.searches
+    heads = ("tuned", "member 0", "other members", "mutation bounds", "legal")
+    rows = [heads, *(_row(spec, first[spec.name], near and not spec.drawn) for spec in tuned)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     shown = [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
     ]
-    if config.pbt.explore == "perturb" and not config.searches:
-        drawn = ", ".join(spec.name for spec in tuned if spec.drawn)
-        shown.append(
-            "note: all members start with values near those of member 0. To sample a value over a wide range, give "
-            "--pbt.tune NAME=LOW:HIGH" + (f" (as for {drawn})" if drawn else "")
-        )
+    if near and not all(spec.drawn for spec in tuned):
+        shown.append("note: to sample the start of a value over a wide range, give --pbt.tune NAME=LOW:HIGH")
     return shown + lines
 
 
-def _row(spec: HyperSpec, first: float) -> tuple[str, ...]:
+def _row(spec: HyperSpec, first: float, near: bool) -> tuple[str, ...]:
+    """Return the cells of a tuned value. near: True if all members start near member 0, False if they use the prior."""
     low, high = spec.limits
     legal = f"{low:g}..{'off' if high == OFF else f'{high:g}'}"
-    return spec.name, f"{first:g}", str(spec.start), f"{spec.low:g}..{spec.high:g}", legal
+    others = "near member 0" if near else str(spec.start)
+    return spec.name, f"{first:g}", others, f"{spec.low:g}..{spec.high:g}", legal
 
 
 ENVIRONMENT_GROUPS = frozenset(name for family in FAMILIES.values() for name in family.option_groups)

@@ -126,12 +126,12 @@ class SimulatorSampler:
         shared.ended_versions.append(np.full(pack.num_policies, -1, np.int64))
 
     @property
-    def begun(self) -> bool:
+    def within_rollout(self) -> bool:
         """Always False, because no rollout is unfinished between two calls of `run_inference`."""
         return False
 
     @property
-    def started(self) -> bool:
+    def has_stepped(self) -> bool:
         """True after the first step since the start of the learner."""
         return self._inference.rounds is not None
 
