@@ -29,7 +29,7 @@ class Slots:
     serving: set[int] = field(default_factory=set, init=False, metadata=TRANSIENT)
     """Packs whose learner has started."""
     held_back: bool = field(default=False, init=False)
-    """True if swaps were skipped because the run was about to end. The skipped swaps may be due if the run is
+    """True if a comparison and swaps were skipped because the run was about to end. They may be due if the run is
     resumed."""
     _assigners: tuple[SlotAssigner, ...] = field(init=False)
     _idle_reports: list[int] = field(default_factory=list, init=False, metadata=TRANSIENT)

@@ -58,8 +58,8 @@ def make_slots(resolved: ResolvedRun, population: Population) -> Slots:
 class Comparisons:
     """Comparisons of members by the controller, and execution of its decisions.
 
-    slots: from `make_slots`. end: end condition of the run. After it is met, slots do not change. seconds: returns the
-    seconds of training.
+    slots: from `make_slots`. end: end condition of the run. After it is met, there are no comparisons, and slots do not
+    change. seconds: returns the seconds of training.
     """
 
     def __init__(
@@ -118,9 +118,9 @@ class Comparisons:
         self._fleet = fleet
 
     def go_on(self, values: Values) -> None:
-        """Continue a resumed run: send frame limits, apply new values, and make the slot swaps that were skipped.
+        """Continue a resumed run: send frame limits, apply new values, and make the comparison that the end prevented.
 
-        There is no comparison before the next report, because the run was saved after a comparison.
+        Otherwise there is no comparison before the next report, because the run was saved after a comparison.
         values: values that the user has changed for all members.
         """
         self.dispatch.send_limits()
@@ -135,7 +135,7 @@ class Comparisons:
                 ]
             )
         if self.slots.held_back:
-            self.change_slots()
+            self.exchange(self.compare())
 
     def _send(self, pack: int, message: ToLearner) -> None:
         assert self._fleet is not None
@@ -144,10 +144,11 @@ class Comparisons:
     def compare(self, pack: int | None = None) -> Sequence[Decision]:
         """Report the population to the controller. Record and return the controller's decisions.
 
-        Return no decisions while earlier decisions are not applied. pack: pack whose learner has just reported.
+        Return no decisions while earlier decisions are not applied, and none if the end condition of the run is met,
+        because no member would train with the changes. pack: pack whose learner has just reported.
         """
         self._reported += [] if pack is None else [pack]
-        if self.dispatch.busy:
+        if self.dispatch.busy or self._end.why is not None:
             self._reported = []
             return ()
         report = self._population.report(self._seconds())

@@ -2,6 +2,7 @@
 
     python scripts/lab/worth.py run --seeds 100 101 --jobs 2   # may be interrupted: a repetition makes missing runs
     python scripts/lab/worth.py tell                           # print the tables of docs/lab/worth.md
+    python scripts/lab/worth.py draw                           # draw docs/lab/worth.png
 
 docs/lab/results/worth.csv has one row per run. All runs are in serial mode. Other work on the machine therefore changes
 only the seconds of a run.
@@ -31,7 +32,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 HERE = Path(__file__).resolve()
-ROWS = HERE.parents[2] / "docs" / "lab" / "results" / "worth.csv"
+LAB = HERE.parents[2] / "docs" / "lab"
+ROWS, PICTURE = LAB / "results" / "worth.csv", LAB / "worth.png"
 COLUMNS = (
     "commit", "task", "arm", "seed", "frames_each", "comparisons", "replacements", "picked", "drawn", "greedy",
     "members", "seconds",
@@ -377,8 +379,41 @@ def tell(_chosen: Namespace) -> None:
         print(f"\nwide over random: {value:.2f} (97.5 %: {low:.2f} to {high:.2f}; {least} seeds)")
 
 
+TITLES = {"halfcheetah": "HalfCheetah", "walker2d": "Walker2d", "lunarlander": "LunarLander"}
+
+
+def draw(_chosen: Namespace) -> None:
+    """Draw the normalised greedy scores of PBT and of its control, for both kinds of starts."""
+    from matplotlib.figure import Figure  # noqa: PLC0415 - not needed for runs
+
+    found = scores(read(), "greedy")
+    figure = Figure(figsize=(9, 5.2), layout="constrained")
+    panels = figure.subplots(2, 1, sharex=True, sharey=True)
+    pairs = (("wide", "random", "far from the recipe"), ("default", "control", "near the recipe"))
+    for axes, (arm, control, where) in zip(panels, pairs, strict=True):
+        for name, shift, colour, label in (
+            (control, -0.16, "#888888", "control group"),
+            (arm, 0.16, "#1f6fb4", "PBT"),
+        ):
+            for x, (task, arms) in enumerate(found.items()):
+                about = TASKS[task]
+                ys = np.array(
+                    [(score - about.random) / (about.best - about.random) for score in arms[name].values()]
+                )
+                xs = x + shift + np.linspace(-0.07, 0.07, len(ys))
+                axes.plot(xs, ys, "o", color=colour, alpha=0.55, markersize=5, label=label if x == 0 else "")
+                axes.plot([x + shift - 0.13, x + shift + 0.13], [np.median(ys)] * 2, color=colour, linewidth=2.5)
+        axes.set_title(f"Members start {where}", loc="left", fontsize=11)
+        axes.set_ylabel("0: random, 1: best known")
+        axes.grid(axis="y", alpha=0.3)
+        axes.spines[["top", "right"]].set_visible(False)
+    panels[0].legend(frameon=False, ncols=2, loc="upper right")
+    panels[1].set_xticks(range(len(found)), [TITLES.get(task, task.capitalize()) for task in found])
+    figure.savefig(PICTURE, dpi=110)
+
+
 def main() -> None:
-    """Make runs, or print the tables."""
+    """Make runs, print the tables, or draw the picture."""
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
     makes = commands.add_parser("run")
@@ -388,6 +423,7 @@ def main() -> None:
     makes.add_argument("--jobs", type=int, default=1, help="runs at the same time")
     makes.set_defaults(do=run)
     commands.add_parser("tell").set_defaults(do=tell)
+    commands.add_parser("draw").set_defaults(do=draw)
     chosen = parser.parse_args()
     chosen.do(chosen)
 
