@@ -305,6 +305,16 @@ class ConventionWarnings:
                         "treats the time limit as a terminal state of value 0. Return terminated=False, truncated=True"
                     )
 
+    def of_first_obs(self, space: Any, obs: Any) -> None:
+        """Warn of an array with another dtype than its space. obs: observation of a reset."""
+        if not self.reads:
+            return
+        for name, box, array in boxes(space, obs):
+            if array.dtype != box.dtype and array.dtype.kind in "fiub":  # others raise an error
+                self._say(
+                    f"observation {name!r} has dtype {array.dtype}, but its space has {box.dtype}: it is converted"
+                )
+
     def follow(self, env: gymnasium.Env[Any, Any]) -> None:
         """Record the observations that `reset` of the innermost environment returns. Stop after LOOKS truncations."""
         bare: Any = attribute(env, "unwrapped") or env

@@ -320,6 +320,7 @@ class GymVectorEnv:
         if not isinstance(answer, tuple) or len(answer) != 2:
             raise self._breach("reset() must return (observation, info)", answer)
         self._warnings.of_info(answer[1])
+        self._warnings.of_first_obs(self._envs[row].observation_space, answer[0])
         if row == 0:
             self._warnings.of_begin()
         self._write_obs(row, answer[0], answer[1], out)

@@ -109,6 +109,7 @@ class NativeVectorEnv:
             raise self._breach("reset() must return (observations, infos)", answer)
         self._seed = None
         self._warnings.of_info(answer[1])
+        self._warnings.of_first_obs(self._env.observation_space, answer[0])
         self._ended_R[:] = False
         self._write_obs(answer[0], answer[1], out)
         write_reset(out)

@@ -95,11 +95,6 @@ class _RecordingWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._steps = 0
         obs = answer[0] if isinstance(answer, tuple) else answer
         self._look(obs)
-        for name, box, array in boxes(self.env.observation_space, obs):
-            if array.dtype != box.dtype and array.dtype.kind in "fiub":  # others raise an error
-                say(
-                    f"observation {name!r} has dtype {array.dtype}, but its space has {box.dtype}: it is converted"
-                )
         if (self.env.observation_space, self.env.action_space) != self._spaces:
             say("its spaces change while it runs, but training reads them once, at the start")
         shaper = find_interface(self.env)
