@@ -10,7 +10,7 @@ state. A slot is an index of the P axis.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal
 
 import torch
@@ -67,25 +67,20 @@ class Pack:
         self.state = self._empty_state(num_policies, device)
         self.hypers = {k: torch.tensor(v, dtype=torch.float32, device=device) for k, v in hypers.items()}
         self._hypers_of: dict[tuple[int, int], dict[str, Tensor]] = {}
-        alone = packing == "loop"
-        ranges = learned_at_once(num_policies, 1 if parts is None else parts.number)
-        at_once = max(map(len, ranges)) if alone else None
-        self.weights = Weights(self._layout, self.state["param"], compute_dtype, at_once=at_once)
+        slots, alone = range(num_policies), packing == "loop"
+        one_by_one = alone and parts is None
+        self.weights = Weights(self._layout, self.state["param"], compute_dtype, one_by_one=one_by_one)
         self._serving = self.streams.serving(self.weights, self.state)
         self.idle = [False] * num_policies
         self._template = template.to(device)
         if packing == "bmm":
             compute_by_products(self._template)
         shared = (self._template, self.weights, self._normalizers, self.state, self._serving.stats)
-        if alone:
-            self._at_once = [
-                [Group((p,), *shared, alone=True, parts=parts if len(slots) == 1 else None) for p in slots]
-                for slots in ranges
-            ]
-        else:
-            branches = self.streams if packing == "streams" else None
-            self._at_once = [[Group(tuple(range(num_policies)), *shared, alone=False, branches=branches)]]
-        self._groups = [group for groups in self._at_once for group in groups]
+        together: list[tuple[int, ...]] = [(p,) for p in slots] if alone else [tuple(slots)]
+        branches = self.streams if packing == "streams" else None
+        self._groups = [
+            Group(of_group, *shared, alone=alone, branches=branches, parts=parts) for of_group in together
+        ]
         for p in range(num_policies):
             self.set_fresh(p, template if p == 0 else make_net())
 
@@ -108,9 +103,10 @@ class Pack:
         """Return the groups of policies that are computed together: all policies, or one each with packing `loop`."""
         return self._groups
 
-    def groups_at_once(self) -> list[list[Group]]:
-        """Return the groups in lists. The groups of a list learn at the same time, one thread of `parts` each."""
-        return self._at_once
+    def learned_at_once(self, groups: Sequence[Group]) -> list[list[Group]]:
+        """Divide groups into lists. The groups of a list learn at the same time, one thread of `parts` each."""
+        threads = 1 if self.parts is None else self.parts.number
+        return [[groups[i] for i in indices] for indices in learned_at_once(len(groups), threads)]
 
     # -- acting ---------------------------------------------------------------------------------------------
 

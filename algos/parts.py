@@ -1,8 +1,9 @@
 """Learning with several threads on a CPU: one policy per thread, or one part of a minibatch per thread.
 
 torch's threads synchronise after every operation. If actors run on some of the cores, each operation waits for the
-slowest thread. Threads of different policies never wait for one another. Threads of parts synchronise only after the
-forward pass and after the backward pass. The loss is computed once, from the outputs of all parts.
+slowest thread. Threads of different policies wait for one another only while a policy's state is written. Threads of
+parts synchronise after the forward pass and after the backward pass. The loss is computed once, from the outputs of all
+parts.
 
 Only the async mode uses these threads, because their runs are not reproducible: gradients of parts are added in the
 order in which parts end, which may change the last bits.
@@ -59,13 +60,15 @@ class Parts:
         self._pool = ThreadPoolExecutor(
             number - 1, "part", initializer=torch.set_num_threads, initargs=(threads,)
         )
-        self._lock = threading.Lock()
+        self._lock, self._within = threading.Lock(), threading.local()
         self._seconds = 0.0
 
     def forward(
         self, compute: Forward, obs: Mapping[str, Tensor], state: Tensor, *of_steps: Tensor
     ) -> Outputs:
         """Compute the outputs of all rows, with gradients if gradients are enabled.
+
+        Within `run`, this thread computes all rows, because the other threads are busy.
 
         compute: called as compute(obs, state, *of_steps) with the rows of a part.
         of_steps: further inputs, [G, T, B] each.
@@ -79,7 +82,7 @@ class Parts:
             with torch.set_grad_enabled(with_gradients):  # the setting of new threads is True
                 return compute(seen, state[:, span], *(x[:, :, span] for x in of_steps))
 
-        if rows < self.number:
+        if rows < self.number or getattr(self._within, "run", False):
             return compute(obs, state, *of_steps)
         if not with_gradients:
             return _joined(self.run(of_part, range(self.number)))
@@ -91,15 +94,22 @@ class Parts:
         """Call a function for each of at most `number` items, one thread each. The first call runs in this thread."""
         others = [self._pool.submit(self._timed, function, item) for item in items[1:]]
         try:
-            first = function(items[0])
+            first = self._call(function, items[0])
         finally:
             wait(others)  # after an error too, because parts add to the same gradients
         return [first, *(other.result() for other in others)]
 
+    def _call(self, function: Callable[[Item], Result], item: Item) -> Result:
+        self._within.run = True
+        try:
+            return function(item)
+        finally:
+            self._within.run = False
+
     def _timed(self, function: Callable[[Item], Result], item: Item) -> Result:
         began = time.thread_time()
         try:
-            return function(item)
+            return self._call(function, item)
         finally:
             with self._lock:
                 self._seconds += time.thread_time() - began

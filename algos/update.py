@@ -385,8 +385,9 @@ class Updater:
 
     def _observe_returns(self, span: slice, valid_GTB: Tensor, target_GTB: Tensor) -> None:
         """Update the statistics of returns from the targets of the first T' steps, [G, T', B]."""
-        valid_GTB = (valid_GTB & self.current.tensor[span, None, None])[:, : target_GTB.shape[1]]
-        with self.changing:
+        valid_GTB = valid_GTB[:, : target_GTB.shape[1]]
+        with self.changing:  # a slot may have been dropped during the step
+            valid_GTB = valid_GTB & self.current.tensor[span, None, None]
             self._pack.observe_returns(span, target_GTB, valid_GTB)
 
     def _forward(self, group: Group, s: Samples, valid: Tensor) -> tuple[Tensor, ...]:

@@ -145,20 +145,21 @@ class Weights:
 
     masters: float32 weights that the optimiser writes, part of the pack's state. The working copy is read by learning,
     and the serving copy by acting.
-    at_once: number of slots that learn at the same time, and of gradient vectors. None: all slots.
+    one_by_one: True if slots learn one after another and share one gradient vector.
     """
 
     def __init__(
-        self, layout: NetLayout, masters: Tensor, compute_dtype: torch.dtype, *, at_once: int | None = None
+        self, layout: NetLayout, masters: Tensor, compute_dtype: torch.dtype, *, one_by_one: bool = False
     ) -> None:
         self.layout, self.masters = layout, masters
         policies, device = masters.shape[0], masters.device
         self._separate = compute_dtype != torch.float32
         body, heads = (policies, layout.body_size), (policies, layout.size - layout.body_size)
         self.working = torch.zeros(body, dtype=compute_dtype, device=device) if self._separate else masters
-        self._at_once = policies if at_once is None else at_once
-        self.grad = torch.zeros_like(masters[: self._at_once])
-        self.working_grad = torch.zeros_like(self.working[: self._at_once]) if self._separate else self.grad
+        learning = 1 if one_by_one else policies
+        self.grad = torch.zeros_like(masters[:learning])
+        self.working_grad = torch.zeros_like(self.working[:learning]) if self._separate else self.grad
+        self._one_by_one = one_by_one
         self.serving = torch.zeros(body, dtype=compute_dtype, device=device)
         self.serving_heads = torch.zeros(heads, dtype=torch.float32, device=device)
 
@@ -175,8 +176,7 @@ class Weights:
 
     def gradients(self, span: slice) -> tuple[Tensor, Tensor]:
         """Return the gradient buffers of these slots, [G, N]: of the working copy and of the master weights."""
-        first = span.start % self._at_once
-        mine = slice(first, first + span.stop - span.start)
+        mine = slice(None) if self._one_by_one else span
         return self.working_grad[mine], self.grad[mine]
 
     def refresh_working(self, span: slice) -> None:

@@ -6,8 +6,9 @@
     runs in      a separate thread (async), or the main thread (sync, serial)
 
 A command runs between two optimiser steps, and therefore waits for at most one optimiser step. With packing `loop` on a
-CPU, the main thread runs commands during an optimiser step. A command then waits only for the short end of the step,
-when weights are written. The lock `Updater.changing` protects the state of policies.
+CPU, commands also run during an optimiser step: in the main thread, or in a thread that learns another policy. A
+command then waits only for the short end of the step, when weights are written. The lock `Updater.changing` protects
+the state of policies.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ class Trainer:
         return len(self._shared.full) >= self.vector_envs_per_batch
 
     def run_commands(self) -> None:
-        """Run all received commands. The caller is between two optimiser steps."""
+        """Run all received commands. The caller is between two optimiser steps of its policies."""
         if self.commands:
             self._carry_out(lambda: self._beat(True))
             self._beat(self.learning)
@@ -138,7 +139,8 @@ class Trainer:
         """Run one update on a batch of the oldest rollouts. Run commands between optimiser steps."""
         batch = self.take_batch()
         self.updater.begin_batch(batch, self._schedule())
-        for groups in self.pack.groups_at_once():
+        learned = [group for group in self.pack.groups() if self.updater.current.host[group.span].any()]
+        for groups in self.pack.learned_at_once(learned):
             if self.pack.parts is None or len(groups) == 1:
                 self._learn_group(batch, groups[0])
             else:

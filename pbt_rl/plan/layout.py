@@ -32,7 +32,7 @@ class PackPlan:
     slots: int
     """P: number of members on the device at the same time."""
     parts: int = 1
-    """Number of parts of a minibatch. A CPU computes the parts in parallel (algos/parts.py)."""
+    """Number of parts of a minibatch, and of policies that learn at the same time, on a CPU (algos/parts.py)."""
     groups: int = 0
     """G: number of row groups of a policy in a device simulator. 0 without a device simulator.
 

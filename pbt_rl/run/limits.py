@@ -19,7 +19,6 @@ import torch
 
 from pbt_rl.algos.encoders import compute_by_products
 from pbt_rl.algos.models import PolicyNet
-from pbt_rl.algos.parts import learned_at_once
 from pbt_rl.algos.rollout import FIELDS
 from pbt_rl.config import Config
 from pbt_rl.envs.base import EnvSpec, step_array_specs
@@ -277,7 +276,8 @@ def pack_bytes(config: Config, spec: EnvSpec, plan: PackPlan) -> PackBytes:
     if on_device and config.mode == "async":  # weights on their way to inference (algos/weights.py)
         copies += 2 * dtype.itemsize * numbers
     ways = packings_of(config, spec, plan)
-    together = max(map(len, learned_at_once(plan.slots, plan.parts))) if ways == ("loop",) else plan.slots
+    together = min(plan.slots, plan.parts) if ways == ("loop",) else plan.slots
+    gradients = 1 if together == 1 else plan.slots
     if "bmm" in ways:
         compute_by_products(net)
     layouts, components, auxiliary = obs_layouts(spec), spec.action.components, config.algorithm.auxiliary
@@ -299,7 +299,7 @@ def pack_bytes(config: Config, spec: EnvSpec, plan: PackPlan) -> PackBytes:
         * plan.rows
         * _size(layout.stored for layout in layouts.values() if layout.stack > 1),
         replay=replay,
-        weights=plan.slots * (state + copies) + together * (4 * numbers + smaller),
+        weights=plan.slots * (state + copies) + gradients * (4 * numbers + smaller),
         update=together * _update_bytes(config, spec, plan, net, dtype)
         + on_device * OPTIMIZER_VECTORS * together * 4 * numbers,
         parked=(len(plan.members) - plan.slots) * state,

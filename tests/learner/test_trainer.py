@@ -145,6 +145,55 @@ def test_an_edit_while_policies_learn_at_the_same_time_is_kept():
         assert bench.pack.state["optimizer_steps"][0] == 40
 
 
+def test_statistics_of_returns_belong_to_the_weights_that_a_slot_has_now():
+    with Bench(policies=2, members=MEMBERS[:2], parts=Parts(2)) as bench:
+        stand = Stand(bench)
+        stand.learn()
+        bench.fill(2)
+        pack, updater, loaded = bench.pack, stand.trainer.updater, []
+        observe = updater._observe_returns
+
+        def load_meanwhile(span, *inputs):
+            if span.start == 1 and not loaded:
+                held, change = threading.Event(), threading.Event()
+
+                def hold_the_lock():
+                    with updater.changing:
+                        held.set()
+                        change.wait(30)
+                        edit(stand)
+                        loaded.append(stand.state(1))
+
+                other = threading.Thread(target=hold_the_lock)
+                other.start()
+                held.wait(30)
+                threading.Timer(0.2, change.set).start()  # the statistics wait for the lock by then
+                observe(span, *inputs)
+                other.join()
+            else:
+                observe(span, *inputs)
+
+        updater._observe_returns = load_meanwhile
+        stand.trainer.learn()
+        assert torch.equal(pack.state["return_square"][1], loaded[0]["return_square"])
+
+
+def test_a_policy_that_learns_alone_is_learned_in_parts():
+    with Bench(policies=2, members=MEMBERS[:2], parts=Parts(2)) as bench:
+        stand = Stand(bench)
+        stand.trainer.members.evaluate(MEMBERS[1], begins=True)
+        stand.learn()
+        bench.pack.parts.take_seconds()
+        threads = []
+        forward = bench.pack.groups()[0]._forward
+        bench.pack.groups()[0]._forward = lambda *inputs: (
+            threads.append(threading.get_ident()),
+            forward(*inputs),
+        )[1]
+        stand.learn()
+        assert len(set(threads)) == 2
+
+
 def test_an_error_of_one_of_several_policies_is_raised():
     with Bench(policies=2, parts=Parts(2)) as bench:
         stand = Stand(bench)

@@ -95,7 +95,9 @@ def test_a_serial_run_goes_on_as_if_it_had_not_stopped(tmp_path, more):
 def test_a_comparison_at_the_end_of_the_budget_waits_for_more_frames(tmp_path):
     times = {"pbt.start-frames": 500, "pbt.period-frames": 500, "learner.lr-schedule": "constant"}
     parts = run(tmp_path, "parts", None, **times, **{"train-for-frames": 500})
-    assert not [e for e in decisions(parts) if e["event"] in ("round", "applied")], "no member would train with it"
+    assert not [e for e in decisions(parts) if e["event"] in ("round", "applied")], (
+        "no member would train with it"
+    )
     run(tmp_path, "parts", None, **times, **{"train-for-frames": 2000})
     whole = run(tmp_path, "whole", None, **times, **{"train-for-frames": 2000})
     assert decisions(parts) == decisions(whole)
