@@ -70,7 +70,7 @@ def run(arguments: list[str]) -> int:
                 "pbt-rl: training for some seconds to estimate the duration (--no-probe skips this) ...",
                 file=sys.stderr,
             )
-            print(describe_duration(config))
+            print(describe_duration(config, resolved.spec))
         return 0
     finally:
         if spare is not None:

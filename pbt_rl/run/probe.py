@@ -14,7 +14,9 @@ from pbt_rl.controllers.lookup import controller_entry
 from pbt_rl.display.ranking import count, in_time
 from pbt_rl.display.terminal import counted
 from pbt_rl.display.view import RunView
+from pbt_rl.envs.base import EnvSpec
 from pbt_rl.errors import ConfigError, EnvSetupError, RunFailed
+from pbt_rl.play.evaluation.evaluations import final_seconds
 from pbt_rl.run.callbacks import Callbacks, Stop
 from pbt_rl.run.train import train
 
@@ -24,7 +26,7 @@ UPDATES = 3
 """Minimum number of views in a trial that have more frames than the preceding view."""
 
 
-def describe_duration(config: Config) -> str:
+def describe_duration(config: Config, spec: EnvSpec) -> str:
     """Estimate the duration of a run, or the frames of each member if the time is limited. Raises KeyboardInterrupt."""
     steps: list[tuple[float, int]] = []
     restarted = 0
@@ -67,10 +69,10 @@ def describe_duration(config: Config) -> str:
     if len(steps) < 2:
         return f"no estimate of the duration: no batch was learned in {in_time(MOST_PROBE_SECONDS)}"
     (began, before), (ended, frames) = steps[0], steps[-1]
-    return _in_words(config, (frames - before) / (ended - began), ended)
+    return _in_words(config, spec, (frames - before) / (ended - began), ended)
 
 
-def _in_words(config: Config, rate: float, probed: float) -> str:
+def _in_words(config: Config, spec: EnvSpec, rate: float, probed: float) -> str:
     """Format the estimate. rate: frames/s of all members. probed: seconds of the trial."""
     each = controller_entry(config.controller).full_frames(config, config.train_for_frames)
     of_all = f"of each of {counted(config.members, 'member')}"
@@ -80,5 +82,7 @@ def _in_words(config: Config, rate: float, probed: float) -> str:
         told = f"about {count(each)} frames {of_all} in {in_time(seconds)}"
     else:
         told = f"{most}about {in_time(seconds)} for {count(each)} frames {of_all}"
+    if limit := final_seconds(config, spec, seconds):
+        told += f" (then up to {in_time(limit)} for the final evaluation)"
     how = f"estimated from {probed:.0f} s of training on this machine as it is now"
     return f"{told}, at {rate:,.0f} frames/s in all ({how})"

@@ -343,7 +343,7 @@ def run_final_evaluation(
     if not all(scores.values()):
         note(
             "final evaluation: not every member has finished an episode in time; objectives in training select the "
-            "best member"
+            "best member. `pbt-rl eval` has no time limit, and --final-episodes sets a limit of ten minutes"
         )
         return {}
     return _results(scores, controls=bool(config.controls))
