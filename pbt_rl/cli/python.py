@@ -108,7 +108,7 @@ def train(
     - options: fields of `Config`. As on the command line, options override the recipe of the environment. Nested
       options are mappings (`learner={"batch": 512}`) or dotted names (`**{"learner.batch": 512}`). Keyword arguments of
       an environment are a mapping (`env_option={"is_slippery": False}`).
-    - on_report(view): called about once a second, and at the end, with a `RunView`: `view.frames` (sum over the members),
+    - on_report(view): called about once a second, and at the end, with a `RunView`: `view.frames` (sum over members),
       `view.members[0].frames`, `.objective`, `.values`, `.stats`. The callback may return metrics for TensorBoard:
       name -> number, or name -> {member: number}.
     - on_decision(report, decisions): called after each comparison that has decisions, with the

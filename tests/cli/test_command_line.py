@@ -154,7 +154,7 @@ def test_show_prints_plan_values_and_what_differs_and_starts_nothing(pbt_rl, tmp
     plan, _, options = out.partition("that differ")
     assert re.search(r"\b0 .*\bcpu: .*0, 1, 2, 3; 48 .*\b3 .*\b2 .* 8\b", plan)
     assert re.search(r"\n.*\b5,000\b.*\b4,000\b.*\b24\b.*: --controller pbt", plan)
-    assert re.search(r"\nlearning_rate +0\.002 +1e-06:0\.01:log +1e-06\.\.0\.01 +0\.\.1\n", plan)
+    assert re.search(r"\nlearning_rate +0\.002 +near member 0 +1e-06\.\.0\.01 +0\.\.1\n", plan)
     assert re.search(r"\nnot tuned: gamma 0.99, gae_lambda 0.95, .*, unroll 16\n", plan)
     assert "rmsprop_alpha" not in out, "appo does not use it"
     shown = [line.strip() for line in options.splitlines()[1:]]
@@ -167,7 +167,7 @@ def test_show_prints_plan_values_and_what_differs_and_starts_nothing(pbt_rl, tmp
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("toy/shaped --shaping.bait 0.3", r"\nshaping.bait +0\.3 +0\.003:30:log"),
+        ("toy/shaped --shaping.bait 0.3", r"\nshaping.bait +0\.3 +near member 0 +0\.003\.\.30"),
         ("toy/shaped --shaping bait=0.3 --pbt.no-enabled", "not tuned: .*shaping.bait 0.3\n"),
         ("toy/shaped --shaping.bait=0 --pbt.tune shaping.bait=-1:1", r"\nshaping.bait +0 +-1:1:linear"),
     ],
