@@ -117,7 +117,7 @@ def test_a_serial_run_is_the_same_again_matchups_and_ratings_too(played):
 
     assert told("x") == told("y")
     rounds = [e for e in told("x") if e["event"] == "round"]
-    assert len(rounds) >= 3
+    assert len(rounds) >= 2
     elos = [m["objectives"] for m in rounds[-1]["report"]["members"]]
     assert all(len(elo) == 1 and 500 < elo[0] < 1500 for elo in elos), "ranked by one rating each"
 
