@@ -138,7 +138,9 @@ class _InParts(torch.autograd.Function):
         outputs, ctx.outputs = ctx.outputs, None
         sizes = [value.shape[2] for _, value, _ in outputs]
         of_parts = list(zip(*(grad.split(sizes, 2) for grad in grads[:2]), strict=True))
-        ctx.parts.run(lambda part: torch.autograd.backward(outputs[part][:2], of_parts[part]), range(len(sizes)))
+        ctx.parts.run(
+            lambda part: torch.autograd.backward(outputs[part][:2], of_parts[part]), range(len(sizes))
+        )
         return None, None, None
 
 

@@ -134,7 +134,7 @@ class Stand:
         updater = self.trainer.updater
         updater.current.begin_batch(np.zeros(self.pack.num_policies, np.bool_))
         with self.pack.streams.learning():
-            for steps in updater._steps:  # noqa: SLF001 - runs do not need access to it
+            for steps in updater._steps.values():  # noqa: SLF001 - runs do not need access to it
                 steps._step_1.zero_()  # type: ignore[attr-defined] # noqa: SLF001
                 steps.run(0)
 

@@ -402,7 +402,9 @@ def draw(_chosen: Namespace) -> None:
                 )
                 xs = x + shift + np.linspace(-0.07, 0.07, len(ys))
                 axes.plot(xs, ys, "o", color=colour, alpha=0.55, markersize=5, label=label if x == 0 else "")
-                axes.plot([x + shift - 0.13, x + shift + 0.13], [np.median(ys)] * 2, color=colour, linewidth=2.5)
+                axes.plot(
+                    [x + shift - 0.13, x + shift + 0.13], [np.median(ys)] * 2, color=colour, linewidth=2.5
+                )
         axes.set_title(f"Members start {where}", loc="left", fontsize=11)
         axes.set_ylabel("0: random, 1: best known")
         axes.grid(axis="y", alpha=0.3)
