@@ -37,9 +37,9 @@ UNDIVIDED = 0.16
 def learned_at_once(policies: int, threads: int) -> list[range]:
     """Divide policies into ranges. The policies of a range are learned at the same time, one thread each.
 
-    A range of one policy is learned in parts. All threads are used for as many policies as there are threads. The r
-    remaining policies take the time of one policy at the same time, and r * (UNDIVIDED + (1 - UNDIVIDED) / threads) in
-    parts, one policy after another. The faster way is chosen.
+    A range of one policy is learned in parts. Other ranges have a policy for each thread, as long as there are enough
+    policies. The r remaining policies are learned in the faster of two ways: at the same time, which takes the time of
+    one policy, or one after another in parts, which takes r * (UNDIVIDED + (1 - UNDIVIDED) / threads) of this time.
     """
     rest = policies % threads
     ranges = [range(first, first + threads) for first in range(0, policies - rest, threads)]

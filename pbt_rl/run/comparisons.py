@@ -58,8 +58,8 @@ def make_slots(resolved: ResolvedRun, population: Population) -> Slots:
 class Comparisons:
     """Comparisons of members by the controller, and execution of its decisions.
 
-    slots: from `make_slots`. end: end condition of the run. After it is met, there are no comparisons, and slots do not
-    change. seconds: returns the seconds of training.
+    slots: from `make_slots`. end: end condition of the run, which stops comparisons and changes of slots. seconds:
+    returns the seconds of training.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class Comparisons:
     def go_on(self, values: Values) -> None:
         """Continue a resumed run: send frame limits, apply new values, and make the comparison that the end prevented.
 
-        Otherwise there is no comparison before the next report, because the run was saved after a comparison.
+        A run that was saved after a comparison compares at its next report.
         values: values that the user has changed for all members.
         """
         self.dispatch.send_limits()

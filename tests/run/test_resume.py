@@ -89,7 +89,7 @@ def test_a_serial_run_goes_on_as_if_it_had_not_stopped(tmp_path, more):
     assert len([e for e in read_journal(parts / "journal.jsonl") if e["event"] == "resume"]) == 2
     assert decisions(parts) == decisions(whole)
     assert weights(parts) == weights(whole)
-    assert [e for e in decisions(whole) if e["event"] == "applied"], "else the comparison says little"
+    assert [e for e in decisions(whole) if e["event"] == "applied"], "no decision was applied"
 
 
 def test_a_comparison_at_the_end_of_the_budget_waits_for_more_frames(tmp_path):
@@ -102,7 +102,7 @@ def test_a_comparison_at_the_end_of_the_budget_waits_for_more_frames(tmp_path):
     whole = run(tmp_path, "whole", None, **times, **{"train-for-frames": 2000})
     assert decisions(parts) == decisions(whole)
     assert weights(parts) == weights(whole)
-    assert [e for e in decisions(whole) if e["event"] == "applied"], "else the comparison says little"
+    assert [e for e in decisions(whole) if e["event"] == "applied"], "no decision was applied"
 
 
 class Unsaved(Identity):
