@@ -73,3 +73,10 @@ class LimitedTruncation:
                 continue
             selections.append(Selection(m, None, mutate=False, reason=reason))
         return selections
+
+
+@dataclass
+class Finalists(LimitedTruncation):
+    """`LimitedTruncation` whose diversity limit holds for eleven comparisons."""
+
+    rounds: int = 11

@@ -4,8 +4,8 @@
     python scripts/lab/worth.py tell                           # print the tables of docs/lab/worth.md
     python scripts/lab/worth.py draw                           # draw docs/lab/worth.png
 
-docs/lab/results/worth.csv has one row per run. All runs are in serial mode. Other work on the machine therefore changes
-only the seconds of a run.
+docs/lab/results/worth.csv has one row per run, and worth_rules.csv has those of the second experiment (--rows). All
+runs are in serial mode. Other work on the machine therefore changes only the seconds of a run.
 """
 
 from __future__ import annotations
@@ -66,9 +66,11 @@ class Task:
 
 EIGHT = "--actors 1 --vector-envs-per-actor 2 --envs-per-vector-env 4"
 CONTINUOUS = {
-    "learning_rate": 6e-4, "clip_ratio": 0.2, "gamma": 0.99, "gae_lambda": 0.95, "entropy_coef": 1e-4,
+    "learning_rate": 3e-4, "clip_ratio": 0.2, "gamma": 0.995, "gae_lambda": 0.97, "entropy_coef": 1e-4,
 }  # fmt: skip
-DISCRETE = CONTINUOUS | {"learning_rate": 1e-3, "entropy_coef": 5e-3}
+DISCRETE = {
+    "learning_rate": 1e-3, "clip_ratio": 0.2, "gamma": 0.99, "gae_lambda": 0.95, "entropy_coef": 5e-3,
+}  # fmt: skip
 MUJOCO = f"{EIGHT} --learner.rollout 256 --hypers.unroll 256"
 COURIER = (
     "--env-option limit=100 --rows 32 --model.encoder mlp --model.hidden 64 --learner.rollout 64 --hypers.unroll 64 "
@@ -129,16 +131,19 @@ class Arm:
 
 
 LIMITED = "--pbt.exploit rules:LimitedTruncation --pbt.explore"
-NEAR = f"{LIMITED} resample --pbt.factors 1.25 0.8 --pbt.explore-probability 0.25"
+FINALISTS = "--pbt.exploit rules:Finalists --pbt.explore"
+NEAR_EXPLORE = "resample --pbt.factors 1.25 0.8 --pbt.explore-probability 0.25"
 LATER = (1 - FIRST_SHARE) / COMPARISONS
 ARMS: Mapping[str, Arm] = {
     "control": Arm(None),
     "default": Arm(0.05),
     "later": Arm(FIRST_SHARE),
-    "near": Arm(FIRST_SHARE, LATER, NEAR, ranges=True),
+    "near": Arm(FIRST_SHARE, LATER, f"{LIMITED} {NEAR_EXPLORE}", ranges=True),
     "pb2": Arm(FIRST_SHARE, LATER, f"{LIMITED} pb2", ranges=True),
     "random": Arm(None, wide=True),
     "wide": Arm(0.05, wide=True),
+    "finalists": Arm(0.1, 0.045, f"{FINALISTS} {NEAR_EXPLORE}", wide=True),
+    "finalists_pb2": Arm(0.1, 0.045, f"{FINALISTS} pb2", wide=True),
 }
 
 
@@ -258,37 +263,35 @@ def commit() -> str:
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def read() -> list[dict[str, str]]:
-    """Return all rows."""
-    if not ROWS.exists():
+def read(rows: Path = ROWS) -> list[dict[str, str]]:
+    """Return all rows of a file."""
+    if not rows.exists():
         return []
-    with ROWS.open(newline="") as file:
+    with rows.open(newline="") as file:
         return list(csv.DictReader(file))
 
 
-def missing(
-    seeds: Sequence[int], tasks: Sequence[str], arms: Sequence[str]
-) -> Iterator[tuple[str, str, int]]:
+def missing(chosen: Namespace) -> Iterator[tuple[str, str, int]]:
     """Yield (task, arm, seed) for each run without a row, seed by seed. An interrupted experiment is then balanced."""
-    done = {(row["task"], row["arm"], int(row["seed"])) for row in read()}
-    for seed in seeds:
-        for task in tasks:
-            yield from ((task, arm, seed) for arm in arms if (task, arm, seed) not in done)
+    done = {(row["task"], row["arm"], int(row["seed"])) for row in read(chosen.rows)}
+    for seed in chosen.seeds:
+        for task in chosen.tasks:
+            yield from ((task, arm, seed) for arm in chosen.arms if (task, arm, seed) not in done)
 
 
 def run(chosen: Namespace) -> None:
     """Make the missing runs, at most --jobs at the same time."""
-    if not ROWS.exists():
-        ROWS.write_text(",".join(COLUMNS) + "\n")
+    if not chosen.rows.exists():
+        chosen.rows.write_text(",".join(COLUMNS) + "\n")
 
     def one(which: tuple[str, str, int]) -> None:
         row = train_and_play(*which)
-        with ROWS.open("a", newline="") as file:
+        with chosen.rows.open("a", newline="") as file:
             csv.DictWriter(file, COLUMNS, lineterminator="\n").writerow(row)
         print(row, flush=True)
 
     with ThreadPoolExecutor(chosen.jobs) as pool:
-        for _ in pool.map(one, missing(chosen.seeds, chosen.tasks, chosen.arms)):
+        for _ in pool.map(one, missing(chosen)):
             pass
 
 
@@ -354,29 +357,31 @@ def iqm(found: Scores, arm: str) -> float:
     return float(np.mean(all_scores[cut : len(all_scores) - cut])) if all_scores else math.nan
 
 
-def tell(_chosen: Namespace) -> None:
+def tell(chosen: Namespace) -> None:
     """Print the tables of docs/lab/worth.md."""
-    rows = read()
+    rows = read(chosen.rows)
+    present = {row["arm"] for row in rows}
+    arms = [arm for arm in ARMS if arm in present]
     for how in ("greedy", "drawn"):
         found = scores(rows, how)
         print(f"\n{how} actions, {EPISODES} evaluation episodes of the picked member: median (runs)\n")
-        print("| task | " + " | ".join(ARMS) + " |\n| --- |" + " --- |" * len(ARMS))
-        for task, arms in found.items():
+        print("| task | " + " | ".join(arms) + " |\n| --- |" + " --- |" * len(arms))
+        for task, of in found.items():
             cells = [
-                f"{np.median([*arms[arm].values()]):.4g} ({len(arms[arm])})" if arms.get(arm) else ""
-                for arm in ARMS
+                f"{np.median([*of[arm].values()]):.4g} ({len(of[arm])})" if of[arm] else "" for arm in arms
             ]
             print(f"| {task} | " + " | ".join(cells) + " |")
-        print("| IQM, normalised | " + " | ".join(f"{iqm(found, arm):.3f}" for arm in ARMS) + " |")
-        print("\n| P(improvement), pooled over tasks | over control | over default |\n| --- | --- | --- |")
-        for arm in ARMS:
-            cells = []
-            for than in ("control", "default"):
+        print("| IQM, normalised | " + " | ".join(f"{iqm(found, arm):.3f}" for arm in arms) + " |")
+        for than in (arm for arm in ("control", "default", "random", "wide") if arm in present):
+            print(
+                f"\n| P(improvement) over {than} | pooled, 95 %, fewest seeds | 97.5 % |\n| --- | --- | --- |"
+            )
+            for arm in (arm for arm in arms if arm != than):
                 value, low, high, least = pooled(found, arm, than)
-                cells.append(f"{value:.2f} ({low:.2f} to {high:.2f}; {least} seeds)" if arm != than else "")
-            print(f"| {arm} | " + " | ".join(cells) + " |")
-        value, low, high, least = pooled(found, "wide", "random", 0.975)
-        print(f"\nwide over random: {value:.2f} (97.5 %: {low:.2f} to {high:.2f}; {least} seeds)")
+                _, lower, higher, _ = pooled(found, arm, than, 0.975)
+                print(
+                    f"| {arm} | {value:.2f} ({low:.2f} to {high:.2f}; {least}) | {lower:.2f} to {higher:.2f} |"
+                )
 
 
 TITLES = {"halfcheetah": "HalfCheetah", "walker2d": "Walker2d", "lunarlander": "LunarLander"}
@@ -424,7 +429,10 @@ def main() -> None:
     makes.add_argument("--arms", nargs="+", choices=ARMS, default=[*ARMS])
     makes.add_argument("--jobs", type=int, default=1, help="runs at the same time")
     makes.set_defaults(do=run)
-    commands.add_parser("tell").set_defaults(do=tell)
+    tells = commands.add_parser("tell")
+    tells.set_defaults(do=tell)
+    for parses in (makes, tells):
+        parses.add_argument("--rows", type=Path, default=ROWS, help="file of rows; default: %(default)s")
     commands.add_parser("draw").set_defaults(do=draw)
     chosen = parser.parse_args()
     chosen.do(chosen)
