@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from itertools import chain
 from typing import Any, Protocol
@@ -186,12 +187,17 @@ FILMED: Mapping[
 environments.
 """
 REMEDY = ". Its render() must return a picture of row 0, uint8 [H, W, 3]"
+WITHOUT_DISPLAY = {"SDL_VIDEODRIVER": "dummy", "MUJOCO_GL": "egl"}
+"""Environment variables with which pygame and MuJoCo render pictures on a machine without a display."""
 
 
 def film(
     env_id: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource
 ) -> tuple[VectorEnv, Camera] | None:
     """Make a vector env with a camera on row 0. None if the family has no pictures."""
+    if not os.environ.get("DISPLAY") and not os.environ.get("WAYLAND_DISPLAY"):
+        for variable, value in WITHOUT_DISPLAY.items():
+            os.environ.setdefault(variable, value)
     backend, name = backend_of(env_id, options)
     own = FILMED.get(_family(env_id))
     if own is not None:

@@ -1,5 +1,6 @@
 """The user's own environments: import and call of factories."""
 
+import os
 import sys
 from importlib.metadata import EntryPoint
 
@@ -198,6 +199,20 @@ def test_what_renders_can_be_filmed(factory, per_second):
         assert (picture.shape, picture.dtype) == ((4, 6, 3), np.uint8)
     finally:
         vector_env.close()
+
+
+@pytest.mark.parametrize("display", ["", ":0"])
+def test_films_need_no_display(monkeypatch, display):
+    from pbt_rl.envs.films import film
+
+    monkeypatch.setenv("DISPLAY", display)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    monkeypatch.setenv("MUJOCO_GL", "osmesa")
+    monkeypatch.setenv("SDL_VIDEODRIVER", "x11")
+    monkeypatch.delenv("SDL_VIDEODRIVER")  # set before, so that it is unset again after the test
+    film("custom_of_a_test:Drawn", 1, 0, options(), lambda _row: (0, {}))[0].close()
+    assert os.environ.get("SDL_VIDEODRIVER") == (None if display else "dummy")
+    assert os.environ["MUJOCO_GL"] == "osmesa"
 
 
 @pytest.mark.parametrize(
