@@ -51,8 +51,8 @@ class _AgentTable:
         stay active. _known: agents that have acted in this episode.
         """
         self._pays_late = self._stays = False
-        """_pays_late: True after an agent got a reward after it had left. _stays: True if agents that leave stay active
-        in this episode.
+        """_pays_late: True if an agent that had left has got a reward. _stays: True if agents that leave stay active in
+        this episode.
         """
 
     def describe(self) -> EnvSpec:

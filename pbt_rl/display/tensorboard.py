@@ -4,8 +4,8 @@ This module writes the event files itself, synchronously in the caller's thread.
 and a bounded queue per file. If the disk is full, the writer thread dies, and `add_scalar` blocks forever. Therefore,
 only tensorboardX's messages and checksum are used.
 
-A resumed run starts new event files that contain the step of its checkpoint. TensorBoard therefore ignores later steps
-in older files.
+A resumed run starts new event files. Their START event contains the step at which the run resumes. From this step on,
+TensorBoard ignores older files.
 """
 
 from __future__ import annotations

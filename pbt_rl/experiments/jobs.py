@@ -124,7 +124,7 @@ class _Job:
     process: subprocess.Popen[bytes]
     began: float = field(default_factory=time.monotonic)
     told: bool = False
-    """True after a signal that ends the process was sent."""
+    """True if the process has been sent a signal that ends it."""
 
     def send(self, number: int) -> None:
         self.told = self.told or number != signal.SIGUSR1

@@ -205,7 +205,7 @@ class Sampler:
                 vector_env.state.view(self._pack.num_policies, self._envs, -1)[slot] = 0
 
     def _arrive(self, vector_env: SampledVectorEnv) -> None:
-        """Store the small arrays of a step: the outcome of action t-1, and episode starts. Count the step."""
+        """Store the outcome of the previous action and the episode starts in the rollout. Count the step."""
         step, t, rollout = vector_env.box.step, vector_env.t, vector_env.rollout
         if vector_env.taken:
             for column, outcome in zip(rollout.outcomes, vector_env.outcomes, strict=True):

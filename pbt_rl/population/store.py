@@ -53,7 +53,7 @@ class RestorePoint:
     initialised: bool = False
     """True for initialised weights."""
     frames: int = 0
-    """Offset: training frames since the restore point = this offset + frames of the member."""
+    """Training frames since the restore point, minus frames of the member."""
     pending: RestorePoint | None = None
     """Restore point to use when the checkpoint in progress is complete. None: keep this restore point."""
 

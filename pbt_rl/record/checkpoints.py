@@ -82,7 +82,7 @@ WEIGHTS, OPTIMIZER, NORMALISERS = "net.", "optim.", "stats."
 ALL = (WEIGHTS, OPTIMIZER, NORMALISERS)
 """Prefixes of tensor names in a member's file."""
 OPTIMIZER_SCALARS = {"steps": "optimizer_steps", "lr_factor": "lr_factor"}
-"""Tensor name without its prefix -> name of the array."""
+"""Scalars of the optimiser: name of the tensor in the file, without its prefix -> name of the member's array."""
 MAX_LINES = 20
 
 

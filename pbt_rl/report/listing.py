@@ -132,7 +132,7 @@ def _row(path: Path) -> RunRow:
 
 
 def _config(folder: RunFolder) -> tuple[str, int, int]:
-    """Return environment, number of members with controls, and size of the population. Raises _Broken."""
+    """Return environment, number of members including controls, and size of the population. Raises _Broken."""
     config = _json(folder.config, _Config, "has no environment or no number of members")
     population = config.num_policies
     return config.env, population + number_of_controls(config.control, population), population

@@ -52,7 +52,7 @@ ROUND_BYTES = 32
 GIVEN_BYTES = 10
 """Bytes per row of a device simulator for static inputs of a CUDA graph: reward, objective, two end flags."""
 SMALL_ENVIRONMENT_BYTES = 4096
-"""Assumed bytes of one environment of other families, measured with CartPole. Too small for large environments."""
+"""Bytes of one environment of a family that is not in ENVIRONMENT_BYTES, measured with CartPole."""
 NEARLY_ALL = 0.9
 """Share of the available memory above which a run gets a warning."""
 MANY_ROWS = 4096

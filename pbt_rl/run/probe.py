@@ -21,7 +21,7 @@ from pbt_rl.run.callbacks import Callbacks, Stop
 from pbt_rl.run.train import train
 
 PROBE_SECONDS, MOST_PROBE_SECONDS = 5.0, 30.0
-"""Seconds of training in a trial: usually, and at most if updates are slow."""
+"""Minimum and maximum seconds of training in a trial."""
 UPDATES = 3
 """Minimum number of views in a trial that have more frames than the preceding view."""
 

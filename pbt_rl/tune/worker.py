@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def _import_main(preparation: dict[str, Any]) -> None:
-    """Import the parent's script like multiprocessing's spawn method, so that the script cannot start processes."""
+    """Import the parent's script as multiprocessing's spawn method does. The import cannot start processes."""
     process: Any = multiprocessing.current_process()
     process._inheriting = True  # noqa: SLF001 - there is no public way
     spawn.prepare(preparation)

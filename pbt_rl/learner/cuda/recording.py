@@ -47,7 +47,7 @@ class Recorder(Protocol):
 
 
 RUNS = 3
-"""Number of the first run that is replayed."""
+"""Runs of a program until its first replay, including this replay."""
 
 
 class NotRecordedError(RuntimeError):

@@ -40,8 +40,7 @@ TRIES = 10
 SECONDS = 0.5
 """Time limit per packing after warm-up, because TRIES tries of a slow packing would take too long."""
 READY_AT_ONCE = 4
-"""Divisor of the number of vector envs, for the size of a timed inference batch. The other vector envs step
-meanwhile."""
+"""A timed inference batch has 1 / READY_AT_ONCE of the vector envs, because the others step meanwhile."""
 
 
 class BrokenTrialError(Exception):
