@@ -313,7 +313,7 @@ MANY_DISCARDED = 0.05
 
 
 OF_COLUMNS = (
-    "objective: mean over the window (--pbt.objective-episodes); return, length: mean of the newest episodes"
+    "objective: mean of the episodes since the last comparison; return, length: mean of the newest episodes"
 )
 """Explanation of the columns. Shown only if a member's objective differs from `MemberView.early`, the mean over
 all episodes since the member's last change."""

@@ -201,7 +201,8 @@ class Member(MemberRecord):
         for name in {name for episode in self.recent for name in episode.extra}:
             given = [episode.extra[name] for episode in self.recent if name in episode.extra]
             stats[f"{EXTRA}{name}"] = mean(given)
-        rounds = self.objectives.objectives()
+        recent = self.objectives.rounds - self.judged
+        rounds = self.objectives.objectives(max(recent, self.shares.environments, self.min_rounds))
         objective = mean(rounds) if rounds else None
         seen = {name: self.objectives.of_task(number) for number, name in enumerate(self.tasks)}
         return MemberView(

@@ -53,6 +53,24 @@ def test_windows_hold_the_newest_objectives_and_displays_means_of_recent_episode
     assert (shown["raw_return"], shown["shaped_return"], shown["length_steps"]) == (1.0, 1.5, 6.0)
 
 
+def test_displays_show_the_objective_of_the_episodes_that_are_compared_next():
+    p = Population([{"learning_rate": 0.1}] * 2, 100, 4, environments={0: 2, 1: 2})
+
+    def end_episodes(*objectives: float) -> float:
+        for environment, objective in enumerate(objectives):
+            p.take("a", report(episodes=[replace(episode(1, objective), environment=environment % 2)]))
+        return p.views()[1].objective
+
+    assert end_episodes(0.0, 2.0, 4.0, 6.0) == 3.0
+    compare(p, Continue(1, "compared"))
+    assert (
+        end_episodes() == 5.0
+    )  # the newest episode of each environment, because none ended since the comparison
+    assert end_episodes(8.0, 10.0) == 9.0
+    assert end_episodes(12.0, 14.0) == 11.0
+    assert p.report().members[1].objectives == (0.0, 2.0, 4.0, 6.0, 8.0, 10.0, 12.0, 14.0)
+
+
 def test_while_a_member_is_evaluated_only_episodes_that_began_since_count():
     p = population()
     p.take("a", report(episodes=[episode(1, 5.0)]))
