@@ -246,7 +246,9 @@ class Updater:
     def _adapt_learning_rates(self, span: slice, done: int, usual: float) -> None:
         """Adapt the learning rate factors to the measured KL divergence. usual: desired divergence."""
         kl_SG, active_SG = (self._log.read(done, span, name) for name in ("kl", ACTIVE))
-        steps_G = active_SG.sum(0)  # not all steps, because the KL divergence of inactive steps is 0
+        # A policy that stops early measures its last step but does not make it. The KL divergence of other inactive
+        # steps is 0.
+        steps_G = ((active_SG > 0) | (kl_SG > 0)).sum(0)
         kl_G = kl_SG.sum(0) / steps_G.clamp_min(1)
         change = torch.where(kl_G > 2 * usual, 1 / KL_STEP, torch.where(kl_G < usual / 2, KL_STEP, 1.0))
         with self.changing:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from decimal import ROUND_CEILING, Context
 from typing import Any
 
 from pbt_rl.config import Config
@@ -54,9 +55,11 @@ FOLLOW_HOURS = {"train_for_frames": ENDLESS_FRAMES, **in_frames(ENDLESS_FRAMES)}
 def timed(seconds: float) -> dict[str, Any]:
     """Return the options for `COMPARISONS` comparisons at equal intervals.
 
-    Training ends one interval after the last comparison.
+    Training ends one interval after the last comparison. The interval is rounded up to three digits, because a shorter
+    interval could add a comparison just before the end.
     """
-    return {"pbt.ready": "timed", "pbt.period_seconds": float(f"{seconds / (COMPARISONS + 1):.3g}")}
+    rounded = Context(prec=3, rounding=ROUND_CEILING).create_decimal_from_float(seconds / (COMPARISONS + 1))
+    return {"pbt.ready": "timed", "pbt.period_seconds": float(rounded)}
 
 
 def following_hours(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

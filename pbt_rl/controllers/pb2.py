@@ -112,15 +112,18 @@ class Pb2:
 
     def after(self, members: Sequence[MemberReport], changes: Sequence[Change]) -> None:
         """Measure the next improvement of each copy from the donor's objective."""
-        by_member = {m.member: m for m in members}
+        by_member, compared = {m.member: m for m in members}, dict(self._start)
         for change in changes:
             if change.weights == "keep":
                 continue
             self._start.pop(change.member, None)
             if change.source is not None and not change.remembered:
-                donor = score(by_member[change.source[0]])
-                if not math.isnan(donor):
-                    self._start[change.member] = by_member[change.member].frames, donor
+                donor = by_member[change.source[0]]
+                # Prefer the objective of this comparison, because `members` also contain older episodes.
+                frames, objective = compared.get(donor.member, (-1, math.nan))
+                objective = objective if frames == donor.frames else score(donor)
+                if not math.isnan(objective):
+                    self._start[change.member] = by_member[change.member].frames, objective
 
     def mutate(self, values: Values, rng: Random) -> Values:
         """Return the values with the highest upper confidence bound.

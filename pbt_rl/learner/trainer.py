@@ -263,17 +263,18 @@ class Trainer:
     # -- changes --------------------------------------------------------------------------------------------
 
     def load(self, load: Load) -> Acknowledgement | None:
-        """Load a state into a slot. Reset the member's count of skipped steps, because it belongs to former weights."""
-        ack = self.members.load(load)
+        """Load a state into a slot. Reset the member's count of skipped steps, because it belongs to former weights.
+
+        The count is reset first, because another thread may send a report during the change.
+        """
         if load.member is not None:
             self._forget_steps(load.member)
-        return ack
+        return self.members.load(load)
 
     def set_values(self, change: SetValues) -> Acknowledgement:
-        """Set a member's values. Reset the member's count of skipped steps, because it belongs to former values."""
-        ack = self.members.set_values(change)
+        """Set a member's values. First reset its count of skipped steps, because it belongs to former values."""
         self._forget_steps(change.member)
-        return ack
+        return self.members.set_values(change)
 
     def _forget_steps(self, member: int) -> None:
         with self._shared.learning.lock:

@@ -417,6 +417,23 @@ STOPPING = {"epochs": 16}
 
 
 @pytest.mark.parametrize("packing", ["loop", "vmap"])
+def test_kl_adaptation_counts_the_minibatch_that_ends_a_batch(packing):
+    hypers = H | {"learning_rate": 3e-2, "clip_ratio": 1e9}
+    stopping = {"target_kl": 0.01, "proximal": True, **STOPPING}
+
+    def adapted(lr_schedule_kl=None):
+        pack = make_pack([hypers], packing=packing)
+        steps = train(pack, [0], settings(lr_schedule_kl=lr_schedule_kl, **stopping), batches=1)
+        return pack.state["lr_factor"].item(), [step.values["kl"].item() for step in steps]
+
+    _, kl = adapted()
+    kl = [one for one in kl if one > 0]
+    first = 1  # the first minibatch is of the policy at the begin of the batch
+    assert len(kl) == 2 < STOPPING["epochs"] - first, "it stops in the midst"
+    assert adapted(sum(kl) / (first + len(kl)) / 1.5)[0] == 1.0, "within its band"
+
+
+@pytest.mark.parametrize("packing", ["loop", "vmap"])
 def test_a_batch_ends_for_the_member_that_moves_too_far_alone(packing):
     """Stable-Baselines3's rule, written out: nothing is learned from the first minibatch above 1.5 x the target on."""
     hypers = [H | {"learning_rate": 3e-2, "clip_ratio": 1e9}, H | {"learning_rate": 1e-5}]

@@ -1,6 +1,7 @@
 import json
 import math
 import sys
+from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -187,6 +188,22 @@ def test_an_improvement_is_measured_from_what_was_copied():
     rule.before(seen(4, math.nan, 12.0, 30.0, 1.0))
     rule.before(seen(5, 15.0, 12.0, 30.0, 1.0))
     assert len(data_of(rule)) == 2 + 3 + 3, "nothing is known of an interval with a broken end"
+
+
+def test_the_improvement_of_a_copy_begins_at_the_score_by_which_its_donor_was_compared():
+    """Episodes before the last comparison are in the window, but do not count for a comparison."""
+    pbt = PbtConfig(
+        period_frames=MILLION, start_frames=0, min_episodes=1, exploit="truncation", explore="pb2"
+    )
+    controller = build(pbt, TABLE, 0, 5)
+    values = controller.initial(5)
+    windows = [(float(i), 10.0 * i) for i in range(5)]
+    members = [replace(member(i, w, values=values[i]), recent=1) for i, w in enumerate(windows)]
+    decisions = controller.observe(report(MILLION, members))
+    donors = {d.member: d.donor for d in decisions if isinstance(d, Replace)}
+    assert donors
+    began = {m: objective for m, (_, objective) in controller.explore._start.items()}
+    assert began == {m: 10.0 * donors.get(m, m) for m in range(5)}
 
 
 def test_its_state_is_restored_and_fits_these_values_only():

@@ -213,3 +213,23 @@ def test_a_member_whose_gradients_are_not_finite_is_broken_until_it_gets_other_w
     stand.learn()
     stand.learn()
     assert broken() == [False, False, None, None]
+
+
+def test_skipped_steps_before_a_change_do_not_break_the_member_after_it(stand, monkeypatch):
+    """The main thread may report in the midst of a change, which another thread makes."""
+    trainer, learning, pack = stand.trainer, stand.bench.shared.learning, stand.bench.pack
+    hypers_in_force, reports = pack.hypers_in_force, []
+
+    def report_and_read(slot):
+        with learning.lock:
+            reports.append((trainer.members.generations[7], learning.take_broken(1)))
+        return hypers_in_force(slot)
+
+    learning.take_broken(1)
+    pack.state["param"][1] = torch.nan
+    monkeypatch.setattr(pack, "hypers_in_force", report_and_read)
+    for generation, weights in ((1, "keep"), (2, "copy")):
+        stand.learn()
+        stand.learn()
+        edit(stand, 7, weights, 4 if weights == "copy" else None, generation)
+    assert reports == [(1, None), (2, None)]

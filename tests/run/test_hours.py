@@ -6,6 +6,7 @@ import re
 import pytest
 
 from pbt_rl.cli.resume import parse_resume
+from pbt_rl.config.budget import following_hours
 from pbt_rl.config.command import parse_train
 from pbt_rl.controllers.events import Comparison
 from pbt_rl.display.ranking import in_time
@@ -30,6 +31,12 @@ def test_thirty_comparisons_follow_from_a_time_and_what_is_given_stays():
     assert (config.train_for_frames, config.pbt.ready, config.pbt.period_frames) == (5000, "synchronous", 700)
     assert planned("--hours 0.5 --pbt.period-seconds 7").pbt.period_seconds == 7
     assert planned("--hours 0.5 --train-for-seconds 310").pbt.period_seconds == 10
+
+
+@pytest.mark.parametrize("hours", [0.1, 0.5, 1, 2, 3, 4, 8, 12, 24, 100])
+def test_no_further_comparison_comes_just_before_the_end(hours):
+    period = following_hours({"hours": hours}, {})["pbt.period_seconds"]
+    assert 30 * period < 3600 * hours <= 31 * period
 
 
 @pytest.mark.parametrize("env", ["toy/memory", "tensors/pendulum", "gym/CartPole-v1", "atari/pong"])

@@ -102,7 +102,9 @@ class NodeWorker:
                 return Heard(event, state)
             case Received(_, Acknowledgement(member)):
                 entry_read = self._loading[member].popleft()
-                if entry_read is not None:
+                # Several members may load copies of one state.
+                loading = any(entry_read in entries for entries in self._loading.values())
+                if entry_read is not None and not loading:
                     pool.clear(entry_read)
                 return Heard(event)
             case Received(_, LearnerReady()):
