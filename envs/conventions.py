@@ -77,9 +77,9 @@ def _check_reset(env_id: str, env: gymnasium.Env[Any, Any]) -> None:
     arguments = {"seed": None} | ({} if env is bare else {"options": None})  # wrappers pass both arguments
     if has_methods(bare, ("reset",)) and not _can_be_called(bare.reset, **arguments):
         raise EnvSetupError(
-            f"{env_id}: its reset has no parameter {' and '.join(arguments)}. Write `def reset(self, *, seed=None, "
-            "options=None)` and return (observation, info). In step return (observation, reward, terminated, "
-            "truncated, info)"
+            f"{env_id}: its reset{inspect.signature(bare.reset)} does not accept the arguments "
+            f"({', '.join(arguments)}), or needs more. Write `def reset(self, *, seed=None, options=None)` and return "
+            "(observation, info). In step return (observation, reward, terminated, truncated, info)"
         )
 
 
@@ -237,6 +237,11 @@ MISSING_FINAL = (
     "episode, because the learner needs its value (do not reset inside step)"
 )
 FIRST_OF_NEXT = "the first observation of the next episode"
+NEW_SPACES = "its spaces change while it runs, but training reads them once, at the start"
+NEW_DEFAULTS = (
+    "shaping: get_default_reward_shaping returns other values after set_reward_shaping; always return the defaults, in "
+    "a new dict"
+)
 LEAST_ENDS = 3
 """Minimum number of truncations before a warning. Every truncation so far must show the bug."""
 LOOKS = 2
@@ -272,7 +277,7 @@ class ConventionWarnings:
         `warn`.
         """
         self._choices = 0 if ACTION_MASK in spec.obs else sum(spec.action.nvec)
-        self._defaults, self._rows, self._seen = spec.shaping, rows, set[Any]()
+        self._spec, self._rows, self._seen = spec, rows, set[Any]()
         self._given = set[bool]()
         self._reset: _KeptReset | None = None
         self._looks = list[bool]()
@@ -306,14 +311,29 @@ class ConventionWarnings:
                     )
 
     def of_first_obs(self, space: Any, obs: Any) -> None:
-        """Warn of an array with another dtype than its space. obs: observation of a reset."""
+        """Warn of an array with another dtype than its space, and of a clipped picture. obs: observation of a reset."""
         if not self.reads:
             return
+        pictures = set(converted_pictures(self._spec))
         for name, box, array in boxes(space, obs):
-            if array.dtype != box.dtype and array.dtype.kind in "fiub":  # others raise an error
+            if array.dtype.kind not in "fiub":  # raises an error
+                continue
+            if array.dtype != box.dtype:
                 self._say(
                     f"observation {name!r} has dtype {array.dtype}, but its space has {box.dtype}: it is converted"
                 )
+            if name in pictures and (text := _clipped(box, array)):
+                self._say(f"picture {name!r} is clipped, because it has {text}: set the bounds to its range")
+
+    def of_spaces(self, env: Any, given: tuple[Any, Any]) -> None:
+        """Warn if an environment has other spaces than at the start: `given`, (observation space, action space)."""
+        if self.reads and (env.observation_space, env.action_space) != given:
+            self._say(NEW_SPACES)
+
+    def of_shaping(self, defaults: Callable[[], Mapping[str, float]]) -> None:
+        """Warn if an environment has other default shaping than at the start."""
+        if self.reads and self._spec.shaping and defaults() != self._spec.shaping:
+            self._say(NEW_DEFAULTS)
 
     def follow(self, env: gymnasium.Env[Any, Any]) -> None:
         """Record the observations that `reset` of the innermost environment returns. Stop after LOOKS truncations."""
@@ -392,7 +412,7 @@ class ConventionWarnings:
                 'info["true_objective"] is missing at some episode ends: return it in the last step of every episode, '
                 "whether terminated or truncated"
             )
-        elif self._defaults and not given:
+        elif self._spec.shaping and not given:
             self._say(
                 'there is reward shaping but no info["true_objective"]: members are ranked by the shaped return, '
                 "which changes with the shaping alone. Return the true objective in the last step of every episode"
@@ -545,6 +565,19 @@ def boxes(space: Any, obs: Any) -> Iterator[tuple[str, spaces.Box, NDArray[Any]]
         if isinstance(part, spaces.Box):
             with suppress(ValueError):
                 yield name, part, array_of(value)
+
+
+def _clipped(box: spaces.Box, array: NDArray[Any]) -> str:
+    """Describe a number that is outside its bounds by more than one of 255 levels. Empty without such a number."""
+    if array.shape != box.shape:
+        return ""
+    low, high = box.low.astype(np.float64), box.high.astype(np.float64)
+    level = (high - low) / 255
+    outside = (array < low - level) | (array > high + level)
+    if not outside.any():
+        return ""
+    number, least, most = (part[outside].flat[0] for part in (array, low, high))
+    return f"{number:g} where {least:g} to {most:g} are allowed"
 
 
 def _finite(value: Any) -> float | None:

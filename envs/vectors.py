@@ -110,6 +110,8 @@ class NativeVectorEnv:
         self._seed = None
         self._warnings.of_info(answer[1])
         self._warnings.of_first_obs(self._env.observation_space, answer[0])
+        for shaper, _ in self._shapers:
+            self._warnings.of_shaping(partial(default_shaping, self.spec.env_id, shaper))
         self._ended_R[:] = False
         self._write_obs(answer[0], answer[1], out)
         write_reset(out)

@@ -180,6 +180,7 @@ class MultiAgentVectorEnv:
                 self._tables[e].shape(agent, unflatten(values))
         scene = self._tables[e].reset(seed)
         self._warnings.of_info(scene.info)
+        self._warnings.of_shaping(lambda: self._tables[e].describe().shaping)
         if not scene.active.any():
             raise EnvSetupError(f"{self.spec.env_id} breaks its contract: no agent is active after reset()")
         self._over_E[e] = False
