@@ -48,8 +48,7 @@ def notes_of(env_id: str, env: Any) -> tuple[str, ...]:
     Raises EnvSetupError if `reset` or a method for shaping or training info has wrong parameters, or if the environment
     has only one of the two shaping methods.
     """
-    if isinstance(env, gymnasium.Env):
-        _check_reset(env_id, env)
+    _check_reset(env_id, env)
     for one in wrapped(env):
         _check_methods(env_id, one)
     zeros = [name for name, value in default_shaping(env_id, env).items() if value == 0]
@@ -71,15 +70,17 @@ def _can_be_called(method: Any, *arguments: object, **keywords: object) -> bool:
     return True
 
 
-def _check_reset(env_id: str, env: gymnasium.Env[Any, Any]) -> None:
-    """Raise EnvSetupError if `reset` has the old gym signature."""
-    bare = attribute(env, "unwrapped") or env
+def _check_reset(env_id: str, env: Any) -> None:
+    """Raise EnvSetupError if `reset` does not take the arguments of Gymnasium or PettingZoo."""
+    single = isinstance(env, gymnasium.Env)
+    bare = (attribute(env, "unwrapped") or env) if single else env
     arguments = {"seed": None} | ({} if env is bare else {"options": None})  # wrappers pass both arguments
     if has_methods(bare, ("reset",)) and not _can_be_called(bare.reset, **arguments):
+        results = " and return (observation, info). In step return (observation, reward, terminated, truncated, info)"
         raise EnvSetupError(
             f"{env_id}: its reset{inspect.signature(bare.reset)} does not accept the arguments "
-            f"({', '.join(arguments)}), or needs more. Write `def reset(self, *, seed=None, options=None)` and return "
-            "(observation, info). In step return (observation, reward, terminated, truncated, info)"
+            f"({', '.join(arguments)}), or needs more. Write `def reset(self, *, seed=None, options=None)`"
+            + (results if single else "")
         )
 
 
