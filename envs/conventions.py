@@ -60,7 +60,8 @@ def notes_of(env_id: str, env: Any) -> tuple[str, ...]:
     return (*of_shaping, *_reward_notes(env))
 
 
-def _can_be_called(method: Any, *arguments: object, **keywords: object) -> bool:
+def can_be_called(method: Any, *arguments: object, **keywords: object) -> bool:
+    """Check whether a method has parameters for these arguments. The method is not called."""
     try:
         inspect.signature(method).bind(*arguments, **keywords)
     except TypeError:
@@ -75,7 +76,7 @@ def _check_reset(env_id: str, env: Any) -> None:
     single = isinstance(env, gymnasium.Env)
     bare = (attribute(env, "unwrapped") or env) if single else env
     arguments = {"seed": None} | ({} if env is bare else {"options": None})  # wrappers pass both arguments
-    if has_methods(bare, ("reset",)) and not _can_be_called(bare.reset, **arguments):
+    if has_methods(bare, ("reset",)) and not can_be_called(bare.reset, **arguments):
         results = " and return (observation, info). In step return (observation, reward, terminated, truncated, info)"
         raise EnvSetupError(
             f"{env_id}: its reset{inspect.signature(bare.reset)} does not accept the arguments "
@@ -95,7 +96,7 @@ def _check_methods(env_id: str, env: Any) -> None:
         ("set_reward_shaping", "reward_shaping", "agent_idx"),
         ("set_training_info", "info"),
     ):
-        if has_methods(env, (name,)) and not _can_be_called(getattr(env, name), *taken):
+        if has_methods(env, (name,)) and not can_be_called(getattr(env, name), *taken):
             raise EnvSetupError(
                 f"{env_id}: its {name} does not accept the arguments ({', '.join(taken)}). Write "
                 f"`def {name}({', '.join(('self', *taken))})`"
@@ -238,6 +239,8 @@ MISSING_FINAL = (
     "episode, because the learner needs its value (do not reset inside step)"
 )
 FIRST_OF_NEXT = "the first observation of the next episode"
+FINALS = ("final_obs", "final_observation", "terminal_observation")
+"""Names in infos under which a vector environment returns the last observations of episodes, if it resets at once."""
 NEW_SPACES = "its spaces change while it runs, but training reads them once, at the start"
 NEW_DEFAULTS = (
     "shaping: get_default_reward_shaping returns other values after set_reward_shaping; always return the defaults, in "
@@ -295,6 +298,27 @@ class ConventionWarnings:
             for place, value in {name: info[name], **{f"{name}.{key}": inner[key] for key in inner}}.items():
                 if self._choices and _is_mask(place, value, self._choices, self._rows):
                     self._say(f'info["{place}"] {UNREAD}')
+
+    def of_next_step(self, info: Mapping[str, Any], *, pays: bool) -> None:
+        """Warn of a vector environment that declares NEXT_STEP and does not reset a row in the next step.
+
+        pays: True if the step after the end of an episode has returned a reward or the end of another episode.
+        """
+        finals = [name for name in FINALS if name in info]
+        found = f'infos have "{finals[0]}"' if finals else "the step after an end has a reward or another end"
+        if finals or pays:
+            self._say(
+                f'metadata["autoreset_mode"] may be wrong: it is NEXT_STEP, but {found}. Declare the mode that the '
+                "environment uses. With NEXT_STEP, the step after an end is the reset, and has the reward 0"
+            )
+
+    def of_masked_reset(self, *, changed: bool) -> None:
+        """Warn if a reset with a mask has changed the observation of another row."""
+        if changed:
+            self._say(
+                'reset(options={"reset_mask": ...}) changes the observation of a row outside the mask: reset only the '
+                "rows of the mask, and return the last observation of the other rows"
+            )
 
     def of_end(self, info: Mapping[str, Any], *, terminated: bool) -> None:
         """Warn if an episode is terminated although a flag of the old gym or of other trainers reports a truncation.
