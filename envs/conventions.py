@@ -48,8 +48,7 @@ def notes_of(env_id: str, env: Any) -> tuple[str, ...]:
     Raises EnvSetupError if `reset` or a method for shaping or training info has wrong parameters, or if the environment
     has only one of the two shaping methods.
     """
-    if isinstance(env, gymnasium.Env):
-        _check_reset(env_id, env)
+    _check_reset(env_id, env)
     for one in wrapped(env):
         _check_methods(env_id, one)
     zeros = [name for name, value in default_shaping(env_id, env).items() if value == 0]
@@ -61,7 +60,8 @@ def notes_of(env_id: str, env: Any) -> tuple[str, ...]:
     return (*of_shaping, *_reward_notes(env))
 
 
-def _can_be_called(method: Any, *arguments: object, **keywords: object) -> bool:
+def can_be_called(method: Any, *arguments: object, **keywords: object) -> bool:
+    """Check whether a method has parameters for these arguments. The method is not called."""
     try:
         inspect.signature(method).bind(*arguments, **keywords)
     except TypeError:
@@ -71,15 +71,17 @@ def _can_be_called(method: Any, *arguments: object, **keywords: object) -> bool:
     return True
 
 
-def _check_reset(env_id: str, env: gymnasium.Env[Any, Any]) -> None:
-    """Raise EnvSetupError if `reset` has the old gym signature."""
-    bare = attribute(env, "unwrapped") or env
+def _check_reset(env_id: str, env: Any) -> None:
+    """Raise EnvSetupError if `reset` does not take the arguments of Gymnasium or PettingZoo."""
+    single = isinstance(env, gymnasium.Env)
+    bare = (attribute(env, "unwrapped") or env) if single else env
     arguments = {"seed": None} | ({} if env is bare else {"options": None})  # wrappers pass both arguments
-    if has_methods(bare, ("reset",)) and not _can_be_called(bare.reset, **arguments):
+    if has_methods(bare, ("reset",)) and not can_be_called(bare.reset, **arguments):
+        results = " and return (observation, info). In step return (observation, reward, terminated, truncated, info)"
         raise EnvSetupError(
-            f"{env_id}: its reset has no parameter {' and '.join(arguments)}. Write `def reset(self, *, seed=None, "
-            "options=None)` and return (observation, info). In step return (observation, reward, terminated, "
-            "truncated, info)"
+            f"{env_id}: its reset{inspect.signature(bare.reset)} does not accept the arguments "
+            f"({', '.join(arguments)}), or needs more. Write `def reset(self, *, seed=None, options=None)`"
+            + (results if single else "")
         )
 
 
@@ -94,7 +96,7 @@ def _check_methods(env_id: str, env: Any) -> None:
         ("set_reward_shaping", "reward_shaping", "agent_idx"),
         ("set_training_info", "info"),
     ):
-        if has_methods(env, (name,)) and not _can_be_called(getattr(env, name), *taken):
+        if has_methods(env, (name,)) and not can_be_called(getattr(env, name), *taken):
             raise EnvSetupError(
                 f"{env_id}: its {name} does not accept the arguments ({', '.join(taken)}). Write "
                 f"`def {name}({', '.join(('self', *taken))})`"
@@ -237,6 +239,13 @@ MISSING_FINAL = (
     "episode, because the learner needs its value (do not reset inside step)"
 )
 FIRST_OF_NEXT = "the first observation of the next episode"
+FINALS = ("final_obs", "final_observation", "terminal_observation")
+"""Names in infos under which a vector environment returns the last observations of episodes, if it resets at once."""
+NEW_SPACES = "its spaces change while it runs, but training reads them once, at the start"
+NEW_DEFAULTS = (
+    "shaping: get_default_reward_shaping returns other values after set_reward_shaping; always return the defaults, in "
+    "a new dict"
+)
 LEAST_ENDS = 3
 """Minimum number of truncations before a warning. Every truncation so far must show the bug."""
 LOOKS = 2
@@ -272,7 +281,7 @@ class ConventionWarnings:
         `warn`.
         """
         self._choices = 0 if ACTION_MASK in spec.obs else sum(spec.action.nvec)
-        self._defaults, self._rows, self._seen = spec.shaping, rows, set[Any]()
+        self._spec, self._rows, self._seen = spec, rows, set[Any]()
         self._given = set[bool]()
         self._reset: _KeptReset | None = None
         self._looks = list[bool]()
@@ -290,6 +299,27 @@ class ConventionWarnings:
                 if self._choices and _is_mask(place, value, self._choices, self._rows):
                     self._say(f'info["{place}"] {UNREAD}')
 
+    def of_next_step(self, info: Mapping[str, Any], *, pays: bool) -> None:
+        """Warn of a vector environment that declares NEXT_STEP and does not reset a row in the next step.
+
+        pays: True if the step after the end of an episode has returned a reward or the end of another episode.
+        """
+        finals = [name for name in FINALS if name in info]
+        found = f'infos have "{finals[0]}"' if finals else "the step after an end has a reward or another end"
+        if finals or pays:
+            self._say(
+                f'metadata["autoreset_mode"] may be wrong: it is NEXT_STEP, but {found}. Declare the mode that the '
+                "environment uses. With NEXT_STEP, the step after an end is the reset, and has the reward 0"
+            )
+
+    def of_masked_reset(self, *, changed: bool) -> None:
+        """Warn if a reset with a mask has changed the observation of another row."""
+        if changed:
+            self._say(
+                'reset(options={"reset_mask": ...}) changes the observation of a row outside the mask: reset only the '
+                "rows of the mask, and return the last observation of the other rows"
+            )
+
     def of_end(self, info: Mapping[str, Any], *, terminated: bool) -> None:
         """Warn if an episode is terminated although a flag of the old gym or of other trainers reports a truncation.
 
@@ -306,14 +336,29 @@ class ConventionWarnings:
                     )
 
     def of_first_obs(self, space: Any, obs: Any) -> None:
-        """Warn of an array with another dtype than its space. obs: observation of a reset."""
+        """Warn of an array with another dtype than its space, and of a clipped picture. obs: observation of a reset."""
         if not self.reads:
             return
+        pictures = set(converted_pictures(self._spec))
         for name, box, array in boxes(space, obs):
-            if array.dtype != box.dtype and array.dtype.kind in "fiub":  # others raise an error
+            if array.dtype.kind not in "fiub":  # raises an error
+                continue
+            if array.dtype != box.dtype:
                 self._say(
                     f"observation {name!r} has dtype {array.dtype}, but its space has {box.dtype}: it is converted"
                 )
+            if name in pictures and (text := _clipped(box, array)):
+                self._say(f"picture {name!r} is clipped, because it has {text}: set the bounds to its range")
+
+    def of_spaces(self, env: Any, given: tuple[Any, Any]) -> None:
+        """Warn if an environment has other spaces than at the start: `given`, (observation space, action space)."""
+        if self.reads and (env.observation_space, env.action_space) != given:
+            self._say(NEW_SPACES)
+
+    def of_shaping(self, defaults: Callable[[], Mapping[str, float]]) -> None:
+        """Warn if an environment has other default shaping than at the start."""
+        if self.reads and self._spec.shaping and defaults() != self._spec.shaping:
+            self._say(NEW_DEFAULTS)
 
     def follow(self, env: gymnasium.Env[Any, Any]) -> None:
         """Record the observations that `reset` of the innermost environment returns. Stop after LOOKS truncations."""
@@ -392,7 +437,7 @@ class ConventionWarnings:
                 'info["true_objective"] is missing at some episode ends: return it in the last step of every episode, '
                 "whether terminated or truncated"
             )
-        elif self._defaults and not given:
+        elif self._spec.shaping and not given:
             self._say(
                 'there is reward shaping but no info["true_objective"]: members are ranked by the shaped return, '
                 "which changes with the shaping alone. Return the true objective in the last step of every episode"
@@ -545,6 +590,19 @@ def boxes(space: Any, obs: Any) -> Iterator[tuple[str, spaces.Box, NDArray[Any]]
         if isinstance(part, spaces.Box):
             with suppress(ValueError):
                 yield name, part, array_of(value)
+
+
+def _clipped(box: spaces.Box, array: NDArray[Any]) -> str:
+    """Describe a number that is outside its bounds by more than one of 255 levels. Empty without such a number."""
+    if array.shape != box.shape:
+        return ""
+    low, high = box.low.astype(np.float64), box.high.astype(np.float64)
+    level = (high - low) / 255
+    outside = (array < low - level) | (array > high + level)
+    if not outside.any():
+        return ""
+    number, least, most = (part[outside].flat[0] for part in (array, low, high))
+    return f"{number:g} where {least:g} to {most:g} are allowed"
 
 
 def _finite(value: Any) -> float | None:

@@ -234,6 +234,7 @@ class GymVectorEnv:
         self._shaping = shaping
         self._shapers = [find_interface(env) for env in self._envs]
         self._informed = [find_training_info(env) for env in self._envs]
+        self._spaces = self._envs[0].observation_space, self._envs[0].action_space
         self._leaves = _leaves_of(env_id, self._envs[0])
         self._decode = actions_decoder(self._envs[0].action_space)
         self._all_allowed = np.ones(sum(self.spec.action.nvec), np.uint8)
@@ -321,6 +322,8 @@ class GymVectorEnv:
             raise self._breach("reset() must return (observation, info)", answer)
         self._warnings.of_info(answer[1])
         self._warnings.of_first_obs(self._envs[row].observation_space, answer[0])
+        self._warnings.of_spaces(self._envs[row], self._spaces)
+        self._warnings.of_shaping(lambda: default_shaping(self.spec.env_id, self._envs[row]))
         if row == 0:
             self._warnings.of_begin()
         self._write_obs(row, answer[0], answer[1], out)

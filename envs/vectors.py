@@ -18,6 +18,7 @@ Axes: R rows.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Mapping
 from functools import partial
 from types import SimpleNamespace
@@ -39,7 +40,7 @@ from .base import (
     seeds_of,
     training_info,
 )
-from .conventions import ConventionWarnings, mistakes_of, normalised, notes_of, tells_limit
+from .conventions import ConventionWarnings, can_be_called, mistakes_of, normalised, notes_of, tells_limit
 from .episode_book import EpisodeBook, all_at_once, heartbeat_of, objective_of, write_reset
 from .family import Kind
 from .shaping import (
@@ -96,6 +97,8 @@ class NativeVectorEnv:
         self._decode = action_decoder(env.single_action_space)
         self._seed: int | None = seeds_of(seed, 1)[0]
         self._ended_R = np.zeros(rows, np.bool_)
+        self._compared = False
+        """True after a reset with a mask was checked for changes of other rows."""
         self._book = EpisodeBook(rows, shaping)
         self._warnings = ConventionWarnings(shaping, self.spec, rows)
         self._breach = partial(breach, env_id)
@@ -110,6 +113,8 @@ class NativeVectorEnv:
         self._seed = None
         self._warnings.of_info(answer[1])
         self._warnings.of_first_obs(self._env.observation_space, answer[0])
+        for shaper, _ in self._shapers:
+            self._warnings.of_shaping(partial(default_shaping, self.spec.env_id, shaper))
         self._ended_R[:] = False
         self._write_obs(answer[0], answer[1], out)
         write_reset(out)
@@ -130,6 +135,8 @@ class NativeVectorEnv:
         reward_R = self._rewards(reward)
         terminated_R, truncated_R = self._flags(terminated), self._flags(truncated)
         if in_step:  # in a reset, rewards and ends are meaningless
+            pays = bool((starts_R & ((reward_R != 0) | terminated_R | truncated_R)).any())
+            self._warnings.of_next_step(info if isinstance(info, Mapping) else {}, pays=pays)
             reward_R = reward_R * ~starts_R
             terminated_R, truncated_R = terminated_R & ~starts_R, truncated_R & ~starts_R
         over_R = terminated_R | truncated_R
@@ -171,19 +178,24 @@ class NativeVectorEnv:
                     raise self._breach(
                         'with AutoresetMode.SAME_STEP, info["final_obs"] must hold the final observation '
                         f"of every row that ended (row {row})",
-                        sorted(info),
+                        info,
                     )
                 for leaf in self._leaves:
                     if leaf.kind != "mask":
                         out.obs[leaf.name][row] = read_leaf(leaf, final, self.spec.env_id)
             return
         obs, info = self._env.reset(options={"reset_mask": over_R.copy()})
-        unseen_R = over_R & ~done_R
+        unseen_R, others_R = over_R & ~done_R, ~over_R
+        compared = not self._compared and bool(others_R.any())
         for leaf in self._leaves:
             shown_R = over_R if leaf.kind == "mask" else unseen_R
-            if shown_R.any():
+            if shown_R.any() or compared:
                 fresh = read_rows(leaf, info if leaf.in_info else obs, self.rows, self.spec.env_id)
+                if compared and not leaf.in_info:
+                    kept = np.array_equal(fresh[others_R], out.obs[leaf.name][others_R])
+                    self._warnings.of_masked_reset(changed=not kept)
                 out.obs[leaf.name][shown_R] = fresh[shown_R]
+        self._compared |= compared
 
     def _begin_episodes(self, rows: Iterable[int]) -> None:
         """Begin episodes in these rows: reset their statistics, and set their shaping and training info."""
@@ -248,6 +260,8 @@ class NativeVectorEnv:
         flags_R = array_of(flags)
         if flags_R.shape != (self.rows,):
             raise self._breach(f"terminations and truncations must have shape ({self.rows},)", flags)
+        if flags_R.dtype != np.bool_ and not ((flags_R == 0) | (flags_R == 1)).all():
+            raise self._breach("terminations and truncations must be True or False", flags)
         return flags_R.astype(np.bool_, copy=False)
 
 
@@ -258,12 +272,18 @@ def _leaves_of(env_id: str, env: AnyVectorEnv) -> tuple[Leaf, ...]:
 def _autoreset_mode(env_id: str, env: AnyVectorEnv) -> AutoresetMode:
     mode = metadata_of(env).get("autoreset_mode")
     try:
-        return AutoresetMode(mode)
+        found = AutoresetMode(mode)
     except ValueError:
         raise EnvSetupError(
             f'{env_id}: metadata["autoreset_mode"] of the vector environment is {mode!r}. Set it to the mode that the '
             "environment uses: gymnasium.vector.AutoresetMode.NEXT_STEP, SAME_STEP or DISABLED"
         ) from None
+    if found is AutoresetMode.DISABLED and not can_be_called(env.reset, options={}):
+        raise EnvSetupError(
+            f"{env_id}: its reset{inspect.signature(env.reset)} does not accept options, but AutoresetMode.DISABLED "
+            'needs reset(options={"reset_mask": ...}). Add this parameter, or declare another mode'
+        )
+    return found
 
 
 def _shapers(env_id: str, env: AnyVectorEnv) -> list[tuple[RewardShapingInterface, int]]:

@@ -180,8 +180,11 @@ class MultiAgentVectorEnv:
                 self._tables[e].shape(agent, unflatten(values))
         scene = self._tables[e].reset(seed)
         self._warnings.of_info(scene.info)
+        self._warnings.of_shaping(lambda: self._tables[e].describe().shaping)
         if not scene.active.any():
-            raise EnvSetupError(f"{self.spec.env_id} breaks its contract: no agent is active after reset()")
+            raise EnvSetupError(
+                f"{self.spec.env_id} breaks its contract: no agent is active after reset(). Set its attribute agents"
+            )
         self._over_E[e] = False
         self._active_ES[e] = scene.active
         rows = self._row_ES[e]

@@ -22,7 +22,7 @@ from ..conventions import mistakes_of, notes_of
 from ..episode_book import true_objective
 from ..shaping import default_shaping, find_interface, frames_per_step
 from ..spaces import Leaf, obs_leaves, read_leaf
-from ..user_values import array_of, attribute, breach, metadata_of, number_of
+from ..user_values import array_of, attribute, breach, flag_of, has_methods, metadata_of, number_of
 
 TURN = "turn"
 """Name of an observation [1] in turn-based games: 1 if it is the agent's turn, else 0. The network needs this number,
@@ -48,6 +48,8 @@ class Agents:
         self.names: list[Any] = [] if given is None else list(given)
         if not self.names:
             raise EnvSetupError(f"{env_id} has no agents. Define possible_agents")
+        if len({*self.names}) < len(self.names):
+            raise EnvSetupError(f"{env_id}: possible_agents has a name twice: {self.names}. Rename an agent")
         self.space, action = self._alike(env)
         seen = self.space
         in_obs = isinstance(seen, spaces.Dict) and MASK in seen.spaces
@@ -72,6 +74,11 @@ class Agents:
         self.shaper: RewardShapingInterface | None = find_interface(env)
 
     def _alike(self, env: Any) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
+        for what in ("observation_space", "action_space"):
+            if not has_methods(env, (what,)):
+                raise EnvSetupError(
+                    f"{self.env_id}: its {what} is not a method. Write `def {what}(self, agent)`"
+                )
         pairs = [(env.observation_space(name), env.action_space(name)) for name in self.names]
         for name, pair in zip(self.names, pairs, strict=True):
             for what, one, other in zip(("observations", "actions"), pairs[0], pair, strict=True):
@@ -121,35 +128,42 @@ class Agents:
             given = info[MASK]
         else:
             return np.ones(self._choices, np.uint8)
-        mask = array_of(given).astype(np.uint8, copy=False).reshape(-1)
-        if mask.shape != (self._choices,):
-            raise EnvSetupError(
-                f"{self.env_id} breaks its contract: its action mask has shape {np.shape(given)}. Return one number "
-                f"for each of the {self._choices} choices"
-            )
-        return mask
+        mask = array_of(given).reshape(-1)
+        if mask.shape != (self._choices,) or not ((mask == 0) | (mask == 1)).all():
+            raise self.breach(f"its action mask must have {self._choices} numbers, each 0 or 1", given)
+        return mask.astype(np.uint8)
+
+    def check(self, what: str, given: Any, agents: NDArray[np.bool_]) -> None:
+        """Raise EnvSetupError unless a result is a dict by agent. Extra keys are allowed if no agent is missing.
+
+        what: name of the result, such as "rewards". agents: [S] True for agents that need a value.
+        """
+        needed = {self.names[agent] for agent in np.flatnonzero(agents).tolist()}
+        if isinstance(given, Mapping) and (given.keys() <= {*self.names} or given.keys() >= needed):
+            return
+        raise self.breach(f"{what} must be a dict with the keys {', '.join(map(str, self.names))}", given)
 
     def rewards(self, given: Mapping[Any, Any]) -> NDArray[np.float64]:
-        """Return the rewards [S], 0 for agents without a reward.
-
-        Raises EnvSetupError if a value is not a number, or if all keys are unknown agents.
-        """
-        if given and self.names and given.keys().isdisjoint(self.names):
-            raise self.breach(
-                f"the keys of rewards must be the agents {', '.join(map(str, self.names))}", given
-            )
+        """Return the rewards [S], 0 for agents without a reward. Raises EnvSetupError if a value is not a number."""
         try:
             return np.array([number_of(given.get(name, 0.0)) for name in self.names])
         except (TypeError, ValueError):
             raise self.breach("the reward must be a number", given) from None
 
-    def reported(self, infos: Any, was: NDArray[np.bool_]) -> tuple[dict[int, float], dict[int, Any]]:
+    def flag(self, what: str, given: Mapping[Any, Any], name: Any) -> bool:
+        """Return an agent's flag, False if it is missing. Raises EnvSetupError if the value is not a flag."""
+        try:
+            return flag_of(given.get(name))
+        except ValueError:
+            raise self.breach(f"{what} must be True or False", given[name]) from None
+
+    def reported(
+        self, infos: Mapping[Any, Any], was: NDArray[np.bool_]
+    ) -> tuple[dict[int, float], dict[int, Any]]:
         """Return agent -> `true_objective`, and agent -> `episode_extra_stats`, from the agents' info dicts.
 
         was: [S] True for the agents whose info dicts are read.
         """
-        if not isinstance(infos, Mapping):
-            raise self.breach("infos must be a dict of dicts by agent", infos)
         of_agent = {agent: infos.get(self.names[agent]) for agent in np.flatnonzero(was).tolist()}
         given = {agent: info for agent, info in of_agent.items() if isinstance(info, Mapping)}
         objectives, stats = (

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ..base import EnvSpec, ShapingSource, VectorEnv
 from ..family import Kind
-from ..user_values import attribute, flag_of
+from ..user_values import attribute
 from .multi_agent import MultiAgentVectorEnv, Scene
 from .players import Agents, one_of
 
@@ -68,6 +68,7 @@ class _AgentTable:
 
     def _paid(self, given: Mapping[Any, Any]) -> NDArray[np.float64]:
         """Return the rewards [S], and record whether an inactive agent got a reward."""
+        self._agents.check("rewards", given, self._acting)
         reward = self._agents.rewards(given) * self._known
         self._pays_late |= bool(reward[~self._active].any())
         return reward
@@ -118,11 +119,17 @@ class ParallelTable(_AgentTable):
     ) -> Scene:
         """Convert dicts by agent to arrays by agent index."""
         agents = self._agents
-        here = set(self._env.agents)
+        for what, given in (("terminations", terminations), ("truncations", truncations), ("infos", infos)):
+            agents.check(what, given, was)
+        here = set(attribute(self._env, "agents") or ())
         unknown = here - set(agents.names)
         if unknown:
             raise agents.breach("agents must be among possible_agents", sorted(map(str, unknown)))
-        left = [flag_of(terminations.get(n)) or flag_of(truncations.get(n)) for n in agents.names]
+        ended = np.array([agents.flag("terminations", terminations, n) for n in agents.names])
+        left = [
+            over or agents.flag("truncations", truncations, n)
+            for n, over in zip(agents.names, ended, strict=True)
+        ]
         acting = np.array([n in here and not gone for n, gone in zip(agents.names, left, strict=True)])
         seen = {}
         for agent in np.flatnonzero(was | acting).tolist():
@@ -134,7 +141,7 @@ class ParallelTable(_AgentTable):
             seen[agent] = agents.read(
                 obs[name], infos.get(name), moves=bool(acting[agent]) or not self._stays
             )
-        terminated = np.array([flag_of(terminations.get(n)) for n in agents.names]) & was
+        terminated = ended & was
         # An agent that disappears without a flag is truncated, so the learner bootstraps from its last observation.
         truncated = was & ~acting & ~terminated
         reward = self._paid(rewards)

@@ -25,7 +25,16 @@ from gymnasium.utils.env_checker import data_equivalence
 from numpy.typing import NDArray
 
 from pbt_rl.envs import base, lookup
-from pbt_rl.envs.conventions import FIRST_OF_NEXT, LOOKS, MISSING_FINAL, Watch, boxes, once
+from pbt_rl.envs.conventions import (
+    FIRST_OF_NEXT,
+    LOOKS,
+    MISSING_FINAL,
+    NEW_DEFAULTS,
+    NEW_SPACES,
+    Watch,
+    boxes,
+    once,
+)
 from pbt_rl.envs.first_trial import environment_traceback
 from pbt_rl.envs.gym import GymVectorEnv
 from pbt_rl.envs.shaping import find_interface, flatten
@@ -96,13 +105,10 @@ class _RecordingWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
         obs = answer[0] if isinstance(answer, tuple) else answer
         self._look(obs)
         if (self.env.observation_space, self.env.action_space) != self._spaces:
-            say("its spaces change while it runs, but training reads them once, at the start")
+            say(NEW_SPACES)
         shaper = find_interface(self.env)
         if shaper is not None and flatten(shaper.get_default_reward_shaping()) != ledger.shaping:
-            say(
-                "shaping: get_default_reward_shaping returns other values after set_reward_shaping; always return the "
-                "defaults, in a new dict"
-            )
+            say(NEW_DEFAULTS)
         return answer
 
     def step(self, action: Any) -> Any:

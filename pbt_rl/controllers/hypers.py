@@ -137,10 +137,17 @@ def meaning(choice: object) -> str:
     return name if isinstance(name, str) else f"{choice!s:.40}"
 
 
+def same_choice(one: Any, other: Any) -> bool:
+    """Check whether two options are equal. True and 1 are different options, and so are two arrays."""
+    try:
+        return one is other or (type(one) is type(other) and bool(one == other))
+    except (ValueError, RuntimeError):  # arrays and tensors of several numbers
+        return False
+
+
 def choice_spec(name: str, choices: tuple[Any, ...], default: Any, *, tuned: bool = True) -> HyperSpec:
     """Build the spec of a choice. Raises ConfigError if `choices` does not contain the default."""
-    # `in` and `index` would treat True and 1 as equal.
-    found = [i for i, c in enumerate(choices) if c is default or (type(c), c) == (type(default), default)]
+    found = [i for i, choice in enumerate(choices) if same_choice(choice, default)]
     if not found:
         raise ConfigError(f"{name}: the default {default!r} is not one of the choices {choices!r}")
     return HyperSpec(name, float(found[0]), 0.0, len(choices) - 1.0, "choice", tuned, choices)

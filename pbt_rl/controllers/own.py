@@ -36,7 +36,7 @@ from pbt_rl.controllers.exploit import Deciding, Members, Remembering, Selection
 from pbt_rl.controllers.explore import Explore, Learning, Pairing, Resampling, mutated
 from pbt_rl.controllers.hypers import HyperSpec, Values
 from pbt_rl.controllers.settings import check_signature, load, load_rule, named
-from pbt_rl.controllers.state import encoded
+from pbt_rl.controllers.state import encoded, restore_state, save_state
 from pbt_rl.errors import ConfigError, require
 
 
@@ -50,9 +50,23 @@ class _Own:
     who: str
     made: Any
 
+    def __post_init__(self) -> None:
+        self._check_state()
+
     def _call(self, method: str, *arguments: object) -> Any:
         with named(self.who, method):
-            return getattr(self.made, method)(*arguments)
+            answer = getattr(self.made, method)(*arguments)
+        if not isinstance(answer, list) or answer:  # without a decision, the state does not change
+            self._check_state()
+        return answer
+
+    def _check_state(self) -> None:
+        """Raise ConfigError if the state of the user's object cannot be saved, or if a resume could not restore it."""
+        try:
+            restore_state(copy.deepcopy(self.made), save_state(self.made))
+        except (TypeError, ValueError) as error:
+            remedy = "annotate each field of the state with the type of its values, such as `float | None`"
+            raise ConfigError(f"{self.who} has a state that cannot be restored: {error}: {remedy}") from None
 
     def _wrong(self, method: str, returned: str) -> ConfigError:
         return ConfigError(f"{self.who}: {method} returned {returned}")
@@ -119,6 +133,7 @@ def own_exploit(path: str, settings: Sequence[str]) -> OwnExploit:
             "a function has no settings: leave out --pbt.exploit-option",
         )
         return checked_exploit(path, OwnDonors(path, made))
+    require(isinstance(made, type), "pbt.exploit", path, "give a function or a dataclass")
     return checked_exploit(path, load_rule(path, "pbt.exploit", (), {"select": 3}, settings))
 
 
@@ -178,9 +193,9 @@ class OwnExploit(_Own):
             raise self._wrong(
                 "select", f"{verdicts!r:.200}: return one Selection for each of {wanted}, in this order"
             )
-        for verdict in verdicts:
-            with named(self.who, "select"):
-                _fits(vars(verdict), Selection)
+        with named(self.who, "select"):
+            selections: list[Selection] = [_fits(vars(verdict), Selection) for verdict in verdicts]
+        for verdict in selections:
             if verdict.donor is not None:
                 self._check_donor("select", (verdict.donor, verdict.donor_generation), there, kept)
             names = there[verdict.member].keys()  # empty for example members
@@ -188,7 +203,7 @@ class OwnExploit(_Own):
                 raise self._wrong(
                     "select", f"base with {list(verdict.base)}: give a value for each of {list(names)}"
                 )
-        return list(verdicts)
+        return selections
 
 
 # -- explore ------------------------------------------------------------------------------------------------
@@ -380,10 +395,10 @@ class OwnController(_Own):
         if values is not None:
             decision = msgspec.structs.replace(decision, values=self._legal("observe", values))
         with named(self.who, "observe"):
-            _fits(decision_to_dict(decision), Decision)
+            checked: Decision = _fits(decision_to_dict(decision), Decision)
         if source is not None:
             self._check_donor("observe", source, there, kept)
-        return decision
+        return checked
 
     def _legal(self, method: str, answer: object) -> Values:
         numbers = _numbers(f"{self.who}: {method}", answer, self.table)

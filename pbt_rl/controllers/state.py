@@ -155,7 +155,10 @@ def _is_empty(state: Any) -> bool:
 
 
 def encoded(value: Any) -> Any:
-    """Convert a value to JSON types. A dictionary becomes a list of pairs if a key is not a string."""
+    """Convert a value to JSON types. A dictionary becomes a list of pairs if a key is not a string.
+
+    Raises TypeError for a value that has no such form.
+    """
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
@@ -173,7 +176,8 @@ def encoded(value: Any) -> Any:
         return [encoded(v) for v in sorted(value)]
     if isinstance(value, list | tuple | deque):
         return [encoded(v) for v in value]
-    assert getattr(value, "ndim", None) == 0, f"{value!r} cannot be converted to JSON"
+    if getattr(value, "ndim", None) != 0:
+        raise TypeError(f"{value!r:.100} cannot be converted to JSON")
     return encoded(value.item())  # a numpy scalar
 
 

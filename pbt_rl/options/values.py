@@ -329,7 +329,8 @@ def path_given(name: str, given: str | Path) -> Path:
     """Convert the text of an option to a path. Raises ConfigError. name: name of the option in the error."""
     try:
         return local_path(given)
-    except ValueError as remedy:
+    except (TypeError, ValueError) as error:
+        remedy = error if isinstance(error, ValueError) else "a path"
         raise ConfigError(f"{name} {given or repr(given)} cannot be used: give {remedy}") from None
 
 

@@ -22,7 +22,7 @@ from typing import Any, Never, TypeGuard
 
 from pbt_rl.controllers.decide import Mismatch, audit_decisions
 from pbt_rl.controllers.decisions import Controller
-from pbt_rl.controllers.events import Event, Start
+from pbt_rl.controllers.events import Event, Initial, Start
 from pbt_rl.controllers.hypers import HyperSpec
 from pbt_rl.controllers.member_record import MemberRecord
 from pbt_rl.controllers.objectives import ObjectiveWindow
@@ -35,7 +35,17 @@ from pbt_rl.record.journal import Journal, cut_journal, journal_events
 from pbt_rl.run.callbacks import Stop
 from pbt_rl.tune.result import Progress, Result, Screen
 from pbt_rl.tune.saving import JOURNAL, RunState, alone
-from pbt_rl.tune.space import FRACTION, Rules, Space, choices_of, needs, space_controller, table_of, whole
+from pbt_rl.tune.space import (
+    FRACTION,
+    Rules,
+    Space,
+    choices_of,
+    needs,
+    never_compared,
+    space_controller,
+    table_of,
+    whole,
+)
 from pbt_rl.tune.training import Training, restore
 from pbt_rl.tune.workers import LocalPool, Member, ProcessPool
 
@@ -114,6 +124,9 @@ def run(
     evaluate_every = whole("evaluate_every", evaluate_every, 1)
     window, workers = whole("window", window, 1), whole("workers", workers, 0)
     slots, seed = whole("slots", slots, 0), whole("seed", seed, 0)
+    if slot_steps is not None:
+        slot_steps = whole("slot_steps", slot_steps, 1)
+    needs(on_progress is None or callable(on_progress), "on_progress", on_progress, "give a function")
     folder, path = _places(folder, journal)
     rules = Rules(period, quantile, factors, explore)
     make, count = _factory(members, num_members, workers)
@@ -130,10 +143,15 @@ def run(
     if isinstance(controller, Mapping):
         needs(table is None, "table", "given", "leave it out, because the space defines it")
         table = table_of(controller)
+        remedy = "no value is tuned: give a range, a list of choices, or HyperSpec(..., tuned=True)"
+        needs(any(spec.tuned for spec in table.values()), "space", controller, remedy)
+        if reason := never_compared(count, steps, evaluate_every, rules):
+            print(f"tune.run: members are never compared, because {reason}", file=sys.stderr, flush=True)
         options |= {"period": rules.period, "quantile": rules.quantile, "factors": list(rules.factors)}
     else:
         remedy = "give a space or a controller, for example from pbt_rl.controllers"
-        needs(hasattr(controller, "observe"), "controller", controller, remedy)
+        usable = hasattr(controller, "observe") and not isinstance(controller, type)
+        needs(usable, "controller", controller, remedy)
         remedy = "period, quantile, factors and explore need a space: set them in the controller instead"
         needs(rules == Rules(), "controller", controller, remedy)
     with alone(folder), ExitStack() as opened:
@@ -264,7 +282,13 @@ def audit(
     if isinstance(controller, Mapping):
         options = converted(start.config, _Options, "the first line of the journal")
         rules = Rules(options.period, options.quantile, options.factors, explore)
-        controller = space_controller(table_of(controller), options.steps, start.seed or 0, rules)
+        table = table_of(controller)
+        names = next(
+            (e.values[0].keys() for e in events if isinstance(e, Initial) and e.values), table.keys()
+        )
+        remedy = f"the run {folder} has the values {', '.join(names)}"
+        needs(names == table.keys(), "controller", controller, remedy)
+        controller = space_controller(table, options.steps, start.seed or 0, rules)
     return audit_decisions(events, controller)
 
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from inspect import signature
 from numbers import Real
 from random import Random
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, get_args
 
 from pbt_rl.controllers.controllers import PbtController
 from pbt_rl.controllers.exploit import Gap, Truncation
 from pbt_rl.controllers.explore import Explore, PerturbFactors
-from pbt_rl.controllers.hypers import HyperSpec, Scale, Values, choice_spec, meaning
+from pbt_rl.controllers.hypers import HyperSpec, Scale, Values, choice_spec, meaning, same_choice
 from pbt_rl.controllers.own import CustomExplore
 from pbt_rl.controllers.ready import Synchronous
 from pbt_rl.controllers.settings import named
@@ -47,6 +47,14 @@ def table_of(space: Space) -> dict[str, HyperSpec]:
     needs(bool(space), "space", {}, "name at least one value")
     taken = "use another name, because rows of a result have a column of this name"
     for name in space:
+        needs(isinstance(name, str), "space", name, "give each value a name, which is a text")
+        inner = [other for other in space if str(other).startswith(f"{name}.")]
+        needs(
+            not inner,
+            "space",
+            inner,
+            f"rename {name!r}: a dot means a value inside a dict, but {name!r} is a value",
+        )
         needs(name not in COLUMNS, f"space[{name!r}]", space[name], taken)
     return {name: _spec(name, value) for name, value in space.items()}
 
@@ -92,6 +100,16 @@ def space_controller(table: Mapping[str, HyperSpec], steps: int, seed: int, rule
         exploit=Truncation(rules.quantile, Gap(0, 0), others_mutate=False),
         explore=explore,
     )
+
+
+def never_compared(count: int, steps: int, evaluate_every: int, rules: Rules) -> str:
+    """Explain why the members of a space are never compared. Empty if they are compared."""
+    if count == 1:
+        return "num_members=1: give 2 or more"
+    for name, value in (("period", rules.period or 0), ("evaluate_every", evaluate_every)):
+        if value >= steps > 1:
+            return f"{name}={value}, but the run has {steps} steps: give less"
+    return ""
 
 
 def choices_of(table: Mapping[str, HyperSpec] | None) -> dict[str, list[str]]:
@@ -149,7 +167,7 @@ def _number(who: str, spec: HyperSpec, value: Any) -> float:
             raise ConfigError(f"{who} returned {spec.name}={value!r:.80}: give a number")
         return number
     for i, one in enumerate(spec.choices):
-        if one is value or (type(one), one) == (type(value), value):
+        if same_choice(one, value):
             return float(i)
     choices = f"{list(spec.choices)!r:.200}"
     raise ConfigError(f"{who} returned {spec.name}={value!r:.80}: give one of {choices}")
@@ -157,6 +175,8 @@ def _number(who: str, spec: HyperSpec, value: Any) -> float:
 
 def _spec(name: str, value: Any) -> HyperSpec:
     if isinstance(value, HyperSpec):
+        needs(value.scale in get_args(Scale), f"space[{name!r}]", value, f"give a scale of {get_args(Scale)}")
+        needs(not value.starts_outside, f"space[{name!r}]", value, "give a default within low and high")
         return replace(value, name=name)
     if isinstance(value, list):
         needs(len(value) > 1, f"space[{name!r}]", value, "give two choices or more")
@@ -207,6 +227,5 @@ def _tuples(branch: Any) -> Any:
     if not isinstance(branch, dict):
         return branch
     inner = {key: _tuples(value) for key, value in branch.items()}
-    if all(key.isdigit() for key in inner):
-        return tuple(inner[str(i)] for i in range(len(inner)))
-    return inner
+    places = [str(i) for i in range(len(inner))]
+    return tuple(inner[i] for i in places) if inner.keys() == {*places} else inner

@@ -201,6 +201,17 @@ class Dim(Right):
         return np.full((40, 40, 1), self.place > 0, np.float32)
 
 
+class Bright(Dim):
+    """Its numbers are those of bytes, and its bounds 0 and 1."""
+
+    def __init__(self):
+        super().__init__()
+        self.observation_space = Box(0, 1, (40, 40, 1), np.float32)
+
+    def see(self):
+        return np.full((40, 40, 1), 255, np.float32)
+
+
 class Endless(Right):
     def step(self, action):
         return *super().step(action)[:2], False, False, {}
@@ -391,6 +402,23 @@ def test_training_notices_a_reset_inside_the_step(kind):
     assert ["final" in text for text in told] == [True] * (kind is DrawnInsteadOfLast)
 
 
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (SpaceDrifts, "its spaces change"),
+        (NewDefaults, "shaping: get_default"),
+        (OutOfBounds, ""),
+        (Bright, "picture 'obs' is clipped, because it has 255 where 0 to 1"),
+        (Right, ""),
+    ],
+)
+def test_training_warns_of_changed_spaces_and_defaults_and_of_clipped_pictures(kind, said):
+    told = []
+    vector_env = GymVectorEnv("m:f", kind, 2, 0, Telling(told.append, cost=0.25))
+    vector_env.reset(private_step_arrays(vector_env.spec, 2))
+    assert [text[: len(said)] for text in told] == [said] * bool(said)
+
+
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])
 def test_a_copy_of_a_watched_environment_resets_itself(copied):
     env = Right()
@@ -403,8 +431,8 @@ def test_a_copy_of_a_watched_environment_resets_itself(copied):
 
 
 class Telling:
-    def __init__(self, tell):
-        self.warn = tell
+    def __init__(self, tell, cost=0.5):
+        self.warn, self.values = tell, {"cost": cost}
 
     def __call__(self, _row):
-        return 0, {"cost": 0.5}
+        return 0, self.values

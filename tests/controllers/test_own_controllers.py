@@ -1,5 +1,6 @@
 """Controllers and exploit functions of one's own: what they decide, what is checked, and how wrong ones fail."""
 
+import functools
 import re
 from dataclasses import dataclass, field, replace
 from random import Random
@@ -92,6 +93,70 @@ def test_its_state_is_saved_and_it_goes_on_as_it_was():
 def test_numbers_of_numpy_are_numbers():
     ANSWER[0] = [Stop(np.int64(1), "enough", score=np.float64(2.5)), copies("both", donor_generation=None)]
     assert own("Answers").observe(report(100, members(1, 2))) == ANSWER[0]
+
+
+@dataclass
+class Remembers(Halving):
+    """Keeps LATER as its state after a decision."""
+
+    best: float | None = None
+    _last: float = field(init=False, default=0.0)
+
+    def observe(self, report):
+        self._last = LATER[0]
+        return [Continue(0, "")]
+
+
+@dataclass
+class NoneAtFirst(Remembers):
+    _last: float = field(init=False, default=None)
+
+
+@dataclass
+class KeptByNumber(Remembers):
+    _seen: dict = field(init=False, default_factory=lambda: {1: 2.0})
+
+
+@dataclass
+class KeepsFunction(Remembers):
+    _seen: object = field(init=False, default=len)
+
+
+@dataclass
+class ExploitKeeps:
+    _seen: list[int] = field(init=False, default_factory=list)
+
+    def select(self, members, rng, deciding=None):
+        self._seen.append(0.5)
+        return [Selection(m.member, None, mutate=False, reason="") for m in members]
+
+
+LATER = [1.0]
+
+
+@pytest.mark.parametrize("name", ["NoneAtFirst", "KeptByNumber", "KeepsFunction"])
+def test_a_state_that_no_resume_could_restore_shows_at_the_start(name):
+    with pytest.raises(ConfigError, match=f"{name} has a state that cannot be restored: "):
+        own(name)
+
+
+def test_a_state_that_no_resume_could_restore_shows_at_the_first_decision():
+    controller = own("Remembers")
+    LATER[0] = 2.0
+    assert controller.observe(report(0, members(1, 2))) == [Continue(0, "")]
+    LATER[0] = None
+    with pytest.raises(ConfigError, match=r"cannot be restored: Remembers\._last: .*None"):
+        controller.observe(report(0, members(1, 2)))
+    with pytest.raises(ConfigError, match=r"cannot be restored: ExploitKeeps\._seen: .*0\.5"):
+        build_exploit(replace(PBT, exploit=f"{HERE}:ExploitKeeps"))
+
+
+def test_whole_floats_are_members():
+    ANSWER[0] = [Replace(0.0, 1.0, "both", {"rate": 1.0}, "")]
+    (decision,) = own("Answers").observe(report(100, members(1, 2)))
+    assert (type(decision.member), type(decision.donor)) == (int, int)
+    rule = build_exploit(replace(PBT, exploit=f"{HERE}:floats"))
+    assert {type(s.donor) for s in rule.select(members(1, 2), Random(0))} == {int, type(None)}
 
 
 def test_values_are_held_to_what_is_legal():
@@ -222,6 +287,13 @@ def worst_copies_best(members, rng):
     return {order[0].member: order[-1].member}
 
 
+def floats(members, rng):
+    return {0.0: 1.0}
+
+
+CALLED = functools.partial(worst_copies_best)
+
+
 def one_argument(members):
     return {}
 
@@ -291,6 +363,7 @@ def test_an_exploit_function_names_who_copies_whom():
     ("name", "options", "message"),
     [
         ("one_argument", (), "2 arguments"),
+        ("CALLED", (), "a function or a dataclass"),
         ("strangers", (), "donor 77"),
         ("raises", (), "raised AttributeError (test_own_controllers.py, line "),
         ("worst_copies_best", ("a=1",), "--pbt.exploit-option a=1 "),

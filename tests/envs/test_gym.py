@@ -176,7 +176,8 @@ def test_a_step_that_breaks_the_contract_is_named(answer, message):
     ("reset", "wrapped", "refused"),
     [
         (lambda _: (np.zeros(2), {}), False, "seed"),
-        (lambda _, seed=None: (np.zeros(2), {}), True, "seed and options"),
+        (lambda _, seed=None: (np.zeros(2), {}), True, "seed, options"),
+        (lambda _, *, options, seed=None: (np.zeros(2), {}), False, "needs more"),
         (lambda _, seed=None: (np.zeros(2), {}), False, ""),
         (lambda _, **_more: (np.zeros(2), {}), True, ""),
     ],
@@ -187,7 +188,7 @@ def test_a_reset_of_the_old_interface_is_refused_before_it_is_called(reset, wrap
     if not refused:
         assert describe("old:make", env).env_id == "old:make"
         return
-    with pytest.raises(EnvSetupError, match=f"old:make: .*reset .*{refused}"):
+    with pytest.raises(EnvSetupError, match=f"old:make: .*reset.*{refused}"):
         describe("old:make", env)
 
 

@@ -252,6 +252,8 @@ class Broken(SyncVectorEnv):
         (lambda a: a.__setitem__(1, a[1] + 1e300), "rewards .*finite"),
         (lambda a: a.__setitem__(1, a[1][:1]), r"rewards .*have shape \(2,\)"),
         (lambda a: a.__setitem__(2, a[2][:1]), r"terminations .*have shape \(2,\)"),
+        (lambda a: a.__setitem__(2, a[2].astype(str)), "terminations .*True or False"),
+        (lambda a: a.__setitem__(3, a[3] * np.nan), "truncations .*True or False"),
         (lambda a: a.pop(), r"step\(\)"),
     ],
 )
@@ -277,6 +279,63 @@ def test_the_values_of_a_reset_belong_to_no_episode():
     assert not got["terminated"][got["first"]].any()
     lengths = got["length"][got["episode_done"]]
     assert (got["raw_return"][got["episode_done"]] == lengths * (lengths + 1) / 2).all()
+
+
+class SaysNextStep(SyncVectorEnv):
+    """It has another autoreset mode than it declares."""
+
+    def __init__(self, mode):
+        super().__init__([lambda: gymnasium.make("CartPole-v1")] * 2, autoreset_mode=mode)
+        self.metadata = {**self.metadata, "autoreset_mode": AutoresetMode.NEXT_STEP}
+
+    def step(self, actions):
+        *answer, info = super().step(actions)
+        return *answer, {name: value for name, value in info.items() if not name.startswith("final")}
+
+
+class ResetsAll(SyncVectorEnv):
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=seed)
+
+
+class Told(list):
+    """A shaping source that keeps the warnings of a vector env."""
+
+    def __call__(self, _row):
+        return 0, {}
+
+    def warn(self, text):
+        self.append(text)
+
+
+def warnings_of(env):
+    told = Told()
+    vector_env = NativeVectorEnv("m:f", env, 0, told)
+    out = private_step_arrays(vector_env.spec, 2)
+    vector_env.reset(out)
+    play(vector_env, out, 80)
+    return told
+
+
+def test_a_wrong_autoreset_mode_is_told():
+    cart = [lambda: gymnasium.make("CartPole-v1")] * 2
+    for mode in AutoresetMode:
+        assert warnings_of(SyncVectorEnv(cart, autoreset_mode=mode)) == []
+    (text,) = warnings_of(SaysNextStep(AutoresetMode.SAME_STEP))
+    assert text.startswith('metadata["autoreset_mode"] may be wrong')
+    env = SyncVectorEnv(cart, autoreset_mode=AutoresetMode.SAME_STEP)
+    env.metadata = {**env.metadata, "autoreset_mode": AutoresetMode.NEXT_STEP}
+    (text,) = warnings_of(env)
+    assert '"final_obs"' in text
+    (text,) = warnings_of(ResetsAll(cart, autoreset_mode=AutoresetMode.DISABLED))
+    assert text.startswith('reset(options={"reset_mask": ...}) changes')
+
+
+def test_a_reset_without_options_cannot_take_a_mask():
+    env = SyncVectorEnv([Counting], autoreset_mode=AutoresetMode.DISABLED)
+    env.reset = lambda *, seed=None: None
+    with pytest.raises(EnvSetupError, match=r"reset\(\*, seed=None\).*options"):
+        describe_vector("m:f", env)
 
 
 def test_an_objective_counts_where_its_mask_is_set():

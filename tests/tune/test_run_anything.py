@@ -8,16 +8,17 @@ import os
 import re
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
 import pbt_rl
 from pbt_rl import tune
-from pbt_rl.controllers import HyperSpec, StaticController
+from pbt_rl.controllers import HyperSpec, PbtController, StaticController
 from pbt_rl.errors import ConfigError, RunFailed
 from pbt_rl.record.journal import read_journal
 from pbt_rl.tune import audit, run
 from pbt_rl.tune.result import MemberProgress, Progress, Screen
-from pbt_rl.tune.space import table_of
+from pbt_rl.tune.space import decode, table_of
 from tests.helpers.toys import Walker
 
 SPACE = {"rate": (0.01, 10.0), "depth": (1, 4), "kind": ["slow", "fast"]}
@@ -71,6 +72,16 @@ RATE = {"rate": (0.1, 0.9)}
         ({"x": ["only"]}, {}, r"space\['x'\]=\['only'\]"),
         ({"x": 3}, {}, r"space\['x'\]=3"),
         ({"x": (0.0, 1.0), "step": (0.0, 1.0)}, {}, r"space\['step'\]"),
+        ({3: (0.0, 1.0)}, {}, "space=3 .*name"),
+        ({"x": (0.0, 1.0), "x.y": (0.0, 1.0)}, {}, r"space=\['x\.y'\] .*rename 'x'"),
+        ({"x": HyperSpec("x", 5.0, 0.0, 1.0, "linear", tuned=True)}, {}, r"space\['x'\]=.*default within"),
+        ({"x": HyperSpec("x", 0.5, 0.1, 1.0, "loguniform", tuned=True)}, {}, r"space\['x'\]=.*scale"),
+        ({"x": HyperSpec("x", 0.5, 0.0, 1.0, "linear", tuned=False)}, {}, "space=.*no value is tuned"),
+        (RATE, {"slot_steps": 0}, "slot_steps=0"),
+        (RATE, {"slot_steps": "5"}, "slot_steps='5'"),
+        (RATE, {"on_progress": 3}, "on_progress=3"),
+        (RATE, {"folder": 3}, "folder 3 .*path"),
+        (PbtController, {}, "controller=<class"),
         (RATE, {"quantile": 0.9}, "quantile=0.9"),
         (RATE, {"factors": ()}, r"factors=\(\)"),
     ],
@@ -78,6 +89,38 @@ RATE = {"rate": (0.1, 0.9)}
 def test_a_space_or_a_rule_that_cannot_be_used(space, options, message):
     with pytest.raises(ConfigError, match=message):
         run(Walker, space, steps=20, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"period": 20}, "period=20"),
+        ({"evaluate_every": 30}, "evaluate_every=30"),
+        ({"num_members": 1}, "num_members=1"),
+        ({"period": 10}, ""),
+    ],
+)
+def test_members_that_are_never_compared_are_told_of(options, said, capsys):
+    run(Walker, RATE, steps=20, progress=False, **options)
+    assert capsys.readouterr().err.partition("because ")[2].partition(":")[0].partition(",")[0] == said
+
+
+def test_arrays_are_choices():
+    arrays = [np.zeros(2), np.ones(2), np.ones(2)]
+    space = {**RATE, "array": arrays}
+    result = run(Walker, space, steps=4, num_members=2, explore=lambda v: {**v, "array": arrays[1]})
+    assert any(result.best_hypers["array"] is one for one in arrays)
+
+
+def test_names_with_numbers_that_are_no_places_stay_names():
+    table = table_of({"x.0": (0.0, 1.0), "x.5": (0.0, 1.0)})
+    assert decode(table, {"x.0": 0.25, "x.5": 0.5}) == {"x": {"0": 0.25, "5": 0.5}}
+
+
+def test_an_audit_with_the_space_of_another_run_is_one_clear_error(tmp_path):
+    run(Walker, RATE, steps=4, num_members=2, folder=tmp_path / "x", progress=False)
+    with pytest.raises(ConfigError, match=r"controller=.* the values rate"):
+        audit(tmp_path / "x", {"r": (0.1, 0.9)})
 
 
 def test_rows_hold_the_values_of_their_time(tmp_path):

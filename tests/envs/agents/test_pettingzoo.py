@@ -256,6 +256,69 @@ def test_games_that_cannot_be_used():
         lookup.probe("pettingzoo/connect_four_v3", EnvOptions(keywords={"columns": 9}))
 
 
+class Wrong(Alone):
+    """Alone, but for its results: change(observations, rewards, terminations, truncations, infos)."""
+
+    def __init__(self, change):
+        super().__init__()
+        self.change = change
+
+    def step(self, actions):
+        return self.change(*super().step(actions))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda o, r, te, tr, i: (o, r, False, tr, i), "terminations .*a, b, got False"),
+        (lambda o, r, te, tr, i: (o, r, te, None, i), "truncations .*a, b, got None"),
+        (lambda o, r, te, tr, i: (o, r, {"__all__": False}, tr, i), "terminations .*a, b, .*__all__"),
+        (lambda o, r, te, tr, i: (o, r, te, dict.fromkeys(tr, "no"), i), "truncations .*'no'"),
+        (lambda o, r, te, tr, i: (o, [1, 1], te, tr, i), "rewards .*a, b, .*list"),
+        (lambda o, r, te, tr, i: (o, {"a": 1, "B": 1}, te, tr, i), "rewards .*a, b, .*'B'"),
+        (lambda o, r, te, tr, i: (o, r, te, tr, None), "infos .*a, b, got None"),
+        (lambda o, r, te, tr, i: (o, r, te, tr, {"true_objective": 1}), "infos .*a, b, .*true_objective"),
+    ],
+)
+def test_results_that_are_no_dicts_by_agent_are_one_clear_error(change, said):
+    with pytest.raises(EnvSetupError, match=said):
+        steps_of(Wrong(change), 3)
+
+
+def test_results_may_have_more_than_the_agents():
+    expected = steps_of(Alone(), 3)[0]
+    seen, _, _ = steps_of(Wrong(lambda o, r, te, tr, i: (o, r, te | {"__all__": False}, tr, i)), 3)
+    assert seen == expected
+
+
+@pytest.mark.parametrize(
+    ("attributes", "said"),
+    [
+        ({"reset": lambda self: ({}, {})}, r"reset\(\) .*seed"),
+        ({"observation_space": spaces.Discrete(3)}, "observation_space .*method"),
+        ({"action_space": {"a": spaces.Discrete(3)}}, "action_space .*method"),
+        ({"__init__": lambda self: vars(self).update(possible_agents=["a", "a"])}, "twice"),
+        ({"see": lambda self: self.agents.clear() or {}}, "attribute agents"),
+    ],
+)
+def test_games_without_the_interface_are_one_clear_error(attributes, said):
+    with pytest.raises(EnvSetupError, match=said):
+        steps_of(type("Own", (Alone,), attributes)(), 1)
+
+
+@pytest.mark.parametrize("mask", [[0, -1e9, 0, 0], [0.5, 1, 1, 1], [1, 2, 0, 0], [1, 1]])
+def test_a_mask_of_other_numbers_is_refused(mask):
+    class Masked(Alone):
+        metadata = {"action_mask": True}  # noqa: RUF012 - as Gymnasium has it
+
+        def reset(self, seed=None, options=None):
+            seen, _ = super().reset()
+            return seen, {n: {"action_mask": np.array(mask)} for n in "ab"}
+
+    with pytest.raises(EnvSetupError, match="mask must have 4 numbers"):
+        steps_of(Masked(), 1)
+
+
 def test_turns_go_on_without_those_that_left():
     seen, out, turns = steps_of(Slots(), 4)
     assert turns[:3] == [([1, 0], [4, 0]), ([0, 1], [0, 4]), ([1, 0], [4, 0])]
