@@ -100,7 +100,7 @@ class Comparison(_Known, frozen=True, tag="round"):
 class MemberProgress(Struct, frozen=True):
     """One member in a `Progress` event.
 
-    objective: mean of the window. None without an episode.
+    objective: see `MemberView.objective`. None without an episode.
     complete: True if every environment has finished an episode since the member's last change.
     early: provisional objective, shown while `complete` is False: mean of the latest episodes that began since the
     member's last change, even if they are not in the window. None without such an episode.

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pbt_rl.controllers.changes import Change, changes, given
 from pbt_rl.controllers.decisions import (
@@ -24,9 +24,10 @@ from pbt_rl.controllers.decisions import (
     donor_of,
     values_of,
 )
-from pbt_rl.controllers.events import Comparison, Event, Initial, Progress, Resume
+from pbt_rl.controllers.events import Comparison, Event, Initial, Progress, Resume, Start
 from pbt_rl.controllers.exploit_published import welch_p
 from pbt_rl.controllers.hypers import Values
+from pbt_rl.controllers.ready import since_comparison
 from pbt_rl.errors import ConfigError
 
 
@@ -97,7 +98,8 @@ class Lineage:
             case Comparison(frames=frames, report=report, decisions=decisions):
                 self._check_round(report, decisions)
                 for m in report.members:
-                    self.measure((m.member, m.generation), m.frames, mean(m.objectives))
+                    newest = since_comparison(m).objectives or m.objectives
+                    self.measure((m.member, m.generation), m.frames, mean(newest))
                 self.apply(frames, changes(decisions, self.generations))
             case Resume(frames=frames, values=values) if values:
                 nodes = [self.present(m) for m in self.members]
@@ -269,18 +271,28 @@ LEVEL = 0.05
 class Noise:
     """Number of replacements in a journal, and number of replacements within the noise.
 
-    A replacement is within the noise if Welch's two-sided t-test finds no difference between the windows of member and
-    donor at the significance `LEVEL`. The test is approximate, because the weights change during a window.
+    A replacement is within the noise if Welch's two-sided t-test finds no difference between the compared episodes of
+    member and donor at the significance `LEVEL`. The test is approximate, because the weights change meanwhile.
     """
 
     comparisons: int = 0
     replacements: int = 0
     """Number of replacements. Copies of remembered states are excluded, because remembered states have no window."""
     within: int = 0
+    _whole: bool = field(default=False, init=False)
+    """True if the ready rule compares whole windows."""
 
-    def note(self, event: Comparison) -> None:
-        """Count the replacements of a comparison."""
-        windows = {m.member: m.objectives for m in event.report.members}
+    def take(self, event: Event) -> None:
+        """Count the replacements of a comparison. Take the ready rule from the event `start`. Ignore other events."""
+        match event:
+            case Start(config={"pbt": {"ready": ready}}):
+                self._whole = ready not in {"synchronous", "timed"}
+            case Comparison():
+                self._count(event)
+
+    def _count(self, event: Comparison) -> None:
+        members = event.report.members if self._whole else map(since_comparison, event.report.members)
+        windows = {m.member: m.objectives for m in members}
         if not all(isinstance(d, Evaluate) for d in event.decisions):
             self.comparisons += 1
         for decision in event.decisions:

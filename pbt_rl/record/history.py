@@ -475,8 +475,7 @@ def read_run(folder: Path) -> History:
     """Read the journal of a run. Raises ConfigError if `folder` is not the folder of a run."""
     noise, events = Noise(), []
     for event in journal_events(folder):
-        if isinstance(event, Comparison):
-            noise.note(event)
+        noise.take(event)
         events.append(light(event))
     return history_of(folder.resolve().name, events, noise, RunFolder(folder))
 

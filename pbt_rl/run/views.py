@@ -9,7 +9,6 @@ from pathlib import Path
 from pbt_rl.config import Config
 from pbt_rl.controllers.controllers import PbtController, innermost
 from pbt_rl.controllers.decisions import Controller
-from pbt_rl.controllers.events import Comparison
 from pbt_rl.controllers.lineage import Lineage, Noise
 from pbt_rl.controllers.lookup import controller_entry
 from pbt_rl.display.ranking import best, best_member, in_time, number, replacements
@@ -200,8 +199,7 @@ def verdict(resolved: ResolvedRun, view: RunView, folder: Path) -> tuple[str, st
     lineage, noise = Lineage(), Noise()
     for event in journal_events(folder):
         lineage.take(event)
-        if isinstance(event, Comparison):
-            noise.note(event)
+        noise.take(event)
     parts = [_best(view)]
     if not compares(resolved.config):
         return parts[0], ""

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pbt_rl.controllers.changes import changes
 from pbt_rl.controllers.decisions import Continue, Mutate, Replace, Restart, Stop, decision_to_dict
-from pbt_rl.controllers.lineage import Lineage
+from pbt_rl.controllers.lineage import Lineage, Noise
 from tests.helpers.journals import read_events
 
 
@@ -190,3 +190,33 @@ def test_every_line_begins_at_its_root_and_every_node_lies_on_one_path(seed, cou
         assert root.key in lineage.surviving_roots()
     on_paths = [n.key for m in sorted({m for m, _ in nodes}) for n in lineage.path(m)]
     assert sorted(on_paths) == sorted(nodes)
+
+
+@pytest.mark.parametrize(("ready", "within"), [("synchronous", 0), ("timed", 0), ("asynchronous", 1)])
+def test_a_replacement_is_judged_by_the_episodes_that_were_compared(ready, within):
+    old = [0.0, 1.0] * 20  # before the last comparison, equal for both members
+
+    def window(member, newest):
+        return {
+            "member": member,
+            "frames": 10,
+            "objectives": old + newest,
+            "episodes": 44,
+            "generation": 0,
+            "best": None,
+            "broken": False,
+            "recent": 4,
+        }
+
+    compared = round_(10, Replace(1, 0, "both", v(1), ""))
+    compared["report"]["members"] = [
+        window(0, [5.0, 5.1, 5.0, 5.1]),
+        window(1, [4.0, 4.1, 4.0, 4.1]),
+    ]
+    start = {**START[0], "config": {"pbt": {"ready": ready}}}
+    noise, lineage = Noise(), Lineage()
+    for event in read_events([start, START[1], compared]):
+        noise.take(event)
+        lineage.take(event)
+    assert (noise.comparisons, noise.replacements, noise.within) == (1, 1, within)
+    assert lineage.objectives[0, 0] == pytest.approx(5.05)
