@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from pbt_rl.config import Config
+from pbt_rl.controllers.events import Start
 from pbt_rl.errors import ConfigError
 from pbt_rl.options.declare import table, values_of
 from pbt_rl.record.checkpoints import Checkpoint, Checkpoints
 from pbt_rl.record.folder import RunFolder, config_from_json
-from pbt_rl.record.journal import read_object
+from pbt_rl.record.journal import journal_events, read_object
 
 
 def read_config(run: Path) -> Config:
@@ -35,12 +36,23 @@ def read_config(run: Path) -> Config:
     """
     folder = RunFolder(run)
     missing = folder.lacks("config.json")
-    if os.path.isfile(folder.journal):  # noqa: PTH113 - pathlib raises for a name that is too long
+    if _is_of_agents(run):
+        missing = f"{run} has no config.json: restore the file"
+    elif os.path.isfile(folder.journal):  # noqa: PTH113 - pathlib raises for a name that is too long
         missing = (
             f"{run} has a journal but no config.json, because `pbt-rl train` did not make it: continue it from the "
             "Python program that made it"
         )
     return config_from_json(read_object(folder.config, missing), folder.at_default)
+
+
+def _is_of_agents(run: Path) -> bool:
+    """Check whether `pbt-rl train` made a run, according to the run's journal."""
+    try:
+        start = next(journal_events(run), None)
+    except ConfigError:
+        return False
+    return isinstance(start, Start) and "num_policies" in start.config
 
 
 def _holds_text(value: Any) -> bool:

@@ -89,9 +89,8 @@ def list_runs(folder: Path) -> list[RunRow]:
     """Return the runs in a folder, newest first. If the folder itself is a run, return this run. Raises OSError."""
     if _is_run(folder):
         return [_row(folder)]
-    entries = [
-        Path(entry) for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith(".")
-    ]
+    # `is_dir` of an entry of `scandir` raises for a link to itself.
+    entries = [path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")]
     return sorted(map(_row, filter(_is_run, entries)), key=lambda row: (-row.changed, row.name))
 
 

@@ -9,6 +9,7 @@ import pytest
 from pbt_rl.config import Config
 from pbt_rl.errors import ConfigError
 from pbt_rl.record.folder import RunFolder, config_from_json, to_json
+from pbt_rl.record.journal import Journal
 from pbt_rl.record.saved import read_config
 
 CONFIG = Config("toy/identity", num_policies=3, name="demo")
@@ -94,6 +95,14 @@ def test_a_run_of_something_else_than_agents_is_told_apart_from_no_run(tmp_path)
         read_config(tmp_path)
     RunFolder(tmp_path).journal.touch()
     with pytest.raises(ConfigError, match=r"no config\.json, .*Python"):
+        read_config(tmp_path)
+
+
+def test_a_run_of_agents_without_its_config_is_told_to_restore_it(tmp_path):
+    journal = Journal(tmp_path / "journal.jsonl")
+    journal.start({"num_policies": 2}, 0, None)
+    journal.close()
+    with pytest.raises(ConfigError, match=r"has no config\.json: restore"):
         read_config(tmp_path)
 
 

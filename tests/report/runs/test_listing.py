@@ -88,6 +88,7 @@ def test_the_states_of_runs(tmp_path):
     (tmp_path / ".hidden").mkdir()
     (tmp_path / ".hidden" / "config.json").touch()
     (tmp_path / "file").touch()
+    (tmp_path / "link-to-itself").symlink_to(tmp_path / "link-to-itself")
     rows = {row.name: row for row in list_runs(tmp_path)}
     locked.release(failed=False)
     names = {
