@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import inspect
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, ValuesView
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
@@ -131,6 +131,48 @@ def place_of(error: Exception) -> str:
     return f" ({own[-1][0].name}, line {own[-1][1]})" if own else ""
 
 
+def check_gradient(name: str, module: nn.Module, out: Tensor) -> None:
+    """Raise NetworkError if no gradient reaches the weights of a custom module. out: result of a forward pass."""
+    registered = {*map(id, module.modules()), *map(id, module.parameters())}
+    for owner in module.modules():
+        for attribute, value in vars(owner).items():
+            inner = value.values() if isinstance(value, dict) and not attribute.startswith("_") else value
+            if not isinstance(inner, list | tuple | ValuesView):
+                continue
+            if any(isinstance(one, nn.Module | nn.Parameter) and id(one) not in registered for one in inner):
+                raise NetworkError(
+                    f"{name}: its attribute {attribute} is a {type(value).__name__} of modules or parameters, whose "
+                    "weights are neither trained nor saved: use nn.ModuleList, nn.ModuleDict or nn.ParameterList"
+                )
+    trained = any(parameter.requires_grad for parameter in module.parameters())
+    if trained and not out.requires_grad and not torch.is_inference_mode_enabled():
+        raise NetworkError(
+            f"{name} returns a tensor without gradient, so that its weights are never trained: remove detach, "
+            "torch.no_grad and NumPy from forward"
+        )
+
+
+@torch.no_grad()
+def check_samples(name: str, part: nn.Module, both: Any, first: Any) -> None:
+    """Raise NetworkError if a result of a custom module depends on other samples, in evaluation mode.
+
+    both: input of two samples. first: its first sample alone.
+    """
+    training = {module: module.training for module in part.modules()}
+    part.eval()
+    with torch.random.fork_rng(devices=[]):
+        out, again, alone = part(both), part(both), part(first)
+    for module, mode in training.items():
+        module.training = mode
+    if alone.shape != out[:1].shape:
+        refuse(name, alone, first, f"a float tensor {list(out[:1].shape)}")
+    if torch.equal(out, again) and not _close((out[:1],), (alone,)):
+        raise NetworkError(
+            f"{name} computes another result for a sample alone than for the same sample beside another: a result may "
+            "depend only on its own sample"
+        )
+
+
 class UserEncoder(Encoder):
     """Custom encoder, named by `module:factory` (docs/reference/network.md).
 
@@ -153,13 +195,18 @@ class UserEncoder(Encoder):
         with constant_buffers(self._name, self.module):
             self.size = self._try(obs_shapes)
 
-    @torch.no_grad()
     def _try(self, obs_shapes: ObsShapes) -> int:
         """Determine F by a dry run on two observations. Raises NetworkError."""
         obs = {n: torch.zeros((2, *shape), dtype=getattr(torch, d)) for n, (shape, d) in obs_shapes.items()}
-        out = self._features(obs)
+        with torch.enable_grad():
+            out = self._features(obs)
         if not (isinstance(out, Tensor) and out.ndim == 2 and len(out) == 2 and out.is_floating_point()):
             refuse(self._name, out, obs, "a float tensor [2, F]")
+        check_gradient(self._name, self.module, out)
+        random = torch.Generator().manual_seed(0)
+        for array in obs.values():
+            array.random_(0, 256, generator=random)
+        check_samples(self._name, self, obs, {name: array[:1] for name, array in obs.items()})
         return int(out.shape[1])
 
     def forward(self, obs: Mapping[str, Tensor]) -> Tensor:
@@ -230,7 +277,8 @@ class UserCore(Core):
         state, other = torch.randn(2, 2, self.state_size, generator=random)
         first = torch.zeros(4, 2, dtype=torch.bool)
         first[2] = True
-        self(x, state, first)  # in training mode, because buffers may change only there
+        with torch.enable_grad():  # in training mode, because buffers may change only there
+            check_gradient(self._name, self.module, self(x, state, first)[0])
         tried = copy.deepcopy(self).eval()
         out, last = tried(x, state, first)
         steps = []
@@ -251,7 +299,7 @@ class UserCore(Core):
         return int(out.shape[-1])
 
 
-def _close(some: tuple[Tensor, Tensor], others: tuple[Tensor, Tensor]) -> bool:
+def _close(some: tuple[Tensor, ...], others: tuple[Tensor, ...]) -> bool:
     return all(torch.allclose(a, b, rtol=1e-3, atol=1e-4) for a, b in zip(some, others, strict=True))
 
 
@@ -265,8 +313,10 @@ class UserHead(nn.Module):
         super().__init__()
         self._name, self._outputs = f"{part} {path!r}", outputs
         self.module = make_own(part, path, size, outputs)
-        with constant_buffers(self._name, self.module), torch.no_grad():
-            self(torch.zeros(2, size))
+        with constant_buffers(self._name, self.module), torch.enable_grad():
+            check_gradient(self._name, self.module, self(torch.zeros(2, size)))
+        features = torch.randn(2, size, generator=torch.Generator().manual_seed(0))
+        check_samples(self._name, self, features, features[:1])
 
     def forward(self, features: Tensor) -> Tensor:
         """Map [..., F] to [..., outputs]. Raises NetworkError."""

@@ -20,8 +20,6 @@ from gymnasium import spaces
 from gymnasium.utils.env_checker import data_equivalence
 from numpy.typing import NDArray
 
-from pbt_rl.errors import EnvSetupError
-
 from .base import (
     ACTION_MASK,
     MOST_STATS,
@@ -32,9 +30,10 @@ from .base import (
     ShapingSource,
     StepArrays,
 )
-from .shaping import SHAPING_METHODS, default_shaping, find_interface
+from .shaping import default_shaping
+from .signatures import check_methods, check_reset
 from .spaces import parts_of
-from .user_values import array_of, attribute, briefly, has_methods, metadata_of, number_of, wrapped
+from .user_values import array_of, attribute, briefly, metadata_of, number_of, wrapped
 
 NORMALIZING = {"NormalizeReward", "VecNormalize", "ClipReward"}
 """Class names of wrappers that change the scale of rewards."""
@@ -48,9 +47,9 @@ def notes_of(env_id: str, env: Any) -> tuple[str, ...]:
     Raises EnvSetupError if `reset` or a method for shaping or training info has wrong parameters, or if the environment
     has only one of the two shaping methods.
     """
-    _check_reset(env_id, env)
+    check_reset(env_id, env)
     for one in wrapped(env):
-        _check_methods(env_id, one)
+        check_methods(env_id, one)
     zeros = [name for name, value in default_shaping(env_id, env).items() if value == 0]
     of_shaping = (
         f"shaping {name} is 0 by default, and is therefore tuned only within a range that you set: "
@@ -58,49 +57,6 @@ def notes_of(env_id: str, env: Any) -> tuple[str, ...]:
         for name in zeros
     )
     return (*of_shaping, *_reward_notes(env))
-
-
-def can_be_called(method: Any, *arguments: object, **keywords: object) -> bool:
-    """Check whether a method has parameters for these arguments. The method is not called."""
-    try:
-        inspect.signature(method).bind(*arguments, **keywords)
-    except TypeError:
-        return False
-    except ValueError:  # a C function without a signature
-        pass
-    return True
-
-
-def _check_reset(env_id: str, env: Any) -> None:
-    """Raise EnvSetupError if `reset` does not take the arguments of Gymnasium or PettingZoo."""
-    single = isinstance(env, gymnasium.Env)
-    bare = (attribute(env, "unwrapped") or env) if single else env
-    arguments = {"seed": None} | ({} if env is bare else {"options": None})  # wrappers pass both arguments
-    if has_methods(bare, ("reset",)) and not can_be_called(bare.reset, **arguments):
-        results = " and return (observation, info). In step return (observation, reward, terminated, truncated, info)"
-        raise EnvSetupError(
-            f"{env_id}: its reset{inspect.signature(bare.reset)} does not accept the arguments "
-            f"({', '.join(arguments)}), or needs more. Write `def reset(self, *, seed=None, options=None)`"
-            + (results if single else "")
-        )
-
-
-def _check_methods(env_id: str, env: Any) -> None:
-    there = [name for name in SHAPING_METHODS if has_methods(env, (name,))]
-    if len(there) == 1 and not find_interface(env):
-        raise EnvSetupError(
-            f"{env_id} has only {there[0]}. Reward shaping needs {' and '.join(SHAPING_METHODS)}"
-        )
-    for name, *taken in (
-        ("get_default_reward_shaping",),
-        ("set_reward_shaping", "reward_shaping", "agent_idx"),
-        ("set_training_info", "info"),
-    ):
-        if has_methods(env, (name,)) and not can_be_called(getattr(env, name), *taken):
-            raise EnvSetupError(
-                f"{env_id}: its {name} does not accept the arguments ({', '.join(taken)}). Write "
-                f"`def {name}({', '.join(('self', *taken))})`"
-            )
 
 
 def _reward_notes(env: Any) -> tuple[str, ...]:

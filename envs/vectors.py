@@ -40,7 +40,7 @@ from .base import (
     seeds_of,
     training_info,
 )
-from .conventions import ConventionWarnings, can_be_called, mistakes_of, normalised, notes_of, tells_limit
+from .conventions import ConventionWarnings, mistakes_of, normalised, notes_of, tells_limit
 from .episode_book import EpisodeBook, all_at_once, heartbeat_of, objective_of, write_reset
 from .family import Kind
 from .shaping import (
@@ -52,6 +52,7 @@ from .shaping import (
     unflatten,
     with_critic,
 )
+from .signatures import can_be_called
 from .spaces import Leaf, leaves_of, read_leaf, read_rows
 from .user_values import array_of, attribute, breach, metadata_of, wrapped
 

@@ -34,6 +34,63 @@ def deep(features, outputs):
     return nn.Sequential(nn.Linear(features, 9), nn.ReLU(), nn.Linear(9, outputs))
 
 
+class Reads(nn.Module):
+    def __init__(self, obs_shapes):
+        super().__init__()
+        self.read = nn.Linear(5, 16)
+
+    def forward(self, obs):
+        return self.read(obs["obs"])
+
+
+class Detached(Reads):
+    def forward(self, obs):
+        return super().forward(obs).detach()
+
+
+class Listed(Reads):
+    def __init__(self, obs_shapes):
+        super().__init__(obs_shapes)
+        self.layers = [nn.Linear(16, 16)]
+
+
+class Centred(Reads):
+    def forward(self, obs):
+        features = super().forward(obs)
+        return features - features.mean(0)
+
+
+class Squeezed(Reads):
+    def forward(self, obs):
+        return super().forward(obs).squeeze()
+
+
+class Fixed(Reads):
+    def __init__(self, obs_shapes):
+        super().__init__(obs_shapes)
+        self.requires_grad_(False)
+        self.order = [self.read]
+
+
+class Noisy(Reads):
+    def forward(self, obs):
+        return super().forward(obs) + torch.randn(len(obs["obs"]), 1)
+
+
+class Ungraded(nn.Linear):
+    def forward(self, x):
+        return super().forward(x).detach()
+
+
+def without_gradient(features, outputs):
+    return Ungraded(features, outputs)
+
+
+@pytest.mark.parametrize("encoder", ["Reads", "Fixed", "Noisy"])
+def test_a_part_may_be_frozen_or_random(encoder):
+    assert make(VECTOR, encoder=f"{HERE}:{encoder}").body.encoder.size == 16
+
+
 class Cutting(Running):
     """The same, which obeys where gradients end."""
 
@@ -56,6 +113,12 @@ class Foresees(Running):
     def forward(self, x, state, first):
         out, state = super().forward(x, state, first)
         return out + x.mean(0, keepdim=True).sum(-1, keepdim=True), state
+
+
+class Still(Running):
+    def forward(self, x, state, first):
+        out, state = super().forward(x, state, first)
+        return out.detach(), state
 
 
 class WrongState(Running):
@@ -140,6 +203,12 @@ def test_all_of_them_work_under_vmap_and_with_a_separate_critic():
         ({"core": "NoSize"}, "state_size None"),
         ({"core": "deep"}, "raised TypeError"),
         ({"encoder": "Flat"}, "returned float32 [16] for {'obs': float32 [2, 5]}"),
+        ({"encoder": "Detached"}, "without gradient"),
+        ({"core": "Still"}, "without gradient"),
+        ({"policy_head": "without_gradient"}, "without gradient"),
+        ({"encoder": "Listed"}, "attribute layers is a list"),
+        ({"encoder": "Centred"}, "beside another"),
+        ({"encoder": "Squeezed"}, "Squeezed' returned float32 [16] for {'obs': float32 [1, 5]}"),
         ({"policy_head": "wide"}, "returned float32 [2, 7] for float32 [2, 16]"),
         ({"policy_head": "counts"}, "1.num_batches_tracked"),
         ({"value_head": "narrow"}, "(2x16 and 3x1). Inputs: float32 [2, 16]"),
