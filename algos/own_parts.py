@@ -134,12 +134,18 @@ def place_of(error: Exception) -> str:
 def check_gradient(name: str, module: nn.Module, out: Tensor) -> None:
     """Raise NetworkError if no gradient reaches the weights of a custom module. out: result of a forward pass."""
     registered = {*map(id, module.modules()), *map(id, module.parameters())}
+
+    def forgotten(value: object) -> bool:
+        weights = value.parameters() if isinstance(value, nn.Module) else [value]
+        trained = any(isinstance(one, nn.Parameter) and one.requires_grad for one in weights)
+        return trained and id(value) not in registered
+
     for owner in module.modules():
         for attribute, value in vars(owner).items():
             inner = value.values() if isinstance(value, dict) and not attribute.startswith("_") else value
             if not isinstance(inner, list | tuple | ValuesView):
                 continue
-            if any(isinstance(one, nn.Module | nn.Parameter) and id(one) not in registered for one in inner):
+            if any(map(forgotten, inner)):
                 raise NetworkError(
                     f"{name}: its attribute {attribute} is a {type(value).__name__} of modules or parameters, whose "
                     "weights are neither trained nor saved: use nn.ModuleList, nn.ModuleDict or nn.ParameterList"
@@ -205,7 +211,7 @@ class UserEncoder(Encoder):
         check_gradient(self._name, self.module, out)
         random = torch.Generator().manual_seed(0)
         for array in obs.values():
-            array.random_(0, 256, generator=random)
+            array.random_(0, 2, generator=random)  # 0 and 1 are legal even as indices of an embedding
         check_samples(self._name, self, obs, {name: array[:1] for name, array in obs.items()})
         return int(out.shape[1])
 

@@ -77,6 +77,21 @@ class Noisy(Reads):
         return super().forward(obs) + torch.randn(len(obs["obs"]), 1)
 
 
+class Embeds(Reads):
+    def __init__(self, obs_shapes):
+        super().__init__(obs_shapes)
+        self.embed = nn.Embedding(2, 16)
+
+    def forward(self, obs):
+        return super().forward(obs) + self.embed(obs["obs"][:, 0].long())
+
+
+class Teaches(Reads):
+    def __init__(self, obs_shapes):
+        super().__init__(obs_shapes)
+        self.teacher = [nn.Linear(5, 16).requires_grad_(False)]  # a list, so that it is not saved
+
+
 class Ungraded(nn.Linear):
     def forward(self, x):
         return super().forward(x).detach()
@@ -86,8 +101,8 @@ def without_gradient(features, outputs):
     return Ungraded(features, outputs)
 
 
-@pytest.mark.parametrize("encoder", ["Reads", "Fixed", "Noisy"])
-def test_a_part_may_be_frozen_or_random(encoder):
+@pytest.mark.parametrize("encoder", ["Reads", "Fixed", "Noisy", "Embeds", "Teaches"])
+def test_an_unusual_part_is_accepted(encoder):
     assert make(VECTOR, encoder=f"{HERE}:{encoder}").body.encoder.size == 16
 
 
