@@ -233,6 +233,13 @@ def _report_seeds(report: Report, dry_run: DryRun, main: Played, seed: int) -> b
             f"equal seeds give the same {steps} steps; other seeds give {'other' if differs else 'the same'} steps",
         )
     )
+    if main.ledger is not None:
+        beside = dry_run.play(steps, seed, other_actions=True).first_digests
+        if beside != main.first_digests[: len(beside)]:
+            report.notes.append(
+                "environments of one process share state: other actions in the second environment change the steps of "
+                "the first. Keep all state in self, not in class attributes, globals or global random numbers"
+            )
     if not differs:
         report.notes.append("not seeded: another seed changes nothing. This is correct if nothing is random")
     return True

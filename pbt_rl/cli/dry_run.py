@@ -45,7 +45,7 @@ from pbt_rl.errors import EnvSetupError
 
 DECIMALS = 3
 ENVIRONMENTS = 2
-"""Number of environments in the vector env. With two environments, mistakes by shared state are found."""
+"""Number of environments in the vector env. With two environments, shared state is found."""
 
 
 @dataclass
@@ -186,6 +186,8 @@ class Played:
     """For each step: number of rows that began an episode. The first episode of each row does not count."""
     digests: list[bytes] = field(default_factory=list)
     """Digest of the results of each step."""
+    first_digests: list[bytes] = field(default_factory=list)
+    """Digest of each step's results of the first environment."""
     rounded: list[bytes] = field(default_factory=list)
     """Digest of each step's results, rounded to `DECIMALS` because a simulator may have rounding errors."""
     rewards_TR: list[NDArray[np.float32]] = field(default_factory=list)
@@ -209,13 +211,15 @@ class Played:
     """Text about `error`. Empty without an error."""
     _ended_R: NDArray[np.bool_] | None = None
 
-    def note(self, out: base.StepArrays, seconds: float) -> None:
-        """Record a step of all rows. out: results of the step. seconds: duration of the step."""
+    def note(self, out: base.StepArrays, seconds: float, agents: int) -> None:
+        """Record a step of all rows. out: results of the step. seconds: duration. agents: rows of an environment."""
         self.seconds.append(seconds)
         self.begins.append(0 if self._ended_R is None else int((out.first & self._ended_R).sum()))
         self._ended_R = out.episode_done.copy()
         numbers = (*out.obs.values(), out.reward)
-        self.digests.append(_digest((*numbers, out.terminated, out.truncated, out.first)))
+        results = (*numbers, out.terminated, out.truncated, out.first)
+        self.digests.append(_digest(results))
+        self.first_digests.append(_digest(array[:agents] for array in results))
         self.rounded.append(_digest(a.round(DECIMALS) + 0.0 if a.dtype.kind == "f" else a for a in numbers))
         self.rewards_TR.append(out.reward.copy())
         if base.ACTION_MASK in out.obs:
@@ -260,31 +264,42 @@ class DryRun:
         )
         self._step_limit = partial(time_limit, timeout, f"it hangs: a step took more than {limit}")
 
-    def play(self, steps: int, seed: int, shaping: Mapping[str, float] | None = None) -> Played:
+    def play(
+        self,
+        steps: int,
+        seed: int,
+        shaping: Mapping[str, float] | None = None,
+        *,
+        other_actions: bool = False,
+    ) -> Played:
         """Run `steps` steps of each row. All calls of this method use the same random actions.
 
         Exceptions of the construction of environments are raised. Later exceptions are recorded in the result.
 
         shaping: shaping weights. Default: the environment's default weights.
+        other_actions: True if all environments except the first get other actions than in the other calls.
         """
         source = _Source(self.spec.shaping if shaping is None else shaping)
         with self._begin_limit():
             vector_env, ledger = self._vector_env(seed, source)
         played, out = Played(source.warnings, ledger), base.private_step_arrays(self.spec, self.rows)
         watch = Watch(source.warn, self._pictures, steps + 1)
-        rng = np.random.default_rng(0)
+        rng, other_rng, agents = np.random.default_rng(0), np.random.default_rng(1), self.spec.agents
         try:
             with self._begin_limit():
                 vector_env.reset(out)
             played.begun = True
             for _ in range(steps):
                 action = base.random_actions(self.spec, out, rng, base.untrained_within)
+                if other_actions:
+                    other = base.random_actions(self.spec, out, other_rng, base.untrained_within)
+                    action[agents:] = other[agents:]
                 with self._step_limit():
                     before = time.perf_counter()
                     vector_env.step(action, out)
                     seconds = time.perf_counter() - before
                 watch.note(out)
-                played.note(out, seconds)
+                played.note(out, seconds, agents)
             watch.judge()
         except Exception as error:  # noqa: BLE001 - any exception is a finding
             played.error, played.broke = (

@@ -71,8 +71,8 @@ class MemberView:
 
     member: int
     objective: float | None
-    """Mean true objective over the episodes of the window since the last comparison. There are at least as many
-    episodes as environments, and at least --pbt.min-episodes, if the window has so many. None: the window is empty."""
+    """Mean true objective over the episodes of the window since the last comparison, but over at least one episode per
+    environment, and at least --pbt.min-episodes, if the window has them. None while the window is empty."""
     episodes: int
     """Number of finished episodes in all generations."""
     generation: int

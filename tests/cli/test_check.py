@@ -122,6 +122,21 @@ class ResetsButShowsTheLast(Right):
         return answer
 
 
+class SharedPlace(Right):
+    place_of_all = [0.0]  # noqa: RUF012 - the mistake of the test
+
+    def see(self):
+        return np.array([self.place_of_all[0], 1], np.float32)
+
+    def step(self, action):
+        self.place_of_all[0] += 1 if action else -1
+        return super().step(action)
+
+    def reset(self, **kwargs):
+        self.place_of_all[0] = 0.0
+        return super().reset(**kwargs)
+
+
 class GlobalRandom(Right):
     def step(self, action):
         return super().step(action if random.random() < 0.9 else 1 - action)
@@ -308,6 +323,7 @@ def test_a_mistake_is_found_alone(found, kind, said):
         (ZeroDefault, r"cost .*\b0\b"),
         (AllAllowed, "mask never"),
         (RoundingErrors, r"not deterministic.* step 1 .*0\.001"),
+        (SharedPlace, "share state"),
     ],
 )
 def test_possibly_intended_findings_are_notes(found, kind, said):
