@@ -211,7 +211,7 @@ class Played:
     """Text about `error`. Empty without an error."""
     _ended_R: NDArray[np.bool_] | None = None
 
-    def note(self, out: base.StepArrays, seconds: float, agents: int) -> None:
+    def note(self, out: base.StepArrays, seconds: float, agents: int = 1) -> None:
         """Record a step of all rows. out: results of the step. seconds: duration. agents: rows of an environment."""
         self.seconds.append(seconds)
         self.begins.append(0 if self._ended_R is None else int((out.first & self._ended_R).sum()))
