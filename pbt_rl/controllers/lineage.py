@@ -27,7 +27,7 @@ from pbt_rl.controllers.decisions import (
 from pbt_rl.controllers.events import Comparison, Event, Initial, Progress, Resume, Start
 from pbt_rl.controllers.exploit_published import welch_p
 from pbt_rl.controllers.hypers import Values
-from pbt_rl.controllers.ready import since_comparison
+from pbt_rl.controllers.ready import COMPARE_NEWEST, since_comparison
 from pbt_rl.errors import ConfigError
 
 
@@ -286,7 +286,7 @@ class Noise:
         """Count the replacements of a comparison. Take the ready rule from the event `start`. Ignore other events."""
         match event:
             case Start(config={"pbt": {"ready": ready}}):
-                self._whole = ready not in {"synchronous", "timed"}
+                self._whole = ready not in COMPARE_NEWEST
             case Comparison():
                 self._count(event)
 

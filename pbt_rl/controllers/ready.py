@@ -73,6 +73,10 @@ def comparable(member: MemberReport, min_episodes: int) -> bool:
     return member.broken or member.episodes >= min_episodes
 
 
+COMPARE_NEWEST = frozenset({"synchronous", "timed"})
+"""Names of the rules that compare only the episodes since the last comparison."""
+
+
 def since_comparison(member: MemberReport) -> MemberReport:
     """Return the member's report, limited to the episodes since the last decision about the member."""
     if member.broken or member.recent is None or member.recent >= member.episodes:

@@ -312,9 +312,7 @@ MANY_DISCARDED = 0.05
 """Discarded rollouts are shown if their share of all rollouts is at least this number."""
 
 
-OF_COLUMNS = (
-    "objective: mean of the episodes since the last comparison; return, length: mean of the newest episodes"
-)
+OF_COLUMNS = "objective: mean of the compared episodes; return, length: mean of the newest episodes"
 """Explanation of the columns. Shown only if a member's objective differs from `MemberView.early`, the mean over
 all episodes since the member's last change."""
 

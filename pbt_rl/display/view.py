@@ -71,8 +71,10 @@ class MemberView:
 
     member: int
     objective: float | None
-    """Mean true objective over the episodes of the window since the last comparison, but over at least one episode per
-    environment, and at least --pbt.min-episodes, if the window has them. None while the window is empty."""
+    """Mean true objective over the compared episodes. None while the window is empty.
+
+    With the ready rules `synchronous` and `timed`: the episodes since the last comparison, but at least one per
+    environment, and at least --pbt.min-episodes, if the window has them. Otherwise: the whole window."""
     episodes: int
     """Number of finished episodes in all generations."""
     generation: int

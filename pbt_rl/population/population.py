@@ -120,6 +120,8 @@ class Member(MemberRecord):
     """True if results of games against other members determine the objective (`Ratings`)."""
     min_rounds: int = 1
     """Minimum number of rounds since the last change for an update of `best`. A round is one episode of every task."""
+    compares_newest: bool = False
+    """True if only the episodes since the last comparison are compared. The view shows their mean."""
     parked: bool = False
     """True if the member has no slot. Updated by `Slots`."""
     initial: Values = field(init=False)
@@ -201,8 +203,8 @@ class Member(MemberRecord):
         for name in {name for episode in self.recent for name in episode.extra}:
             given = [episode.extra[name] for episode in self.recent if name in episode.extra]
             stats[f"{EXTRA}{name}"] = mean(given)
-        recent = self.objectives.rounds - self.judged
-        rounds = self.objectives.objectives(max(recent, self.shares.environments, self.min_rounds))
+        recent = max(self.objectives.rounds - self.judged, self.shares.environments, self.min_rounds)
+        rounds = self.objectives.objectives(recent if self.compares_newest else None)
         objective = mean(rounds) if rounds else None
         seen = {name: self.objectives.of_task(number) for number, name in enumerate(self.tasks)}
         return MemberView(
@@ -232,6 +234,7 @@ class Population:
     (`EnvSpec.tasks`): maximum number of rounds, each with one episode of every task.
     task_cap: upper limit of a task's mean objective. min_rounds: with tasks, `report` cuts all windows to the smallest
     number of rounds of any member. Members with fewer than `min_rounds` rounds are ignored in this minimum.
+    compares_newest: see `Member`.
     ratings: ratings of all members, if members play games together. environments: member -> number of its environments.
     None: one environment per member.
     timeout_frames: timeout in frames since a member's last change. After the timeout, finished episodes are counted
@@ -245,6 +248,7 @@ class Population:
     tasks: tuple[str, ...] = field(default=(), kw_only=True)
     task_cap: float | None = field(default=None, kw_only=True)
     min_rounds: int = field(default=1, kw_only=True)
+    compares_newest: bool = field(default=False, kw_only=True)
     environments: Mapping[int, int] | None = field(default=None, kw_only=True)
     timeout_frames: int = field(default=10**18, kw_only=True)
     members: tuple[Member, ...] = field(init=False)
@@ -273,6 +277,7 @@ class Population:
                 tasks=self.tasks,
                 by_games=judge is not None,
                 min_rounds=self.min_rounds,
+                compares_newest=self.compares_newest,
             )
             for i, v in enumerate(values)
         )

@@ -47,12 +47,12 @@ ENDS = {
 """Reason for the end of a run -> text on the page. Other reasons are shown unchanged."""
 MEMBERS_CAPTION = (
     "Last known state of each member, best first. Hyperparameters are shown if they differ between members or have "
-    "changed (start → now). Objective: mean over the episodes since the last comparison, and over at least one episode "
-    "of every environment. After a change, the mean first grows by one episode of every environment at a time, and may "
-    "lag behind the return. ~: some environments have not ended an episode since the change. Environments: number of "
-    "environments that have ended an episode. Return: mean over the last 100 episodes since the change, without "
-    "shaping. Final: mean over the final evaluation. Generation: number of changes. Founder: member from whose initial "
-    "weights the present weights descend."
+    "changed (start → now). Objective: mean over the compared episodes (by default those since the last comparison, "
+    "but at least one of every environment). After a change, the mean first grows by one episode of every environment "
+    "at a time, and may lag behind the return. ~: some environments have not ended an episode since the change. "
+    "Environments: number of environments that have ended an episode. Return: mean over the last 100 episodes since "
+    "the change, without shaping. Final: mean over the final evaluation. Generation: number of changes. Founder: "
+    "member from whose initial weights the present weights descend."
 )
 CONTROLS_CAPTION = (
     "One run shows the result for one seed. To find out whether PBT helps on this task, compare several seeds "

@@ -34,9 +34,9 @@ PICTURES = (
         "Objective",
         "Thin: objective of each member over its own frames, labelled with the member's number. Thick: the best member "
         "at each number of frames, or with more than five members the mean of the best fifth. The objective is the "
-        "mean over the episodes since the last comparison, and over at least one episode of every environment. A curve "
-        "begins when every environment has ended an episode. Dotted: mean of the episodes that ended before that. "
-        "Violet: mean and range of the control group.",
+        "mean over the compared episodes (by default those since the last comparison, but at least one of every "
+        "environment). A curve begins when every environment has ended an episode. Dotted: mean of the episodes that "
+        "ended before that. Violet: mean and range of the control group.",
         figures.objective,
     ),
     Picture(

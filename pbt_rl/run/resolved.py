@@ -12,6 +12,7 @@ from pbt_rl.controllers.decisions import Controller
 from pbt_rl.controllers.entry import ControllerContext
 from pbt_rl.controllers.hypers import HyperSpec, Values, hyper_table, shaping_table, with_shaping
 from pbt_rl.controllers.lookup import controller_entry
+from pbt_rl.controllers.ready import COMPARE_NEWEST
 from pbt_rl.controllers.starts import started
 from pbt_rl.controllers.state import restore_state
 from pbt_rl.controllers.tuning import chosen
@@ -134,6 +135,7 @@ class ResolvedRun:
     def population(self, initial: list[Values]) -> Population:
         """Build the initial population. initial: values of the members."""
         config, spec = self.config, self.spec
+        entry = controller_entry(config.controller)
         return Population(
             initial,
             config.pbt.objective_episodes,
@@ -142,10 +144,9 @@ class ResolvedRun:
             tasks=spec.tasks,
             task_cap=spec.task_cap,
             min_rounds=config.pbt.min_episodes,
+            compares_newest=entry.compares and config.pbt.ready in COMPARE_NEWEST,
             environments=self.plan.environments_of,
-            timeout_frames=controller_entry(config.controller).timeout_frames(
-                config, config.train_for_frames
-            ),
+            timeout_frames=entry.timeout_frames(config, config.train_for_frames),
         )
 
 

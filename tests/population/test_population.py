@@ -54,7 +54,7 @@ def test_windows_hold_the_newest_objectives_and_displays_means_of_recent_episode
 
 
 def test_displays_show_the_objective_of_the_episodes_that_are_compared_next():
-    p = Population([{"learning_rate": 0.1}] * 2, 100, 4, environments={0: 2, 1: 2})
+    p = Population([{"learning_rate": 0.1}] * 2, 100, 4, environments={0: 2, 1: 2}, compares_newest=True)
 
     def end_episodes(*objectives: float) -> float:
         for environment, objective in enumerate(objectives):

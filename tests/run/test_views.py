@@ -34,6 +34,20 @@ def config(search=None, **options):
 
 
 @pytest.mark.parametrize(
+    ("options", "newest"),
+    [
+        ({}, True),
+        ({"pbt": PbtConfig(ready="timed")}, True),
+        ({"pbt": PbtConfig(ready="asynchronous")}, False),
+        ({"controller": "asha"}, False),  # a search ranks by the whole window
+    ],
+)
+def test_the_objective_on_displays_is_that_of_the_rule(options, newest):
+    made = resolve(config(**options)).population([{"learning_rate": 0.1}] * 2)
+    assert [m.compares_newest for m in made.members] == [newest] * 2
+
+
+@pytest.mark.parametrize(
     ("options", "seconds"),
     [
         ({}, 150.0),
