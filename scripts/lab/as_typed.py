@@ -6,7 +6,8 @@
     python scripts/lab/tables.py
 
 Scores are means over 20 evaluation episodes of the last weights with sampled actions. The column `greedy` has the mean
-with greedy actions. Sample Factory runs with the options of its Atari example, on the CPU.
+with greedy actions. Sample Factory runs with the options of its Atari example on the CPU. `--programs cleanrl` runs
+CleanRL's PPO over EnvPool with its defaults.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from peer_bench import run_job
 
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "lab" / "results"
 GAMES = 20
+PROGRAMS = ("pbt_rl", "sample_factory", "cleanrl")
 
 
 def train_and_play(env: str, policies: int, budget: str, options: str, seed: int) -> dict[str, Any]:
@@ -73,10 +75,12 @@ def ours(*words: str) -> str:
     return done.stdout
 
 
-def sample_factory(game: str, seconds: float) -> dict[str, Any]:
-    """Train and evaluate Sample Factory with its defaults. Return the figures that `train_and_play` returns."""
-    options = [f"--game={game}", f"--seconds={seconds}", f"--games={GAMES}"]
-    return run_job("sample_factory_as_typed.py", options, seconds + 60)
+def peer(
+    program: str, game: str, seed: int, seconds: float, *options: str, python: Path | None = None
+) -> dict[str, Any]:
+    """Train and evaluate another program with its defaults. Return the figures that `train_and_play` returns."""
+    common = [f"--game={game}", f"--seed={seed}", f"--seconds={seconds}", f"--games={GAMES}"]
+    return run_job(f"{program}_as_typed.py", [*common, *options], seconds + 60, python)
 
 
 def add(path: Path, row: Mapping[str, Any]) -> None:
@@ -94,13 +98,25 @@ def main() -> None:
     parser.add_argument("env")
     length = parser.add_mutually_exclusive_group(required=True)
     length.add_argument("--frames", help="frames of each member")
-    length.add_argument("--minutes", type=float, help="training time on Atari, also of Sample Factory")
+    length.add_argument("--minutes", type=float, help="training time on Atari, also of the other programs")
     parser.add_argument("--policies", type=int, default=1)
     parser.add_argument("--options", default="", help="additional options of pbt-rl train")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument(
+        "--programs", nargs="+", choices=PROGRAMS, default=PROGRAMS[:2], help="with --minutes"
+    )
+    parser.add_argument(
+        "--cleanrl",
+        type=Path,
+        nargs=2,
+        metavar=("PYTHON", "FILE"),
+        help="interpreter with torch, envpool 0.8.4, gym 0.23.1 and tensorboard, and CleanRL's ppo_atari_envpool.py",
+    )
     chosen = parser.parse_args()
     if chosen.minutes and not chosen.env.startswith("atari/"):
         parser.error(f"--minutes compares on Atari games, such as atari/breakout, not on {chosen.env}")
+    if "cleanrl" in chosen.programs and not chosen.cleanrl:
+        parser.error("--programs cleanrl needs --cleanrl PYTHON FILE")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends child processes
     budget = f"--train-for-frames {chosen.frames}" if chosen.frames else ""
     for seed in chosen.seeds:
@@ -112,11 +128,19 @@ def main() -> None:
             continue
         seconds = 60 * chosen.minutes
         head = {"env": chosen.env, "seed": seed, "date": str(datetime.now(UTC).date())}
-        budget_s = f"--train-for-seconds {seconds:.0f}"
-        made = train_and_play(chosen.env, 1, budget_s, chosen.options, seed)
-        add(RESULTS / "ten_minutes.csv", head | {"program": "pbt_rl"} | made)
-        made = sample_factory(chosen.env.partition("/")[2], seconds)
-        add(RESULTS / "ten_minutes.csv", head | {"program": "sample_factory"} | made)
+        game = chosen.env.partition("/")[2]
+        for program in chosen.programs:
+            if program == "pbt_rl":
+                time_limit = f"--train-for-seconds {seconds:.0f}"
+                made = train_and_play(chosen.env, 1, time_limit, chosen.options, seed)
+            elif program == "cleanrl":
+                python, script = chosen.cleanrl
+                made = peer(
+                    program, game, seed, seconds, f"--script={script.resolve()}", python=python.absolute()
+                )
+            else:
+                made = peer(program, game, seed, seconds)
+            add(RESULTS / "ten_minutes.csv", head | {"program": program} | made)
 
 
 if __name__ == "__main__":

@@ -104,11 +104,20 @@ def peers_python() -> Path:
     return python
 
 
-def run_job(script: str, options: Sequence[str], expected_seconds: float) -> dict[str, Any]:
-    """Run a script with the peers' interpreter, and end all its processes. Return the report of the script."""
+def run_job(
+    script: str, options: Sequence[str], expected_seconds: float, python: Path | None = None
+) -> dict[str, Any]:
+    """Run a script, and end all its processes. Return the report of the script. python: default peers_python()."""
     with tempfile.TemporaryDirectory() as folder, _clean_shared_memory():
         report, log = Path(folder) / "report.json", Path(folder) / "log.txt"
-        command = [str(peers_python()), "-W", "ignore", str(JOBS / script), f"--json={report}", *options]
+        command = [
+            str(python or peers_python()),
+            "-W",
+            "ignore",
+            str(JOBS / script),
+            f"--json={report}",
+            *options,
+        ]
         inherited = {k: v for k, v in os.environ.items() if k not in {"PYTHONPATH", "OMP_NUM_THREADS"}}
         with log.open("w") as out:
             job = subprocess.Popen(

@@ -140,7 +140,7 @@ def p_values(found: np.ndarray, permuted: np.ndarray) -> np.ndarray:
     """Return the one-sided p of each value, [k], with Holm's correction for k tests."""
     p = ((permuted >= found[:, None] - 1e-9).sum(1) + 1) / (PERMUTATIONS + 1)
     order = np.argsort(p)
-    corrected = np.empty_like(p)
+    corrected: np.ndarray = np.empty(len(p))
     corrected[order] = np.minimum(1, np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)))
     return corrected
 

@@ -59,13 +59,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     add = parser.add_argument
     add("--game", required=True)
+    add("--seed", type=int, required=True)
     add("--seconds", type=float, required=True)
     add("--games", type=int, required=True)
     add("--json", type=Path, required=True, help="result file; Sample Factory writes into its folder")
     chosen = parser.parse_args()
     name = f"atari_{chosen.game}"
     register_env(name, make)
-    typed = ["--algo=APPO", f"--env={name}", "--device=cpu"]
+    typed = ["--algo=APPO", f"--env={name}", "--device=cpu", f"--seed={chosen.seed}"]
     typed += [f"--train_dir={chosen.json.parent}", "--experiment=job"]
     _, runner = make_runner(train_atari.parse_atari_args(typed))
     clock = Clock(chosen.seconds)
