@@ -256,6 +256,7 @@ class ProcessFleet(LocalFleet):
                 yield from (Notice(f"warning: {one.text}") for one in actor.messages())
                 if actor in ended:
                     ending = actor.ending()
+                    actor.end(0)  # the event comes once, even if the actor is not restarted
                     yield ActorFailed(index, ending.text, user_error=ending.user_error, killed=ending.killed)
         self._clock.tick()
         if time.monotonic() - self._hang_check > HANG_CHECK_SECONDS:
