@@ -158,9 +158,18 @@ def check_gradient(name: str, module: nn.Module, out: Tensor) -> None:
         )
 
 
+def check_numbers(name: str, out: Tensor) -> None:
+    """Raise NetworkError if a result of a custom module has NaN. out: result for valid inputs and initial weights."""
+    if out.isnan().any():
+        raise NetworkError(
+            f"{name} returns NaN with its initial weights, and would never learn: look for a logarithm or square root "
+            "of a negative number, or a division by 0"
+        )
+
+
 @torch.no_grad()
 def check_samples(name: str, part: nn.Module, both: Any, first: Any) -> None:
-    """Raise NetworkError if a result of a custom module depends on other samples, in evaluation mode.
+    """Raise NetworkError if a result of a custom module has NaN or depends on other samples, in evaluation mode.
 
     both: input of two samples. first: its first sample alone.
     """
@@ -172,6 +181,7 @@ def check_samples(name: str, part: nn.Module, both: Any, first: Any) -> None:
         module.training = mode
     if alone.shape != out[:1].shape:
         refuse(name, alone, first, f"a float tensor {list(out[:1].shape)}")
+    check_numbers(name, out)
     if torch.equal(out, again) and not _close((out[:1],), (alone,)):
         raise NetworkError(
             f"{name} computes another result for a sample alone than for the same sample beside another: a result may "
@@ -287,6 +297,7 @@ class UserCore(Core):
             check_gradient(self._name, self.module, self(x, state, first)[0])
         tried = copy.deepcopy(self).eval()
         out, last = tried(x, state, first)
+        check_numbers(self._name, out)
         steps = []
         for t in range(4):
             one, state = tried(x[t : t + 1], state, first[t : t + 1])

@@ -77,6 +77,7 @@ class Recorder:
         """Functions that return warnings about a view."""
         self._unwritten: set[int] = set()
         """Members whose values file is outdated."""
+        self._warned_of_broken = False
 
     def start(
         self, continued: Continued | None = None, first: WarmStart | None = None, seconds: float = 0.0
@@ -193,6 +194,7 @@ class Recorder:
             for change in made
         }
         self._tensorboard.request_figures()
+        self._warn_of_broken([m.member for m in report.members if m.broken])
         self._callbacks.decided(report, decisions)
 
     def applied(self, ack: Acknowledgement, milliseconds: Mapping[str, float]) -> None:
@@ -296,7 +298,18 @@ class Recorder:
         view = replace(view, evaluation=self._evaluation)
         return self._callbacks.report(view)
 
+    def _warn_of_broken(self, members: Sequence[int]) -> None:
+        """Warn once in a run of members that cannot learn."""
+        if members and not self._warned_of_broken:
+            self._warned_of_broken = True
+            self.warn(
+                f"WARNING: member {members[0]} cannot learn: none of its last optimiser steps had a finite gradient. If "
+                "this happens to many members, look for NaN and infinity in observations, rewards and custom modules, "
+                "or lower the learning rate"
+            )
+
     def _warn_about(self, view: RunView) -> None:
+        self._warn_of_broken([m.id for m in self._population.members if m.broken])
         for found in self._view_checks:
             for text in found(view):
                 self.warn(text)

@@ -1,5 +1,6 @@
 """Parts of a network that a user wrote: what they receive, what is checked at the start, and how they fail later."""
 
+import math
 import re
 
 import pytest
@@ -58,6 +59,11 @@ class Centred(Reads):
     def forward(self, obs):
         features = super().forward(obs)
         return features - features.mean(0)
+
+
+class Logarithm(Reads):
+    def forward(self, obs):
+        return (-super().forward(obs).abs() - 1).log()
 
 
 class Squeezed(Reads):
@@ -134,6 +140,12 @@ class Still(Running):
     def forward(self, x, state, first):
         out, state = super().forward(x, state, first)
         return out.detach(), state
+
+
+class NeverANumber(Running):
+    def forward(self, x, state, first):
+        out, state = super().forward(x, state, first)
+        return out * math.nan, state
 
 
 class WrongState(Running):
@@ -223,6 +235,8 @@ def test_all_of_them_work_under_vmap_and_with_a_separate_critic():
         ({"policy_head": "without_gradient"}, "without gradient"),
         ({"encoder": "Listed"}, "attribute layers is a list"),
         ({"encoder": "Centred"}, "beside another"),
+        ({"encoder": "Logarithm"}, "returns NaN"),
+        ({"core": "NeverANumber"}, "returns NaN"),
         ({"encoder": "Squeezed"}, "Squeezed' returned float32 [16] for {'obs': float32 [1, 5]}"),
         ({"policy_head": "wide"}, "returned float32 [2, 7] for float32 [2, 16]"),
         ({"policy_head": "counts"}, "1.num_batches_tracked"),

@@ -231,6 +231,21 @@ def test_no_comparison_while_decisions_are_on_their_way(start, tmp_path):
     assert fleet.closed
 
 
+@pytest.mark.parametrize("options", [[], ["--pbt.no-enabled"]])
+def test_members_that_cannot_learn_are_a_warning_once(start, tmp_path, capsys, options):
+    """With PBT, which gives them new weights, and without."""
+
+    def broken(frames):
+        received = report(frames)
+        members = [dataclasses.replace(m, broken=m.member == 2) for m in received.message.members]
+        return Received(0, dataclasses.replace(received.message, members=members))
+
+    _, run = start([[READY], [broken(500)], [broken(1000)], [report(3000)]], *options)
+    assert run() == 0
+    assert capsys.readouterr().out.count("member 2 cannot learn") == 1
+    assert [event for event in events(tmp_path, "remark") if "member 2 cannot learn" in event["text"]]
+
+
 def test_a_signal_ends_the_run_in_order(start, tmp_path):
     fleet, run = start([[READY], [lambda: os.kill(os.getpid(), signal.SIGTERM)]])
     before = signal.getsignal(signal.SIGTERM)
