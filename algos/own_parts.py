@@ -334,6 +334,16 @@ class UserHead(nn.Module):
             check_gradient(self._name, self.module, self(torch.zeros(2, size)))
         features = torch.randn(2, size, generator=torch.Generator().manual_seed(0))
         check_samples(self._name, self, features, features[:1])
+        if part == "policy-head" and outputs > 1:
+            self._check_logits(self(features))
+
+    def _check_logits(self, out: Tensor) -> None:
+        """Raise NetworkError if a result looks like the output of a softmax. out: [N, outputs]."""
+        if (out >= 0).all() and torch.allclose(out.sum(-1), torch.ones(len(out)), atol=1e-3):
+            raise NetworkError(
+                f"{self._name} returns probabilities, whose softmax would be nearly uniform: return logits, without "
+                "softmax"
+            )
 
     def forward(self, features: Tensor) -> Tensor:
         """Map [..., F] to [..., outputs]. Raises NetworkError."""

@@ -303,9 +303,9 @@ class Recorder:
         if members and not self._warned_of_broken:
             self._warned_of_broken = True
             self.warn(
-                f"WARNING: member {members[0]} cannot learn: none of its last optimiser steps had a finite gradient. If "
-                "this happens to many members, look for NaN and infinity in observations, rewards and custom modules, "
-                "or lower the learning rate"
+                f"WARNING: member {members[0]} cannot learn: none of its last optimiser steps had a finite gradient. "
+                "If this happens to many members, look for NaN and infinity in observations, rewards and custom "
+                "modules, or lower the learning rate"
             )
 
     def _warn_about(self, view: RunView) -> None:

@@ -239,6 +239,7 @@ def test_all_of_them_work_under_vmap_and_with_a_separate_critic():
         ({"core": "NeverANumber"}, "returns NaN"),
         ({"encoder": "Squeezed"}, "Squeezed' returned float32 [16] for {'obs': float32 [1, 5]}"),
         ({"policy_head": "wide"}, "returned float32 [2, 7] for float32 [2, 16]"),
+        ({"policy_head": "probabilities"}, "returns probabilities"),
         ({"policy_head": "counts"}, "1.num_batches_tracked"),
         ({"value_head": "narrow"}, "(2x16 and 3x1). Inputs: float32 [2, 16]"),
     ],
@@ -268,6 +269,10 @@ def counts(features, outputs):
 
 def wide(features, outputs):
     return nn.Linear(features, outputs + 1)
+
+
+def probabilities(features, outputs):
+    return nn.Sequential(nn.Linear(features, outputs), nn.Softmax(-1))
 
 
 def narrow(features, outputs):
