@@ -25,8 +25,8 @@ from pbt_rl.run.train import train
 
 COMPARISONS = 3
 OPTIONS = (
-    "--num-policies 4 --overwrite --envs-per-vector-env 4 --pbt.ready timed --pbt.objective-episodes 20 "
-    "--pbt.replace-errors 1 --pbt.mutation-rate 0.5"
+    "--num-policies 4 --overwrite --pbt.ready timed --pbt.objective-episodes 20 --pbt.replace-errors 1 "
+    "--pbt.mutation-rate 0.5"
 )
 
 
@@ -47,17 +47,18 @@ PARTS = (
         "demo-cartpole",
         475,
         22,
-        "--env gym/CartPole-v1 --train-for-seconds 90 --pbt.start-seconds 3 --pbt.period-seconds 3 "
-        "--pbt.tune learning_rate=1e-5:1e-2 entropy_coef --pbt.prior learning_rate=1e-5:1e-4 --pbt.explore resample "
-        "--final-episodes 10",
+        "--env gym/CartPole-v1 --envs-per-vector-env 4 --train-for-seconds 90 --pbt.start-seconds 3 "
+        "--pbt.period-seconds 3 --pbt.tune learning_rate=1e-5:1e-2 entropy_coef --pbt.prior learning_rate=1e-5:1e-4 "
+        "--pbt.explore resample --final-episodes 10",
     ),
     Part(
-        "Breakout, from 84 x 84 pixels",
+        "Up'n Down, from 84 x 84 pixels: an Atari game that is learned early",
         "demo",
-        5,
-        1.2,
-        "--env atari/breakout --train-for-seconds 270 --pbt.start-seconds 30 --pbt.period-seconds 15 "
-        "--pbt.min-episodes 2 --model.encoder a3c --model.hidden 128 --learner.epochs 2 --final-episodes 10",
+        1500,
+        500,
+        "--env atari/up_n_down --envs-per-vector-env 2 --train-for-seconds 270 --pbt.start-seconds 25 "
+        "--pbt.period-seconds 15 --pbt.min-episodes 2 --model.encoder a3c --model.hidden 128 --learner.epochs 2 "
+        "--final-episodes 8",
     ),
 )
 
@@ -77,8 +78,11 @@ class Watch:
         self.replaced |= {d.member for d in decisions if type(d).__name__ == "Replace"}
 
     def on_report(self, view: RunView) -> Stop | None:
-        """End the run if the best member has reached the goal after enough comparisons."""
-        known = [m.objective for m in view.members if m.objective is not None and m.episodes]
+        """End the run if the best member has reached the goal after enough comparisons.
+
+        A member counts when each of its environments has ended an episode. Fewer episodes may be lucky.
+        """
+        known = [m.objective for m in view.members if m.objective is not None and m.complete]
         if self.comparisons >= COMPARISONS and max(known, default=self.part.chance) >= self.part.goal:
             return Stop(f"the best member scores {max(known):.4g}")
         return None

@@ -19,8 +19,8 @@ spec.loader.exec_module(demo)
 CARTPOLE = demo.PARTS[0]
 
 
-def view(*objectives):
-    return SimpleNamespace(members=[SimpleNamespace(objective=one, episodes=9) for one in objectives])
+def view(*objectives, complete=True):
+    return SimpleNamespace(members=[SimpleNamespace(objective=one, complete=complete) for one in objectives])
 
 
 def test_a_part_ends_once_a_member_is_far_enough_and_members_were_compared():
@@ -30,6 +30,7 @@ def test_a_part_ends_once_a_member_is_far_enough_and_members_were_compared():
         watch.on_decision(None, [])
     assert watch.on_report(view(None, None)) is None
     assert watch.on_report(view(400.0, 22.0)) is None
+    assert watch.on_report(view(500.0, complete=False)) is None, "too few episodes"
     assert isinstance(watch.on_report(view(None, 500.0)), Stop)
 
 
