@@ -2,6 +2,7 @@
 
     python scripts/lab/sensitivity.py run --jobs 2   # may be interrupted: a repetition makes missing runs
     python scripts/lab/sensitivity.py tell           # print the tables of docs/lab/sensitivity.md
+    python scripts/lab/sensitivity.py starts         # the same analysis of the arm `random` of docs/lab/worth.md
 
 Each run trains four members of the design, in serial mode. docs/lab/results/sensitivity.csv has one row per member.
 """
@@ -21,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 from scipy.stats import qmc, rankdata, spearmanr
-from worth import MEMBERS, NEVER, PICKING_EPISODES, TASKS, commit, on_scale, ours, read, tuned
+from worth import MEMBERS, NEVER, PICKING_EPISODES, TASKS, commit, on_scale, ours, read, starts, tuned
 from worth import ROWS as WORTH_ROWS
 
 ROWS = WORTH_ROWS.with_name("sensitivity.csv")
@@ -154,6 +155,42 @@ def best(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.asarray(FACTOR ** grid[heights.argmax(1)])
 
 
+def of_starts(rows: Path, task: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return x [n, 5] and scores [n] of all members of the arm `random`: logarithms of the first five values."""
+    x, y = [], []
+    for row in read(rows):
+        if (row["task"], row["arm"]) == (task, "random"):
+            for text in starts(TASKS[task], int(row["seed"]), wide=True):
+                found = {
+                    name: float(value) for name, _, value in (one.partition("=") for one in text.split(","))
+                }
+                x.append(
+                    [np.log(1 - found[v] if v in ("gamma", "gae_lambda") else found[v]) for v in VALUES[:5]]
+                )
+            y += [float(score) for score in row["members"].split()]
+    return np.array(x), np.array(y)
+
+
+def tell_starts() -> None:
+    """Print the shares of five values in the runs of the arm `random`."""
+    sets = [(WORTH_ROWS, task) for task in TASKS]
+    sets += [
+        (WORTH_ROWS.with_name("worth_rules.csv"), task) for task in ("halfcheetah", "lunarlander", "courier")
+    ]
+    found = [shares((x - x.mean(0)) / x.std(0), y) for x, y in (of_starts(*one) for one in sets)]
+    pooled = p_values(np.mean([of[0] for of in found], 0), np.mean([of[1] for of in found], 0))
+    print("| rows | " + " | ".join(VALUES[:5]) + " |\n" + "| --- " * 6 + "|")
+    for (rows, task), (share, permuted) in zip(sets, found, strict=True):
+        cells = [f"{s:.2f} ({p:.3f})" for s, p in zip(share, p_values(share, permuted), strict=True)]
+        print(f"| {task}, {rows.stem} | " + " | ".join(cells) + " |")
+    means = np.mean([of[0] for of in found], 0)
+    print(
+        "| **mean** | "
+        + " | ".join(f"**{s:.2f}** ({p:.4f})" for s, p in zip(means, pooled, strict=True))
+        + " |"
+    )
+
+
 def tell() -> None:
     """Print the tables of the tasks that have rows."""
     rows, points = read(ROWS), design()
@@ -191,11 +228,13 @@ def tell() -> None:
 def main() -> None:
     """Make runs or print the tables."""
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("run", "tell"))
+    parser.add_argument("what", choices=("run", "tell", "starts"))
     parser.add_argument("--jobs", type=int, default=1, help="runs at the same time")
     chosen = parser.parse_args()
     if chosen.what == "run":
         run(chosen.jobs)
+    elif chosen.what == "starts":
+        tell_starts()
     else:
         tell()
 

@@ -20,6 +20,9 @@ import envpool
 import torch
 from torch.utils import tensorboard
 
+FRAMES_PER_STEP = 4
+"""Frame skip of EnvPool's Atari environments. CleanRL counts steps."""
+
 
 class TimeLimitError(Exception):
     """End of the training, raised after an iteration."""
@@ -30,7 +33,7 @@ class Clock(tensorboard.SummaryWriter):
 
     limit_seconds = 0.0
     began = seconds = 0.0
-    frames = 0
+    steps = 0
 
     def add_text(self, *words: Any, **named: Any) -> None:
         """Begin the time. CleanRL writes its options before it makes environments."""
@@ -42,7 +45,7 @@ class Clock(tensorboard.SummaryWriter):
         super().add_scalar(tag, value, step, *words)
         Clock.seconds = time.monotonic() - Clock.began
         if tag == "charts/SPS" and Clock.seconds >= Clock.limit_seconds:
-            Clock.frames = step
+            Clock.steps = step
             raise TimeLimitError
 
 
@@ -79,7 +82,7 @@ def main() -> int:
     with contextlib.suppress(TimeLimitError):
         exec(compile(chosen.script.read_text(), chosen.script, "exec"), training)  # noqa: S102 - the user's file
     scores = evaluate(training["agent"], game, chosen.games, chosen.seed)
-    figures = {"frames": Clock.frames, "seconds": Clock.seconds}
+    figures = {"frames": FRAMES_PER_STEP * Clock.steps, "seconds": Clock.seconds}
     figures |= {"mean": fmean(scores), "sd": stdev(scores), "min": min(scores), "max": max(scores)}
     chosen.json.write_text(json.dumps(figures))
     return 0
