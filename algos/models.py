@@ -62,7 +62,7 @@ class Heads(nn.Module):
         self.param_size = param_size
         free = continuous if action_std == "free" else 0
         self._limited = continuous - free
-        self.policy = _head("policy-head", policy, size, param_size - free, 0.01)
+        self.policy = _head("policy-head", policy, size, param_size - free, 0.01, logits=not continuous)
         self.value = _head("value-head", value, size if critic_size is None else critic_size, 1, 1.0)
         start = math.log(initial_std)
         self.log_std = nn.Parameter(torch.full((free,), start)) if free else None
@@ -91,9 +91,9 @@ class Heads(nn.Module):
         return params
 
 
-def _head(part: str, kind: str, size: int, outputs: int, gain: float) -> nn.Module:
+def _head(part: str, kind: str, size: int, outputs: int, gain: float, *, logits: bool = False) -> nn.Module:
     if ":" in kind:
-        return UserHead(part, kind, size, outputs)
+        return UserHead(part, kind, size, outputs, logits=logits)
     return orthogonal(nn.Linear(size, outputs), gain)
 
 

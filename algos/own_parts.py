@@ -162,8 +162,8 @@ def check_numbers(name: str, out: Tensor) -> None:
     """Raise NetworkError if a result of a custom module has NaN. out: result for valid inputs and initial weights."""
     if out.isnan().any():
         raise NetworkError(
-            f"{name} returns NaN with its initial weights, and would never learn: look for a logarithm or square root "
-            "of a negative number, or a division by 0"
+            f"{name} returns NaN for example inputs with its initial weights: look for a logarithm or square root of a "
+            "negative number, or a division by 0"
         )
 
 
@@ -324,9 +324,10 @@ class UserHead(nn.Module):
     """Custom head, named by `module:factory` (docs/reference/network.md).
 
     factory(features, outputs) returns an nn.Module that maps [N, features] to [N, outputs], both float32.
+    logits: True if all outputs are logits of discrete actions.
     """
 
-    def __init__(self, part: str, path: str, size: int, outputs: int) -> None:
+    def __init__(self, part: str, path: str, size: int, outputs: int, *, logits: bool) -> None:
         super().__init__()
         self._name, self._outputs = f"{part} {path!r}", outputs
         self.module = make_own(part, path, size, outputs)
@@ -334,7 +335,7 @@ class UserHead(nn.Module):
             check_gradient(self._name, self.module, self(torch.zeros(2, size)))
         features = torch.randn(2, size, generator=torch.Generator().manual_seed(0))
         check_samples(self._name, self, features, features[:1])
-        if part == "policy-head" and outputs > 1:
+        if logits and outputs > 1:
             self._check_logits(self(features))
 
     def _check_logits(self, out: Tensor) -> None:

@@ -121,8 +121,8 @@ def sentence(config: Config, watch: Watch) -> str:
     chance = summary["random_play"] if summary["random_play"] is not None else watch.part.chance
     return (
         f"{config.env}: from {chance:.3g} (random policy) to {max(scores):.4g} in {seconds:.0f} s of training; "
-        f"replaced members in {watch.comparisons} comparisons, by changed copies of better ones: {len(watch.replaced)} "
-        f"of {config.num_policies}."
+        f"changed copies of better members replaced {len(watch.replaced)} of {config.num_policies} members in "
+        f"{watch.comparisons} comparisons."
     )
 
 

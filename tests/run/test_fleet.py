@@ -120,7 +120,7 @@ def test_a_killed_actor_is_reported_once_and_replaced_with_other_seeds(start):
     (failed,) = until(fleet, ActorFailed)
     assert (failed.actor, failed.killed, "SIGKILL" in failed.text) == (1, True, True)
     dead = fleet.actors[1]
-    assert [e for _ in range(5) for e in fleet.events(0.05)] == [], "also if nobody starts it again"
+    assert [e for _ in range(5) for e in fleet.events(0.05)] == [], "even without a restart"
     fleet.restart_actor(1)
     assert dead.connection.closed
     assert [e for _ in range(5) for e in fleet.events(0.05)] == []
