@@ -14,7 +14,7 @@ from tests.helpers.disks import FaultyDisk
 
 ROOT = Path(__file__).parent.parent
 SHARED_MEMORY = Path("/dev/shm")
-TIMEOUT_SECONDS = 3.0
+TIMEOUT_SECONDS = 20.0
 MARK = f"PBT_RL_TESTS={secrets.token_hex(8)}"
 """In the environment of every process that a test starts, and of theirs: others run beside us."""
 

@@ -278,7 +278,7 @@ def test_an_environment_without_mistakes_has_none(found, kind):
     assert re.match(r"22 .*\b0 terminated, 22 truncated; 8\.\.8, mean 8 ", facts["episodes"])
     assert facts["objective"].startswith('info["true_objective"] -')
     assert re.search(r"\b100 steps", facts["seeds"])
-    assert facts["round trip"].endswith(": cost")
+    assert facts["rewards"].endswith(": cost")
     assert report.mistakes == []
 
 
@@ -369,7 +369,7 @@ def test_a_mask_is_described_and_obeyed():
 def test_vectors_and_engines_are_checked_through_their_vector_envs():
     report = check(f"{__name__}:vector", EnvOptions(), 200)
     assert report.mistakes == []
-    assert "round trip" in dict(report.facts)
+    assert "rewards" in dict(report.facts)
     assert lookup.make_raw("atari/pong", EnvOptions()) is None
     report = check("atari/pong", EnvOptions(), 400)
     assert report.mistakes == []
@@ -399,7 +399,7 @@ def test_training_warns_of_mistakes_that_cost_learning(found, tmp_path, mode):
     mistakes = found(Wrong).mistakes
     typed = ("--num-policies=1", "--envs-per-vector-env=2", "--shaping.cost=1", "--train-for-frames=400")
     run = train(tmp_path, f"{__name__}:Wrong", *typed, f"--mode={mode}")
-    assert run.wait(110) == 0, run.err
+    assert run.wait() == 0, run.err
     for text in begins:
         assert any(mistake.startswith(text) for mistake in mistakes), text
         assert any(text in warning for warning in run.summary["warnings"]), text

@@ -18,7 +18,7 @@ from pbt_rl.config.command import TrainCommand, parse_train
 from pbt_rl.controllers.options import PbtConfig
 from pbt_rl.errors import ConfigError
 from pbt_rl.options.declare import field_docs, table
-from tests.helpers.runs import ROOT, python, start
+from tests.helpers.runs import HANG_SECONDS, ROOT, python, start
 
 OPTIONS = Path(__file__).parent / "options.txt"
 
@@ -322,7 +322,9 @@ def test_a_reader_that_stops_reading_is_no_traceback(arguments, tmp_path):
     command = f"{sys.executable} -m pbt_rl {arguments}"
     piped = f"set -o pipefail; {{ sleep 0.2; {command}; }} | true"
     command = ["bash", "-c", piped]
-    done = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        command, check=False, cwd=ROOT, capture_output=True, text=True, timeout=HANG_SECONDS
+    )
     assert (done.returncode, done.stderr) == (1, "")
 
 

@@ -6,6 +6,8 @@ import time
 
 import pytest
 
+from tests.helpers.runs import HANG_SECONDS
+
 SCRIPT = """
 import atexit, subprocess, sys, threading, time
 from concurrent.futures import ThreadPoolExecutor
@@ -36,7 +38,7 @@ def test_a_command_ends_whatever_an_environment_has_started(what):
         [sys.executable, "-c", SCRIPT.format(what=what)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG_SECONDS,
         check=False,
     )
     assert done.returncode == 3, done.stderr

@@ -15,6 +15,7 @@ from pbt_rl.controllers.lookup import build_exploit, build_explore, least_member
 from pbt_rl.controllers.options import PbtConfig
 from pbt_rl.errors import ConfigError
 from pbt_rl.registry import CONTROLLERS, EXPLOIT_RULES, EXPLORE_RULES, READY_RULES
+from tests.helpers.runs import HANG_SECONDS
 
 TABLE = hyper_table(Hypers())
 
@@ -152,6 +153,6 @@ def test_the_registries_load_no_torch_and_start_nothing():
         "sys.exit(', '.join(sorted(heavy)) or 0)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=HANG_SECONDS
     )
     assert (done.returncode, done.stderr) == (0, "")

@@ -20,7 +20,7 @@ from pbt_rl.cli import prove, sweep
 from pbt_rl.cli.envs import CheckCommand
 from pbt_rl.cli.evaluate import EvalCommand, ExportCommand
 from pbt_rl.cli.report import AuditCommand, ReportCommand
-from pbt_rl.cli.resume import ResumeCommand, may_change
+from pbt_rl.cli.resume import OF_TRAIN, ResumeCommand, may_change
 from pbt_rl.cli.runs import RunsCommand
 from pbt_rl.cli.watch import WatchCommand
 from pbt_rl.config import hypers_of
@@ -284,7 +284,6 @@ def function(name):
 
 
 @pytest.mark.long
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("line", [c for c in WHOLE if re.match(r"pbt-rl (train|prove|sweep) ", c.values[0])])
 def test_a_command_that_trains_is_planned(line, own_files, monkeypatch, capsys):
     skip_what_is_not_here(line)
@@ -312,7 +311,7 @@ def recorded(own_files):
     )
     more = "--pbt.period-frames 500 --pbt.min-episodes 1 --save-every-frames 1000 --no-figures --name pong"
     run = start(own_files, "train", *options.split(), *more.split())
-    assert run.wait(100) == 0, run.out + run.err
+    assert run.wait() == 0, run.out + run.err
     return own_files / "runs" / "pong"
 
 
@@ -320,7 +319,6 @@ OF_RUNS = [c for c in WHOLE if re.match(r"pbt-rl (eval|audit|export|report|runs|
 
 
 @pytest.mark.long
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("line", OF_RUNS)
 def test_a_command_about_a_run_is_carried_out(line, recorded, monkeypatch):
     skip_what_is_not_here(line)
@@ -343,4 +341,5 @@ def test_the_page_lists_the_options_that_may_change():
     text = (ROOT / "docs" / "operate.md").read_text()
     paragraph = next(p for p in text.split("\n\n") if p.endswith("all of `--pbt.*`."))
     listed = re.findall(r"`--([a-z.-]+)`", paragraph)
-    assert sorted(listed) == sorted(name for name in may_change() if not name.startswith("pbt."))
+    wanted = {*may_change()}.difference(OF_TRAIN)
+    assert sorted(listed) == sorted(name for name in wanted if not name.startswith("pbt."))

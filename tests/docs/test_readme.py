@@ -69,10 +69,10 @@ def test_the_commands_beside_the_environment_run(walk):
     (block,) = re.findall(r"```bash\n(.*?)```", README, re.DOTALL)
     check, train = (shlex.split(line) for line in block.replace("\\\n", " ").splitlines())
     run = start(walk, *check[1:])
-    assert run.wait(100) == 0, run.out + run.err
+    assert run.wait() == 0, run.out + run.err
     assert "MISTAKE" not in run.out
     run = start(walk, *train[1:], "--no-figures", "--train-for-frames", "30000")
-    assert run.wait(100) == 0, run.out + run.err
+    assert run.wait() == 0, run.out + run.err
     first = {
         json.loads(path.read_text())["shaping"]["step_cost"] for path in walk.glob("runs/walk/policy_*.json")
     }

@@ -16,6 +16,7 @@ from pbt_rl.envs import custom, time_limits
 from pbt_rl.envs.base import private_step_arrays
 from pbt_rl.envs.family import EnvOptions
 from pbt_rl.envs.gym import probe_with
+from tests.helpers.runs import HANG_SECONDS
 
 
 class Waits(gymnasium.Env):
@@ -37,7 +38,7 @@ class Waits(gymnasium.Env):
 def ran(code):
     """Run a program in a separate process and wait for its end."""
     command = [sys.executable, "-c", textwrap.dedent(code)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=HANG_SECONDS, check=False)
 
 
 def test_several_that_do_not_close_are_left_in_time(monkeypatch, capsys):

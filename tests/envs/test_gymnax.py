@@ -124,12 +124,11 @@ def test_the_list_of_environments_imports_neither_torch_nor_jax():
     assert subprocess.check_output([sys.executable, "-c", program], text=True).strip() == "[]"
 
 
-@pytest.mark.timeout(300)
 def test_a_population_learns_cart_pole(tmp_path):
     """A whole run, with the probe in a fork, JAX's compilation in the learner, and learning."""
     options = ("--num-policies=4", "--rows=64", "--train-for-frames=50000", "--pbt.start-frames=60000")
     run = train(tmp_path, "gymnax/CartPole-v1", *options)
-    assert run.wait(250) == 0, run.err
+    assert run.wait() == 0, run.err
     members = run.summary["members"]
     assert min(member["frames"] for member in members) >= 50_000
     assert all(member["episodes"] > 100 for member in members)

@@ -17,7 +17,7 @@ from pbt_rl.envs.family import Family
 from pbt_rl.envs.films import film
 from pbt_rl.envs.lookup import EnvOptions, make_vector_env, probe, recipe
 from pbt_rl.errors import EnvSetupError
-from tests.helpers.runs import ROOT
+from tests.helpers.runs import HANG_SECONDS, ROOT
 
 OPTIONS = EnvOptions()
 IDS = [
@@ -132,7 +132,7 @@ def test_the_registry_imports_families_when_they_are_used_and_never_torch():
         "[family.names() for family in r.FAMILIES.values()]\n"
         "assert 'torch' not in sys.modules\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=HANG_SECONDS)
 
 
 FAMILY = """
@@ -202,7 +202,7 @@ def test_a_family_names_its_option_groups_without_being_imported():
         "assert r.family_of('module:factory') is None\n"
         "assert not {'ale_py', 'envpool', 'deepmind_lab', 'gymnasium', 'torch'} & set(sys.modules)\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=HANG_SECONDS)
 
 
 @pytest.mark.parametrize("family", lookup.FAMILIES.values(), ids=lambda family: family.name)
@@ -233,7 +233,7 @@ def test_another_package_adds_a_family_and_an_algorithm(tmp_path):
         env={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=HANG_SECONDS,
         check=False,
     )
     assert done.returncode == 0, done.stderr

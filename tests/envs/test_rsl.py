@@ -182,7 +182,6 @@ def test_the_list_of_tasks_needs_no_torch():
 
 @pytest.mark.slow
 @pytest.mark.simulators
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("task", ["Mjlab-Cartpole-Balance", "Mjlab-Velocity-Flat-Unitree-Go1"])
 def test_weights_in_mjlab_against_an_untouched_twin(task):
     """Slots have the task's weights, weights of 0, and doubled weights."""

@@ -339,11 +339,10 @@ def test_members_that_diverge_are_not_picked(raises):
 
 
 @pytest.mark.long
-@pytest.mark.timeout(450)
 def test_an_experiment_goes_on_with_what_is_missing(tmp_path):
     words = ("prove", "--name=p", *TINY, "--jobs=2", "--games=4", "--seeds")
     first = start(tmp_path, *words, "2")
-    assert first.wait(200) == 0, first.out + first.err
+    assert first.wait() == 0, first.out + first.err
     folder = tmp_path / "runs" / "p"
     verdict = [line for line in first.out.splitlines() if line.startswith(("pbt  ", "defaults  "))]
     assert len(verdict) == 2
@@ -352,7 +351,7 @@ def test_an_experiment_goes_on_with_what_is_missing(tmp_path):
     assert len((folder / "scores.csv").read_text().splitlines()) == 1 + 2 * (3 + 3 + 1)
     (folder / "pbt.seed1" / FILE).unlink()
     again = start(tmp_path, *words, "2")
-    assert again.wait(200) == 0, again.out + again.err
+    assert again.wait() == 0, again.out + again.err
     assert ": 0 " in again.out
     assert re.search("episodes .*1 run", again.out)
     assert [line for line in again.out.splitlines() if line.startswith(("pbt  ", "defaults  "))] == verdict

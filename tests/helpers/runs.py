@@ -23,6 +23,8 @@ BUSY = (
 """Members change several times a second: each ` -> ` on screen, of a score or a value, says that the run goes on."""
 ENDLESS = (*BUSY, "--train-for-frames=1000000000")
 PROGRESS = " -> "
+HANG_SECONDS = 300
+"""After so long, what a test waits for hangs. It is no limit of speed: slow and busy machines pass too."""
 
 
 def command_of(process):
@@ -63,7 +65,7 @@ class Run:
                 found.append(child)
         return sorted(found, key=lambda c: c.ppid())  # their keepers start in order
 
-    def wait_for(self, text, seconds=90, after=0):
+    def wait_for(self, text, seconds=HANG_SECONDS, after=0):
         """Wait until `text` is on screen beyond the first `after` characters; returns where it ends there."""
         deadline = time.monotonic() + seconds
         while (at := self.out.find(text, after)) < 0:
@@ -73,7 +75,7 @@ class Run:
             time.sleep(0.05)
         return at + len(text)
 
-    def wait_for_event(self, kind, seconds=90):
+    def wait_for_event(self, kind, seconds=HANG_SECONDS):
         """Wait until the journal has an event."""
         deadline, journal = time.monotonic() + seconds, self.folder / "journal.jsonl"
         while not journal.exists() or f'"event": "{kind}"' not in journal.read_text():
@@ -81,14 +83,14 @@ class Run:
             assert time.monotonic() < deadline, f"no {kind!r} within {seconds} s:\n{self.out}\n{self.err}"
             time.sleep(0.05)
 
-    def wait(self, seconds=90):
+    def wait(self, seconds=HANG_SECONDS):
         """Exit code."""
         try:
             return self.process.wait(seconds)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"still running after {seconds} s:\n{self.out}\n{self.err}") from None
 
-    def end(self, number=signal.SIGTERM, seconds=20):
+    def end(self, number=signal.SIGTERM, seconds=HANG_SECONDS):
         """Send a signal to the whole group, as a terminal does; returns the exit code."""
         os.killpg(self.process.pid, number)
         return self.wait(seconds)
@@ -133,6 +135,6 @@ def python(code, cwd):
         env=os.environ | ENVIRONMENT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG_SECONDS,
         check=True,
     ).stdout

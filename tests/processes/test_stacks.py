@@ -53,7 +53,7 @@ def test_every_process_shows_where_it_stands(tmp_path, capfd, child):
     assert "test_every_process_shows_where_it_stands" in capfd.readouterr().err
 
     def said(name, wanted):
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 30
         while not re.search(wanted, text := (tmp_path / "logs" / f"{name}.log").read_text(), re.DOTALL):
             assert time.monotonic() < deadline, text
             time.sleep(0.05)

@@ -47,7 +47,7 @@ def test_a_child_that_waits_is_told_late_what_it_is(tmp_path, monkeypatch):
         assert received(waiting, 1) == [[False] * len(pipes)]
         assert [os.read(r, 10) for r, _ in pipes] == [b"%d" % i for i in range(len(pipes))]
         os.kill(waiting.pid, STACKS_SIGNAL)
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 30
         while " in <module>" not in log.read_text() and time.monotonic() < deadline:
             time.sleep(0.01)
         assert " in <module>" in log.read_text(), "its stacks go where it was told late"

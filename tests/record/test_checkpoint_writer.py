@@ -15,6 +15,7 @@ from pbt_rl.errors import RunFailed
 from pbt_rl.record.checkpoint_writer import CheckpointWriter, WriteFailed, Written
 from pbt_rl.record.checkpoints import Checkpoints
 from tests.helpers.checkpoints import TIMEOUT_SECONDS, ended, write_all, write_one
+from tests.helpers.runs import HANG_SECONDS
 from tests.helpers.snapshots import NAMES, assert_same, snapshot
 
 ROOT = Path(__file__).parents[2]
@@ -269,7 +270,9 @@ def test_an_error_of_ours_reaches_the_owner(tmp_path):
 def test_a_process_killed_at_any_moment_costs_at_most_what_was_unfinished(tmp_path):
     """20 kills; see the helper for what is checked after each."""
     command = [sys.executable, "-m", "tests.helpers.killed_writer", str(tmp_path), "20", "5"]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    result = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=HANG_SECONDS, check=False
+    )
     assert result.returncode == 0, result.stderr
     written, unfinished = map(int, result.stdout.split())
     assert written > 0

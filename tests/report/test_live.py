@@ -18,7 +18,7 @@ from pbt_rl.report import live as module
 from pbt_rl.report.live import BEING_DRAWN, Live
 from pbt_rl.report.server import Server
 from tests.helpers.journals import PBT, run_of, write
-from tests.helpers.runs import start
+from tests.helpers.runs import HANG_SECONDS, start
 
 EVIL = "<img src=x onerror=alert(1)>"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -208,7 +208,7 @@ def test_a_browser_follows_it_and_texts_stay_texts(tmp_path, events, monkeypatch
             [CHROMIUM, f"--user-data-dir={tmp_path / 'profile'}", *options.split()],
             capture_output=True,
             text=True,
-            timeout=100,
+            timeout=HANG_SECONDS,
             check=True,
         ).stdout
     assert "<img src=x" not in drawn

@@ -93,7 +93,7 @@ def test_a_learner_that_hangs_at_the_end_is_not_waited_for(tmp_path):
     run.wait_for_event("checkpoint")
     (learner,) = run.children("learner")
     learner.send_signal(signal.SIGSTOP)
-    assert run.wait(60) == 1
+    assert run.wait() == 1
     assert "checkpoint at_" in run.err
     assert run.summary["ended"] == "seconds"
 
@@ -118,7 +118,7 @@ def test_a_learner_that_hangs_is_replaced_and_so_is_another(tmp_path, options):
         assert not learner.is_running()
         assert len(run.events("pack_lost")) == number
     run.wait_for(PROGRESS, after=at)
-    assert run.end(signal.SIGTERM, 60) == 128 + signal.SIGTERM
+    assert run.end(signal.SIGTERM) == 128 + signal.SIGTERM
     assert [e["kind"] for e in run.events("pack_lost")] == ["hung", "died"]
     assert run.summary["learners_replaced"] == 2
     frames = [event["frames"] for event in run.journal]
@@ -136,7 +136,7 @@ def test_two_presses_of_ctrl_c_end_a_run_whose_processes_hang(tmp_path):
     os.killpg(run.process.pid, signal.SIGINT)
     time.sleep(0.5)
     began = time.monotonic()
-    assert run.end(signal.SIGINT, 15) == 128 + signal.SIGINT
+    assert run.end(signal.SIGINT) == 128 + signal.SIGINT
     assert time.monotonic() - began < 10, "5 s, and as much for a machine that is busy"
     assert not [child for child in children if child.is_running()]
 
@@ -148,7 +148,7 @@ def test_nobody_survives_a_killed_supervisor(tmp_path):
     assert len(children) == 4
     os.kill(run.process.pid, signal.SIGKILL)
     assert run.wait() == -signal.SIGKILL
-    _, alive = psutil.wait_procs(children, timeout=2)
+    _, alive = psutil.wait_procs(children, timeout=30)
     assert not alive
 
 

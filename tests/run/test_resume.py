@@ -287,7 +287,6 @@ def test_what_a_kill_left_half_deleted_goes_if_nothing_is_left_to_do(tmp_path):
     assert not partial.exists()
 
 
-@pytest.mark.timeout(60)  # seconds; it takes three
 def test_a_run_ends_although_its_disk_takes_longer_for_a_checkpoint_than_the_time_between_two(
     tmp_path, monkeypatch
 ):

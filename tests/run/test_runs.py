@@ -24,7 +24,7 @@ def crossing(tmp_path_factory):
     folder = tmp_path_factory.mktemp("crossing")
     options = ["--devices=cpu,cpu", "--train-for-frames=60000", "--pbt.replace-gap=0.01", "--figures"]
     run = train(folder, "toy/shaped", *BUSY, *options)
-    assert run.wait(200) == 0, run.err
+    assert run.wait() == 0, run.err
     return run
 
 
@@ -131,7 +131,7 @@ def search(tmp_path_factory):
         " --search.eviction-rate=0.5"
     )
     run = train(tmp_path_factory.mktemp("search"), "toy/shaped", *options.split())
-    assert run.wait(110) == 0, run.err
+    assert run.wait() == 0, run.err
     return run
 
 

@@ -19,7 +19,6 @@ from pbt_rl.display.tensorboard import EventFile  # noqa: E402
 from pbt_rl.envs.toy import Counting  # noqa: E402
 
 
-@pytest.mark.timeout(300)  # seconds on a machine of its own
 @pytest.mark.long
 @pytest.mark.parametrize("mode", ["async", "serial"])
 def test_a_short_storm(mode, tmp_path, monkeypatch):

@@ -17,17 +17,16 @@ WORDS = (
 
 
 @pytest.mark.long
-@pytest.mark.timeout(400)  # the engine compiles maps
 def test_a_population_is_trained_evaluated_and_filmed(lab, tmp_path):  # noqa: F811
     assert load_module().version()
     here = tmp_path / "here"
     here.mkdir()
     run = runs.train(here, f"dmlab/{LEVEL}", *WORDS.split())
-    assert run.wait(240) == 0, run.err
+    assert run.wait() == 0, run.err
     assert all(member["frames"] >= 1500 for member in run.summary["members"])
     assert run.events("round")
     played = runs.start(here, "eval", "runs/x", "--episodes", "2", "--video", "film.gif")
-    assert played.wait(120) == 0, played.err
+    assert played.wait() == 0, played.err
     assert LEVEL in played.out
     film = imageio.v3.imread(here / "film.gif")
     assert film.shape[0] >= 30, "an episode of 2 seconds has 30 steps"

@@ -156,7 +156,7 @@ def test_a_run_outlives_an_engine_and_no_engine_outlives_the_run(tmp_path):
     assert len(others) == 3
     first.kill()
     seen = run.wait_for("restarting actor 0", after=seen)
-    _, alive = psutil.wait_procs(others, timeout=2)
+    _, alive = psutil.wait_procs(others, timeout=30)
     assert not alive
     run.wait_for("frames/s", after=seen)
     (actor,) = run.children("actor")
@@ -164,5 +164,5 @@ def test_a_run_outlives_an_engine_and_no_engine_outlives_the_run(tmp_path):
     assert len(engines) == 4
     os.kill(run.process.pid, signal.SIGKILL)
     run.wait()
-    _, alive = psutil.wait_procs([actor, *engines], timeout=3)
+    _, alive = psutil.wait_procs([actor, *engines], timeout=30)
     assert not alive

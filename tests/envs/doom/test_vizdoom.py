@@ -190,7 +190,7 @@ def test_nothing_is_left_of_a_killed_process_and_ctrl_c_does_not_reach_its_games
         child.kill()
         child.wait()
         child.stdout.close()
-    _, alive = psutil.wait_procs(games, timeout=2)
+    _, alive = psutil.wait_procs(games, timeout=30)
     assert not alive  # every test checks /dev/shm
     assert sorted(path.name for path in tmp_path.iterdir()) == ["held", "tmp"]
     assert not list(scratch.iterdir())
