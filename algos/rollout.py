@@ -208,14 +208,15 @@ class Rollout(Transitions[NDArray[Any]]):
     Fields in addition to those of `Transitions`:
 
     obs: name -> [T+1, R, ...] on the device. With frame stacking [3+T+1, R, ...], including three frames before step 0.
-    last_state: [R, S], recurrent state before the observation after the last step.
+    last_state: [R, S], recurrent state after step T - 1: the network's input together with the last observation.
     weights_version[t, p]: optimiser steps of the weights that acted at step t.
     lineage_version[p]: lineage version of slot p at the start of the rollout. The version changes when the weights in
     the slot are replaced; the rollout is then outdated.
     vector_env: index of the vector env that fills the rollout, within the pack.
     number: index of this rollout in the sampler's `memory`.
     on_device: all device memory of the rollout.
-    ready: mark of the thread that used the buffer last. The next user waits for this mark (kernels.py).
+    ready: `Mark` (position in a device stream) after the last use of the buffer. The next user waits for this mark
+    (kernels.py). None: the buffer is free.
 
     Views of the memory of these fields, created once because creating views at each step is slow:
 

@@ -175,7 +175,11 @@ class Weights:
         return grad
 
     def gradients(self, span: slice) -> tuple[Tensor, Tensor]:
-        """Return the gradient buffers of these slots, [G, N]: of the working copy and of the master weights."""
+        """Return two gradient buffers of these slots: of the working copy and of the master weights.
+
+        Shapes: [G, parameters]; a separate working copy has only the body's parameters. In float32 both buffers are the
+        same. If the slots learn one after another, all share the row [1, parameters].
+        """
         mine = slice(None) if self._one_by_one else span
         return self.working_grad[mine], self.grad[mine]
 
@@ -406,14 +410,14 @@ class Serving:
 
     @contextmanager
     def held(self, slots: tuple[int, ...]) -> Iterator[None]:
-        """Keep the published weights of these slots unchanged within the context. Called by acting."""
+        """Keep the published weights of these slots unchanged while an inference batch reads them."""
         with ExitStack() as stack:
             for p in slots:
                 stack.enter_context(self._locks[p])
             yield
 
     def publish(self, slots: tuple[int, ...], *, exchanged: bool) -> None:  # noqa: ARG002 - immediate here
-        """Publish the current weights and normalisers of these slots. Called by learning.
+        """Publish the current weights and normalisers of these slots. The training thread calls this.
 
         exchanged: True if the weights in the slots were replaced. No later inference batch may use the former weights.
         """

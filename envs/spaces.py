@@ -111,8 +111,10 @@ def _axes(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _bounds(space: Any, axes: tuple[int, ...] | None = None) -> Levels | None:
-    """Return (lower, upper) bound if both bounds are finite and equal for all numbers, else None.
+    """Return the lower and the upper bound that all numbers of a space have in common, or None.
 
+    None: numbers have different bounds, a bound exceeds LARGEST_LEVEL, or a lower bound is not less than the upper
+    bound. The bounds of uint8 numbers may differ: the widest are returned.
     axes: if given, bounds need to be equal only along these axes. The result is then two arrays to broadcast.
     """
     if isinstance(space, spaces.MultiBinary):
@@ -131,7 +133,9 @@ _WORD = re.compile(r"[^\W_]+")
 
 
 def hash_words(sentence: str, out: NDArray[np.int32]) -> None:
-    """Write the hashes of a sentence's first L words to the end of `out` [L] int32. All other entries are 0.
+    """Write the hashes of a sentence's first L words, in order, to `out` [L] int32.
+
+    A sentence with fewer words fills the end of `out`, and the entries before are 0.
 
     A word is a run of letters and digits, in lower case. The hash of a word is the lower 31 bits of its CRC-32; 0
     becomes 1.

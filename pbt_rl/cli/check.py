@@ -261,7 +261,7 @@ def _report_shaping(report: Report, dry_run: DryRun, main: Played, seed: int) ->
         same = np.array_equal(changed.rewards_TR, main.rewards_TR[: len(changed.rewards_TR)])
         (unmoved if same else moved).append(name)
     if moved:
-        report.facts.append(("round trip", f"other rewards when changed: {', '.join(moved)}"))
+        report.facts.append(("rewards", f"change with shaping: {', '.join(moved)}"))
     if unmoved:
         doubt = "" if dry_run.engine else "; does set_reward_shaping reach the reward?"
         report.notes.append(

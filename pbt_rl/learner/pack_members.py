@@ -68,7 +68,7 @@ class PackMembers:
     # -- states ---------------------------------------------------------------------------------------------
 
     def save(self, save: Save) -> None:
-        """Write a member's state to an entry of the state pool."""
+        """Write a member's arrays and counts to the entry `save.entry` of the shared memory (`StatePool`)."""
         slot, index = self._held_slot(save.member), self._shared.members.index(save.member)
         counts = Counts(
             int(self._shared.sampling.steps[index]) * self._frame_skip,

@@ -128,7 +128,10 @@ class Store:
 
 
 class State:
-    """Immutable state of a member, which a learner may still be writing. member: the member that had this state."""
+    """State of a member at one moment. It never changes, but a learner may still be writing it: see `ready`.
+
+    member: the member that had this state.
+    """
 
     def __init__(self, store: Store, member: int, seed: Seed | None = None, fresh_frames: int = 0) -> None:
         self._store, self.member = store, member

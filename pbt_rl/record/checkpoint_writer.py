@@ -117,7 +117,7 @@ class UnfinishedCheckpoint:
 
         The name of an ordinary checkpoint contains the least frames of the saved members, without stopped members.
         Members train until they are saved. Their frames may therefore exceed the frames given to `begin_checkpoint`.
-        The name of a permanent checkpoint contains the frames at which it was due (a round number).
+        The name of a permanent checkpoint contains the frames at which it was due.
         """
         if not self._kept:
             ahead = [saved.frames for saved in self._members if saved.frames >= self._frames]

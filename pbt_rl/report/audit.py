@@ -72,7 +72,7 @@ class Recorded:
         return cls(run, trust, start, config, itertools.chain(head, events), frozenset(first))
 
     def table(self, config: Config) -> dict[str, HyperSpec]:
-        """Return name -> HyperSpec of each value that members have, with the options of `config`."""
+        """Return name -> HyperSpec of each value of the run's members. The options of `config` determine the specs."""
         return value_table(config, self.start.shaping, self.names)
 
     def resumed(

@@ -108,7 +108,7 @@ def learning(history: History) -> style.Drawn:
 def _scalars(history: History, shows: Callable[[str], bool], nothing: str) -> style.Drawn:
     """Draw a run's TensorBoard scalars, one panel per tag. The best member's line is thick.
 
-    shows: returns True for a tag to draw. nothing: reason to return if there is no such tag.
+    shows: returns True for a tag to draw. nothing: text that is returned instead of a figure if there is no such tag.
     """
     folder, lines = history.folder, dict[str, dict[int | None, list[tuple[int, float]]]]()
     if folder is not None:

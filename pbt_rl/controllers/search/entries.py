@@ -63,7 +63,8 @@ class _Kind:
     def timeout_frames(self, options: OptionGroups, budget: int) -> int:
         """Return the timeout of unfinished episodes in frames.
 
-        With `once`, the timeout is one phase. Otherwise: two phases, because a phase may double its length.
+        With `once`, the timeout is one phase (the training between two decisions of the search). Otherwise, the timeout
+        is two phases, because the search extends a phase with too few episodes to at most twice its length.
         """
         return max(1, self._phase(options.group(SearchConfig), budget)) * (1 if self.once else 2)
 

@@ -251,6 +251,8 @@ ASKED_SECONDS = 600.0
 """Time limit if the user requests a final evaluation."""
 RANDOM_SECONDS = 3.0
 """Timeout of the random policy after the evaluation of the members."""
+NOTE_SECONDS = 10.0
+"""Time between two messages about the progress of the final evaluation."""
 WAIT_SECONDS = 0.1
 
 FinalChild = Child[None, FinalRound]
@@ -316,6 +318,7 @@ def run_final_evaluation(
     names = ", ".join(map(str, members))
     note(f"final evaluation: {episodes} episodes of each of the members {names} (limit {seconds:.0f} s)")
     deadline = time.monotonic() + seconds
+    due = time.monotonic() + NOTE_SECONDS
     children: dict[int, FinalChild] = {}
     scores: dict[int, list[float]] = {member: [] for member in members}
     waiting = deque(members)
@@ -337,6 +340,11 @@ def run_final_evaluation(
                     if child.exit_code():
                         note(child.how_it_ended())
                     children.pop(member).end(0.0)
+            if time.monotonic() >= due and (waiting or children):
+                due += NOTE_SECONDS
+                note(
+                    f"final evaluation: {sum(map(len, scores.values()))} of {episodes * len(members)} episodes"
+                )
     finally:
         for child in children.values():
             child.end(0.0)
