@@ -230,7 +230,7 @@ def _windows(x: Tensor, reach: int, c: int) -> Tensor:
 
 @torch.no_grad()
 def fingerprint(obs: Mapping[str, Tensor]) -> Tensor:
-    """Hash all observations of a step to one integer, [T, B] int64.
+    """Hash the observations of a step to one integer, [T, B] int64.
 
     If there are uint8 arrays, only the uint8 arrays are hashed. Every eighth row and column of an image is enough,
     because the hashes are summed over steps.

@@ -136,7 +136,7 @@ class Normalizers:
 def _pieces(x_GTBN: Tensor, valid_GTB: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """Split a batch into views: pieces [G, M, N] and their masks [G, M].
 
-    A piece covers part of one time step, or the whole batch if the batch is small enough.
+    A piece covers at most one time step, or the whole batch if the batch is small enough.
     """
     policies, steps, rows, size = x_GTBN.shape
     most = max(1, PIECE.get(x_GTBN.device.type, DEVICE_PIECE) // (policies * size))

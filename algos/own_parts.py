@@ -132,7 +132,7 @@ def place_of(error: Exception) -> str:
 
 
 def check_gradient(name: str, module: nn.Module, out: Tensor) -> None:
-    """Raise NetworkError if no gradient reaches the weights of a custom module. out: result of a forward pass."""
+    """Raise NetworkError if weights of a custom module cannot be trained. out: result of a forward pass."""
     registered = {*map(id, module.modules()), *map(id, module.parameters())}
 
     def forgotten(value: object) -> bool:
@@ -293,7 +293,7 @@ class UserCore(Core):
         state, other = torch.randn(2, 2, self.state_size, generator=random)
         first = torch.zeros(4, 2, dtype=torch.bool)
         first[2] = True
-        with torch.enable_grad():  # in training mode, because buffers may change only there
+        with torch.enable_grad():  # in training mode, because some modules change buffers only in it
             check_gradient(self._name, self.module, self(x, state, first)[0])
         tried = copy.deepcopy(self).eval()
         out, last = tried(x, state, first)

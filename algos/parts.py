@@ -5,7 +5,7 @@ slowest thread. Threads of different policies wait for one another only while a 
 parts synchronise after the forward pass and after the backward pass. The loss is computed once, from the outputs of all
 parts.
 
-Only the async mode uses these threads, because their runs are not reproducible: gradients of parts are added in the
+Only the async mode uses these threads, because results are then not reproducible: gradients of parts are added in the
 order in which parts end, which may change the last bits.
 
 Axes: G policies (1 here), T steps, B rows, D distribution parameters, S recurrent state.

@@ -1,7 +1,8 @@
 """Update: every policy of a pack learns from one batch.
 
 `Updater.steps` is a generator that yields after every optimiser step. The caller may change members between two steps.
-A change removes the member's slot from `CurrentSlots`, the set of slots that may learn from the batch.
+A change of a slot's member or weights removes the slot from `CurrentSlots`, the set of slots that may learn from the
+batch. A change of values does not.
 
 A step can be captured as a CUDA graph and replayed (`Stepping`), because all inputs that change between steps are
 tensors at fixed addresses: hyperparameters, learning rates, active slots, and the row of the log for statistics. A step
@@ -110,11 +111,15 @@ STOP_AT = 1.5
 """Early stopping at this multiple of `target_kl`, as in Stable-Baselines3's PPO.train."""
 KL_STEP = 1.5
 ACTIVE = "active"
-"""Name of a statistic: 1 if the policy made the step, 0 if the policy had no valid samples or was inactive."""
+"""Name of a statistic: 0 if the policy had no valid samples, was dropped or had stopped early, else 1. A step that is
+skipped because of a non-finite gradient has 1."""
 
 
 class CurrentSlots:
-    """Slots that may learn from the current batch. A change of a slot's member or weights removes the slot."""
+    """Slots that may learn from the current batch.
+
+    A change of a slot's member or weights, or the start of an evaluation of the member, removes the slot.
+    """
 
     def __init__(self, policies: int, device: torch.device) -> None:
         self.host: NDArray[np.bool_] = np.ones(policies, np.bool_)

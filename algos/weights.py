@@ -4,6 +4,8 @@
     working     compute dtype            copied from the masters after each step; read by learning
     serving     compute dtype            published from the masters; read by acting (`Serving`)
 
+Heads stay float32. Learning reads the heads from the masters, and acting from a float32 copy.
+
 The parameters of a network form one flat vector: body, then heads. Convolution weights are stored channels-last
 (`NetLayout`).
 
@@ -341,8 +343,8 @@ class _Branches:
 class _Stacked:
     """Network of all policies, computed by vmap over stacked parameters.
 
-    Each call inserts the parameters into the network. torch.func.functional_call searches for tied parameters and
-    restores the original parameters, which would take a seventh of the time of a small network.
+    Each call inserts the parameters into the network. torch.func.functional_call is not used: it searches for tied
+    parameters and restores the original parameters, which would take a seventh of the time of a small network.
 
     net: used by this class only.
     params: name in the network -> [G, ...].

@@ -40,8 +40,8 @@ LAST = "last_action_reward"
 """Reserved observation name: last action and reward, float32 [sum(nvec) + len(low) + 1].
 
 Contents: the last choice of each discrete component as one-hot, the last continuous components, then the reward clipped
-to -1..1. All numbers are 0 in the first observation of an episode. If the network has a recurrent core, the encoder
-passes these numbers unchanged to the core.
+to -1..1. All numbers are 0 in the first observation of an episode. If there are other observations, the encoder appends
+these numbers unchanged to its output.
 """
 
 
@@ -184,7 +184,7 @@ class StepArrays:
     episode_done: NDArray[np.bool_]
     """[R] True: an episode (not only a life) ended with this step. The fields below are valid in these rows only."""
     objective: NDArray[np.float64]
-    """[R] `info["true_objective"]`; without this entry, the raw return."""
+    """[R] `info["true_objective"]`; without this entry, the recorded or raw return (see `objective_of`)."""
     raw_return: NDArray[np.float64]
     """[R] sum of the environment's raw rewards, unshaped and unclipped."""
     shaped_return: NDArray[np.float64]
@@ -249,10 +249,14 @@ class VectorEnv(Protocol):
     rows: int
 
     def reset(self, out: StepArrays) -> None:
-        """Reset every row. Write the observations, set `first`, and set all other fields to 0 or False."""
+        """Reset every row. Write the observations, set `first`, and set reward and all other flags to 0 or False."""
 
     def step(self, action: NDArray[Any], out: StepArrays) -> None:
-        """Advance every row by one step. action: [R, A] of `spec.action.dtype`. Writes every field of `out`."""
+        """Advance every row by one step. action: [R, A] of `spec.action.dtype`.
+
+        Writes the observations, rewards and flags of all rows. The statistics of an episode need to be written only
+        in the step that ends the episode.
+        """
 
     def close(self) -> None:
         """Release the environment. Safe to call twice."""
@@ -311,8 +315,8 @@ def cpu_ns_of(processes: Sequence[int]) -> int:
 class TrainingInfoInterface(Protocol):
     """Interface of environments with a curriculum, which depends on the training progress of the member.
 
-    The method is called before each training episode. `pbt-rl eval` and `pbt-rl envs check` never call the method, so
-    they use the environment as its constructor makes it.
+    The method is called before each training episode, except in multi-agent environments. `pbt-rl eval` and `pbt-rl
+    envs check` never call the method, so they use the environment as its constructor makes it.
     """
 
     def set_training_info(self, info: dict[str, Any]) -> None:

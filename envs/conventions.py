@@ -111,7 +111,7 @@ def normalised(kind: str) -> str:
 _RUNNING = re.compile(r"Running(MeanStd|Stat|Norm)|Welford|ZFilter|MeanStdFilter")
 """Class names of running statistics for normalisation."""
 _MOMENTS = ({"mean"}, {"var", "std", "m2"}, {"count", "n"})
-"""Suffixes of attribute names. An object counts as a running statistic if its attributes have a suffix of each set."""
+"""Sets of suffixes. An object counts as a running statistic if each set has the suffix of one of its attributes."""
 
 
 def _normalises(env: Any) -> bool:
@@ -297,7 +297,7 @@ class ConventionWarnings:
             return
         pictures = set(converted_pictures(self._spec))
         for name, box, array in boxes(space, obs):
-            if array.dtype.kind not in "fiub":  # raises an error
+            if array.dtype.kind not in "fiub":  # the later conversion raises an error
                 continue
             if array.dtype != box.dtype:
                 self._say(
@@ -307,7 +307,7 @@ class ConventionWarnings:
                 self._say(f"picture {name!r} is clipped, because it has {text}: set the bounds to its range")
 
     def of_spaces(self, env: Any, given: tuple[Any, Any]) -> None:
-        """Warn if an environment has other spaces than at the start: `given`, (observation space, action space)."""
+        """Warn if the spaces of an environment have changed. given: (observation space, action space) at the start."""
         if self.reads and (env.observation_space, env.action_space) != given:
             self._say(NEW_SPACES)
 

@@ -33,7 +33,7 @@ from .time_limits import closing, making, time_limit
 from .vectors import KIND as VECTOR
 
 CustomEnv = gymnasium.Env[Any, Any]
-"""Type of a factory's result. At run time, the result may have one of the interfaces KINDS instead."""
+"""Type of a factory's result. At run time, the result may have one of the interfaces in KINDS instead."""
 KINDS = (SEVERAL_AGENTS, VECTOR)
 """Supported interfaces besides `gymnasium.Env`."""
 

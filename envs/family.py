@@ -78,8 +78,8 @@ class Backend:
     """Options of a run -> options of its evaluation."""
     film: Callable[[str, int, int, EnvOptions, ShapingSource], tuple[VectorEnv, Any] | None] | None = None
     """(name, rows, seed, options, shaping) -> (vector env, source of the pictures of row 0). The source is an object
-    with `render()`, or a number: the frames per second of a film of the observation "obs". The function returns None if
-    there are no pictures.
+    with `render()`, or a number. A number means that the pictures are the observation "obs", and is the number of
+    emulator frames per second. The function returns None if there are no pictures.
     """
     shown: Callable[[str, EnvOptions], str] = lambda name, _options: name
     """(name, options) -> displayed name, which may depend on the options."""
@@ -88,7 +88,7 @@ class Backend:
     unreproducible: Callable[[str], str] = lambda _name: ""
     """name -> reason why equal seeds give different steps in this environment. "" if equal seeds give equal steps."""
     step_seconds: float = 30.0
-    """Timeout of `probe`, and of a step or reset of a vector env."""
+    """Default timeout of `pbt-rl envs check`: of `probe`, and of a step or reset of a vector env."""
     begins: str = "environments are made"
     """Activity before the first frames of a run, for progress messages."""
 

@@ -39,7 +39,7 @@ class Camera(Protocol):
 
 
 class SeenPictures:
-    """Camera that returns the policy's RGB observation "obs", [3, H, W]."""
+    """Camera that returns the policy's RGB observation "obs" [3, H, W] as a picture [H, W, 3]."""
 
     def __init__(self, frames_per_second: float) -> None:
         self.frames_per_second = frames_per_second

@@ -5,8 +5,8 @@ takes milliseconds and has this process's state: modules, path, registered envir
 
     this process -- keeper -- fork -- processes that the environment starts, even daemons
 
-The keeper (`pbt_rl.processes.keeper`) is another fork, which runs no user code. The keeper kills all processes that the
-fork has started as soon as the fork ends, this process ends, or this process requests the end.
+The keeper (`pbt_rl.processes.keeper`) is another fork, which runs no user code. When the fork ends, this process ends,
+or this process requests the end, the keeper kills the fork and all processes that the fork has started.
 """
 
 from __future__ import annotations
@@ -95,9 +95,12 @@ def tried(
 ) -> T:
     """Call a function in a fork of this process and return its result, which must be picklable.
 
+    If this process cannot be forked (see `_can_be_copied`), the function is called in this process, without the
+    timeout, and its exceptions are not converted.
+
     limit_seconds: timeout. None: unlimited.
     captured: True collects the fork's output. The output is written to stderr, or becomes part of the error.
-    when: end of the error message, such as "when it was made".
+    when: time of the failure in the error message, such as "when it was made".
 
     Raises EnvSetupError if the function raises, if the fork ends without a result, or after the timeout. An
     EnvSetupError of the function keeps its message. For other exceptions, the message contains the traceback.

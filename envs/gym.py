@@ -70,7 +70,8 @@ def recipe(spec: EnvSpec) -> dict[str, object]:
     if grids:
         found |= _GRIDS
     if any(map(looks_like_a_picture, spec.obs.values())):
-        del found["model.encoder"]  # an MLP would read the picture as numbers, so the user must choose it
+        # An MLP would read the picture as numbers, so the user must choose an encoder.
+        del found["model.encoder"]
     elif not spec.action.low and any(array.boolean and len(array.shape) == 3 for array in spec.obs.values()):
         found |= PLANES
     return found
@@ -157,7 +158,7 @@ PLANES: dict[str, object] = {
     "hypers.entropy_coef": 0.01,
     "train_for_frames": 5_000_000,
 }
-"""Overrides for MinAtar, whose observation [H, W, C] of 0 and 1 has a plane for each kind of object.
+"""Overrides for observations [H, W, C] of 0 and 1 with a plane for each kind of object, such as MinAtar's.
 
 The values are PureJaxRL's (`examples/brax_minatar.ipynb`). On Breakout three seeds reached returns of 25 to 76. One
 seed with elu and rollouts of 32 steps reached 18. One seed with a shared network of 128 tanh units, two epochs and a
@@ -433,7 +434,7 @@ def maker(gym_id: str, keywords: Mapping[str, Any] = MappingProxyType({})) -> Ma
     def make() -> gymnasium.Env[Any, Any]:
         try:
             # Gymnasium's checker is disabled because this package's checks take less time and raise errors.
-            with warnings.catch_warnings():  # an exception has the same text as this warning
+            with warnings.catch_warnings():  # Gymnasium warns if a newer version exists
                 warnings.filterwarnings("ignore", ".*is out of date", DeprecationWarning)
                 return gymnasium.make(registered(gym_id), disable_env_checker=True, **keywords)
         except (gymnasium.error.Error, ImportError, TypeError) as error:

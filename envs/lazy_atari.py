@@ -147,7 +147,7 @@ class LazyAtariVectorEnv(AtariVectorEnv):
             self._seeded = True  # the first reset does not seed the emulators
 
     def _make_all(self, game: str, options: AtariOptions) -> Any:
-        # If `begins_empty` is True, the first step waits for all rows.
+        # If `begins_empty` is True, the actor resets this vector env only after all rows are made.
         empty: bool = getattr(self._source, "begins_empty", False)
         together: int = getattr(self._source, "envs_per_policy", 1)
         return Engines(lambda part: self._make(game, part, options), self.rows, together, empty=empty)

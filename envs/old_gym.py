@@ -119,7 +119,7 @@ class _Crafter(OldGym):
         world.reset = ordered
 
     def seed_old(self, seed: int) -> None:
-        self.old._seed, self.old._episode = seed, 0  # noqa: SLF001 - only the constructor accepts it
+        self.old._seed, self.old._episode = seed, 0  # noqa: SLF001 - only the constructor accepts a seed
 
     def was_cut(self, info: Any) -> bool:
         return bool(info["discount"] > 0)  # 0: the player has died

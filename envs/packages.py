@@ -1,7 +1,8 @@
 """Environments that other packages register with Gymnasium on import.
 
-`PACKAGE/ID` means `gym/PACKAGE:ID`, for any installed package. For the packages in PACKAGES the id alone suffices, such
-as `gym/MiniGrid-Empty-5x5-v0`. Some packages register their environments in a function instead of on import.
+`PACKAGE/ID` means `gym/PACKAGE:ID`, for any installed package. If an id begins with a prefix in PACKAGES, the id alone
+suffices, such as `gym/MiniGrid-Empty-5x5-v0`. Some packages register their environments in a function instead of on
+import.
 """
 
 from __future__ import annotations

@@ -39,7 +39,10 @@ def check_reset(env_id: str, env: Any) -> None:
 
 
 def check_methods(env_id: str, env: Any) -> None:
-    """Raise EnvSetupError if a method for shaping or training info is missing or has wrong parameters."""
+    """Raise EnvSetupError if a method for shaping or training info has wrong parameters.
+
+    Also raises EnvSetupError if the environment has only one of the two shaping methods.
+    """
     there = [name for name in SHAPING_METHODS if has_methods(env, (name,))]
     if len(there) == 1 and not find_interface(env):
         raise EnvSetupError(

@@ -7,7 +7,8 @@ The observation space (class, dtype, shape, bounds) determines the conversion:
                - uint8 arrays with at least two axes;
                - small arrays of other integers (grids of codes);
                - arrays of any dtype with two sides of at least SMALL, if the bounds are finite and equal for all
-                 pixels, or for all pixels of each channel.
+                 pixels, or for all pixels of each channel. With only two axes, the lower bound must be at least 0, and
+                 the upper bound of floats at most 255.
     choices    Discrete and MultiDiscrete: one-hot, float32.
     words      Text: hashed words, int32.
     numbers    All other arrays: float32. Integers with bounds beyond +-LARGEST_CODE are divided by the largest bound.

@@ -304,7 +304,10 @@ def _shapers(env_id: str, env: AnyVectorEnv) -> list[tuple[RewardShapingInterfac
 
 
 def _check_reach(env_id: str, env: AnyVectorEnv) -> None:
-    """Raise EnvSetupError if rows in other processes have shaping or training info, which cannot be called there."""
+    """Raise EnvSetupError if rows in other processes have methods for shaping or training info.
+
+    These methods cannot be called from this process.
+    """
     for what, find, names in (
         ("reward shaping", find_interface, ("get_default_reward_shaping", "set_reward_shaping")),
         ("training info", find_training_info, ("set_training_info",)),

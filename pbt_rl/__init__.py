@@ -1,4 +1,4 @@
-"""Train a population of reinforcement-learning agents on one machine.
+"""Train a population of reinforcement-learning agents on one machine or a Ray cluster.
 
     train, Config               train a population; options of `train`
     Result, MemberResult        result of `train`; result of one member

@@ -253,8 +253,9 @@ def start_figures(
 ) -> dict[str, float]:
     """Return the seconds to the first update and to the steady rate, and the frames lost until then.
 
-    Lost frames: lead of a run that would have `rate` frames/s from the start, at the first progress event of the steady
-    run. events: events of the journal. began: start of the run, in seconds since the epoch.
+    Lost frames: frames that a run would have with `rate` frames/s from its start, minus the frames of this run. Both
+    are counted at the first progress event of the steady run.
+    events: events of the journal. began: start of the run, in seconds since the epoch.
     """
     first = next(e for e in events if e["event"] == "progress" and e["time"] >= watch.steady)
     return {
@@ -394,7 +395,7 @@ def main() -> None:
     add("--job", choices=JOBS, help="only this job (default: both)")
     add("--stage", choices=STAGES, help=SUPPRESS)
     arguments = parser.parse_args()
-    sys.path.append(str(Path(__file__).with_name("lab")))  # folder of the two benchmarks below
+    sys.path.append(str(Path(__file__).with_name("lab")))  # folder of peer_bench and replacement_bench
     if arguments.stage:
         env, num_policies = arguments.env or "atari/pong", arguments.num_policies or 1
         job = arguments.job or ONE_EPOCH

@@ -47,7 +47,7 @@ MOST_OFF = 0.1
 
 @dataclass
 class Reading:
-    """Cumulative counters in seconds at one time. The difference of two readings is the use in between."""
+    """Cumulative counters at one time. Times are in seconds. The difference of two readings is the use in between."""
 
     at: float
     steps: int
@@ -231,7 +231,7 @@ def _passed(
 
 
 def lost(figures: Mapping[str, float], alone: Mapping[str, float], cores: int) -> dict[str, float]:
-    """Return the causes for which a run is slower than the limit, as fractions.
+    """Return the reasons why a run is slower than the limit, as fractions.
 
     alone: stage -> CPU-microseconds per step, measured alone. Entries of the result:
     "idle", "supervisor, others, stolen": fractions of the cores.

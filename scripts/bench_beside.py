@@ -50,7 +50,10 @@ def timed_cpu(
 
 
 def go_sign() -> Callable[[], bool]:
-    """Return a function for `begins` of `timed_cpu`: report this stage as ready, and return True if all are ready."""
+    """Return a function for `begins` of `timed_cpu`.
+
+    The first call reports this process as ready. The first call after all processes are ready returns True.
+    """
     said: list[bool] = []
 
     def begins() -> bool:

@@ -132,7 +132,9 @@ def prose(root: Path) -> list[str]:
 
 
 def actor_imports() -> list[str]:
-    """Import an actor and all environment families in a new interpreter. Return the forbidden packages among them."""
+    """Import an actor and all environment families in a new interpreter. Return an error if this imports torch,
+    tensorboardX or rich.
+    """
     result = run([sys.executable, "-c", LOAD_AN_ACTOR])
     return result.stdout.splitlines() or ["it ended without any output"] if result.returncode else []
 

@@ -72,7 +72,7 @@ class Watch:
     replaced: set[int] = field(default_factory=set)
 
     def on_decision(self, report: PopulationReport, decisions: Sequence[Decision]) -> None:
-        """Count comparisons and replacements."""
+        """Count comparisons, and record the replaced members."""
         del report
         self.comparisons += 1
         self.replaced |= {d.member for d in decisions if type(d).__name__ == "Replace"}

@@ -125,7 +125,7 @@ class Stand:
             self.shared.free.append(rollout)
 
     def repeat_steps(self) -> None:
-        """Replay the recorded optimiser step of each group once, with no slot that learns.
+        """Replay the recorded optimiser step of each group once, without learning in any slot.
 
         Do nothing if no optimiser step is recorded.
         """
@@ -326,7 +326,7 @@ def _exactly() -> None:
 
 @contextmanager
 def one_source_of_chance() -> Iterator[None]:
-    """Replace random numbers by random numbers from one seeded generator on the CPU, on all devices."""
+    """Make `torch.rand` and `torch.randn` use one seeded generator on the CPU, for tensors of all devices."""
     chance = torch.Generator().manual_seed(1)
 
     def draw(
@@ -539,7 +539,7 @@ def turn(job: Job) -> dict[str, Any]:
                 taken.append(timed_once(serve, at.finish))
             at.advance()
             calls = device_calls(at.pack.device, serve)
-            whole, cpu = zip(*taken[5:], strict=True)  # libraries warm up and calls are recorded before
+            whole, cpu = zip(*taken[5:], strict=True)  # without warm-up of libraries and recording of calls
             found[f"{number} units ms"] = statistics.median(whole)
             found[f"{number} units cpu ms"] = statistics.median(cpu)
             found |= {f"{number} units {name}": value for name, value in calls.items()}

@@ -6,8 +6,8 @@
 
 The seed of a run determines mode, environment, controller and devices. A run has several *lives*: a life is a process
 of `pbt-rl train`, and the next life repeats the command, which resumes the run. In each life, some processes get a
-signal (a *blow*) at random moments: start, training, checkpoint, replacement, end. The last blow ends the life. The
-last life of a run ends with SIGTERM. Expected effects:
+signal (a *blow*) at random moments: start, training, checkpoint, replacement, end. A life that survives its last blow
+ends with SIGTERM. The last life of a run has no blows, and ends with SIGTERM, too. Expected effects:
 
     process      SIGKILL               SIGSTOP, SIGCONT later   SIGSTOP forever               SIGTERM
     actor        the run continues     the run continues        restarted
@@ -240,7 +240,7 @@ class Run:
         self._tally.ends[str(code)] += 1
         expected = {0, 128 + signal.SIGTERM, -signal.SIGKILL}
         events = self._events()
-        if not self._out or (events and events[-1]["event"] == "end"):  # no handler yet, or no longer
+        if not self._out or (events and events[-1]["event"] == "end"):  # SIGTERM has no handler
             expected.add(-signal.SIGTERM)
         if code not in expected and not (code == 1 and self._learner_hit):
             raise Failed(f"exit code {code}")

@@ -48,7 +48,7 @@ class LeftOutError(Exception):
 
 @dataclass(frozen=True)
 class Wheel:
-    """Wheel of torch. triton: requirement of triton in the metadata of the wheel, or ""."""
+    """Wheel of torch. triton: requirement for the package triton in the metadata of the wheel, or ""."""
 
     version: str
     address: str

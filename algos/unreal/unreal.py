@@ -10,9 +10,8 @@
 
 The paper sums each term over 20 steps. Here terms are means over steps, as in a3c.py. Reward prediction has one sample
 per 20 steps, so its weight is divided by 20. Pixel control and value replay each draw as many replayed steps as the
-batch contains. The recurrent state is zero at the start of a sequence. Rewards are the
-environment's rewards after reward clipping. The auxiliary tasks start when the replay contains one sequence, not when
-the replay is full.
+batch contains. The recurrent state is zero at the start of a replayed sequence. Rewards are the environment's rewards
+after reward clipping. The auxiliary tasks start when the replay contains one sequence, not when the replay is full.
 
 Axes: L steps, S segments of a draw, F features.
 """

@@ -5,9 +5,10 @@ which policies play each other. The number of rows of a policy does not depend o
 
 If an agent leaves before the others (dead, finished), its last transition is marked `terminated` or `truncated`. The
 agent's row then waits until the environment is reset for all agents. A waiting row delivers `first` in every step, so
-learners mask these steps. The episodes of all agents are reported together, at the end of the shared episode. If agents
-get rewards after they have left, the environment's `Table` keeps these agents active until the shared episode ends,
-because a waiting row learns nothing.
+learners mask these steps. The episodes of all agents are reported together, at the end of the shared episode.
+
+A waiting row cannot learn from a reward that its agent gets after it has left. After the first such reward, the
+environment's `Table` keeps agents that leave in later episodes active until the shared episode ends.
 
 When the version of the matchup changes, all running episodes are truncated in the current step. The returns of
 truncated episodes bootstrap from the last observation. Truncated episodes are not reported, because they have no

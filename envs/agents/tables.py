@@ -47,8 +47,9 @@ class _AgentTable:
         self._agents = Agents(env_id, env, turns=turns)
         self._none = np.zeros(len(self._agents.names), np.bool_)
         self._acting = self._active = self._known = self._none
-        """[S] each. _acting: agents that act in the next step. _active: these agents, and agents that have left but
-        stay active. _known: agents that have acted in this episode.
+        """[S] each. _acting: agents in the game, in turn-based games also agents that wait for their turn. _active:
+        these agents, and agents that have left but stay active. _known: agents that have been in the game in this
+        episode.
         """
         self._pays_late = self._stays = False
         """_pays_late: True if an agent that had left has got a reward. _stays: True if agents that leave stay active in
@@ -76,10 +77,11 @@ class _AgentTable:
     def _go_on(
         self, acting: NDArray[np.bool_], terminated: NDArray[np.bool_], truncated: NDArray[np.bool_]
     ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Record the agents that act next, and return (terminated, truncated) [S] of this step.
+        """Record the agents in the game, and return (terminated, truncated) [S] of this step.
 
         For agents that have left but stay active, the end is reported in the last step of the episode.
-        terminated, truncated: ends that the environment reported for agents that have just acted.
+        acting: agents in the game after this step.
+        terminated, truncated: ends that the environment reported for agents that were in the game before this step.
         """
         stayed = self._active & ~self._acting & ~acting
         stays = self._active & ~acting if self._stays and acting.any() else self._none
@@ -137,7 +139,7 @@ class ParallelTable(_AgentTable):
             if name not in obs:
                 if acting[agent] or not left[agent]:
                     raise agents.breach(f"an observation of {name} is missing", sorted(map(str, obs)))
-                continue  # a terminated agent needs no final observation
+                continue  # the final observation of an agent that has left is optional
             seen[agent] = agents.read(
                 obs[name], infos.get(name), moves=bool(acting[agent]) or not self._stays
             )

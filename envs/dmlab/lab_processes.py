@@ -71,7 +71,7 @@ class Row:
 
     @property
     def late(self) -> bool:
-        """True after the timeout of the answer. After the timeout, `answer` raises LabError."""
+        """True after the timeout of the answer. `answer` then raises LabError unless the answer has arrived."""
         return time.monotonic() >= self.asked_at + SILENCE_SECONDS
 
     @property

@@ -1,8 +1,8 @@
 """Levels of DMLab-30 with reference scores, and the action sets.
 
 The scores of humans and of random actions are from Espeholt et al. 2018 (IMPALA), table C.1, as in `dmlab30.py` of the
-published code. Two levels have separate maps for training (`_train`) and testing (`_test`). The scores of these two
-levels are for the test maps.
+published code. Two levels have separate scripts for training (`_train`) and testing (`_test`). The scores of these two
+levels are for the test scripts.
 """
 
 from __future__ import annotations

@@ -263,9 +263,9 @@ class Game:
     def step(self, action: int) -> tuple[float, bool, bool]:
         """Take a step. Return (reward, True if the episode has ended, True if the time limit ended the episode).
 
-        After the end the engine has no observation, so the last observation stays in memory. The time limit is inferred
-        from the engine's counter of the frames left. An episode of a level without this counter never counts as ended
-        by the time limit.
+        After the end the engine has no observation, so the last observation stays in memory. An end by the time limit
+        is inferred from the engine's counter of the frames left. An episode of a level without this counter never
+        counts as ended by the time limit.
         """
         reward = float(self._lab.step(self._actions[action], num_steps=FRAME_SKIP))
         if self._lab.is_running():

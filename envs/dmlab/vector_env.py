@@ -9,8 +9,8 @@ Each row is a Lab in a separate process (see `lab_processes.py`, `row.py`). A st
     objective     raw score of a level; for dmlab30 the human-normalised score in percent
 
 The engine returns no observation after an episode's end, and does not report whether the time limit ended the episode.
-The time limit is inferred from the number of frames left before the last step. An episode that ends by its time
-limit is truncated, and its returns bootstrap from its last observation. The final step delivers this observation a
+An end by the time limit is inferred from the number of frames left before the last step. An episode that ends by its
+time limit is truncated, and its returns bootstrap from its last observation. The final step delivers this observation a
 second time. The observation is then one step (a fifteenth of a second) old.
 
 A reset takes up to 20 s because maps are compiled. Until its episode begins, a resetting row delivers `first` and a

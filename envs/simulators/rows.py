@@ -38,7 +38,9 @@ class SimulatorStep:
     truncated: Tensor
     """[R] bool: the episode was cut off in a state that is not terminal."""
     final_obs: Mapping[str, Tensor] | None = None
-    """name -> [R, ...], final observations of the old episodes. Read only in rows that are truncated."""
+    """name -> [R, ...], final observations of the old episodes. Read only in rows whose episode ended. The learner
+    reads only rows that are truncated.
+    """
     objective: Tensor | None = None
     """[R] float32. The objective of an episode is the sum over its steps, and must not depend on the shaping weights.
     If None, the objective is the sum of the rewards.

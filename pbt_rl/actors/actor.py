@@ -83,7 +83,7 @@ class ActorSetup:
 
 
 UNCOUNTED_VERSION = -1
-"""Shaping version of episodes that `spread_phases` truncates. Truncated episodes do not count for the objective."""
+"""Shaping version of episodes that `spread_phases` truncates. These episodes do not count for the objective."""
 
 
 @dataclass(eq=False)
@@ -182,7 +182,7 @@ class VectorEnvRunner:
         return True
 
     def _start(self) -> None:
-        """Reset the vector env. If `spread_phases` is set, first make it truncate the first episodes."""
+        """Reset the vector env. If `spread_phases` is set, first make the vector env truncate its first episodes."""
         rng = np.random.default_rng(self._seed)
         cut = (
             self._spreads

@@ -111,7 +111,7 @@ class Mailbox:
         self.header[HEARTBEAT + AT_ONCE] = 0
 
     def heartbeat_age_seconds(self) -> float:
-        """Supervisor: return the seconds since the last heartbeat, minus the present extension of its timeout.
+        """Supervisor: return the seconds since the last heartbeat, minus the present extension of the timeout.
 
         Heartbeats are: a written step, written actions, and a change of the heartbeat cell ROW since the last call.
         Environment code extends the timeout with `all_at_once` (`envs/episode_book.py`).

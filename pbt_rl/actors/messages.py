@@ -27,11 +27,10 @@ class Episode:
 
     generation: generation of the member when the episode started. Only episodes of the member's present generation
     count for the objective.
-    extra: further statistics, by name.
     task: index in `EnvSpec.tasks`, or 0 without tasks.
     environment: index among the member's environments, from 0.
     evaluation: True if the episode started while the member was evaluated.
-    count: number of episodes, if the numbers are means over several episodes of a device simulator. Otherwise 1.
+    count: 1. In a device simulator: the number of episodes over which the statistics are means.
     """
 
     member: int

@@ -1,7 +1,7 @@
-"""Command line `pbt-rl`, with one module per command.
+"""Command line `pbt-rl`. `COMMANDS` lists the commands and their functions, (arguments) -> exit code.
 
-A module is imported when its command is called. Each module contains `run(arguments) -> exit code`.
-Modules outside this package must not import this package.
+The module of a function is imported when the command is called. The default name of a function is `run`.
+Other packages of `pbt_rl` must not import this package.
 """
 
 from __future__ import annotations

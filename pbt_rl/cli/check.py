@@ -150,7 +150,7 @@ def _report_speed(report: Report, played: Played, dry_run: DryRun) -> None:
 
 
 def _report_warnings(report: Report, played: Played) -> None:
-    # An objective that is missing at some ends of episodes has a separate message.
+    # Leave out the warning about shaping if another warning reports that only some episodes have an objective.
     some = any(text.startswith('info["true_objective"] is missing at some') for text in played.warnings)
     for text in played.warnings:
         if not (some and text.startswith("there is reward shaping")):
@@ -246,7 +246,10 @@ def _report_seeds(report: Report, dry_run: DryRun, main: Played, seed: int) -> b
 
 
 def _report_shaping(report: Report, dry_run: DryRun, main: Played, seed: int) -> None:
-    """For each shaping weight: double only this weight, and compare the rewards with the rewards of the main run."""
+    """Run with one doubled shaping weight at a time, and compare the rewards with those of the main run.
+
+    A weight of 0 becomes 1. Weights after the first MANY_SHAPING_VALUES are not checked.
+    """
     defaults, steps = dry_run.spec.shaping, min(SHORT_STEPS, len(main.digests))
     moved: list[str] = []
     unmoved: list[str] = []

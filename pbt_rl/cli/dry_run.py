@@ -1,6 +1,7 @@
 """Runs of an environment with a random policy, for `pbt-rl envs check`.
 
-A wrapper around each Gymnasium environment records data that the vector env hides: times, types and info dicts.
+A wrapper around each Gymnasium environment records data that the vector env hides: durations of resets and steps,
+observations outside their bounds, and true objectives in info dicts.
 
 Axes: T steps, R rows, D actions of a mask.
 """
@@ -187,9 +188,9 @@ class Played:
     digests: list[bytes] = field(default_factory=list)
     """Digest of the results of each step."""
     first_digests: list[bytes] = field(default_factory=list)
-    """Digest of each step's results of the first environment."""
+    """For each step: digest of the results of the first environment."""
     rounded: list[bytes] = field(default_factory=list)
-    """Digest of each step's results, rounded to `DECIMALS` because a simulator may have rounding errors."""
+    """Digest of each step's observations and rewards, rounded to `DECIMALS` because simulators have rounding errors."""
     rewards_TR: list[NDArray[np.float32]] = field(default_factory=list)
     terminated: int = 0
     """Number of terminated episodes."""

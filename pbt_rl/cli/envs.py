@@ -71,9 +71,8 @@ class CheckCommand:
     """Number of steps, summed over all rows."""
     seed: int = option(0, at_least=0)
     """Seed of the environment."""
-    timeout_seconds: float = option(0.0, at_least=0, zero="of the family")
-    """Time limit of a step or reset. A longer step or reset is reported as a hang. 0: 30 s, or longer for some engines
-    and simulators."""
+    timeout_seconds: float = option(0.0, at_least=0, zero="30 s, or longer for some engines and simulators")
+    """Time limit of a step or reset. A longer step or reset is reported as a hang."""
     device: str = "cpu"
     """Device of a device simulator, such as cuda:0."""
 

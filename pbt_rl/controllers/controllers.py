@@ -93,9 +93,9 @@ class PbtController:
     evaluation: evaluation episodes before each comparison, or None.
 
     A comparison gives one decision for each member that may change, in the order of the report. Without a comparison,
-    only broken members get decisions (`Broken`). If `observe` returns no decision, the controller stays unchanged,
-    because an audit replays only the reports with decisions. If the exploit rule cannot judge any member yet, the
-    comparison is postponed.
+    decisions only repair broken members (`Broken`), and start or end an evaluation. If `observe` returns no decision,
+    the controller stays unchanged, because an audit replays only the reports with decisions. If the exploit rule cannot
+    judge any member yet, the comparison is postponed.
 
     Raises TypeError for a rule that has attributes but is not a dataclass, because the state of this rule cannot be
     saved.

@@ -24,8 +24,9 @@ PhaseNumber = Annotated[int, Meta(ge=0, lt=1000)]
 class MemberReport:
     """One member at the time of a report.
 
-    Finished episodes are counted in `objectives`, `episodes` and `recent`. Until the window is full, episodes
-    wait until each environment has ended one. Then one episode of each is counted (`population/population.py`).
+    Finished episodes are counted in `objectives`, `episodes` and `recent`. Until the window is full, they are counted
+    in rounds: when every environment has finished an episode, one episode of each environment is counted
+    (`population/population.py`).
 
     frames: emulator frames that the member has trained on, over all generations.
     objectives: true objectives of the newest counted episodes that began after the member's last change, oldest first.

@@ -38,6 +38,7 @@ class Evaluation:
     ) -> list[Decision]:
         """Return the decisions that start an evaluation, the decisions of a comparison, or [].
 
+        A member that was evaluated but gets no decision from the comparison continues (`Continue`).
         frames_left: frames until a comparison is due. compare: function that holds a comparison and returns its
         decisions, or [] if no comparison is possible.
         """

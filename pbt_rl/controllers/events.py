@@ -126,8 +126,7 @@ class Progress(_Known, frozen=True, tag="progress"):
 
     busy_threads: stage -> mean number of busy threads in the last minute.
     training_seconds: duration of the training without start-up and shutdown. seconds_left: estimated seconds until the
-    end of the run.
-    frames_per_second: speed of all members together. None means an unknown time or speed.
+    end of the run. frames_per_second: speed of all members together. Each of these three fields is None if unknown.
     lag_mean, lag_max: mean and maximum policy lag since the start of the run, in optimiser steps.
     stalled: text that replaces the speed in the terminal while no frame count increases, otherwise "".
     """

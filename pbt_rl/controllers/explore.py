@@ -32,7 +32,7 @@ class Explore(Protocol):
         """Return the start values of a member.
 
         Called at the start of a run for all members except member 0, and later for restarted members. values: values of
-        member 0, or the defaults.
+        member 0 at the start of a run, defaults for a restarted member.
         """
 
     def mutate(self, values: Values, rng: Random) -> Values:
@@ -203,7 +203,7 @@ class Perturb(ByChance):
 
     tuned: name -> spec of the values that may change.
     mutation_rate: probability that a value changes.
-    factor_min, factor_max: range of the factor, which is drawn uniformly. With a factor of 1, only integers change.
+    factor_min, factor_max: range of the factor, which is drawn uniformly. A factor of 1 only changes integers.
     reset_probability: probability that a changing value returns to its default (Sample Factory: 0.01).
     anew: probability that a copy redraws a value with a user-defined range.
     """
@@ -237,7 +237,7 @@ class Perturb(ByChance):
         return move_each(self.tuned, values, move)
 
     def mutate(self, values: Values, rng: Random) -> Values:
-        """With probability `anew`, redraw a value with a user-defined range. Perturb the remaining values."""
+        """Redraw values with a user-defined range, each with probability `anew`. Perturb all other values."""
         return self._moved(values, rng, self.anew)
 
     def perturb(self, values: Values, rng: Random) -> Values:

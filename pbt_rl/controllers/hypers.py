@@ -8,7 +8,7 @@ Each algorithm declares its hyperparameters (`pbt_rl/algos/hypers.py`). A declar
     prior     distribution of the start values of a population or a search
 
 `controllers.tuning` applies the user's bounds and priors. The table also contains the environment's reward shaping, as
-`shaping.NAME`. Trainables of `tune.run` declare a table of their values.
+`shaping.NAME`. In `tune.run`, the table comes from the user's space (`tune.space`) or from the argument `table`.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def meaning(choice: object) -> str:
 
 
 def same_choice(one: Any, other: Any) -> bool:
-    """Check whether two options are equal. True and 1 are different options, and so are two arrays."""
+    """Check whether two options are equal. True and 1 are different. An array is only equal to itself."""
     try:
         return one is other or (type(one) is type(other) and bool(one == other))
     except (ValueError, RuntimeError):  # arrays and tensors of several numbers
@@ -208,7 +208,7 @@ def hyper_table(hypers: Any) -> dict[str, HyperSpec]:
 
 UNTUNED = frozenset({"score_scale"})
 """Reward shaping that is only tuned if --pbt.tune lists it. With normalised advantages, a common factor of all rewards
-does not change the policy loss. Its only effect is on the value loss, which it multiplies by its square."""
+does not change the policy loss. The factor only multiplies the value loss by the square of the factor."""
 EITHER_SIGN = frozenset({"life_loss_penalty"})
 """Reward shaping with the default 0 that is tuned, because positive and negative values may help."""
 

@@ -3,7 +3,7 @@
 A *node* is a member between two changes. Terms as in Orion (`orion.algo.pbt.pbt.LineageNode`):
 
     parent   node from which the weights were copied or continued
-    base     previous node of the member, if the weights came from another node
+    base     previous node of the member, if a copy or a restart replaced the weights of this node
     path     all nodes of a member, oldest first
 """
 
@@ -272,7 +272,7 @@ class Noise:
     """Number of replacements in a journal, and number of replacements within the noise.
 
     A replacement is within the noise if Welch's two-sided t-test finds no difference between the compared episodes of
-    member and donor at the significance `LEVEL`. The test is approximate, because the weights change meanwhile.
+    member and donor at the significance `LEVEL`. The test is approximate, because the weights change between episodes.
     """
 
     comparisons: int = 0

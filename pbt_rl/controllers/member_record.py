@@ -38,8 +38,8 @@ class MemberRecord:
     evaluates: int = field(default=0, metadata=STATE)
     """Number of evaluation episodes without learning. 0: the member learns."""
     outdated: bool = field(default=False, metadata=STATE)
-    """True until an episode of the present evaluation is counted. Meanwhile, the window contains older episodes, which
-    are displayed but not reported to the controller."""
+    """True from the start of an evaluation until its first episode is counted. During this time, the window contains
+    older episodes, which are displayed but not reported to the controller."""
 
     def __post_init__(self) -> None:
         self.values = dict(self.values)

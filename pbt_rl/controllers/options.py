@@ -130,10 +130,11 @@ class PbtConfig:
     --final-episodes."""
     tune: tuple[str, ...] = option((), common=True, test=_once, remedy="each name once")
     """Values to tune: hypers by name, reward shaping as `shaping.NAME`. Default: the hypers marked as tuned in
-    --help-all, and all shaping except score_scale, because advantage normalisation cancels a common factor of all
-    rewards. NAME=LOW:HIGH also sets the bounds of mutations. With NAME=LOW:HIGH, start values are drawn between the
-    bounds, uniformly on the scale of the value. Member 0 starts with the --hypers.* value if this value is within the
-    bounds. NAME=LOW:HIGH:SCALE also sets the scale: log, linear, one-minus or int."""
+    --help-all, and the reward weights. (A weight of 0 is tuned only if the environment family declares its range.
+    score_scale is not tuned, because advantage normalisation cancels a common factor of all rewards.) NAME=LOW:HIGH
+    also sets the bounds of mutations. Start values are then drawn between the bounds, uniformly on the scale of the
+    value. Member 0 starts with the --hypers.* value if this value is within the bounds. NAME=LOW:HIGH:SCALE also sets
+    the scale: log, linear, one-minus or int."""
     prior: tuple[str, ...] = option((), common=True, test=_once, remedy="each name once")
     """Distribution of the start values, if it is narrower than the bounds: NAME=LOW:HIGH, NAME=LOW:HIGH:SCALE, or
     choices as NAME=A,B,C."""

@@ -213,7 +213,7 @@ class Asynchronous(_Clocks):
     """Comparison of each member on its own clock (Jaderberg et al. 2017, algorithm 1).
 
     A member is first due at `start_frames`, but after at least one period. Later, a member is due `period_frames` after
-    the last decision about the member. A due member is compared with all other members. Members with fewer than
+    the last comparison in which it was due. A due member is compared with all other members. Members with fewer than
     `min_episodes` episodes since their last change do not participate. A due member without enough episodes, or without
     other participants, waits.
     growth: each period of a member is longer than the previous period by this factor.

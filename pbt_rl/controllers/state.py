@@ -1,9 +1,9 @@
 """Saving and restoring of state: one pair of functions for controllers, rules and the population.
 
-A part (a controller, a rule, a member) is a dataclass. The *settings* of a part are the fields that `__init__` takes.
-The *state* of a part consists of the fields with `init=False`, and of fields that are marked as state. Nested parts,
-and tuples of nested parts, are saved with the outer part and restored in place. Examples: the rules of a pipeline, the
-members of a population.
+A part (a controller, a rule, a member) is a dataclass. The *state* of a part consists of the fields with `init=False`,
+and of fields that are marked as state. The *settings* of a part are the other fields that `__init__` takes. Nested
+parts, and tuples of nested parts, are saved with the outer part and restored in place. Examples: the rules of a
+pipeline, the members of a population.
 
 Settings are not saved. The state is restored into an object that was built with equal options, or with options that
 build equal parts.
@@ -50,7 +50,7 @@ SHARED: Mapping[str, Any] = {"shared": True}
 def save_state(part: object) -> dict[str, Any]:
     """Return the state of a part and of its nested parts as JSON types.
 
-    Raises TypeError for an object with attributes that is not a dataclass.
+    Raises TypeError for a part that has attributes but is not a dataclass.
     """
     saved: dict[str, Any] = {"class": type(part).__name__}
     for f, value in _saved_fields(part):
@@ -66,7 +66,8 @@ def save_state(part: object) -> dict[str, Any]:
 def restore_state(part: Any, state: Any, where: str = "") -> None:
     """Restore the exact state that `save_state` returned. where: name of the part, for messages.
 
-    The class of the part must be the saved class, unless the part has no state.
+    The class of the part must be the saved class. Exceptions: a saved state that contains only class names, and a part
+    that wraps an object of the saved class (`own._Own`).
     Raises ValueError if the state does not fit the part. The part may be partly restored after an error.
     """
     name, where = type(part).__name__, where or type(part).__name__

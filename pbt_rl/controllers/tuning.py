@@ -33,7 +33,7 @@ def chosen(
 ) -> dict[str, HyperSpec]:
     """Return the table with the user's choice of tuned values, bounds and priors.
 
-    Without `tune`, the values that the table marks as tuned are tuned, except values that disable a term (`_off`).
+    Without `tune`, the values that the table marks as tuned are tuned, unless their default disables a term (`_off`).
     Default bounds are widened to include the default value and a user-defined prior. If the user gives bounds or a
     prior for a value, every explore rule draws the start value from the prior. Member 0 starts with the default value
     if the default is within the bounds.

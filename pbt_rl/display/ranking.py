@@ -313,8 +313,7 @@ MANY_DISCARDED = 0.05
 
 
 OF_COLUMNS = "objective: mean of the compared episodes; return, length: mean of the newest episodes"
-"""Explanation of the columns. Shown only if a member's objective differs from `MemberView.early`, the mean over
-all episodes since the member's last change."""
+"""Explanation of the columns. Shown only if a member's objective differs from `MemberView.early`."""
 
 
 def footer_lines(view: RunView) -> list[str]:

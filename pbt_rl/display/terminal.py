@@ -1,6 +1,6 @@
 """Terminal display: a live leaderboard, or plain lines if the output is not a terminal.
 
-This module contains the text of decisions, too, and a wrapper of standard output for all displays. If the output is
+This module also contains the texts of decisions, and a wrapper of standard output for all displays. If the output is
 closed, training continues.
 """
 

@@ -2,7 +2,7 @@
 
 Each statistic of a run is a field of `RunView`. The field's metadata contain its TensorBoard tag and its key in
 summary.json. To add a statistic, add a field here and its value in the supervisor. Statistics of a loss need no code
-here, because displays show every name in `MemberView.stats` that this module does not list as a learning statistic.
+here, because displays show all of them (`MemberView.learning_stats`).
 
 `trackers` contains the displays besides the terminal and TensorBoard.
 """
@@ -98,8 +98,7 @@ class MemberView:
     environments: int = 0
     """Number of the member's environments."""
     early: float | None = None
-    """Mean objective over all ended episodes since the last change, even episodes outside the window. None before the
-    first episode."""
+    """Mean objective over the latest episodes since the last change, even outside the window. None: no episode."""
     tasks: dict[str, TaskView | None] = field(default_factory=dict)
     """Task name -> scores in this task. None for a task without an episode. Empty without tasks."""
     final: FinalEvaluation | None = None

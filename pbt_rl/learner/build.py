@@ -196,6 +196,7 @@ def packings(
     """List the packings to choose from, default first.
 
         custom modules                   loop, because vmap may not support them
+        CPU, few slots                   loop, because vmap is faster only from VMAP_ON_CPU policies on
         CPU, images or many steps        loop, because one policy keeps the cores busy
         CPU, otherwise                   vmap, because function calls take longer than the arithmetic
         other devices                    several; the run times them at its start and uses the fastest

@@ -1,6 +1,7 @@
 """State of a learner in a checkpoint, except the states of its members.
 
-    always          states of the random generators; weights, shaping and lineage versions of the slots
+    always          states of the random generators; members and evaluations in the slots; versions of the slots'
+                    weights, shaping and lineage
     serial mode     last observation of each vector env, if the environments can be saved. The run then resumes bit for
                     bit. Otherwise, the vector envs start new episodes.
 

@@ -390,7 +390,7 @@ class Learner:
 
     def resume(self) -> None:
         """Send actions to the vector envs that waited for the end of an update (modes sync and serial)."""
-        if self.trainer.learned:  # no vector env is in a later batch: a batch contains all vector envs or one
+        if self.trainer.learned:  # no rollout waits for a later batch: a batch has one rollout or all of them
             self.sampler.resume_finished()
             self.trainer.learned = False
 

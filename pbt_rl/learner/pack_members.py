@@ -96,7 +96,7 @@ class PackMembers:
         enters = self._shared.member_of(slot) != load.member
         donor = None if load.of_slot is None else self._pack.bit_sums(load.of_slot)
         if enters:
-            # Until the new member holds the slot, its episodes and steps count for no member.
+            # Until the new member holds the slot, episodes and steps of the slot count for no member.
             self._shared.pack.hold(slot, None, len(self._shared.members))
         self._pack.idle[slot] = load.member is None
         if load.member is None:

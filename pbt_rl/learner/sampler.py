@@ -115,12 +115,12 @@ class Sampler:
         self._resting: list[SampledVectorEnv] = []
         self._frames = frames
         self.between_policies: Callable[[], object] = lambda: None
-        """Callback after the forward pass of each policy of an inference batch. The callback may put other members into
-        slots.
+        """Callback before the forward pass of each group, and after the last forward pass of an inference batch. The
+        callback may put other members into slots.
 
-        The steps of the batch were counted before, so they count for the member that the slot held then. A rollout that
-        starts in this batch keeps the lineage version from before the callback. If the callback loads other weights,
-        the slot's part of this rollout is therefore outdated.
+        The steps of the batch were counted before, for the members that were in the slots then. A rollout that starts
+        in this batch keeps the lineage version from before the callback. If the callback loads other weights, the
+        slot's part of this rollout is therefore outdated.
         """
 
     def run_inference(self) -> bool:

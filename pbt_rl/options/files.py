@@ -215,7 +215,7 @@ def _group(value: Any) -> Any:
 
 
 def _as_text(name: str, value: Any) -> str:
-    """Format VALUE of NAME=VALUE in command-line syntax. A text that looks like a number gets quotes.
+    """Format VALUE of NAME=VALUE in command-line syntax. A text that `free_value` would change gets quotes.
 
     Raises ConfigError for a value that JSON cannot represent.
     """

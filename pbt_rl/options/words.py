@@ -155,7 +155,7 @@ def _built(kind: type[T], prog: str, values: Mapping[str, Any]) -> T:
 
 
 _Free = tuple[str, str]
-"""Word that is not a value of the option before it; error message if no positional option accepts this word."""
+"""(word that is not a value of the option before it, error message if no positional option accepts this word)."""
 
 
 def typed(options: Mapping[str, Option], line: Line, prog: str) -> dict[str, Any]:

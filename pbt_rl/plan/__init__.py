@@ -1,4 +1,4 @@
-"""Plan of a run: devices, actors, rows and threads. All functions except `Machine.here` are pure."""
+"""Plan of a run: devices, actors, rows and threads. All functions except those of `machine` are pure."""
 
 from pbt_rl.plan.layout import PackPlan, Plan, make_plan, parse_devices
 from pbt_rl.plan.machine import Machine, available_cpus

@@ -32,7 +32,9 @@ class PackPlan:
     slots: int
     """P: number of members on the device at the same time."""
     parts: int = 1
-    """Number of parts of a minibatch, and of policies that learn at the same time, on a CPU (algos/parts.py)."""
+    """On a CPU: number of parts of a minibatch, or maximum number of policies that learn at the same time
+    (algos/parts.py).
+    """
     groups: int = 0
     """G: number of row groups of a policy in a device simulator. 0 without a device simulator.
 
@@ -228,8 +230,8 @@ def _wanted_actors(config: Config, machine: Machine, devices: Sequence[str]) -> 
     """Return the preferred number of actors: in mode serial one per device, otherwise at least two per device.
 
     With GPUs, each core has an actor, except one core per learner (`plan_actors` may give this core an actor, too). On
-    a CPU, there are half as many actors as cores. Learning and inference take more than half of the CPU time (57 % on
-    Atari), but a waiting actor needs no core.
+    a CPU, there are half as many actors as cores. Learning and inference leave less than half of the CPU time (they
+    take 57 % on Atari), but a waiting actor needs no core.
     """
     if config.mode == "serial":
         return len(devices)

@@ -151,7 +151,10 @@ class Clip:
 
 
 class BestFilm:
-    """Film of the episode on row 0 with the highest objective. Each episode is first written to a separate file."""
+    """Film of the episode on row 0 with the highest objective.
+
+    The first episode is written to `path`. Each later episode is first written to a separate file.
+    """
 
     def __init__(self, path: Path, camera: Camera) -> None:
         self._camera, self._kept = camera, path

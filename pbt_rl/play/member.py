@@ -153,7 +153,7 @@ class Policy:
         layouts = build.obs_layouts(spec)
         self._layouts = {name: layout for name, layout in layouts.items() if name not in spec.critic}
         self._unseen = {name: layouts[name] for name in spec.critic}
-        """Layouts of observations that only the critic reads. Zeros replace them, because actions ignore them."""
+        """Layouts of observations that only the critic reads. The actor gets zeros, because actions ignore them."""
         self._distribution = build.build_distribution(spec, model)
         self._generator = torch.Generator(pack.device).manual_seed(seed)
 

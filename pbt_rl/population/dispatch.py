@@ -73,7 +73,7 @@ class Placement:
     state: State | None = None
     """State of a member without a slot, which a learner may still be writing. None: the member has a slot."""
     unsaved: State | None = None
-    """State for the checkpoint in progress, whose save is not requested yet. Otherwise None."""
+    """State for the checkpoint in progress, until its save is requested. Otherwise None."""
     sent: deque[Pending] = field(default_factory=deque)
     """Messages that the learner has not acknowledged, oldest first."""
 
@@ -197,7 +197,8 @@ class Dispatch:
         """Park the members of a lost learner at their restore points. All decisions stay applied.
 
         No checkpoint may be in progress. States that the learner was writing are replaced with restore points too.
-        Returns journal entries of the members that lost frames. Raises the errors of reading a checkpoint.
+        Returns one journal entry for each of these members, with its lost frames. Raises the errors of reading a
+        checkpoint.
         """
         members = self.population.members
         self._drop_messages(pack)
@@ -247,7 +248,7 @@ class Dispatch:
         return moved
 
     def send_limits(self, pack: int | None = None) -> None:
-        """Send the frame limits of members to new learners. pack: pack of the new learner. None: all packs."""
+        """Send frame limits and evaluations to new learners. pack: pack of the new learner. None: all packs."""
         for member in self.population.members:
             if pack in (None, self.slots.pack_of[member.id]):
                 self._send_limit(member)

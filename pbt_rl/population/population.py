@@ -40,7 +40,7 @@ class EqualShares:
     timeout_frames: int
     _begun_frames: int = field(default=0, init=False)
     _counted: int = field(default=0, init=False)
-    """Number of rounds whose episodes count for the objective since the last `restart`."""
+    """Number of rounds that were counted since the last `restart`."""
     _needed: int = field(init=False)
     """Number of rounds to count in this generation or evaluation, at most `rounds`."""
     _held: dict[int, list[Judged]] = field(default_factory=dict, init=False)

@@ -53,7 +53,7 @@ class RestorePoint:
     initialised: bool = False
     """True for initialised weights."""
     frames: int = 0
-    """Training frames since the restore point, minus frames of the member."""
+    """Offset: `frames` plus the member's present frames is the number of training frames since the restore point."""
     pending: RestorePoint | None = None
     """Restore point to use when the checkpoint in progress is complete. None: keep this restore point."""
 
@@ -128,7 +128,7 @@ class Store:
 
 
 class State:
-    """State of a member at one moment. It never changes, but a learner may still be writing it: see `ready`.
+    """State of a member at one moment. A learner may still be writing it (`ready`). A written state never changes.
 
     member: the member that had this state.
     """
@@ -180,9 +180,10 @@ class State:
         self.counts, self._written = self._store.pool.counts(self.entry), True
 
     def restore(self, point: RestorePoint) -> None:
-        """Replace the content of the state with the content of a restore point, because the learner is lost.
+        """Replace the content of the state with the content of a restore point.
 
-        Raises the errors of reading a checkpoint.
+        Called for a new state, and for a state that a lost learner was writing. Raises the errors of reading a
+        checkpoint.
         """
         if point.initialised:
             assert point.generation is not None

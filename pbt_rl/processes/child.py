@@ -324,7 +324,7 @@ class Later:
     """First message to a `Waiting` child. The setup and its descriptors are sent later."""
 
     def finished(self, connection: Connection[Any, Any]) -> Any:
-        """In the child: receive the setup and its descriptors. Return the setup with the child's numbers."""
+        """In the child: receive the setup and its descriptors. Return the setup with the child's descriptor numbers."""
         begun: Begun = connection.recv()
         here: list[int] = []
         with socket.socket(fileno=os.dup(connection.fileno())) as line:

@@ -65,7 +65,8 @@ class AppendFile:
 class Outage:
     """State of writes that may fail, with a warning when writes begin to fail and when they work again.
 
-    Attempts are at least `RETRY_SECONDS` apart. Otherwise attempts on a full disk would slow the run down.
+    While writing fails, attempts are at least `RETRY_SECONDS` apart. Otherwise attempts on a full disk would slow the
+    run down.
     """
 
     def __init__(self, what: str, warn: Callable[[str], None]) -> None:

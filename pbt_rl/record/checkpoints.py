@@ -147,7 +147,7 @@ def from_tensors(path: Path, tensors: Arrays, names: NetNames) -> dict[str, NDAr
     path: used in the error message.
     Raises ConfigError with a list of differences if the tensors do not fit the network.
     """
-    # Optimiser and normalisers are copied without a check. Only the network can mismatch.
+    # Normalisers and the names of moments are taken from the file, and cannot mismatch. Weights and moments can.
     optimizer = [name.removeprefix(OPTIMIZER) for name in tensors if name.startswith(OPTIMIZER)]
     moments = sorted({name.split(".")[0] for name in optimizer} - OPTIMIZER_SCALARS.keys())
     arrays: dict[str, NDArray[Any]] = {

@@ -122,7 +122,7 @@ class RunFolder:
         """True if the user created the folder at this path, and owns the config, the journal and the checkpoints.
 
         False for a copied, moved or unpacked folder, because the path or the inode differs from `.origin`. False if
-        another user may write one of these files, or if a file is a symbolic link.
+        all users may write one of these files, or if a file is a symbolic link.
         """
         run = RunFolder(Path(os.path.realpath(self.path)))
         try:

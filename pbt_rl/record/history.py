@@ -58,7 +58,7 @@ class Point:
     complete: bool = True
     """False while an environment of the member has not finished an episode since the member's last change."""
     early: float | None = None
-    """Mean objective of all episodes since the member's last change, including episodes outside the window."""
+    """Mean objective of the latest episodes that began since the member's last change, even outside the window."""
 
     @property
     def drawn(self) -> float | None:
@@ -417,7 +417,7 @@ class History:
         return {} if self.final is None else self.final.means
 
     def score(self, member: int | None) -> float | None:
-        """Return the mean of a member's final evaluation, or the member's last objective without a final evaluation."""
+        """Return the mean of a member's final evaluation. Without a final evaluation: the member's last objective."""
         if member is None or member not in self.last:
             return None
         final = finite(self.final_scores.get(member))

@@ -176,7 +176,7 @@ class LockedRun:
         """Release the locks. Safe to call twice. Return an error message, or an empty text.
 
         If the new run has not reported yet, the replaced run is restored.
-        failed: True if an error stopped the run. If the run has not reported yet, its new folder is deleted.
+        failed: True if an error stopped the run. The folder of a new run that has not reported yet is then deleted.
         """
         problem = ""
         try:

@@ -1,9 +1,9 @@
 """Saved members of a run, and the trust check of the run's config.
 
 Options in a config may name modules (`module:name`), whose import executes code. Other options name a cluster or
-folders, or are options of engines. A command uses all these options only if the user created the run, or trusts its
-author (--trust). The command first checks the options that it uses (`PLAY`, `AUDIT`). The other files of a run contain
-only data.
+folders, or contain text for an environment (`--env-option`). A command uses all these options only if the user created
+the run, or trusts its author (--trust). The command first checks the options that it uses (`PLAY`, `AUDIT`). The other
+files of a run contain only data.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _holds_text(value: Any) -> bool:
 
 
 _MACHINE = tuple(name for name, option in table(Config).items() if "machine" in option.metadata)
-"""Options about the machine: number of processes and threads, and folders that are read or written."""
+"""Options about the machine, such as folders that are read or written."""
 
 NETWORK = ("model.encoder", "model.core", "model.policy-head", "model.value-head")
 """Options that may name network modules."""

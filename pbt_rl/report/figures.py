@@ -280,7 +280,10 @@ def forest(history: History) -> style.Drawn:
 
 
 def _branches(history: History, layout: Layout, norm: Normalize, colours: ScalarMappable) -> LineCollection:
-    """Return one line per node of the lineage and per copy. Ancestors of the members at the end have thick lines."""
+    """Return the lines of all nodes of the lineage and of all copies.
+
+    The line of a node is thick up to its training frames in `ancestors`, and thin after them.
+    """
     lineage, ancestor_until = history.lineage, ancestors(history)
     thick = min(4.0, max(0.8, 0.35 * layout.points_per_lane))
     lines, shades, widths = [], [], []

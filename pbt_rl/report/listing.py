@@ -33,8 +33,8 @@ _TAILS = tuple(1 << exponent for exponent in (14, 17, 20, 23))
 class RunRow:
     """Table row of one run. None means unknown.
 
-    frames: population clock. best: objective of the best member in training. final: mean of the best member in the
-    final evaluation. changed: time of the last write, in seconds since the epoch.
+    frames: population clock. best: the best member's objective in training. final: the best member's mean in the final
+    evaluation. changed: time of the last write, in seconds since the epoch.
     state: running, ended, resumable, interrupted, failed, or "broken: REASON".
     """
 

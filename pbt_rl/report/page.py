@@ -31,7 +31,7 @@ LONG = 24
 NUMERIC = frozenset("~-+.0123456789")
 """Characters with which a number begins."""
 QUIET_SECONDS = 120.0
-"""Age of the last record above which the page of a running run shows this age."""
+"""The page of a running run shows the age of the last record if the record is older than this."""
 KINDS: Mapping[DecisionName, tuple[str, str]] = {
     "replace": ("replacement", "replacements"),
     "mutate": ("mutation", "mutations"),

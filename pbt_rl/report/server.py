@@ -15,7 +15,7 @@ from pbt_rl.report.live import Live
 
 REQUEST_SECONDS = 10.0
 UNWATCHED_SECONDS = 10.0
-"""The page is renewed until this time after the last request of a browser."""
+"""The page is not renewed if the last request of a browser is older than this."""
 
 
 class Server(ThreadingHTTPServer):

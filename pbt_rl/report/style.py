@@ -153,7 +153,7 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 
 def colour_scale(values: Sequence[float]) -> tuple[Normalize, ScalarMappable]:
-    """Return a map from objectives to colours. The lowest 2 % share a colour, because one failure may be very low."""
+    """Return a map from objectives to colours. The lowest 2 % share a colour, because outliers may be very low."""
     finite = [v for v in values if math.isfinite(v)] or [0.0]
     low, high = float(np.quantile(finite, 0.02)), max(finite)
     norm = Normalize(low, high if high > low else low + 1e-9 + abs(low) * 1e-9, clip=True)

@@ -1,7 +1,7 @@
 """Checkpoints of a run: periodic, on request, and at the end. In async mode, training continues during a checkpoint.
 
     due -> state of the run           captured between two comparisons, while no decision is in flight
-        -> all states are retained    `Dispatch.begin_checkpoint` lists the states that learners still have to save
+        -> all states are retained    `Dispatch.begin_checkpoint` lists the states to write
         -> Save, repeated             learners save one member at a time to the pool, between two optimiser steps
         -> CheckpointWriter           a thread writes the members, and finally the manifest
         -> all states are released    from now on the files are the restore points of members

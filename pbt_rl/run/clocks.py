@@ -37,7 +37,10 @@ class Every:
         return True
 
     def done(self, gap: Callable[[float], float]) -> None:
-        """Set the next due time. gap: function from seconds since `due` was True to seconds until the next due time."""
+        """Set the next due time, after the work of this period.
+
+        gap: function that gets the seconds since `due` returned True, and returns the seconds until the next due time.
+        """
         now = time.monotonic()
         self._next = now + gap(now - self._began)
 
@@ -100,7 +103,7 @@ def _look_often(clock: weakref.ref[RunningClock]) -> None:
 
 
 class SchedulingDelay:
-    """Deduction of a process's waits for a CPU core from its heartbeat age. clock: a monotonic clock in seconds."""
+    """Heartbeat age of a process without its waits for a CPU core. clock: a monotonic clock in seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._began, self._waited = clock, float("-inf"), 0.0

@@ -120,7 +120,7 @@ class Comparisons:
     def go_on(self, values: Values) -> None:
         """Continue a resumed run: send frame limits, apply new values, and make the comparison that the end prevented.
 
-        A run that was saved after a comparison compares at its next report.
+        If the end prevented no comparison, members are compared at the next report.
         values: values that the user has changed for all members.
         """
         self.dispatch.send_limits()

@@ -68,7 +68,7 @@ class LearnerLost:
 
 @dataclass(frozen=True)
 class MachineLeaving:
-    """Event: the cluster will soon remove the machine of a pack. lost: event to handle at the removal."""
+    """Event: the cluster will soon remove the machine of a pack. lost: event to handle after a checkpoint."""
 
     lost: LearnerLost
 

@@ -90,7 +90,10 @@ def descriptors_needed(plan: Plan, members: int, agents: int) -> int:
 
 
 def allow_open_files(needed: int) -> None:
-    """Raise the soft limit if `needed` more files cannot be opened. Raises ConfigError if the hard limit is too low."""
+    """Raise the soft limit of open files to COMFORTABLE, or higher if `needed` more files require it.
+
+    The soft limit cannot exceed the hard limit. Raises ConfigError if the hard limit is too low for these files.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = len(list(Path("/proc/self/fd").iterdir())) + needed
     if hard != resource.RLIM_INFINITY and wanted > hard:
@@ -148,7 +151,7 @@ def describe_rows(resolved: ResolvedRun) -> list[str]:
     if not resolved.spec.simulator:
         return []
     plan = resolved.plan.packs[0]
-    # Compare large numbers of rows, because small updates of several policies are computed together.
+    # Compare large numbers of rows. With few rows, a CPU may update several policies together, which takes more memory.
     few, many = (replace(plan, envs_per_policy=n * MANY_ROWS) for n in (1, 2))
     size, size_of_many = (pack_bytes(resolved.config, resolved.spec, one).total for one in (few, many))
     of_row = (size_of_many - size) / few.rows

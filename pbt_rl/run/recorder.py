@@ -299,7 +299,7 @@ class Recorder:
         return self._callbacks.report(view)
 
     def _warn_of_broken(self, members: Sequence[int]) -> None:
-        """Warn once in a run of members that cannot learn."""
+        """Warn about members that cannot learn, at most once per run."""
         if members and not self._warned_of_broken:
             self._warned_of_broken = True
             self.warn(

@@ -97,7 +97,10 @@ def _with(values: Values, state: Any) -> Any:
 
 @dataclass(frozen=True)
 class ResolvedRun:
-    """Config of a run, with environment, plan and table of values for a machine. `resolve` detects most user errors."""
+    """Config of a run, with environment, table of values, and plan for a machine.
+
+    `resolve` detects most user errors.
+    """
 
     config: Config
     options: EnvOptions

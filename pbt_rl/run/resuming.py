@@ -49,8 +49,8 @@ def may_resume(config: Config) -> bool:
 def find_continued(config: Config, folder: RunFolder, note: Callable[[str], None]) -> Continued | None:
     """Find the checkpoint of an existing run. None if the run was never saved.
 
-    note: called with a line about each damaged checkpoint. Raises ConfigError if an option may not change, or if all
-    checkpoints are damaged or missing.
+    note: called with a line about each damaged checkpoint.
+    Raises ConfigError if --resume is no, if a fixed option was changed, or if all checkpoints are damaged or missing.
     """
     if not config.resume:
         raise ConfigError(
@@ -73,7 +73,8 @@ def find_continued(config: Config, folder: RunFolder, note: Callable[[str], None
         return None
     state = checkpoint.state()
     converted(state, _SavedState, f"{checkpoint.path / STATE}", strict=True)
-    # Compare with the checkpoint's config. config.json may contain later changes, which the journal will not contain.
+    # Compare with the checkpoint's config. config.json may contain later changes. Their event in the journal is lost,
+    # because the journal is truncated to its length at the checkpoint.
     saved = config_from_json(state["record"]["config"])
     return Continued(checkpoint, state, _differing(saved, config))
 

@@ -92,7 +92,7 @@ def longest_wait(resolved: ResolvedRun) -> int:
 
 
 def usual_wait(resolved: ResolvedRun) -> int:
-    """Return the frames of a member during which a comparison may wait for episodes without a warning.
+    """Return the usual wait of a comparison for episodes, in frames of a member.
 
     The result is one period, or `longest_wait` if this is longer and the budget has room for four such waits.
     """

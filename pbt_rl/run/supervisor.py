@@ -378,7 +378,7 @@ class Supervisor:
         )
 
     def _stepping(self, fleet: Fleet | None) -> int:
-        """Count the actors that have received actions, for the text about the start. 0 when training has frames."""
+        """Count the actors that have received actions, for the displays. 0 after the first frames of training."""
         if fleet is None or self._throughput.trains:
             return 0
         return sum(fleet.actions_given(actor) > 0 for actor in range(self._resolved.plan.actors))

@@ -25,7 +25,7 @@ class Spent:
 
 
 class Throughput:
-    """Frames and busy seconds of the stages (acting, learning) over time.
+    """Frames of a run over time, and busy seconds of its stages (such as inference and learning).
 
     In a resumed run, all seconds include the time before the resume. clock: a monotonic clock in seconds.
     """

@@ -78,7 +78,7 @@ def run_view(
 
     environment_seconds: CPU-seconds of environments since the last view.
     learns: True if a learner has a batch to learn from. begun: True if training has begun.
-    stepping: number of actors that have made a step.
+    stepping: number of actors that have received actions.
     """
     config, rate, members = resolved.config, throughput.steady_rate(), population.views()
     controls = [replace(m, control=True) for m in members[config.num_policies :]]
@@ -161,7 +161,7 @@ LONG_WAIT = 3
 class WaitingComparison:
     """Detector of a comparison that waits too long for episodes, with one warning per run.
 
-    usual_frames: frames of a member that such a wait usually takes.
+    usual_frames: usual wait of a comparison for episodes, in frames of a member.
     """
 
     def __init__(self, usual_frames: int) -> None:

@@ -100,8 +100,8 @@ def run(
     - workers: number of processes. With 0 or 1, all members run in this process. The result does not depend on this
       number if no two members share a random generator.
     - folder: folder for the journal (`journal.jsonl`, in the format of `pbt-rl train`) and the state of the run. The
-      state is saved after the first round of evaluations, at least once a minute, and at the end. Repeat the call to
-      resume from the saved state, after Ctrl-C or with more steps.
+      state is saved after the first round of evaluations, after each round that ends at least a minute after the last
+      save, and at the end. Repeat the call to resume from the saved state, after Ctrl-C or with more steps.
     - journal: file for the journal, if there is no folder.
     - on_progress: function that is called with a `tune.Progress` (steps, members, best) after each round of
       evaluations. To end the run, the function returns `pbt_rl.Stop(reason)`.

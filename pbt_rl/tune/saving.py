@@ -31,7 +31,7 @@ class SavedRun:
     """Contents of a state file.
 
     options: arguments of the first call. position: size of the journal in bytes. parts: states of the controller and
-    of the members, and the attributes SAVED of `Training`.
+    of the members, and the attributes of `Training` that `training.SAVED` lists.
     """
 
     options: dict[str, Any]

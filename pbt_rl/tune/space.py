@@ -103,7 +103,7 @@ def space_controller(table: Mapping[str, HyperSpec], steps: int, seed: int, rule
 
 
 def never_compared(count: int, steps: int, evaluate_every: int, rules: Rules) -> str:
-    """Explain why the members of a space are never compared. Empty if they are compared."""
+    """Explain why the members of a run are never compared. Empty if they are compared."""
     if count == 1:
         return "num_members=1: give 2 or more"
     for name, value in (("period", rules.period or 0), ("evaluate_every", evaluate_every)):
@@ -123,7 +123,7 @@ def is_number(value: object) -> TypeGuard[float]:
 
 
 def whole(name: str, value: object, least: int) -> int:
-    """Convert an argument such as 5 or 1e6 to an integer. Raises ConfigError unless it is at least `least`."""
+    """Convert an argument such as 5 or 1e6 to an integer. Raises ConfigError unless it is whole and >= `least`."""
     if is_number(value) and value >= least and float(value).is_integer():
         return int(value)
     raise ConfigError(f"{name}={value!r:.200} cannot be used: give a whole number, {least} or more")

@@ -42,8 +42,9 @@ PROGRESS_EVENTS = 200
 
 
 def restore(pool: Pool, parts: Mapping[str, Any], folder: Path) -> None:
-    """Make the members of a saved run, and load their states. Raises RunFailed. The folder is never changed.
+    """Make the members of a saved run, and load their states. The folder is never changed.
 
+    Raises RunFailed, and ConfigError if all members were broken at the save.
     Broken members (whose code raised an error) are made too, because they may copy other members later.
     """
     states: Mapping[int, bytes] = parts["states"]
@@ -110,7 +111,7 @@ class Training:
     def go_on(self, parts: Mapping[str, Any], config: Mapping[str, Any]) -> Result:
         """Resume a run, and train to the end. parts: see `SavedRun.parts`. config: options for the journal."""
         self._whole = True
-        self._write("resume", config=dict(config), changed={})  # the pause does not count as time of the run
+        self._write("resume", config=dict(config), changed={})  # first: readers subtract the pause before it
         restore_state(self._controller, parts["controller"])
         for name in SAVED:
             setattr(self, f"_{name}", parts[name])

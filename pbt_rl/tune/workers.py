@@ -107,12 +107,12 @@ class WorkerReady:
 
 @dataclass(frozen=True)
 class Failure:
-    """Result of a task in which the member's code raised an error."""
+    """Result of a failed task: the user's code raised an error or returned an unusable object."""
 
     traceback: str
     """Traceback of the error. Empty if no line of the member's code raised the error."""
     what: str = ""
-    """One line with method, member, exception, file and line."""
+    """One line with method, member, and the error or the unusable object."""
     refused: str = ""
     """Error message of a mistake of the user that ends the run. Empty for other failures."""
     unpicklable: bool = False

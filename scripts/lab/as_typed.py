@@ -78,7 +78,7 @@ def ours(*words: str) -> str:
 def peer(
     program: str, game: str, seed: int, seconds: float, *options: str, python: Path | None = None
 ) -> dict[str, Any]:
-    """Train and evaluate another program with its defaults. Return the figures that `train_and_play` returns."""
+    """Train and evaluate another program with its defaults. Return the figures of `train_and_play` except `greedy`."""
     common = [f"--game={game}", f"--seed={seed}", f"--seconds={seconds}", f"--games={GAMES}"]
     return run_job(f"{program}_as_typed.py", [*common, *options], seconds + 60, python)
 

@@ -59,9 +59,9 @@ CONFIRM_SEEDS = range(60, 68)
 
 
 class Design(NamedTuple):
-    """tasks: environments of the family `gym/`. seeds: of each cell in the stage `design`.
+    """tasks: environments of the family `gym/`. seeds: seeds of each cell in the stage `design`.
 
-    sizes: numbers of factors at the second level. Each choice of so many factors is a cell.
+    sizes: allowed numbers of factors at the second level. For each n in `sizes`, each choice of n factors is a cell.
     """
 
     tasks: Sequence[str]
@@ -80,7 +80,7 @@ class Design(NamedTuple):
 CONTINUOUS = Design(
     ("HalfCheetah-v5", "Hopper-v5", "Walker2d-v5", "Ant-v5", "Swimmer-v5"), "abcde", (0, 2, 4), (40,)
 )
-"""Fraction 2^(5-1) of resolution V: I = ABCDE."""
+"""Fraction 2^(5-1) of resolution V: I = -ABCDE, where +1 is the second level."""
 DISCRETE = Design(
     ("LunarLander-v3", "Acrobot-v1", "MountainCar-v0", "CartPole-v1"), "fh", (0, 1, 2), (40, 41, 42, 43)
 )
@@ -158,10 +158,10 @@ def contrasts(factors: str, runs: Iterable[tuple[str, int]]) -> dict[str, np.nda
 
 
 def effects(factors: str, tasks: Sequence[Runs]) -> dict[str, tuple[float, float]]:
-    """Return effect -> (mean rank at the second level less at the first, p of a two-sided permutation test).
+    """Return effect -> (mean rank at the second level minus that at the first, p of a two-sided permutation test).
 
-    tasks: equal runs of each task. Ranks are within a task: 1 is the worst run. The test permutes the ranks of each
-    task.
+    tasks: scores of each task, with equal keys. Ranks are within a task: 1 is the worst run. The test permutes the
+    ranks of each task.
     """
     signs = contrasts(factors, [*tasks[0]])
     ranks = np.stack([rankdata([of[run] for run in tasks[0]]) for of in tasks])
@@ -221,7 +221,7 @@ def design_tables(design: Design, actions: str) -> None:
 
 
 def confirm_tables(design: Design, actions: str) -> None:
-    """Print the scores of the stage `confirm`, and how probably each cell is better than the default."""
+    """Print the scores of the stage `confirm`, and the probability that each cell is better than the default."""
     confirmed: dict[str, dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
     for row in read("confirm"):
         if row["task"] in design.tasks:

@@ -30,7 +30,7 @@ ROWS = ROOT / "docs" / "lab" / "results"
 PAGE = ROOT / "docs" / "lab" / "results.md"
 README = ROOT / "README.md"
 PARTNERS = 6
-"""Number of members of PBT in `figure5.csv`, and of the members of random search with which they are compared."""
+"""Number of compared members in `figure5.csv`: all members of PBT, and the first members of random search."""
 NOT_RL = ("figure5 digits", "figure5 ring", "characters text")
 """Keys of TITLES for tasks without reinforcement learning."""
 
@@ -244,8 +244,9 @@ TRIALS = 10
 def as_typed() -> list[str]:
     """Return one line per environment: scores of one policy with default options, for its longest budget.
 
-    Column recipe of the rows: `now` for the present recipe; a commit for the recipe up to this commit; `before` for
-    older recipes, which are left out. If the present recipe has no row, the line names the commit.
+    The column `recipe` of as_typed.csv contains `now` for the present recipe, a commit for the recipe up to this
+    commit, or `before` for older recipes, which are left out. If the present recipe has no row, the line names the
+    commit.
     """
     found: dict[tuple[str, str, str], dict[int, float]] = defaultdict(dict)
     for row in read_rows(ROWS / "as_typed.csv"):

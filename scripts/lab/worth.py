@@ -50,8 +50,8 @@ class Task:
     """Environment, with the options of its runs. frames: budget of a member.
 
     recipe: values of the environment's recipe. Members begin near these values.
-    options: a member has only eight rows, because all rows must end an episode within a period. Rollouts are longer
-    instead, which keeps the size of a batch.
+    options: with EIGHT, a member has only eight rows, because all rows must end an episode within a period. Rollouts
+    are longer instead, which keeps the size of a batch.
     random, best: scores of the random policy and of the best known policy, with which results are normalised.
     """
 
@@ -118,9 +118,11 @@ class Arm:
     """Compared method. first: share of the budget before the first comparison. None: members are never changed.
 
     period: share of the budget between two comparisons.
-    wide: True if members begin within a factor of 16 of the recipe. False: within a factor of 2.
-    ranges: True if values are tuned within a factor of 4 of the recipe (gamma up to 0.9999), and reward weights within
-    SHAPING_RANGE. False: the default values are tuned.
+    wide: True if members begin, and values are tuned, within a factor of 16 of the recipe. False: members begin within
+    a factor of 2.
+    ranges: True if values are tuned within a factor of 4 of the recipe. If `wide` and `ranges` are False, PBT tunes the
+    values that it tunes by default. With `wide` or `ranges`, gamma may reach 0.9999.
+    Reward weights are tuned within SHAPING_RANGE.
     """
 
     first: float | None
@@ -196,7 +198,7 @@ def command(task: Task, arm: Arm, seed: int) -> list[str]:
     ]  # fmt: skip
     if arm.ranges or arm.wide:
         words += ["--pbt.tune", *tuned(task, 16 if arm.wide else 4)]
-    elif task.shaping:  # the arm `default` tunes reward weights within SHAPING_RANGE, and the default values
+    elif task.shaping:  # tune reward weights in addition to the values that PBT tunes by default
         usual = ["learning_rate", "entropy_coef", "value_coef", "clip_ratio", "clip_value", "max_grad_norm"]
         words += ["--pbt.tune", *usual, *tuned(task, 4)[-len(task.shaping) :]]
     return [*words, "--pbt.start-values", *starts(task, seed, wide=arm.wide)]

@@ -2,7 +2,8 @@
 
     common options + options of the arm + seed + initial values of this seed -> `pbt-rl train ...`
 
-For each seed, member i begins with equal values in all arms except `defaults`: with a sample from the priors.
+Without --pbt.start-values, member i of a seed begins with the same sample from the priors in all arms except
+`defaults`.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ INSTEAD = {
     "hours": "arms are compared at equal frames: give --train-for-frames",
     "controller": "each arm has its own controller: add one with --arm NAME, such as --arm mf-pbt",
 }
-"""Option that the arms set -> reason or remedy in the error message if the user gives this option."""
+"""Option that the user must not give -> reason or remedy in the error message."""
 OF_ALL_ARMS = ("env", "env-option", "config", "train-for-frames")
 BASELINE = "random"
 """Name of the arm with which all other arms are compared."""
@@ -102,7 +103,7 @@ def read_arms(given: Sequence[str], without: Sequence[str] = ()) -> list[Arm]:
 
 
 def check_names(names: Sequence[str], where: str, allowed: Sequence[str] = ()) -> None:
-    """Raise ConfigError if the user gave an option that the arms set, except `allowed` options.
+    """Raise ConfigError if `names` contains an option of GIVEN_HERE, or an option of INSTEAD that is not in `allowed`.
 
     names: options that the user gave. where: text for the message.
     """
@@ -133,7 +134,8 @@ class Task:
                 "--train-for-frames is missing: give the frames of each member, such as --train-for-frames 1M; arms "
                 "have equal frames"
             )
-        differs = {  # from the default, because --config may be a run's config.json, which contains every option
+        # Compare with the defaults, because --config may be a run's config.json, which contains every option.
+        differs = {
             "train-for-seconds": config.train_for_seconds > 0,
             "stop-at-objective": config.stop_at_objective is not None,
             "controller": config.controller != Config.controller,

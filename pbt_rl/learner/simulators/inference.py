@@ -157,7 +157,7 @@ class Inference:
             places[name].copy_(x)
 
     def _run(self, recording: Recording, program: Callable[[], None]) -> None:
-        depends = self._pack.packing == "loop" and any(self._pack.idle)  # a graph always skips idle slots
+        depends = self._pack.packing == "loop" and any(self._pack.idle)  # a graph depends on the idle slots
         if self.replays is not None and self.replays.recorder is not None and not depends:
             self.replays.run(recording)
             return

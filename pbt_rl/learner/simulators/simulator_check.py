@@ -1,7 +1,8 @@
 """Checks of device simulators (`SimulatorEnv`): return values, use of shaping weights, synchronisations.
 
-Two policies act in one simulator. Two runs with equal seeds and actions are compared: the first run has default shaping
-weights for both policies; the second run has other shaping weights for the second policy.
+Two policies act in one simulator. The main run has default shaping weights for the first policy, and other weights for
+the second policy. If there are shaping weights, the main run is compared with two runs of the same seed and actions: a
+repetition, and a run with default weights for both policies.
 
 Axes: P = 2 policies, b rows of a policy, R = P * b, K shaping terms, T steps.
 """

@@ -74,9 +74,10 @@ def check(config: Config, spec: EnvSpec, _plan: Plan) -> None:
 
 
 def recorded_late(journal: Path, position: int, frames: int) -> list[Evaluation]:
-    """Return the evaluations that began before the checkpoint of a resumed run and were recorded after it.
+    """Return the late evaluations of a resumed run.
 
-    (These evaluations remain valid, although the resume truncates the journal.)
+    A late evaluation was recorded after the checkpoint of the resume, but evaluates this checkpoint or an earlier one.
+    (Late evaluations remain valid, although the resume truncates the journal.)
     position: length of the journal at the checkpoint, in bytes. frames: frames of the checkpoint.
     """
     found: list[Evaluation] = []

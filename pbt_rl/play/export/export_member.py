@@ -53,7 +53,7 @@ def export_member(
             FORMATS[form](policy, path)
         player, scores = Policy(pack, spec, config.model, seed, greedy=False), []
         if episodes:
-            with contextlib.chdir("."):  # an environment may change it
+            with contextlib.chdir("."):  # an environment may change the working directory
                 scores = [one.objective for one in play_episodes(player, options, episodes, seed)]
         there = [name for name, suffix in SUFFIXES.items() if (folder / f"policy{suffix}").exists()]
         text = played(config.env, options)

@@ -92,8 +92,9 @@ SUFFIXES = {"onnx": ".onnx", "safetensors": ".safetensors", "rsl_rl": "_rsl_rl.p
 
 
 def check_same(policy: ExportedPolicy, run: Run, path: Path) -> None:
-    """Compare the outputs of an exported file and of the policy. If they differ, remove the file and raise ConfigError.
+    """Compare the outputs (except `action`) of an exported file and of the policy.
 
+    If they differ, remove the file and raise ConfigError.
     run: function from inputs to the outputs of the file. Inputs are random batches of 1 and 8 observations.
     """
     generator = torch.Generator().manual_seed(0)

@@ -95,7 +95,7 @@ def evaluate_against(
     greedy: bool,
     trust: bool = False,
 ) -> None:
-    """Play games, and print the result. games: rounded up to an equal number per agent position.
+    """Play games, and print the result. games: number of games, rounded up to an equal number per agent position.
 
     against: `random`, RUN[@FRAMES][:MEMBER], or `module:factory`. A run's default member is the best member of the
     newest checkpoint. The factory is called with the EnvSpec, and returns an `Act`.

@@ -1,4 +1,4 @@
-"""Places for packs on cluster nodes, and the plan of a run. All functions are pure.
+"""Places for packs on cluster nodes, and the plan of a run. All functions except `cluster_run` are pure.
 
 Each pack is planned with the cores of the smallest place, because a pack may have to continue in any place.
 """

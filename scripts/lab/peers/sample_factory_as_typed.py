@@ -27,7 +27,7 @@ played: list[gymnasium.wrappers.RecordEpisodeStatistics] = []
 
 
 def make(env_name: str, cfg: Any, env_config: Any, render_mode: str | None = None) -> Any:
-    """Make the environment of Sample Factory's example. Store the innermost wrapper, which records complete games."""
+    """Make the environment of Sample Factory's example. Store its wrapper that records complete games."""
     env = made = make_atari(env_name, cfg, env_config, render_mode)
     while not isinstance(made, gymnasium.wrappers.RecordEpisodeStatistics):
         made = made.env
