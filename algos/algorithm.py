@@ -73,8 +73,8 @@ class UpdateSettings:
     lr_schedule_kl: float | None
     """Desired KL divergence of the adaptive learning rate. None: the learning rate is not adapted."""
     target_kl: float | None
-    """Early stopping: a policy skips the rest of a batch after a minibatch with a KL divergence above 1.5 times this
-    value. None: no early stopping."""
+    """Early stopping: if the KL divergence of a minibatch is above 1.5 times this value, the policy skips this
+    optimiser step and the rest of the batch. None: no early stopping."""
     distribution: Distribution
     proximal: bool = False
     """True: the `old` fields of a loss come from the policy before the update, at the cost of one forward pass."""
@@ -136,8 +136,8 @@ class Algorithm:
     """Hyperparameters that `targets` and `fixed_advantage` read. The names in OF_VTRACE are read only if a run uses
     V-trace or the algorithm has no fixed advantages."""
     fixed_advantage: Callable[[Samples, Hypers, UpdateSettings], Tensor | None] | None = None
-    """Returns advantages [G, T, B] for all epochs over a batch. If the field is None or the function returns None,
-    `targets` runs for each minibatch."""
+    """Returns advantages [G, T, B] for all epochs over a batch. If the network has no recurrent core, minibatches then
+    consist of single steps. If the field is None or the function returns None, `targets` runs for each minibatch."""
     recipe: Callable[[Mapping[str, object]], Mapping[str, object]] = lambda _: {}
     """Maps an environment's recipe (dotted option -> value, tuned for appo) to options that override the recipe."""
     network: Callable[[PolicyNet, NetInputs], PolicyNet] = lambda net, _: net
@@ -149,11 +149,9 @@ class Algorithm:
     """Custom backward pass, for losses that need more than a policy's outputs at one step. The function returns
     statistics, [G] each, and replaces `loss`, `targets` and `fixed_advantage`. The network must have a recurrent core.
     """
-    learns_single_steps: bool = False
-    """True: minibatches consist of single steps if the network has no recurrent core and the advantages are fixed."""
     proximal: bool = False
-    """True: the centre of the trust region is the policy before the update (`old_log_prob`). `loss` weights each sample
-    by exp(old_log_prob - acting_log_prob), because the behaviour policy may be older."""
+    """True: `loss` supports `UpdateSettings.proximal`. The centre of the trust region is `old_log_prob`, and `loss`
+    weights each sample by exp(old_log_prob - acting_log_prob), because the behaviour policy may be older."""
     learns_per_vector_env: bool = False
     """True: take one optimiser step per full rollout of a vector env, whatever --learner.batch is. With many vector
     envs, a step learns from several rollouts, because waiting rollouts would become too old (pbt_rl/plan/sizes.py)."""

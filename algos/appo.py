@@ -3,9 +3,10 @@
 The ratio and the value are clipped (Schulman et al. 2017). Advantages come from GAE or are corrected by V-trace
 (Espeholt et al. 2018), as in Sample Factory (Petrenko et al. 2020).
 
-The clip is centred on the policy before the update. The behaviour policy is used only for the importance weight
-(Hilton, Cobbe and Schulman 2022, "Batch size-invariance for policy optimization", section 3). With a clip around the
-behaviour policy, successive batches of old rollouts would be clipped around one old policy.
+By default, the clip is centred on the policy before the update. The behaviour policy is then used only for the
+importance weight (Hilton, Cobbe and Schulman 2022, "Batch size-invariance for policy optimization", section 3). With a
+clip around the behaviour policy (`--learner.no-proximal`), successive batches of old rollouts are clipped around one
+old policy.
 """
 
 from __future__ import annotations
@@ -296,7 +297,6 @@ APPO = Algorithm(
     fixed_advantage=gae_of_batch,
     optimizer=ADAM,
     loss_hypers=("clip_ratio", "clip_value", "value_coef", "entropy_coef", "kl_coef"),
-    learns_single_steps=True,
     proximal=True,
     statistics=COMMON_STATISTICS
     | {

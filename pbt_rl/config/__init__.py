@@ -82,7 +82,7 @@ class LearnerConfig:
     then does not tune the learning rate."""
     lr_schedule_kl: float = option(0.01, above=0)
     """Target KL divergence (--learner.lr-schedule kl-adaptive). The factor is divided by 1.5 if the KL divergence is
-    above twice the target, and multiplied by 1.5 if it is below half the target."""
+    above twice the target, and multiplied by 1.5 if the divergence is below half the target."""
     target_kl: float = option(0.0, at_least=0, zero="off")
     """Stop an update when the mean KL divergence of a minibatch to the policy before the update exceeds 1.5 times this
     value (appo; rule of Stable-Baselines3). This limit protects members with a too high learning rate."""
@@ -286,8 +286,8 @@ class Config:
     """Replace a learner that makes no progress for this time, or for five times this time during its start. The timeout
     must exceed the duration of one optimiser step."""
     max_actor_restarts: int = option(20, at_least=0, may_change=True)
-    """End the run with an error after more actor restarts than this within ten minutes, all actors together, or after
-    more successive restarts of one actor without progress."""
+    """End the run with an error after more actor restarts than this within ten minutes (all actors together). The same
+    limit applies to successive restarts of one actor with fewer than 100 steps before each."""
     save_every_seconds: float = option(
         120.0, at_least=0, zero="only at the end", common=True, may_change=True
     )
@@ -300,7 +300,7 @@ class Config:
     """Number of newest checkpoints to keep, in addition to the permanent checkpoints of --save-every-frames."""
     final_episodes: int | None = option(None, at_least=0, zero="none", may_change=True, common=True)
     """Evaluation episodes per member at the end of training, as in `pbt-rl eval`. The best four members play, and the
-    result names the best member. Default: 20 episodes. The time limit is a tenth of the training time, but 30 to 60 s.
+    result names the best member. Default: 20 episodes. Time limit: a tenth of the training time, between 30 and 60 s.
     By default, serial runs and runs under a minute have no such episodes. If you set a number, the time limit is ten
     minutes, and up to four members without an objective since their last change play, too. With
     --pbt.evaluate-episodes or --control, all members play for at most ten minutes, even in serial or short runs.
@@ -476,7 +476,9 @@ class Config:
     @property
     def learns_single_steps(self) -> bool:
         """True if minibatches contain shuffled single steps instead of complete rollouts."""
-        return self.algorithm.learns_single_steps and self.model.core == "none" and not self.uses_vtrace
+        return (
+            self.algorithm.fixed_advantage is not None and self.model.core == "none" and not self.uses_vtrace
+        )
 
     @property
     def env_options(self) -> EnvOptions:
@@ -501,7 +503,10 @@ def load_algorithm(name: str) -> Algorithm:
 
 
 def check_divergence(config: Config) -> None:
-    """Raise ConfigError if an option needs a KL divergence that the algorithm does not measure. Loads the algorithm."""
+    """Raise ConfigError if an option needs a KL divergence that is not measured, or that mostly measures rollout age.
+
+    The algorithm is loaded only if such an option is set.
+    """
     learner = config.learner
     adapts, stops = learner.lr_schedule == "kl-adaptive", learner.target_kl > 0
     for used, name, value, instead in (
