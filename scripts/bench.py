@@ -266,9 +266,10 @@ def start_figures(
 
 
 def measure(env: str, num_policies: int, seconds: float, rounds: int, job: str) -> dict[str, Any]:
-    """Measure rounds. A round measures the stages, a run, and again the stages. Return medians over the rounds.
+    """Measure the stages, a run, and again the stages, `rounds` times. Return medians.
 
-    The account of each run is printed.
+    Replacements, decisions and policy lag are those of the last run. A table of the cores' use is printed for each run
+    (`bench_account.table`).
     """
     cores = Machine.here().cpus
     summary: dict[str, Any] = {}

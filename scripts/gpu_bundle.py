@@ -60,7 +60,7 @@ def needed(names: list[str], version: str, besides: frozenset[str] = frozenset()
 
 
 def _holds(condition: str, version: str) -> bool:
-    """Return True if an environment marker holds on Linux for this Python version."""
+    """Return True if the condition of a requirement (a marker of PEP 508) holds on Linux for this Python version."""
     if not condition.strip():
         return True
     from packaging.markers import Marker  # noqa: PLC0415 - not a dependency of pbt_rl

@@ -125,7 +125,7 @@ class Stand:
             self.shared.free.append(rollout)
 
     def repeat_steps(self) -> None:
-        """Replay the recorded optimiser step of each group once, without learning in any slot.
+        """Replay the recorded optimiser step of each group once, with all slots dropped: the step changes no weights.
 
         Do nothing if no optimiser step is recorded.
         """

@@ -132,7 +132,7 @@ class HyperSpec:
 
 
 def meaning(choice: object) -> str:
-    """Format an option of a choice as a short text."""
+    """Format one of the options of a categorical value as a short text."""
     name = getattr(choice, "__name__", None)
     return name if isinstance(name, str) else f"{choice!s:.40}"
 

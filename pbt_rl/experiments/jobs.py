@@ -152,7 +152,7 @@ class Sweep:
         """First signal that ended the sweep. No run is started after this signal."""
 
     def run(self, waiting: Sequence[Point]) -> list[Ended]:
-        """Train the waiting runs, at most one at a time on each share. Return the ended runs in order of their end."""
+        """Train the waiting runs, at most one at a time on each `Share`. Return the runs in order of their end."""
         left, ended = list(waiting), list[Ended]()
         (self._folder / LOGS).mkdir(parents=True, exist_ok=True)
         with handling(FORWARDED, self._note):

@@ -62,8 +62,8 @@ _PART = re.compile(r"(\d+\.?\d*|\.\d+)\s*(d|h|min|m|sec|s)\s*")
 def duration(text: str, unit: float) -> float:
     """Convert a time (1800, 90s, 30m, 1h30m, 1:30:00) to the unit of an option.
 
-    A number without a suffix already has the unit of the option. Raises ValueError with a description of
-    allowed values, for example for the suffixes k, M and G.
+    A number without a suffix already has the unit of the option. Raises ValueError with a description of allowed values
+    for any other text, such as 3k or 2M.
 
     unit: unit of the option, in seconds.
     """

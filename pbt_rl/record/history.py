@@ -254,8 +254,9 @@ class History:
     def _spent(self, counts: Callable[[str], bool]) -> float:
         """Return the seconds of some stages, summed over threads. counts: returns True for a stage to include.
 
-        A progress record contains the mean number of busy threads since the preceding record. The first records of a
-        run have no means. The first record with means is therefore used for all the time before it.
+        A progress record contains the mean number of busy threads of each stage, which is used for the time since the
+        preceding record. The first records of a run have no means. The first record with means is therefore used for
+        all the time before it.
         """
         total, before, busy, known = 0.0, 0.0, 0.0, False
         for event in self.of(Progress):

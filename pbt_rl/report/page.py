@@ -325,7 +325,7 @@ def _members(history: History) -> str:
 
 
 def _moves(history: History, member: int) -> dict[str, str]:
-    """Return column -> `start → now` for each value of a member that has changed."""
+    """Return column name -> text `start → now` for the values of a member that differ from its start values."""
     path = history.lineage.path(member)
     pairs = ((n, path[0].values[n], path[-1].values[n]) for n in history.varied)
     return {value_column(n): " → ".join(_change(history, n, a, b)) for n, a, b in pairs if a != b}

@@ -115,7 +115,7 @@ class Result:
     """Result of a run.
 
     members: final states in order of id.
-    best: id of the member with the highest finite objective. This member may be stopped. Ties go to the lower id.
+    best: id of the member with the highest finite objective, including stopped members. Ties go to the lower id.
     best_state: result of the best member's `state()`. `best` and `best_state` are None if no objective is finite.
     history: all evaluations in order of time.
     """

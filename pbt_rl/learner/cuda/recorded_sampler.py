@@ -80,7 +80,8 @@ class _Bucket:
 class RecordedSampler(Sampler):
     """Sampler that runs inference by CUDA graphs if possible.
 
-    The memory has an additional vector env and an additional rollout, for the dummy vector env that pads batches.
+    A dummy vector env pads inference batches to a recorded size. Therefore `memory` has room for an additional vector
+    env and an additional rollout.
     """
 
     SPARE = 1

@@ -29,7 +29,10 @@ class TimeLimitError(Exception):
 
 
 class Clock(tensorboard.SummaryWriter):
-    """Writer of a run, which ends the training after a fixed time. The time begins before environments are made."""
+    """SummaryWriter that ends CleanRL's training after a fixed time.
+
+    The time begins before environments are made.
+    """
 
     limit_seconds = 0.0
     began = seconds = 0.0
