@@ -1,4 +1,4 @@
 """Learning: maths, networks, packs and algorithms.
 
-From the project, this package imports only errors, registry and options.
+Of the other packages of the project, this package imports only errors, registry and options.
 """

@@ -18,7 +18,7 @@ from .returns import Trajectories, gae
 
 
 def a3c_loss(s: LossInputs, *, value_coef: Scalar, entropy_coef: Scalar) -> tuple[Tensor, Stats]:
-    """Compute the advantage actor-critic loss (Mnih et al. 2016, section 4): (loss, stats), all 0-d float32.
+    """Return advantage actor-critic loss and statistics, all 0-d float32 (Mnih et al. 2016, section 4).
 
         policy_loss = -mean(log_prob * A)
         value_loss = 0.5 * mean((value - target)^2)

@@ -88,7 +88,8 @@ class OwnStep(NamedTuple):
     group: Group
     """Group that computes forward passes of the policies."""
     samples: Samples
-    """Minibatch, with observations as the network receives them, before normalisation. Learn from valid steps only."""
+    """Minibatch. Observations have the shapes of the network's inputs, but are not normalised yet. Learn from valid
+    steps only."""
     cut: Tensor
     """[G, T, B] bool: the step starts an unroll. Gradients stop before the step (see cores.py)"""
     hypers: Hypers
@@ -136,8 +137,9 @@ class Algorithm:
     """Hyperparameters that `targets` and `fixed_advantage` read. The names in OF_VTRACE are read only if a run uses
     V-trace or the algorithm has no fixed advantages."""
     fixed_advantage: Callable[[Samples, Hypers, UpdateSettings], Tensor | None] | None = None
-    """Returns advantages [G, T, B] for all epochs over a batch. If the network has no recurrent core, minibatches then
-    consist of single steps. If the field is None or the function returns None, `targets` runs for each minibatch."""
+    """Returns advantages [G, T, B] for all epochs over a batch. If the function returns advantages and
+    the network has no recurrent core, minibatches consist of single steps. If the field is None or the function returns
+    None, `targets` runs for each minibatch."""
     recipe: Callable[[Mapping[str, object]], Mapping[str, object]] = lambda _: {}
     """Maps an environment's recipe (dotted option -> value, tuned for appo) to options that override the recipe."""
     network: Callable[[PolicyNet, NetInputs], PolicyNet] = lambda net, _: net
@@ -153,8 +155,9 @@ class Algorithm:
     """True: `loss` supports `UpdateSettings.proximal`. The centre of the trust region is `old_log_prob`, and `loss`
     weights each sample by exp(old_log_prob - acting_log_prob), because the behaviour policy may be older."""
     learns_per_vector_env: bool = False
-    """True: take one optimiser step per full rollout of a vector env, whatever --learner.batch is. With many vector
-    envs, a step learns from several rollouts, because waiting rollouts would become too old (pbt_rl/plan/sizes.py)."""
+    """True: each full rollout of a vector env gives one optimiser step, whatever --learner.batch is. Exception: with
+    many vector envs, a step learns from several rollouts, because waiting rollouts would become too old
+    (pbt_rl/plan/sizes.py)."""
 
     @property
     def needs_final_steps(self) -> str | None:

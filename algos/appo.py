@@ -5,8 +5,8 @@ The ratio and the value are clipped (Schulman et al. 2017). Advantages come from
 
 By default, the clip is centred on the policy before the update. The behaviour policy is then used only for the
 importance weight (Hilton, Cobbe and Schulman 2022, "Batch size-invariance for policy optimization", section 3). With a
-clip around the behaviour policy (`--learner.no-proximal`), successive batches of old rollouts are clipped around one
-old policy.
+clip around the behaviour policy (`--learner.no-proximal`), successive batches of old rollouts are clipped around the
+same old policy.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def ppo_loss(
     entropy_coef: Scalar,
     kl_coef: Scalar,
 ) -> tuple[Tensor, Stats]:
-    """Compute the PPO loss with clipped ratio and clipped value: (loss, stats), all 0-d float32.
+    """Return the PPO loss with clipped ratio and clipped value, and statistics, all 0-d float32.
 
         importance = min(exp(old_log_prob - acting_log_prob), MAX_IMPORTANCE)
         ratio = exp(log_prob - old_log_prob)
@@ -93,7 +93,7 @@ def _by_tensors(
     entropy_coef: Scalar,
     kl_coef: Scalar,
 ) -> tuple[Tensor, Tensor]:
-    """Compute `ppo_loss` by tensor operations, on any device: (0-d loss, STATISTICS [6])."""
+    """Compute `ppo_loss` by tensor operations, on any device. Return (0-d loss, STATISTICS [6])."""
     numbers = (
         s.log_prob,
         s.entropy,
@@ -138,7 +138,7 @@ class _ByKernel(torch.autograd.Function):
 
     Inputs: log_prob, entropy, value and valid [..., N]; the other fields of `LossInputs` as `fixed` [5, ..., N];
     coefficients [5, ...].
-    Outputs: loss [...], STATISTICS [6, ...], gradients [3, ..., N].
+    Outputs: loss [...], STATISTICS [6, ...], gradients [3, ..., N] of log_prob, entropy and value.
     """
 
     @staticmethod
@@ -264,7 +264,7 @@ def appo_loss(s: LossInputs, hypers: Hypers, settings: UpdateSettings) -> tuple[
 def gae_of_batch(s: Samples, hypers: Hypers, settings: UpdateSettings) -> Tensor | None:
     """Compute GAE from the values of the samples, [G, T, B].
 
-    None with V-trace, because V-trace needs the current policy.
+    With V-trace, return None, because V-trace needs the current policy.
     """
     if settings.use_vtrace:
         return None

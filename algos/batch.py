@@ -21,7 +21,7 @@ from .rollout import FIELDS, Rollout, Span, Transitions
 
 
 class Segments(NamedTuple):
-    """Replayed segments (replay.py): S segments of L steps, fields of [P, L, S, ...], on the device.
+    """Replayed segments (replay.py): S segments of L steps, with fields of shape [P, L, S, ...], on the device.
 
     A segment starts within an episode. If the episode ends within the segment, the steps after the end are invalid.
     """
@@ -49,7 +49,7 @@ class Segments(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Batch(Transitions[Tensor]):
-    """Transitions of k rollouts: fields of [P, T(+1), B, ...] (`state`: [P, B, S]), on the device."""
+    """Transitions of k rollouts, with fields of shape [P, T(+1), B, ...] (`state`: [P, B, S]), on the device."""
 
     rollouts: Sequence[Rollout]
     """Rollouts of the batch. The observations stay in the rollouts."""
@@ -159,21 +159,21 @@ def make_batch(
 
 @dataclass(frozen=True, eq=False)
 class Samples(Transitions[Tensor]):
-    """Samples of a group from a batch or minibatch: fields of [G, T, B, ...] (`state`: [G, B, S])."""
+    """Samples of a group from a batch or minibatch, with fields of shape [G, T, B, ...] (`state`: [G, B, S])."""
 
     obs: dict[str, Tensor]
     """Observations with stacked frames (`ObsLayout.stored`)"""
     valid: Tensor
     last_value: Tensor
-    """[G, B], value of the observation after the last step, under the weights that acted. With
-    `UpdateSettings.off_policy`, under the weights before the update."""
+    """[G, B], value of the observation after the last step: under the weights before the update if
+    `UpdateSettings.off_policy` is set, otherwise under the weights that acted."""
     final_value: Tensor | None = None
-    """[G, T, B], in reward units: value of the final observation where `truncated`. None with next-step resets."""
+    """[G, T, B], in reward units: value of the final observation where `truncated`. None if resets are next-step."""
     proximal: Tensor | None = None
-    """[G, T, B], log probability of the action under the policy before the update. `value` then comes from this
-    policy, too. None: log probability and value come from the weights that acted."""
+    """[G, T, B], log probability of the action under the policy before the update. If this field is set, `value` comes
+    from the policy before the update, too. None: `log_prob` and `value` come from the weights that acted."""
     advantage: Tensor | None = None
-    """[G, T, B], fixed advantages for all epochs over the batch. None: computed for each minibatch."""
+    """[G, T, B], fixed advantages for all epochs over the batch. None: advantages are computed for each minibatch."""
     replayed: tuple[Segments, ...] = ()
     """Replayed segments of these policies. Every minibatch contains all segments."""
 

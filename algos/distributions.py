@@ -48,8 +48,8 @@ class DiagonalGaussian:
 
     For a sample u, the environment receives clip(centre + half * u, low, high). The policy learns from u.
 
-    low, high: bounds, infinite on a side without a bound; empty: no clipping.
-    centre, half: scaling; empty: identity.
+    low, high: bounds, infinite on a side without a bound. Empty tuples: no clipping.
+    centre, half: scaling of u. Empty tuples: no scaling.
     """
 
     components: int
@@ -415,7 +415,7 @@ def make_distribution(
 ) -> Distribution:
     """Build the distribution of discrete components (`nvec`), continuous components, or both.
 
-    low, high: bounds of the continuous components, infinite on a side without a bound; empty: unbounded.
+    low, high: bounds of the continuous components, infinite on a side without a bound. Empty tuples: unbounded.
     units: (centres, half widths) of the continuous components. A sample u is scaled to centre + half width * u.
     tanh: True squashes normals into the bounds instead of clipping samples.
     """

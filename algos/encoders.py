@@ -18,7 +18,10 @@ from .normalizers import SMALLEST_PICTURE
 
 
 class NetworkError(ValueError):
-    """Error of a user's network module: an exception or an invalid result. The message has module, line and shapes."""
+    """Exception or invalid result of a user's network module.
+
+    The message names the module. It contains the line of the user's code and the shapes, if they are known.
+    """
 
 
 Layer = TypeVar("Layer", bound=nn.Linear | nn.Conv2d)
@@ -44,9 +47,9 @@ _SLOW_TANH = processor_is("AuthenticAMD")
 def tanh(x: Tensor) -> Tensor:
     """Compute torch.tanh(x), three times as fast for float32 on AMD CPUs.
 
-    On AMD CPUs tanh is computed from torch.sigmoid, and results differ by at most 2e-7. Without this, torch.tanh would
-    take most of the inference time of a small network. Other CPUs and exported networks use torch.tanh. Time for
-    1,024 x 64 numbers (torch 2.13 with MKL), without the scaling before and after torch.sigmoid:
+    On AMD CPUs tanh is computed from torch.sigmoid, because torch.tanh would take most of the inference time of a small
+    network. The results differ by at most 2e-7. Other CPUs and exported networks use torch.tanh. Time for 1,024 x 64
+    numbers (torch 2.13 with MKL), without the scaling before and after torch.sigmoid:
 
                    torch.tanh    torch.sigmoid
         Zen 4      167 us        30 us
@@ -123,9 +126,9 @@ class Mlp(nn.Module):
 class Conv(nn.Conv2d):
     """Convolution that can run as one matrix product over all patches.
 
-    products: True computes a matrix product; under vmap, one batched product for all policies. A batched product is
-    fast for all shapes, needs no algorithm selection, and always sums in one order. False computes a convolution; under
-    vmap, a grouped convolution, which has fast kernels for a few shapes only.
+    products: True if the convolution is computed as a matrix product. vmap then computes one batched product for
+    all policies, which is fast for all shapes, needs no algorithm selection, and always sums in one order. If False,
+    vmap computes a grouped convolution, which has fast kernels for a few shapes only.
     """
 
     products = False
@@ -233,8 +236,8 @@ def _patches(x: Tensor, kernel: tuple[int, int], stride: tuple[int, int]) -> Ten
 def _image_gradient(grad: Tensor, weight: Tensor, stride: tuple[int, int], size: tuple[int, int]) -> Tensor:
     """Compute the gradient of images of shape `size` from the gradient of the outputs, [P, N, h, w, O].
 
-    This gradient is a transposed convolution, computed as a convolution of stride 1 of the padded output gradients with
-    the flipped weights. The stride[0] * stride[1] pixel positions within a stride have different weights. Therefore
+    This gradient is a transposed convolution. It is computed by convolving the padded output gradients with the flipped
+    weights (stride 1). The stride[0] * stride[1] pixel positions within a stride have different weights. Therefore
     these positions are computed as channels and interleaved afterwards. Each number is written once, whereas col2im
     adds overlapping patches.
     """
@@ -258,7 +261,7 @@ def _image_gradient(grad: Tensor, weight: Tensor, stride: tuple[int, int], size:
 
 
 def compute_by_products(net: nn.Module) -> None:
-    """Compute the convolutions of a network as matrix products."""
+    """Make a network compute its convolutions as matrix products from now on (`Conv.products`)."""
     for module in net.modules():
         if isinstance(module, Conv):
             module.products = True
@@ -418,7 +421,7 @@ class ObsEncoder(Encoder):
 
     If there are several parts, a linear layer mixes their concatenated outputs.
 
-    LAST is appended to the result without an encoder.
+    The observation LAST is appended to the result without an encoder.
 
     widths: widths of the layers of an MLP. The last width is the output width of all parts except `WordEncoder`.
     """

@@ -67,7 +67,7 @@ NUMBERS = 2**24
 
 
 class Unrolled(NamedTuple):
-    """Outputs of the body for T steps. `latent` and `goal` start with the c previous steps."""
+    """Outputs of the body for T steps. `latent`, `goal` and `episode` start with the c previous steps."""
 
     features: Tensor
     """[T, B, 2W] float32: the worker's memory, and the sum of goals without gradients"""

@@ -40,8 +40,8 @@ def hyper(
 
     bounds: range of initial values and of mutations.
     legal: range that the algorithm accepts.
-    scale: quantity that mutations multiply by a factor: the value (`linear`, `log`), 1 - value (`one_minus`), or the
-    value with rounding and a change of at least 1 (`integer`). The default prior has the same scale.
+    scale: effect of mutations. `linear`, `log`: multiply the value by a factor. `one_minus`: multiply 1 - value.
+    `integer`: multiply the value and round, with a change of at least 1. The default prior has the same scale.
     tuned: True if PBT changes this hyperparameter by default.
     common: True if plain `--help` lists the option.
     """
@@ -125,7 +125,7 @@ class AlgorithmEntry:
     options: Mapping[str, type] = field(default_factory=dict)
     """Config group -> dataclass of options that only this algorithm reads."""
     recipes: Mapping[str, Recipe] = field(default_factory=dict)
-    """Name -> published command line."""
+    """Name of a published setting (`--recipe`) -> its options."""
     recipes_are_for_it: bool = False
     """True if the recipes of environments are tuned for this algorithm."""
 

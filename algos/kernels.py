@@ -1,4 +1,4 @@
-"""Device-specific parts: numba kernels for CPUs, and the order of work on GPU streams.
+"""Device-specific code: numba kernels for CPUs, and the order of work on GPU streams.
 
 numba kernels run without the interpreter lock. For few rows, equivalent tensor operations take ten times as long.
 numba caches kernels on disk if the cache folder is writable.

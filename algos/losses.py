@@ -32,7 +32,7 @@ def masked(x: Tensor, valid: Tensor) -> Tensor:
 
 
 def shares(valid: Tensor) -> Tensor:
-    """Return weights [N], float32: 1 / number of valid samples for a valid sample, else 0."""
+    """Return weights [N], float32: 1 / (number of valid samples) for valid samples, 0 for invalid samples."""
     return valid / valid.sum().clamp_min(1)
 
 

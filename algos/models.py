@@ -6,8 +6,9 @@
 Axes: T time, B rows, N = T * B, C channels, F features, S recurrent state, D distribution parameters.
 
 The body computes in the dtype of its weights: `net.body.to(torch.bfloat16)` enables bf16. The heads and the recurrent
-state stay float32. Networks work under torch.func.functional_call and under vmap over stacked parameters, because they
-have no state besides parameters and change nothing in place. Weights are initialised from torch's global generator.
+state stay float32. Networks work under torch.func.functional_call and under vmap over stacked parameters, because a
+forward pass stores nothing in a module. The recurrent state is an input and an output. Weights are initialised from
+torch's global generator.
 """
 
 from __future__ import annotations
@@ -217,7 +218,10 @@ class PolicyNet(nn.Module):
         return self.mask(params_TBD, obs), value_TB, state
 
     def act(self, obs: Mapping[str, Tensor], state: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute params and state [B, S'] of the policy without the critic. Arguments: see `forward`."""
+        """Compute params and the next state, without the critic.
+
+        state: [B, S'], where S' is the state size of `acting_body`. Other arguments: see `forward`.
+        """
         seen = {name: x for name, x in obs.items() if name != ACTION_MASK}
         features_TBF, state = self.acting_body(seen, state, first)
         return self.mask(self.heads.params(features_TBF.float()), obs), state

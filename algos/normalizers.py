@@ -21,8 +21,8 @@ codes."""
 PIXEL_VARIANCE_EPSILON = 1e-3
 """Number that is added to the variance of pixels in [0, 1], so that noise of constant pixels is not amplified."""
 PIXEL_SHARE = 61
-"""Use every 61st image of a batch, because statistics of all images are too slow. The number is prime, so that the
-images come from different rows, unless the number of rows is a multiple of 61."""
+"""Use every 61st image of a batch, because statistics of all images are too slow. 61 is prime: the used images come
+from all rows if the number of rows is not a multiple of 61."""
 PIECE = {"cpu": 2**18}
 """Device type -> maximum number of elements in a piece of a batch (see `_pieces`). A piece of this size fits the cache
 of a CPU. Without pieces, a batch of 65,536 rows of 48 numbers takes 72 ms per rollout step instead of 2.8 ms, and
@@ -77,8 +77,8 @@ class Normalizers:
     ) -> None:
         """Update the running mean and variance of observations, piece by piece.
 
-        Parallel form of Chan et al. (1979). Images are scaled to [0, 1] and subsampled (PIXEL_SHARE). Grids are treated
-        like vectors.
+        The update is the parallel form of Chan et al. (1979). Images are scaled to [0, 1] and subsampled (PIXEL_SHARE).
+        Grids are treated like vectors.
         """
         for name in self.obs_sizes:
             mean, var, count = (stats[f"obs_{part}.{name}"][span] for part in ("mean", "var", "count"))

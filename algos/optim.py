@@ -40,7 +40,7 @@ class Gradients:
     """Factor of the gradient. Parameters and moments of a policy with factor 0 stay unchanged."""
     learning_rate_G: Tensor
     steps_G: Tensor
-    """float64, number of updates including this one, at least 1."""
+    """float64, number of optimiser steps including this one, at least 1."""
 
 
 OF_ALL_OPTIMIZERS = ("learning_rate", "max_grad_norm")

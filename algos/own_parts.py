@@ -169,7 +169,9 @@ def check_numbers(name: str, out: Tensor) -> None:
 
 @torch.no_grad()
 def check_samples(name: str, part: nn.Module, both: Any, first: Any) -> None:
-    """Raise NetworkError if a result of a custom module has NaN or depends on other samples, in evaluation mode.
+    """Check the results of a custom module in evaluation mode.
+
+    Raises NetworkError if a result has NaN, or if the result for a sample depends on other samples.
 
     both: input of two samples. first: its first sample alone.
     """
@@ -196,8 +198,8 @@ class UserEncoder(Encoder):
     scaled to [0, 1] in the dtype of the weights, or are uint8 if the module's attribute `raw_pixels` is true. Texts are
     int32, other inputs are float32.
 
-    The module may have constant buffers. A forward pass must not change buffers (as batch normalisation does), because
-    all policies share the buffers.
+    The module may have constant buffers. A forward pass must not change buffers, because all policies share them.
+    Therefore the module cannot contain batch normalisation with running statistics.
     """
 
     def __init__(self, path: str, obs_shapes: ObsShapes) -> None:
@@ -251,8 +253,8 @@ class UserCore(Core):
     fourth parameter `cut` ([T, B] bool), forward must truncate gradients before the steps in `cut`. Otherwise gradients
     flow back to the first step.
 
-    A dry run determines G. The dry run also checks the reset of the state at `first`, and compares one call with
-    several steps to several calls with one step.
+    A dry run determines G. The dry run also checks that the state is reset at `first`, and that one call for several
+    steps gives the same features as one call per step.
     """
 
     def __init__(self, path: str, size: int) -> None:

@@ -118,7 +118,7 @@ class Pack:
         first_PB: Tensor,
         before_each: Callable[[], object] = lambda: None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Run inference for one step: (params_PBD float32, value_PB float32 in reward units, state_PBS).
+        """Run inference for one step. Return (params_PBD float32, value_PB float32 in reward units, state_PBS).
 
         before_each: called before each group. This callback may change members.
         """
@@ -254,7 +254,10 @@ class Pack:
 
     @torch.no_grad()
     def fresh_state(self, net: PolicyNet | None = None) -> dict[str, Tensor]:
-        """Return the CPU state of an untrained policy. net: the policy's network. None: initialise a network."""
+        """Return the state of an untrained policy, on the CPU.
+
+        net: the policy's network. None: initialise a network.
+        """
         fresh = self._empty_state(1, torch.device("cpu"))
         self._layout.write(self._make_net() if net is None else net, fresh["param"][0])
         return {name: stacked[0] for name, stacked in fresh.items()}
@@ -274,7 +277,7 @@ class Pack:
 
     @torch.no_grad()
     def bit_sums(self, slot: int) -> list[int]:
-        """Return a checksum of each part of a slot's state. A change of a single bit changes the checksum."""
+        """Return a checksum of each tensor of a slot's state. A change of a single bit changes the checksum."""
         return bit_sums([stacked[slot] for stacked in self.state.values()])
 
     def named_weights(self, slot: int) -> dict[str, Tensor]:

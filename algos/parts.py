@@ -5,8 +5,8 @@ slowest thread. Threads of different policies wait for one another only while a 
 parts synchronise after the forward pass and after the backward pass. The loss is computed once, from the outputs of all
 parts.
 
-Only the async mode uses these threads, because results are then not reproducible: gradients of parts are added in the
-order in which parts end, which may change the last bits.
+Only the async mode uses these threads, because they make results irreproducible: gradients of parts are added in the
+order in which the parts end, and this order may change the last bits.
 
 Axes: G policies (1 here), T steps, B rows, D distribution parameters, S recurrent state.
 """
@@ -31,7 +31,7 @@ Result = TypeVar("Result")
 ROWS_AT = (2, 2, 1)
 """Position of the axis B in each output."""
 UNDIVIDED = 0.16
-"""Fraction of an optimiser step that parts do not divide: Adam, sums, copies (docs/lab/speed.md)."""
+"""Fraction of an optimiser step's time that parts do not shorten: Adam, sums, copies (docs/lab/speed.md)."""
 
 
 def learned_at_once(policies: int, threads: int) -> list[range]:
@@ -51,7 +51,7 @@ def learned_at_once(policies: int, threads: int) -> list[range]:
 class Parts:
     """Threads for several policies, or for the parts of a minibatch.
 
-    number: maximum number of policies, and number of parts.
+    number: number of parts of a minibatch, and maximum number of policies at the same time.
     threads: torch threads of each policy or part.
     """
 
@@ -68,7 +68,7 @@ class Parts:
     ) -> Outputs:
         """Compute the outputs of all rows, with gradients if gradients are enabled.
 
-        Within `run`, this thread computes all rows, because the other threads are busy.
+        In a function that `run` calls, the calling thread computes all rows, because the other threads are busy.
 
         compute: called as compute(obs, state, *of_steps) with the rows of a part.
         of_steps: further inputs, [G, T, B] each.
@@ -115,7 +115,7 @@ class Parts:
                 self._seconds += time.thread_time() - began
 
     def take_seconds(self) -> float:
-        """Return the CPU seconds since the last call, except those of the thread that calls `run`."""
+        """Return the CPU seconds of the threads since the last call. The thread that calls `run` is not included."""
         with self._lock:
             seconds, self._seconds = self._seconds, 0.0
         return seconds

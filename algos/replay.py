@@ -36,8 +36,8 @@ class Draw:
     """L, steps of a segment."""
     times: int = 1
     rewarded_half: bool = False
-    """True: draw only segments that lie within an episode. With probability 0.5, a drawn segment has a nonzero reward
-    at the last step, if the replay has segments with and without such a reward."""
+    """True: draw only segments that lie within an episode. If the replay has segments with and without a nonzero reward
+    at the last step, each of the two kinds is drawn with probability 0.5."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class ReplaySpec:
     """Streams (rows of vector envs) per policy, divided evenly over the vector envs. Each vector env has at least one
     stream."""
     per_steps: int = 20
-    """Each batch draws `Draw.times` segments per `per_steps` steps of the batch, and at least `Draw.times`."""
+    """For each `per_steps` steps of a batch, `Draw.times` segments are drawn; at least `Draw.times` per batch."""
 
     def streams_per_vector_env(self, vector_envs: int, rows: int) -> int:
         """Return K, the number of stored rows per vector env and policy. rows: rows of a policy in one vector env."""
@@ -98,7 +98,7 @@ class Replay:
         self._action = self._ring(of.action[1], of.action[0])
         self._reward = np.zeros(self._shape, np.float32)
         self._terminated, self._truncated, self._first, self._real = np.zeros((4, *self._shape), np.bool_)
-        """`_real`: the transition is not a reset."""
+        """`_real`: True if the transition is not a reset."""
         self._written = np.zeros(vector_envs, np.int64)
         """[U], total steps stored from each vector env."""
         self._begin = np.zeros((policies, vector_envs), np.int64)

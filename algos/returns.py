@@ -7,7 +7,7 @@ A trace (the sum over later TD errors) ends at transition t in these cases:
 
     terminated      the next value is 0
     truncated       the next value is the value of the final observation
-    invalid         a reset, not a transition: the advantage is 0, the target is the value
+    invalid         a reset, or a step that the policy does not learn from. Advantage 0, target = value
     unroll          (t + 1) % unroll == 0: bootstrap from the next value
 
 The unroll length is applied as a mask over the fixed T. Therefore the unroll length may differ between policies.

@@ -1,7 +1,7 @@
 """Rollouts, and the table of all transition fields of the learner.
 
-A rollout contains T steps of one vector env, on the device of its pack. A field keeps its name from environment to
-loss:
+A rollout contains T steps of one vector env: observations and fields of the policy on the device of the pack, fields of
+the environment on the host. A field keeps its name from environment to loss:
 
     StepArrays (mailbox) -> Rollout [T, R] -> Batch [P, T, B] -> Samples [G, T, B] -> loss [N]
 
@@ -209,14 +209,14 @@ class Rollout(Transitions[NDArray[Any]]):
 
     obs: name -> [T+1, R, ...] on the device. With frame stacking [3+T+1, R, ...], including three frames before step 0.
     last_state: [R, S], recurrent state after step T - 1: the network's input together with the last observation.
-    weights_version[t, p]: optimiser steps of the weights that acted at step t.
+    weights_version[t, p]: number of optimiser steps that slot p's acting weights had made at step t.
     lineage_version[p]: lineage version of slot p at the start of the rollout. The version changes when the weights in
     the slot are replaced; the rollout is then outdated.
     vector_env: index of the vector env that fills the rollout, within the pack.
     number: index of this rollout in the sampler's `memory`.
     on_device: all device memory of the rollout.
-    ready: `Mark` (position in a device stream) after the last use of the buffer. The next user waits for this mark
-    (kernels.py). None: the buffer is free.
+    ready: `Mark` (position in a device stream) after the last use of the buffer. The next user of the buffer waits for
+    this mark (kernels.py). None: the buffer is free.
 
     Views of the memory of these fields, created once because creating views at each step is slow:
 

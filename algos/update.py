@@ -2,7 +2,7 @@
 
 `Updater.steps` is a generator that yields after every optimiser step. The caller may change members between two steps.
 A change of a slot's member or weights removes the slot from `CurrentSlots`, the set of slots that may learn from the
-batch. A change of values does not.
+batch. A change of values leaves the slot in this set.
 
 A step can be captured as a CUDA graph and replayed (`Stepping`), because all inputs that change between steps are
 tensors at fixed addresses: hyperparameters, learning rates, active slots, and the row of the log for statistics. A step
@@ -95,7 +95,7 @@ class Steps:
 
 
 class Stepping:
-    """Factory of `Steps`. With CUDA graphs, pbt_rl/learner/cuda has another factory."""
+    """Factory of `Steps`. With CUDA graphs, `RecordedStepping` (pbt_rl/learner/cuda/steps.py) is used instead."""
 
     obs: dict[str, Tensor] | None = None
     """Fixed buffers for a group's observations, name -> [G, T, B, ...], allocated by the first batch. None: no fixed
@@ -111,8 +111,8 @@ STOP_AT = 1.5
 """Early stopping at this multiple of `target_kl`, as in Stable-Baselines3's PPO.train."""
 KL_STEP = 1.5
 ACTIVE = "active"
-"""Name of a statistic: 0 if the policy had no valid samples, was dropped or had stopped early, else 1. A step that is
-skipped because of a non-finite gradient has 1."""
+"""Name of a statistic: 0 if the policy had no valid samples, had stopped early, or was dropped from `CurrentSlots`;
+otherwise 1. A step that is skipped because of a non-finite gradient has 1."""
 
 
 class CurrentSlots:
@@ -263,7 +263,7 @@ class Updater:
 
     @torch.no_grad()
     def _samples(self, group: Group, batch: Batch) -> Samples:
-        """Select a group's samples, and compute everything that is fixed for all epochs."""
+        """Select a group's samples, update observation statistics, and compute all that is fixed for all epochs."""
         pack, settings, span = self._pack, self._settings, group.span
         samples = Samples.of(batch, span, self._stepping.obs)
         with self.changing:
@@ -300,7 +300,7 @@ class Updater:
     def _last_value(self, group: Group, batch: Batch) -> Tensor:
         """Compute current values of the observations after the last steps, [G, B] in reward units.
 
-        The values from acting are older than recomputed values by the age of the rollout. Old values would lower the
+        The values that were computed in acting are outdated by the age of the rollout. Old values would lower the
         advantages of the last steps as long as values rise.
         """
         span = group.span
@@ -344,7 +344,10 @@ class Updater:
         return stats
 
     def _all_stopped(self, span: slice) -> bool:
-        """True if all policies have stopped early. Always False on a GPU, because a check needs a synchronisation."""
+        """True if all policies have stopped early or were dropped.
+
+        Always False on a GPU, because a check needs a synchronisation.
+        """
         off = self._settings.target_kl is None or self._stopped_P.device.type != "cpu"
         return not off and bool((self._stopped_P | ~self.current.tensor)[span].all())
 
@@ -414,7 +417,7 @@ class Updater:
         return self._seen(s.obs), state, cut
 
     def _seen(self, obs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """View stored observations as the network receives them, before normalisation."""
+        """View stored observations in the shapes of the network's inputs, without normalisation."""
         return {name: layout.as_seen(obs[name]) for name, layout in self._layouts.items()}
 
     def _auxiliary(self, group: Group, s: Samples) -> Stats:

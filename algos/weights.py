@@ -9,8 +9,8 @@ Heads stay float32. Learning reads the heads from the masters, and acting from a
 The parameters of a network form one flat vector: body, then heads. Convolution weights are stored channels-last
 (`NetLayout`).
 
-A forward pass must never mix layers of two updates or two members. One lock per slot prevents this on a CPU and on a
-device with a single stream, because a stream runs its work in order.
+A forward pass must never mix layers of two versions of the weights, or of two members. One lock per slot prevents this
+on a CPU. The locks also suffice on a device with a single stream, because a stream runs its work in order.
 
 Axes: P policies, G policies of one group (computed together), T time, B rows, D distribution parameters, S recurrent
 state, N parameters of one policy (body first, then heads).
@@ -179,8 +179,8 @@ class Weights:
     def gradients(self, span: slice) -> tuple[Tensor, Tensor]:
         """Return two gradient buffers of these slots: of the working copy and of the master weights.
 
-        Shapes: [G, parameters]; a separate working copy has only the body's parameters. In float32 both buffers are the
-        same. If the slots learn one after another, all share the row [1, parameters].
+        Shapes: [G, parameters]. If the working copy is bf16, its buffer has only the body's parameters. Otherwise,
+        both buffers are the same. If the slots learn one after another, all slots share one row, [1, parameters].
         """
         mine = slice(None) if self._one_by_one else span
         return self.working_grad[mine], self.grad[mine]
@@ -210,8 +210,8 @@ class Group:
 
     slots: consecutive slots of the policies.
     span: slice that selects `slots` from a [P, ...] tensor.
-    alone: True if the group is a single policy, whose network is called directly. Otherwise networks run under vmap
-    over stacked parameters, or (with `branches`) each network runs on a separate stream.
+    alone: True with packing `loop`: the group is a single policy, whose network is called directly. Otherwise networks
+    run under vmap over stacked parameters, or (with `branches`) each network runs on a separate stream.
     stats, serving_stats: normaliser statistics for learning and for acting.
     parts: threads that compute `forward`.
     """
@@ -372,7 +372,7 @@ class _Stacked:
 
 
 def _stacked_results(results: Sequence[Any]) -> Any:
-    """Stack equal trees of tensors, one per policy."""
+    """Stack the trees of tensors of all policies. All trees have the same structure."""
     first = results[0]
     if isinstance(first, Tensor):
         return torch.stack(list(results))
@@ -408,7 +408,10 @@ class Serving:
         self._locks = [threading.Lock() for _ in range(weights.masters.shape[0])]
 
     def take(self) -> None:
-        """Copy new publications to the acting weights. Acting calls this before an inference batch."""
+        """Copy new publications to the acting weights. Acting calls this before an inference batch.
+
+        Does nothing in this class, because `publish` writes the acting weights directly.
+        """
 
     @contextmanager
     def held(self, slots: tuple[int, ...]) -> Iterator[None]:
@@ -421,7 +424,7 @@ class Serving:
     def publish(self, slots: tuple[int, ...], *, exchanged: bool) -> None:  # noqa: ARG002 - immediate here
         """Publish the current weights and normalisers of these slots. The training thread calls this.
 
-        exchanged: True if the weights in the slots were replaced. No later inference batch may use the former weights.
+        exchanged: True if the weights in the slots were replaced. Later inference batches must not use the former ones.
         """
         for p in slots:
             with self._locks[p]:
@@ -453,7 +456,7 @@ class Streams:
         """Make the current stream wait for the first `number` branches."""
 
     def mark(self) -> Mark | None:
-        """Mark the end of the work that is queued on the current stream. None: all work is done."""
+        """Mark the end of the work that is queued on the current stream. None: later work need not wait."""
         return None
 
     def after(self, mark: Mark | None) -> None:

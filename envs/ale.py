@@ -1,8 +1,8 @@
 """Atari games on ale-py's native vector environment: one engine thread, grey frames of 84x84.
 
-The engine emulates, plays the no-op frames at a game's start, skips frames, max-pools and shrinks the screen. The
-engine returns only the newest frame. `AtariScoring` handles scores and lives. This module presses FIRE at a game's
-start and after a lost life.
+The engine runs the emulators, plays the no-op frames at a game's start, skips frames, max-pools and shrinks the
+screen. The engine returns only the newest frame. `AtariScoring` handles scores and lives. This module presses FIRE at a
+game's start and after a lost life.
 
 The no-ops are single frames before FIRE, as in DQN's protocol. Without sticky actions, the no-ops are the only
 randomness. In Breakout the ball's path depends on the frame of its launch, modulo four. If the no-ops were whole steps,
@@ -96,8 +96,8 @@ def fire_of(game: str, options: AtariOptions) -> int | None:
 class AtariVectorEnv:
     """R rows of one Atari game on one engine thread.
 
-    Three kinds of steps deliver `first`: resets, the FIRE that starts a game, and the FIRE after a lost life if lost
-    lives are terminal. In these steps the policy's action is ignored, and learners mask the transition.
+    Three kinds of steps set `first` (see `StepArrays`): resets, the FIRE that starts a game, and the FIRE after a lost
+    life if lost lives are terminal. In these steps the policy's action is ignored, and learners mask the transition.
     """
 
     def __init__(
@@ -109,11 +109,11 @@ class AtariVectorEnv:
         self._book = EpisodeBook(rows, shaping)
         self._heartbeat = heartbeat_of(shaping)
         self._missing_R = np.zeros(rows, np.bool_)
-        """Rows without an emulator, during lazy construction."""
+        """True for rows without an emulator. Such rows exist only during lazy construction."""
         with all_at_once(self._heartbeat, rows):
             self._engine: Any = self._make_all(game, options)
         self.seed_R = np.random.SeedSequence(seed).generate_state(rows).astype(np.int64) % 2**31
-        """Seeds of the emulators, used only by the first reset."""
+        """Seeds of the emulators. An emulator is seeded at most once, at its first reset."""
         self._seeded = False
 
         fire = fire_of(game, options)

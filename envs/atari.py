@@ -153,7 +153,7 @@ class AtariScoring:
 
         score_R: score of the step, 0 in rows that are not `played`.
         lives_R: lives left after the step.
-        goes_R: rows whose game continued in this step, by the policy's action or by FIRE.
+        goes_R: rows whose game continued in this step, by the policy's action or by FIRE after a lost life.
         """
         lost_R = goes_R * np.maximum(self._lives_R - lives_R, 0)
         self._lives_R = lives_R

@@ -159,7 +159,7 @@ class EnvSpec:
 
 @dataclass(frozen=True)
 class StepArrays:
-    """Output arrays of a vector env's step: views of the vector env's mailbox, with leading axis R.
+    """Output arrays of a vector env's step, with leading axis R. In an actor, the arrays are views of a mailbox.
 
     Environments are reset in the next step, as with Gymnasium's autoreset mode NEXT_STEP. The step that ends an episode
     delivers the final observation with `terminated` or `truncated` set. The following step ignores its action, resets
@@ -179,7 +179,9 @@ class StepArrays:
     truncated: NDArray[np.bool_]
     """[R] True: the episode was cut off after the transition. Bootstrap from this step's observation."""
     first: NDArray[np.bool_]
-    """[R] True: `obs` is the first observation of an episode, so the transition was a reset."""
+    """[R] True: the step is not a transition of the policy, so learners mask it. Usually the step was a reset, and
+    `obs` is the first observation of an episode. A row that waits for its next episode sets `first` in every step.
+    """
 
     episode_done: NDArray[np.bool_]
     """[R] True: an episode (not only a life) ended with this step. The fields below are valid in these rows only."""
@@ -204,7 +206,7 @@ class StepArrays:
     environment have `episode_done` set in the same step.
     """
     task: NDArray[np.int64] | None = None
-    """[R] index of the episode's task in `EnvSpec.tasks`. None without tasks."""
+    """[R] index of the episode's task in `EnvSpec.tasks`. None if the environment has only one task."""
 
 
 def read_stats(step: StepArrays, row: int) -> dict[str, float]:
@@ -239,7 +241,7 @@ class FollowsMatchups(Protocol):
     """Protocol of multi-agent vector envs, in which matchups assign rows to agents."""
 
     def follow(self, matchups: MatchupSource) -> None:
-        """Read the assignment of rows to agents from a source at resets, and whenever the matchup version changes."""
+        """Set the source of matchups, which assigns rows to agents at resets and when the matchup version changes."""
 
 
 class VectorEnv(Protocol):
@@ -279,10 +281,10 @@ class SavesState(Protocol):
 
 @runtime_checkable
 class SpreadsPhases(Protocol):
-    """Optional protocol of vector envs that can shorten first episodes, to bring their rows out of phase.
+    """Optional protocol of vector envs that can truncate the first episode of each row at a random step.
 
-    If first episodes are not shortened, rows with episodes of equal length stay in phase forever, and each batch covers
-    only one phase.
+    If first episodes are not truncated, rows whose episodes have equal length always reset in the same step, and each
+    batch covers only one part of the episodes.
     """
 
     def spread_phases(self, rng: np.random.Generator) -> bool:
@@ -323,10 +325,10 @@ class TrainingInfoInterface(Protocol):
         """Receive the progress `{"frames": int, "budget_frames": int}` of the row's member.
 
         frames: frames sampled so far.
-        budget_frames: frames expected at the end of the run: --train-for-frames, or fewer with --train-for-seconds.
-        This number may change during a run.
-        row: index of the row. Only Gymnasium vector environments receive this key. Their method is called once for each
-        row.
+        budget_frames: --train-for-frames. With --train-for-seconds, an estimate of the frames at the end of the run,
+        which changes during the run and is at most --train-for-frames.
+        row: index of the row. Only Gymnasium vector environments receive this key. The method of a vector environment
+        is called once for each row.
         """
 
 

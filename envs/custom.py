@@ -81,7 +81,7 @@ def probe(env_id: str, keywords: Mapping[str, Any]) -> EnvSpec:
 def make_vector_env(
     env_id: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource
 ) -> VectorEnv:
-    """Make a vector env of R rows. One environment has one row, one row per agent, or all rows."""
+    """Make a vector env of R rows. The factory's environments have one row, one row per agent, or all rows."""
     other = simulator_backend(env_id)
     if other is not None:
         return other.make_vector_env(env_id, rows, seed, EnvOptions(keywords=options.keywords), shaping)

@@ -78,7 +78,7 @@ class Task:
 
 
 def names() -> tuple[str, ...]:
-    """Return the names of single-player tasks, sorted. If a task has several names, only the first is returned."""
+    """Return the names of single-player tasks except Doom's, sorted. A task with several names is listed once."""
     found: dict[str, str] = {}
     for name, (module, spec, fixed) in _registry.specs.items():
         if module == DOOM:

@@ -49,7 +49,7 @@ class EnvOptions:
 
 
 OUTSIDE = 10_000
-"""`first_row` of environments outside training."""
+"""`first_row` of environments outside training is a multiple of this number."""
 
 
 RawEnv = Closes
@@ -78,8 +78,8 @@ class Backend:
     """Options of a run -> options of its evaluation."""
     film: Callable[[str, int, int, EnvOptions, ShapingSource], tuple[VectorEnv, Any] | None] | None = None
     """(name, rows, seed, options, shaping) -> (vector env, source of the pictures of row 0). The source is an object
-    with `render()`, or a number. A number means that the pictures are the observation "obs", and is the number of
-    emulator frames per second. The function returns None if there are no pictures.
+    with `render()`, or a number. If the source is a number, the pictures are the observation "obs", and the number is
+    the emulator frames per second. The function returns None if there are no pictures.
     """
     shown: Callable[[str, EnvOptions], str] = lambda name, _options: name
     """(name, options) -> displayed name, which may depend on the options."""

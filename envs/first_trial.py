@@ -5,8 +5,8 @@ takes milliseconds and has this process's state: modules, path, registered envir
 
     this process -- keeper -- fork -- processes that the environment starts, even daemons
 
-The keeper (`pbt_rl.processes.keeper`) is another fork, which runs no user code. When the fork ends, this process ends,
-or this process requests the end, the keeper kills the fork and all processes that the fork has started.
+The keeper (`pbt_rl.processes.keeper`) is another fork, which runs no user code. The keeper kills the fork and all
+processes that the fork has started, as soon as the fork ends, this process ends, or this process requests the end.
 """
 
 from __future__ import annotations
@@ -177,7 +177,9 @@ def _copy() -> int:
 class FirstProbe:
     """Probe of a family's environments, each in a fork of this process.
 
-    A run first requests the default options of its environment, then its spec. Both requests use one trial.
+    A run first requests the default options of an environment, then the environment's spec. Both requests use one
+    trial.
+
     prefix: prefix of the ids, such as "gym/".
     """
 

@@ -171,7 +171,7 @@ _IMAGES = {name: value for name, value in atari.recipe().items() if not name.sta
 
 
 def _time_limit_of(env: Any) -> int:
-    """Return the step limit of Gymnasium's `TimeLimit` wrapper; 0 without this wrapper."""
+    """Return the step limit of Gymnasium's `TimeLimit` wrapper, or 0 if the environment lacks this wrapper."""
     while isinstance(env, gymnasium.Wrapper):
         if isinstance(env, gymnasium.wrappers.TimeLimit):
             return env._max_episode_steps  # noqa: SLF001 - there is no public access
@@ -252,9 +252,11 @@ class GymVectorEnv:
         self._ended = [False] * rows
         self._reward = [0.0] * rows
         self._objective: dict[int, float] = {}
-        """Row -> objective of the episode that ended with this step, unless the objective is the sum of the rewards."""
+        """Row -> objective of the episode that ended with this step. If the objective is the sum of the rewards, the
+        row has no entry.
+        """
         self._cut_at: dict[int, int] = {}
-        """Row -> step at which the row's first episode is truncated. Without rows whose first episode has ended."""
+        """Row -> step at which the row's first episode is truncated. A row is removed when its first episode ends."""
 
     def spread_phases(self, rng: np.random.Generator) -> bool:
         """Truncate the first episode of each row at a random step. Return False if there is no `TimeLimit` wrapper."""

@@ -168,7 +168,7 @@ def lazy_vector_env(
 ) -> LazyAtariVectorEnv | None:
     """Make a vector env with lazy construction.
 
-    None for few rows, or if the shaping source forbids lazy construction.
+    Returns None for at most WHOLE_ROWS rows, or if the shaping source forbids lazy construction.
     """
     if rows <= WHOLE_ROWS or not getattr(shaping, "may_be_lazy", False):
         return None

@@ -27,7 +27,7 @@ for complete steps.
 class LazilyConstructed(Protocol):
     """Protocol of vector envs with lazy construction, which start with some rows and add the missing rows later.
 
-    A missing row delivers `first` in every step, so the learner masks the steps of this row.
+    A missing row sets `first` (see `StepArrays`) in every step, so the learner masks the steps of this row.
     """
 
     @property

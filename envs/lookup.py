@@ -212,7 +212,7 @@ def family_of(env_id: str) -> Family | None:
 
 
 def _meant(env_id: str) -> str:
-    """Return a suggestion for an unknown id, as part of an error message. "" without a close match."""
+    """Return a suggestion for an unknown id, as part of an error message. Return "" if no id is similar."""
     if ".py" in env_id or (env_id.isidentifier() and Path(f"{env_id}.py").is_file()):
         module = env_id.partition(".py")[0].strip("./").replace("/", ".")
         return f"write {module}:{env_id.partition(':')[2] or 'make_env'}, as Python imports it"

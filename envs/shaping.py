@@ -72,7 +72,7 @@ def find_training_info(env: Any) -> TrainingInfoInterface | None:
 
 
 def default_shaping(env_id: str, env: Any) -> dict[str, float]:
-    """Return the flattened default shaping of an environment, empty without shaping. Raises EnvSetupError."""
+    """Return the flattened default shaping of an environment, or {} if it has no shaping. Raises EnvSetupError."""
     interface = find_interface(env)
     if interface is None:
         return {}

@@ -11,7 +11,8 @@ The observation space (class, dtype, shape, bounds) determines the conversion:
                  the upper bound of floats at most 255.
     choices    Discrete and MultiDiscrete: one-hot, float32.
     words      Text: hashed words, int32.
-    numbers    All other arrays: float32. Integers with bounds beyond +-LARGEST_CODE are divided by the largest bound.
+    numbers    All other arrays: float32. If all integers of an array have the same bounds, and the largest absolute
+               bound is between LARGEST_CODE and LARGEST_LEVEL, the integers are divided by this bound.
 
 A word's hash depends only on its letters, so all processes and versions compute equal hashes.
 """
@@ -115,7 +116,7 @@ def _bounds(space: Any, axes: tuple[int, ...] | None = None) -> Levels | None:
     """Return the lower and the upper bound that all numbers of a space have in common, or None.
 
     None: numbers have different bounds, a bound exceeds LARGEST_LEVEL, or a lower bound is not less than the upper
-    bound. The bounds of uint8 numbers may differ: the widest are returned.
+    bound. The bounds of uint8 numbers may differ. For uint8, the smallest and the largest bound are returned.
     axes: if given, bounds need to be equal only along these axes. The result is then two arrays to broadcast.
     """
     if isinstance(space, spaces.MultiBinary):

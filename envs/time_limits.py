@@ -30,15 +30,17 @@ GRACE_SECONDS = 5.0
 specific error.
 """
 told_of_long: list[Callable[[], object]] = []
-"""Functions to call before LONG_SECONDS starts, to inform processes that wait for this process."""
+"""Functions to call before the timeout LONG_SECONDS starts. They inform processes that wait for this process."""
 
 
 LAST_RESORT = 50
 """Maximum number of interruptions that code may catch. The next interruption prints the stack and ends the process."""
 LOOKS = 4
-"""Number of checks per timeout."""
+"""Minimum number of checks per timeout."""
 LEAST_COUNTED = 0.25
-"""Minimum share of wall time that counts toward a timeout, so that a hanging process is detected on a busy machine."""
+"""At least this share of wall time counts toward a timeout. Otherwise, a process that hangs on a busy machine might
+never reach its timeout.
+"""
 
 
 class ProcessTimeout:

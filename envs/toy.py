@@ -1,6 +1,6 @@
 """Toy environments with known solutions, which test learning, lossless delivery of steps, and failures of runs.
 
-`toy/NAME` or `toy/NAME?parameter=number`, for example `toy/memory?delay=20`.
+The id of a toy is `toy/NAME` or `toy/NAME?parameter=number`, such as `toy/memory?delay=20`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Toy(gymnasium.Env[Obs, Any]):
         return self._draw(), {}
 
     def _draw(self) -> Obs:
-        """Draw an observation. Called by `reset`, and by `step` of some toys."""
+        """Draw an observation for `reset`. In some toys, `step` also calls this method."""
         raise NotImplementedError
 
     def save_state(self) -> dict[str, Any]:
@@ -198,8 +198,8 @@ class Treasure(Toy):
 class Counting(Toy):
     """Observe (row's id, episode, step, checksum of the episode's actions). `counting_errors` checks these numbers.
 
-    The id is the lower 24 bits of the row's seed, which float32 represents exactly. Episodes last 5 to 17 steps. Every
-    third episode is truncated; all others terminate. The reward is the number of the step.
+    The id is the lower 24 bits of the row's seed, because float32 holds 24 bits exactly. Episodes last 5 to 17 steps.
+    Every third episode is truncated; all others terminate. The reward is the number of the step.
     """
 
     actions = 5

@@ -288,7 +288,7 @@ def _autoreset_mode(env_id: str, env: AnyVectorEnv) -> AutoresetMode:
 
 
 def _shapers(env_id: str, env: AnyVectorEnv) -> list[tuple[RewardShapingInterface, int]]:
-    """Return (object with `set_reward_shaping`, agent index) of each row; empty without shaping.
+    """Return (object with `set_reward_shaping`, agent index) of each row, or [] if the rows have no shaping.
 
     The object is the vector environment or one of its rows. Raises EnvSetupError if the rows have different defaults.
     """
@@ -359,7 +359,10 @@ def _of_row(tree: Any, row: int) -> Any:
 
 
 def _filled(info: Mapping[str, Any], row: int) -> dict[str, Any]:
-    """Return the entries of one row in Gymnasium's batched info. The mask `_NAME` [R] marks the rows with an entry."""
+    """Return the objective, statistics and flags of truncations of one row from Gymnasium's batched info.
+
+    The mask `_NAME` [R] is True for rows that have the entry NAME.
+    """
     names = ("true_objective", "episode", "episode_extra_stats", *filter(tells_limit, info))
     wanted = {f"{mark}{name}" for name in names for mark in ("", "_")}
     given: dict[str, Any] = _entry({name: info[name] for name in wanted & info.keys()}, row)

@@ -7,7 +7,7 @@
     tune                        population-based training of your own training code: `tune.run`
     EnvSpec                     description of an environment
     RewardShapingInterface      interface of environments whose reward shaping PBT tunes
-    TrainingInfoInterface       interface of environments that receive the trained frames of their member
+    TrainingInfoInterface       interface of environments that receive the training progress of their member
     ConfigError, EnvSetupError  errors of user input and of environments, with the remedy
     RunFailed                   failure of a run
 

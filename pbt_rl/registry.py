@@ -23,9 +23,9 @@ T = TypeVar("T")
 
 
 def load_object(path: str, name: str = "name") -> Any:
-    """Import and return `module:object`. name: placeholder for the object in the error.
+    """Import and return `module:object`. name: placeholder for the object in the error message.
 
-    Raises ValueError with the message "cannot be loaded: ...". The caller adds the subject of this sentence.
+    Raises ValueError with the message "cannot be loaded: ...". The caller prepends a subject, such as "--track x".
     """
     module, _, attribute = path.partition(":")
     try:

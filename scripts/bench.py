@@ -16,9 +16,9 @@ policy). Results:
 Two jobs are measured, each with one policy and with four policies. "default" has default options. "one-epoch" makes one
 pass over each batch, like the job of the peers (Sample Factory).
 The measurement of a run begins when all rows of all vector envs have started and an update was made. The time before
-is reported separately. Because shared machines change their speed, stages are measured before and after the run. If the
-costs of the stages have changed by more than 25 %, the round is discarded and repeated. The program fails if a run is
-not steady, or if the table does not add up to the cores of the machine.
+is reported separately. Because shared machines change their speed, a round measures the stages before and after the
+run. If the costs of the stages have changed by more than 25 %, the round is discarded and repeated. The program fails
+if a run is not steady, or if the table does not add up to the cores of the machine.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ MOST_OTHERS = 0.05
 RAW_SECONDS, RAW_PAIRS = 2.0, 9
 """With --raw: maximum duration of a measurement, and number of measurements of each loop."""
 LINES: list[Any] = []
-"""Ends of the connections to learners. This list keeps them open. (A learner ends if its connection is closed.)"""
+"""Connections to learners. This list keeps the connections open, because a learner ends if its connection is closed."""
 
 
 ONE_EPOCH, DEFAULT = "one-epoch", "default"
@@ -268,7 +268,7 @@ def start_figures(
 def measure(env: str, num_policies: int, seconds: float, rounds: int, job: str) -> dict[str, Any]:
     """Measure the stages, a run, and again the stages, `rounds` times. Return medians.
 
-    Replacements, decisions and policy lag are those of the last run. A table of the cores' use is printed for each run
+    Figures about replacements and policy lag are from the last run. A table of the cores' use is printed for each run
     (`bench_account.table`).
     """
     cores = Machine.here().cpus
@@ -346,7 +346,7 @@ def steady(one_round: Callable[[], dict[str, float]], rounds: int) -> list[dict[
 
 
 def compare_with_peers(seconds: float, rounds: int) -> dict[str, Any]:
-    """Run Sample Factory and pbt_rl with one job, `rounds` times. Print and return the frames/s of each round."""
+    """Run Sample Factory and pbt_rl on the same job, `rounds` times. Print and return the frames/s of each round."""
     asked = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
     commit = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
     peers = {str(n): steady(partial(_beside_peers, n, seconds), rounds) for n in (1, 4)}

@@ -1,11 +1,11 @@
 """CPU account of a training run: use of the machine's cores. scripts/bench.py prints the account below its figures.
 
-The account covers a window of the run after all rows have started and an update was made. For each thread of the run,
-the kernel reports CPU time and time in the run queue (`/proc/PID/task/TID/schedstat`). The kernel reports the use of
-the cores in `/proc/stat`. Steps are read from the run's mailboxes, which the learner keeps open. The measurement does
+The account begins when all rows of the run have started and an update was made. For each thread of the run, the kernel
+reports CPU time and time in the run queue (`/proc/PID/task/TID/schedstat`). The kernel reports the use of the cores in
+`/proc/stat`. The number of steps is read from the run's mailboxes, which the learner keeps open. The measurement does
 not affect the run.
 
-    environment     actors and their child processes: engines, and the mailboxes
+    environment     actors and their child processes: game engines, access to mailboxes
     inference       the learner's main thread: acting, messages, reports
     learning        the other threads of the learner
     supervisor      the run's main process, keepers, writers of checkpoints
@@ -38,7 +38,7 @@ STAGES = ("environment", "inference", "learning")
 PARTS = (*STAGES, "supervisor")
 MAILBOX = re.compile(r"/memfd:pbt_rl-mailbox-")
 UPDATED = b"learning/policy_loss"
-"""Tag in the TensorBoard files of a run after the first update."""
+"""Tag that TensorBoard files of a run contain only after the first update."""
 START_SECONDS = 300.0
 TICKS = os.sysconf("SC_CLK_TCK")
 MOST_OFF = 0.1
@@ -52,9 +52,9 @@ class Reading:
     at: float
     steps: int
     ran: dict[tuple[str, int], float]
-    """(part, thread) -> CPU time."""
+    """(part of the account, thread id) -> CPU time."""
     waited: dict[tuple[str, int], float]
-    """(part, thread) -> time in the run queue."""
+    """(part of the account, thread id) -> time in the run queue."""
     machine: float
     """CPU time of all processes of the machine."""
     idle: float
@@ -84,10 +84,11 @@ class Watch:
     _played: dict[int, NDArray[np.bool_]] = field(default_factory=dict)
 
     def follow(self, seconds: float, cores: int) -> dict[str, float]:
-        """Wait until the run is steady (all rows have started, an update was made). Return the account of `seconds`.
+        """Wait until the run is steady. Return the account of the next `seconds`.
 
-        Raises RuntimeError if the run ends before, if the run is not steady within START_SECONDS, or if the account is
-        wrong.
+        A run is steady when all rows have started and an update was made.
+        Raises RuntimeError if the run ends before it is steady, if it is not steady within START_SECONDS, or if the
+        account is wrong.
         """
         end = time.monotonic() + START_SECONDS
         while not (self._all_played() and self.updated):
@@ -194,7 +195,8 @@ def _mailboxes(pid: int, spec: EnvSpec, rows: int) -> list[Mailbox]:
 def account(before: Reading, after: Reading, cores: int) -> dict[str, float]:
     """Return the number of cores that each part uses, and the CPU-microseconds per step of each stage.
 
-    Raises RuntimeError if the parts do not add up to the cores of the machine.
+    Raises RuntimeError if the parts do not add up to the cores of the machine, if a part is negative, if no step was
+    taken, or if an actor or a learner began or ended.
     """
     if before.alive != after.alive:
         raise RuntimeError("an actor or a learner ended or began while the run was measured")

@@ -104,7 +104,7 @@ def layers() -> list[str]:
 
 
 def sizes(root: Path) -> list[str]:
-    """Return a line for each file that is too long, and for too many modules directly in the package."""
+    """Return a line for each file that is too long, and a line if `pbt_rl` directly contains too many modules."""
     files = [path for folder in ("algos", "envs", "pbt_rl") for path in (root / folder).rglob("*.py")]
     lines = {path.relative_to(root): len(path.read_text(encoding="utf-8").splitlines()) for path in files}
     reasons = [f"{path} has {n} lines: split it by topic" for path, n in lines.items() if n > MAX_LINES]
@@ -132,8 +132,9 @@ def prose(root: Path) -> list[str]:
 
 
 def actor_imports() -> list[str]:
-    """Import an actor and all environment families in a new interpreter. Return an error if this imports torch,
-    tensorboardX or rich.
+    """Import the actor module and all environment families in a new interpreter.
+
+    Return an error if this also imports torch, tensorboardX or rich.
     """
     result = run([sys.executable, "-c", LOAD_AN_ACTOR])
     return result.stdout.splitlines() or ["it ended without any output"] if result.returncode else []

@@ -80,7 +80,8 @@ class Watch:
     def on_report(self, view: RunView) -> Stop | None:
         """End the run if the best member has reached the goal after enough comparisons.
 
-        A member counts when each of its environments has ended an episode. Fewer episodes may be lucky.
+        A member counts when each of its environments has ended an episode. With fewer episodes, a mean may be high by
+        chance.
         """
         known = [m.objective for m in view.members if m.objective is not None and m.complete]
         if self.comparisons >= COMPARISONS and max(known, default=self.part.chance) >= self.part.goal:

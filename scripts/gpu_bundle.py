@@ -2,9 +2,9 @@
 
     python scripts/gpu_bundle.py [--python 3.12] [--into dist]     # makes dist/gpu-bundle.tar.xz
 
-On the GPU machine: tar xf gpu-bundle.tar.xz (or python3 -m tarfile -e gpu-bundle.tar.xz). No package is installed.
-gpu-bundle/check.sh runs gpu_check.py, and gpu-bundle/run.sh runs pbt-rl, with the given options. The bundle does not
-include torch, numpy, and the dependencies of torch and gymnax.
+On the GPU machine: tar xf gpu-bundle.tar.xz (or python3 -m tarfile -e gpu-bundle.tar.xz). Nothing has to be
+installed. gpu-bundle/check.sh runs gpu_check.py, and gpu-bundle/run.sh runs pbt-rl, with the given options. The bundle
+does not include torch, numpy, or the dependencies of torch and gymnax.
 """
 
 from __future__ import annotations

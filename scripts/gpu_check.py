@@ -13,7 +13,7 @@ informative stages are first. --quick takes four minutes and skips the stages wi
       replays    weights are equal after optimiser steps with and without CUDA graphs, by packing, core and dtype
       math       actions and learned weights are equal on device and CPU
       races      weights that are published during replayed inference and learning are never mixed
-      recording  assumptions of the tests about CUDA graphs, failed recordings and locked memory
+      recording  CUDA graphs, failed recordings and page-locked memory behave as the tests assume
     - step       an optimiser step: time, launches, syncs; time from the start to the first batch
     - turn       inference batches of different size: time, launches, syncs
     - train1, train40, ...   runs of 1, 40, ... policies
@@ -25,7 +25,7 @@ informative stages are first. --quick takes four minutes and skips the stages wi
 A stage that takes too long is stopped, and the other stages still run. The exit code is 1 if a stage is wrong, or if a
 figure is worse than its limit. A stage for which no time is left does not fail. Shares, replays, ages, discards and
 syncs have limits on every GPU. Milliseconds, GiB and steps/s have limits only on machines with 16 cores and an H200 or
-a similar card. With --device cpu, figures have no limits. Notes of learners are below the table. Send the last line
+a similar card. With --device cpu, figures have no limits. Messages of learners are below the table. Send the last line
 with a bug report. The file of --json includes the longest kernels of a step and of inference batches.
 """
 
@@ -383,7 +383,10 @@ def two(job: Job) -> dict[str, Any]:
 
 @contextmanager
 def watched(job: Job) -> Iterator[dict[str, float]]:
-    """Yield figures about the block: peak GPU memory, and maximum number of GPUs of one process. Empty on a CPU."""
+    """Yield a dict that gets figures of the `with` block: peak GPU memory, maximum number of GPUs of one process.
+
+    The dict stays empty on a CPU.
+    """
     found: dict[str, float] = {}
     ended = threading.Event()
     before = _used(job)  # this process's own context
@@ -434,7 +437,7 @@ def recording(job: Job) -> dict[str, Any]:
 
 
 def recorded(program: Callable[[], Any], recorder: product.Recorder, *generators: torch.Generator) -> Any:
-    """Run a program three times, which records it. Return a function that replays the program."""
+    """Record a program, which takes three runs. Return a function that replays the program."""
     one = product.Recording(program, generators)
     for _ in range(3):
         one.run(recorder)
@@ -492,7 +495,7 @@ def refuses(device: torch.device) -> str:
 def beside_another_thread(device: torch.device) -> str:
     """Run inference batches while another thread records programs. Return an error, or an empty text.
 
-    Replayed inference batches alternate with inference batches that are computed call by call.
+    Replayed inference batches alternate with inference batches without a CUDA graph.
     """
     acting, learning = torch.cuda.Stream(device, priority=-1), torch.cuda.Stream(device)
     ended, said = threading.Event(), []
@@ -549,7 +552,7 @@ def beside_another_thread(device: torch.device) -> str:
 
 
 def mends(device: torch.device) -> str:
-    """Check that a program continues call by call after a wait has broken its recording. Return an error, or ""."""
+    """Check that a program still runs after a `synchronize` in it has broken its recording. Return an error, or ""."""
     recorder, generator = product.recorder_of(device), torch.Generator(device).manual_seed(4)
     assert recorder is not None
     x, before = torch.ones(4, device=device), torch.cuda.current_stream(device)

@@ -125,9 +125,9 @@ class Stand:
             self.shared.free.append(rollout)
 
     def repeat_steps(self) -> None:
-        """Replay the recorded optimiser step of each group once, with all slots dropped: the step changes no weights.
+        """Replay the recorded optimiser step of each group once, without a change of weights.
 
-        Do nothing if no optimiser step is recorded.
+        All slots are excluded from the step, so their weights stay. Do nothing if no optimiser step is recorded.
         """
         if "steps" not in self.learner.acceleration.report():
             return
@@ -189,7 +189,7 @@ class Stand:
 
 
 def stand(job: Job, policies: int, *words: str, **options: Any) -> closing[Stand]:
-    """Return a context manager that closes a new Stand."""
+    """Return a context manager that yields a new Stand, and closes the Stand at the end."""
     return closing(Stand(job, policies, *words, **options))
 
 
@@ -283,7 +283,7 @@ LEARNERS = (
 
 
 def replays(job: Job) -> dict[str, Any]:
-    """Compare learning with and without recorded optimiser steps, before and after edits of members."""
+    """Learn a batch, edit a member, and learn another batch. Compare the weights with and without recorded steps."""
     _exactly()
     found: dict[str, Any] = {"passed": True}
     for packing, precision, more in LEARNERS:
@@ -399,7 +399,7 @@ def races(job: Job) -> dict[str, Any]:
     """Publish two sets of weights alternately during acting. Check that no output mixes the two sets.
 
     Optimiser steps are replayed at the same time. Inference batches with constant observations alternate with forward
-    passes that are computed call by call.
+    passes without a CUDA graph.
     """
     with stand(job, 3, "--model.core=none") as at:
         pack, layouts = at.pack, at.sampler._layouts  # noqa: SLF001 - the shapes that the sampler stores
@@ -522,7 +522,7 @@ def limit(job: Job) -> dict[str, Any]:
 
 
 def turn(job: Job) -> dict[str, Any]:
-    """Time inference batches of 1 to 16 vector envs of 8 policies."""
+    """Time inference batches of 1 to 16 vector envs, with 8 policies."""
     found: dict[str, Any] = {}
     with stand(job, 8, actors=16) as at:
         vector_envs = list(at.sampler.vector_envs)

@@ -33,9 +33,10 @@ def timed_once(work: Callable[[], object], finish: Callable[[], None]) -> tuple[
 
 
 def device_calls(device: torch.device, work: Callable[[], object]) -> dict[str, Any]:
-    """Profile a call. Return kernels, copies, syncs, busy time of the device, longest kernels. Empty without a GPU.
+    """Profile a call. Return counts of kernels, copies and syncs, device milliseconds, and the longest kernels.
 
-    The counts of an empty profile are subtracted, because the profiler itself waits for the device at the end.
+    Empty without a GPU. The counts of an empty profile are subtracted, because the profiler itself waits for the device
+    at the end.
     """
     if device.type != "cuda":
         return {}

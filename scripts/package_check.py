@@ -90,7 +90,7 @@ def absolute(readme: str) -> str:
 
 
 def check_contents(wheel: Path) -> None:
-    """Check that the wheel has the modules and the page files of the checkout."""
+    """Check that the wheel has exactly the Python, HTML, CSS and JavaScript files of the checkout."""
     has = {name for name in ZipFile(wheel).namelist() if name.endswith(SHIPPED)}
     tracked = run(["git", "-C", str(ROOT), "ls-files", "pbt_rl", "envs", "algos"], ROOT).split()
     wanted = {

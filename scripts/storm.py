@@ -1,6 +1,6 @@
 """Fault injection: kill and resume runs of each mode, and check for hangs, leaks, lost and duplicate records.
 
-    python scripts/storm.py --kills 200              # some seconds per signal on an idle machine
+    python scripts/storm.py --kills 200              # a few seconds per signal on an idle machine
     python scripts/storm.py --kills 1 --seed 17      # repeat the run of a failure
     python scripts/storm.py --kills 40 --simulator   # runs of a device simulator
 
@@ -21,8 +21,8 @@ Checks after each life:
 
 - no process, shared memory or lock remains
 - the life resumed the run from the newest checkpoint
-- the newest checkpoint was at most `--save-every-seconds` plus SLACK_SECONDS old when the last blow came. On a slow
-  disk, twice the time to write a checkpoint is added.
+- if SIGKILL ended the life: the newest checkpoint was at most `--save-every-seconds` plus SLACK_SECONDS old when the
+  last blow came. On a slow disk, twice the time to write a checkpoint is added.
 
 During training, storm_counting.py checks each learned step of toy/counting. Checks after each run: journal, curves,
 audit, files, and an evaluation of the newest checkpoint. The script prints a table, and the seeds of failed runs. The
@@ -63,7 +63,7 @@ SLACK_SECONDS = 6.0
 DEADLINE_SECONDS = 120.0
 """Timeout of a resume, a checkpoint or an end."""
 CLEAN_SECONDS = 5.0 + 15.0
-"""Timeout for the end of a run's processes, with time for an fsync to a slow disk, which a kill does not interrupt."""
+"""Timeout for the end of a run's processes. 15 s are for an fsync to a slow disk, which SIGKILL does not interrupt."""
 TIMEOUT_SECONDS = 10.0
 """Heartbeat timeout of actors and learners."""
 POLL_SECONDS, FAST_POLL_SECONDS = 0.05, 0.001
@@ -435,7 +435,7 @@ def _within(seconds: float, happened: Callable[[], bool], poll_seconds: float = 
 
 
 def storm(kills: int, seed: int, lives: int, seconds: float, mode: str = "", **more: bool) -> Tally:
-    """Make runs one after the other until `kills` blows or the time limit. Return the counts.
+    """Make runs one after the other until the number of blows is `kills`, or until the time limit. Return the counts.
 
     The folder of a failed run is not deleted. lives: number of lives of each run before the last life.
     play: True to evaluate a member of each run with `pbt-rl eval`. simulator: True to use a device simulator.

@@ -93,7 +93,7 @@ def clock(checkpoint: Checkpoint) -> int:
 
 
 def state_time(checkpoint: Checkpoint) -> float:
-    """Return the time at which the state of a checkpoint was saved, from its first file."""
+    """Return the time at which the state of a checkpoint was saved: the modification time of its first file."""
     return (checkpoint.path / "state.json").stat().st_mtime
 
 

@@ -43,7 +43,7 @@ STUBBED = r"lib(cu|nv|nccl)"
 
 
 class LeftOutError(Exception):
-    """A release is unavailable. The message is the reason."""
+    """Release that is not tested. The message is the reason."""
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,7 @@ def unreal_network(net: PolicyNet, inputs: NetInputs) -> PolicyNet:
 def auxiliary_loss(
     net: PolicyNet, segments: tuple[Segments, ...], hypers: Hypers, return_scale: Tensor
 ) -> tuple[Tensor, Stats]:
-    """Compute the three auxiliary terms of one policy: (loss, stats), 0-d."""
+    """Return the weighted sum of one policy's three auxiliary losses, and statistics, all 0-d."""
     sequences, frames = segments
     half = sequences.valid.shape[1] // 2
     features = _features(net, sequences)

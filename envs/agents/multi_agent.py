@@ -4,10 +4,10 @@ A *matchup* is a permutation (environment, agent) -> row. Each row belongs to a 
 which policies play each other. The number of rows of a policy does not depend on the matchup.
 
 If an agent leaves before the others (dead, finished), its last transition is marked `terminated` or `truncated`. The
-agent's row then waits until the environment is reset for all agents. A waiting row delivers `first` in every step, so
+agent's row then waits until the environment is reset for all agents. A waiting row sets `first` in every step, so
 learners mask these steps. The episodes of all agents are reported together, at the end of the shared episode.
 
-A waiting row cannot learn from a reward that its agent gets after it has left. After the first such reward, the
+A waiting row cannot learn from a reward that its agent gets after leaving. After the first such reward, the
 environment's `Table` keeps agents that leave in later episodes active until the shared episode ends.
 
 When the version of the matchup changes, all running episodes are truncated in the current step. The returns of

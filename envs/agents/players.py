@@ -26,7 +26,7 @@ from ..user_values import array_of, attribute, breach, flag_of, has_methods, met
 
 TURN = "turn"
 """Name of an observation [1] in turn-based games: 1 if it is the agent's turn, else 0. The network needs this number,
-because the value of a position depends on it and the action mask is not a network input.
+because the value of a position depends on the turn, and the action mask is not a network input.
 """
 
 
@@ -134,7 +134,7 @@ class Agents:
         return mask.astype(np.uint8)
 
     def check(self, what: str, given: Any, agents: NDArray[np.bool_]) -> None:
-        """Raise EnvSetupError unless a result is a dict by agent. Extra keys are allowed if no agent is missing.
+        """Raise EnvSetupError unless a result is a dict by agent: it has only agents as keys, or all needed agents.
 
         what: name of the result, such as "rewards". agents: [S] True for agents that need a value.
         """

@@ -47,8 +47,8 @@ class _AgentTable:
         self._agents = Agents(env_id, env, turns=turns)
         self._none = np.zeros(len(self._agents.names), np.bool_)
         self._acting = self._active = self._known = self._none
-        """[S] each. _acting: agents in the game, in turn-based games also agents that wait for their turn. _active:
-        these agents, and agents that have left but stay active. _known: agents that have been in the game in this
+        """Masks [S] of agents. _acting: agents in the game, including agents that wait for their turn. _active: the
+        agents of _acting, and agents that have left but stay active. _known: agents that have been in the game in this
         episode.
         """
         self._pays_late = self._stays = False

@@ -80,7 +80,7 @@ class DmlabOptions(FamilyOptions):
 
     @property
     def cache_folder(self) -> str:
-        """Absolute path of the map cache. Empty without a cache."""
+        """Absolute path of the map cache, or "" for `level_cache` "none"."""
         if self.level_cache == NO_CACHE:
             return ""
         user = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")

@@ -5,7 +5,7 @@ Each row is a Lab in a separate process (see `lab_processes.py`, `row.py`). A st
     observation   picture, 96x72 RGB, and the level's instruction as hashed words
     reward        clipped as in IMPALA's paper: 0.3 * min(tanh r, 0) + 5 * max(tanh r, 0). Both factors are shaping
                   values. With --dmlab.reward-unit 5, clipped as in IMPALA's code:
-                  1.5 * min(tanh(r / 5), 0) + 5 * max(tanh(r / 5), 0), which distinguishes a reward of 1 from 10.
+                  1.5 * min(tanh(r / 5), 0) + 5 * max(tanh(r / 5), 0), which tells rewards of 1 and 10 apart.
     objective     raw score of a level; for dmlab30 the human-normalised score in percent
 
 The engine returns no observation after an episode's end, and does not report whether the time limit ended the episode.
@@ -13,8 +13,8 @@ An end by the time limit is inferred from the number of frames left before the l
 time limit is truncated, and its returns bootstrap from its last observation. The final step delivers this observation a
 second time. The observation is then one step (a fifteenth of a second) old.
 
-A reset takes up to 20 s because maps are compiled. Until its episode begins, a resetting row delivers `first` and a
-black picture in each step. These steps do not count toward the episode's length, and other rows continue.
+A reset takes up to 20 s because maps are compiled. Until its episode begins, a resetting row sets `first` and
+delivers a black picture in each step. These steps do not count toward the episode's length, and other rows continue.
 
 In `dmlab30`, a `TaskScheduler` chooses the level of each row's next episode. In the long run all levels get equal
 numbers of steps. By default all rows of a vector env go through the levels in one order, so they run the same level at
@@ -255,8 +255,8 @@ class TaskScheduler:
 
     order: all tasks. The first of several tasks with equal cost is chosen.
 
-    First, each task is chosen once. Afterwards, tasks with short episodes are chosen more often. The total costs of
-    two tasks never differ by more than the cost of one episode.
+    First, each task is chosen once. Afterwards, if costs are steps, tasks with short episodes are chosen more often.
+    The total costs of two tasks never differ by more than the cost of one episode.
     """
 
     def __init__(self, order: Sequence[int]) -> None:

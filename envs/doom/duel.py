@@ -12,20 +12,20 @@ the following order the engines do not hang, and equal seeds give equal games:
     host plays tic k      The guest's buttons for k have already arrived.
     guest plays tic k     The host's buttons for k have arrived. The guest then sends its buttons for k + 1.
 
-Once the host's buttons have arrived before the guest plays a tic, the guest sends its buttons one tic ahead. Therefore
-`begin_episode` plays idle tics, in which the host starts before the guest, until the host finishes a tic without
-waiting for the guest. From then on, the guest's buttons take effect one tic late. `step` delays the host's buttons by
-one tic too, so both players have equal delays.
+If the host's buttons for a tic arrive before the guest plays this tic, the guest sends its buttons one tic ahead from
+then on. Therefore `begin_episode` plays idle tics, in which the host starts before the guest, until the host finishes a
+tic without waiting for the guest. From then on, the guest's buttons take effect one tic late. `step` delays the host's
+buttons by one tic too, so both players have equal delays.
 
     begin   Each engine runs in a thread, because both engines wait for each other.
     step    Both engines run in the calling thread.
 
 If a player spawns at the position of the other player and kills the other player, the episode is restarted.
 
-The engines of a game take a second to connect, mostly idle. `Pair` starts the engines without waiting, and `found`
-waits. If this process is killed while the engines connect, files remain (see `game.py`). If an engine ends while the
-engines connect, the package crashes this process. Therefore engines are not ended before they have connected, and ports
-are checked before use.
+The engines of a game take a second to connect, mostly idle. The constructor of `Pair` starts the engines but does not
+wait for their connection. `Pair.found` waits. If this process is killed while the engines connect, files remain (see
+`game.py`). If an engine ends while the engines connect, the package crashes this process. Therefore engines are not
+ended before they have connected, and ports are checked before use.
 
 Axes: S agents (host and guest), V game variables, E events, A action components.
 """
@@ -241,7 +241,7 @@ def _new_episode(game: Any) -> None:
 def _lock_port() -> tuple[socket.socket, int]:
     """Return (TCP socket, number of a free UDP port).
 
-    The socket is bound to this number. Until the socket is closed, other duels skip this number.
+    The socket is bound to the TCP port of this number. Until the socket is closed, other duels skip this number.
     """
     for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
         port_lock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -262,7 +262,7 @@ def _lock_port() -> tuple[socket.socket, int]:
 COUNTED = {"deaths": "DEATHCOUNT", "hits": "HITCOUNT", "damage": "DAMAGECOUNT"}
 """Name of an extra statistic -> game variable."""
 AT_ONCE = 4
-"""Number of games whose engines connect at the same time."""
+"""Maximum number of games whose engines connect at the same time."""
 
 
 class DuelTable:

@@ -10,9 +10,10 @@ The script of a scenario defines its reward. Examples:
     predict_position   1 for the hit, -0.001 per tic
 
 deathmatch_bots runs on the first map of `cig.wad` against the engine's bots. The player respawns after a death, and
-the episode continues. The number of frags is the number of killed bots minus the number of suicides. The duels have two
-trained players, on `multi_duel.wad` and on the first map of `cig.wad`. `multi_deathmatch.wad` is not used, because its
-script ends the game when the guest is killed, but not when the host is killed.
+the episode continues. The number of frags is the number of killed bots minus the number of suicides. In the duels, both
+players are trained. `duel` runs on `multi_duel.wad`, and `duel_arena` on the first map of `cig.wad`.
+`multi_deathmatch.wad` is not used, because its script ends the game when the guest is killed, but not when the host is
+killed.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class Scenario:
     """Scenario. Its map, difficulty and reward are in the file NAME.cfg of the package vizdoom."""
 
     actions: tuple[tuple[Buttons, ...], ...]
-    """Components of an action. Each component is a tuple of choices, of which one is pressed."""
+    """Components of an action. Each component is a tuple of choices. A choice contains the buttons to press."""
     shaping: Mapping[str, float]
     objective: Literal["reward", "kills", "frags", "tics"]
     limit: int

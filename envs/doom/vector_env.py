@@ -8,8 +8,8 @@ tics of the engine. There are 35 tics per second. Frames are tics.
     action        discrete components. Turning has a few angles. There are no continuous actions.
     reward        factor * scenario's reward + coefficients * events (kills, hits, damage, health, ammunition ...).
                   Factor and coefficients are shaping values.
-    objective     sum of the scenario's rewards, kills, frags or tics, depending on the scenario. The objective is
-                  independent of the shaping.
+    objective     sum of the scenario's rewards, or number of kills, frags or tics, depending on the scenario. The
+                  objective is independent of the shaping.
 
 The time limit of the engine is switched off. If the engine ended an episode by a time limit, the engine would provide
 no final picture and would not report the reason. The vector env truncates episodes at the limit. An episode that

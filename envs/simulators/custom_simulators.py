@@ -1,7 +1,7 @@
 """The user's own simulators on a device: `module:factory` with the parameters `rows`, `device` and optionally `seed`.
 
-This module contains adapters for other interfaces of device simulators, and common functions of the families of device
-simulators. The module imports torch when it makes an environment.
+This module selects adapters for other interfaces of device simulators (batched.py, rsl_rows.py), and contains common
+functions of the families of device simulators. The module imports torch when it makes an environment.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def vector_envs_of(
 
 
 def filmed(env: Any, shaping: ShapingSource) -> tuple[VectorEnv, Any] | None:
-    """Return (vector env, object with `render`) of a device simulator on the CPU. None without `render`."""
+    """Return (vector env, object with `render`) of a device simulator on the CPU. None if it lacks `render`."""
     from .rows import SimulatorVectorEnv  # noqa: PLC0415 - it imports torch
 
     if not hasattr(env, "render"):

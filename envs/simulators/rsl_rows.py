@@ -35,7 +35,7 @@ from ..simulators import SimulatorStep
 ACTOR_GROUPS = ("actor", "policy", "obs")
 """Names of RSL-RL's observation groups for the policy. The first existing group is used."""
 CRITIC_GROUP = "critic"
-"""Name of RSL-RL's observation group for the critic, which also receives the policy's observation group."""
+"""Name of RSL-RL's observation group for the critic. The critic also receives the policy's observation group."""
 
 
 class Terms:
@@ -173,7 +173,7 @@ class VecEnvRows:
             close()
 
     def _judged(self, reward: Tensor) -> Tensor | None:
-        """Return the objective of a step, [R]. None: the reward."""
+        """Return the objective of a step, [R]. None: the objective is the reward."""
         terms = self._terms
         if terms is None:
             return None

@@ -30,7 +30,7 @@ class Episode:
     task: index in `EnvSpec.tasks`, or 0 without tasks.
     environment: index among the member's environments, from 0.
     evaluation: True if the episode started while the member was evaluated.
-    count: 1. In a device simulator: the number of episodes over which the statistics are means.
+    count: number of episodes over which the statistics are means (1, except in device simulators).
     """
 
     member: int
@@ -206,7 +206,7 @@ class Replayed:
 
 @dataclass(frozen=True)
 class LearnerReport:
-    """Progress of a learner since its last report."""
+    """Report of a learner: episodes and statistics since its last report, and total counts."""
 
     device: str
     members: list[MemberStats]
@@ -242,7 +242,7 @@ class Acknowledgement:
     in_loss: dict[str, float]
     """Hyperparameters of the loss, read back from the device."""
     in_environment: dict[str, float]
-    """Shaping, read back from the shared memory of the actors. Names have no prefix `shaping.`."""
+    """Shaping, read back from the memory that the environments read. Names have no prefix `shaping.`."""
     donor_unchanged: bool
     """True if the copy did not change the donor's state. True without a copy."""
     parked: bool = False

@@ -34,8 +34,8 @@ class ShapingTable:
     values: NDArray[np.float64]
     """[P, number of names] shaping weights."""
     frames: NDArray[np.int64]
-    """[P] total frames of the member. The learner updates the entries of a slot when an episode ends, before the reset.
-    """
+    """[P] total frames of the slot's member. When an episode of any slot ends, the learner updates all entries before
+    the environment is reset."""
     budget_frames: NDArray[np.int64]
     """[P] expected total frames of the member at the end of the run. The supervisor writes the first estimate. If the
     run has a time limit, the learner updates the estimate.

@@ -94,9 +94,8 @@ def layout_of(arrays: Mapping[str, NDArray[Any]]) -> ArrayLayout:
 
 
 SavedStates: TypeAlias = Mapping[tuple[int, int | None], Callable[[], MemberSnapshot]]
-"""(member, generation) -> function that reads the saved state. Generation None: current state of the member. A number:
-remembered state.
-"""
+"""(member, generation) -> function that reads a saved state: the current state of the member if the generation is None,
+otherwise a remembered state."""
 
 
 ALIGN = 64

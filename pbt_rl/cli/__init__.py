@@ -1,7 +1,7 @@
-"""Command line `pbt-rl`. `COMMANDS` lists the commands and their functions, (arguments) -> exit code.
+"""Command line `pbt-rl`. `COMMANDS` lists the commands and their functions.
 
-The module of a function is imported when the command is called. The default name of a function is `run`.
-Other packages of `pbt_rl` must not import this package.
+A function has the signature (arguments) -> exit code, and by default the name `run`. The module of a function is
+imported when the command is called. Other packages of `pbt_rl` must not import this package.
 """
 
 from __future__ import annotations
@@ -184,8 +184,8 @@ def _fail(message: str, code: int) -> None:
 def _end(code: int | str | None) -> NoReturn:
     """Exit, even if threads or processes of an environment do not end.
 
-    After `EXIT_SECONDS`, print the names of these threads and processes, and exit. If no such thread or process exists,
-    but functions registered with atexit still run, exit after `EXIT_SECONDS_AT_MOST`.
+    After `EXIT_SECONDS`, print the names of these threads and processes, kill all child processes, and exit. If no such
+    thread or process exists, but functions registered with atexit still run, exit after `EXIT_SECONDS_AT_MOST`.
     """
 
     def insist() -> None:

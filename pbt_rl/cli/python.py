@@ -23,7 +23,7 @@ class MemberResult:
 
     id: int
     objective: float | None
-    """Mean true objective of the member's last training episodes. None without a finished episode."""
+    """Mean true objective of the member's last training episodes. None if no episode has finished."""
     episodes: int
     """Number of finished training episodes."""
     generation: int
@@ -33,8 +33,9 @@ class MemberResult:
     shaping: dict[str, float]
     """Weights of reward terms, by name."""
     final: dict[str, float] | None
-    """Final evaluation: "mean" and "spread" (std) of the true objective, and number of "episodes". None without a final
-    evaluation."""
+    """Final evaluation: "mean" and "spread" (std) of the true objective, and number of "episodes". None if the member
+    was not in the final evaluation.
+    """
     status: str
     """`stopped`, `parked`, or empty for a member that trained until the end of the run."""
 

@@ -87,7 +87,7 @@ def _shown(given: dict[str, Any]) -> str:
 
 
 def print_help(layers: Layers, *, everything: bool) -> None:
-    """Print the help of the options, and raise SystemExit. The printed defaults are the values of the layers.
+    """Print the help of the options, and raise SystemExit. The printed default of an option is its value in `layers`.
 
     everything: True prints all options. False prints the common options, and the options of the chosen environment,
     algorithm and rules.

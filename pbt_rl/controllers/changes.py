@@ -67,10 +67,11 @@ class Change:
     phase: int | None = None
     """Phase or rung of a search that the member enters."""
     completed: bool = False
-    """True if a stopped member finished its training in a search. `score`, `place`: score and (rank, number of ranked
-    members) of a stopped member."""
+    """True if a stopped member finished its training in a search."""
     score: float | None = None
+    """Score by which a search ranked a stopped member."""
     place: tuple[int, int] | None = None
+    """(rank, number of ranked scores) of a stopped member. Rank 1 is the best. None: the score was not ranked."""
 
     @property
     def weights_from(self) -> StateKey | None:

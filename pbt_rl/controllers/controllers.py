@@ -36,7 +36,10 @@ from pbt_rl.controllers.state import restore_state, save_state
 
 @dataclass(eq=False)
 class ControllerWrapper:
-    """Base of controllers that wrap another controller. Default: all methods call the methods of `controller`."""
+    """Base of controllers that wrap another controller.
+
+    By default, `initial`, `observe` and `remembers` call the same methods of the wrapped `controller`.
+    """
 
     controller: Controller
 
@@ -122,7 +125,7 @@ class PbtController:
     def initial(self, num_members: int) -> list[Values]:
         """Return the default values for member 0, and start values from the explore rule for the other members.
 
-        If the default of a tuned value is out of bounds, member 0 starts with a draw from the prior.
+        If the default of a tuned value is out of bounds, this value of member 0 is drawn from its prior instead.
         """
         first = {
             name: sample_prior(spec, self._rng) if spec.starts_outside else spec.default
@@ -161,7 +164,8 @@ class PbtController:
     def _compare(self, report: PopulationReport) -> list[Decision]:
         """Return the decisions of a comparison, or [] if no comparison is due.
 
-        If the exploit rule cannot judge any member yet, undo all changes of rules and generator, and return [].
+        If the exploit rule cannot judge any member yet, restore the former states of the rules and of the random
+        generator, and return [].
         """
         ready = save_state(self.ready)
         comparison = self.ready.next_comparison(report)

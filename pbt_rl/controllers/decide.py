@@ -38,8 +38,8 @@ def audit_decisions(
     """Replay the reports of a journal, and return the differences from the recorded decisions.
 
     controller: new controller, built from the options and the seed at the start of the run.
-    resumed: builds the controller after a resume with changed options. Required if the journal contains a resume with
-    changed options. Raises ConfigError for events that cannot come from a run.
+    resumed: builds the controller after a resume with changed options. Required if the journal contains such a resume.
+    Raises ConfigError for events that cannot come from a run.
     """
     mismatches = []
     lineage = Lineage()

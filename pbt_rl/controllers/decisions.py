@@ -24,9 +24,9 @@ PhaseNumber = Annotated[int, Meta(ge=0, lt=1000)]
 class MemberReport:
     """One member at the time of a report.
 
-    Finished episodes are counted in `objectives`, `episodes` and `recent`. Until the window is full, they are counted
-    in rounds: when every environment has finished an episode, one episode of each environment is counted
-    (`population/population.py`).
+    Finished episodes are counted in `objectives`, `episodes` and `recent`. Until the window is full, one episode of
+    each environment is counted as soon as every environment has finished an episode (`population/population.py`). When
+    the window is full, each episode is counted as soon as it ends.
 
     frames: emulator frames that the member has trained on, over all generations.
     objectives: true objectives of the newest counted episodes that began after the member's last change, oldest first.
@@ -49,7 +49,7 @@ class MemberReport:
     best: float | None = None
     broken: bool = False
     recent: Whole | None = None
-    """None: equal to `episodes`. The field is None in journals of versions without this field."""
+    """None: equal to `episodes`. Older versions did not record this field, so it is None in their journals."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,9 @@ class PopulationReport:
     """Population clock. Ready rules that compare all members together use this clock."""
     members: tuple[MemberReport, ...]
     seconds: float | None = None
-    """Training time of the run in seconds, including the time before resumes. None unless the ready rule reads the
-    time, because decisions that depend on time are not reproducible."""
+    """Training time of the run in seconds, including the time before resumes. Set only for ready rules that read the
+    time, because decisions that depend on time are not reproducible. Otherwise None.
+    """
 
 
 class _Decision(Struct, frozen=True, tag_field="decision", tag=str.lower):
@@ -88,7 +89,7 @@ class Replace(_Decision, frozen=True):
 
     donor: copied member. With `donor_generation`, the donor may be the member itself.
     copy: copied parts: `weights`, `hypers` (the values), or `both`.
-    values: all values of the member after the decision, for any `copy`.
+    values: all values of the member after the decision, regardless of `copy`.
     donor_generation: generation of the remembered state that is copied (`Controller.remembers`). None: the donor's
     present state is copied.
     """
@@ -151,7 +152,7 @@ StateKey = tuple[int, int]
 Decision = Continue | Replace | Mutate | Restart | Stop | Evaluate
 
 OF_A_SEARCH = ("phase", "completed", "score", "place")
-"""Fields that only searches set in their decisions. The journal omits these fields for other controllers."""
+"""Fields that only searches set in their decisions. The journal omits them if a decision has no phase and no score."""
 
 
 class Controller(Protocol):
@@ -166,8 +167,8 @@ class Controller(Protocol):
     def remembers(self) -> frozenset[StateKey]:
         """Return the keys of the states to keep in host memory. Called after each comparison.
 
-        A new key must be the (member, generation) of a member before the comparison. The state of this member before
-        the comparison is saved. The saved state is kept as long as its key is returned.
+        For a new key (member, generation), the generation must be the member's generation before the comparison. The
+        member's state before the comparison is then saved. It is kept as long as this method returns the key.
         """
 
 

@@ -71,7 +71,9 @@ class ControllerEntry:
     note: Callable[[OptionGroups, int, int], str] = lambda *_: ""
     """Function (options, number of members, budget in frames) -> warning about unsuitable settings, or ""."""
     follows: str = ""
-    """Name of the option with the folder of a recorded run whose journal the controller reads, or ""."""
+    """Name of the option that gives the folder of a recorded run. The controller reads this run's journal. "": the
+    controller reads no journal.
+    """
     timeout_frames: Callable[[OptionGroups, int], int] = ten_periods
     """Function (options, budget in frames) -> timeout of unfinished episodes, in frames since a member's last change.
     After the timeout, the member is ranked without its unfinished episodes. Without a timeout, an episode that

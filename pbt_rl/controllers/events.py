@@ -17,10 +17,9 @@ LAST_TIME = 253402300800.0
 """Upper limit of times in seconds since the epoch: the start of the year 10000, because Python's `datetime` ends
 there."""
 WAITING = "waiting"
-"""Stage of `Progress.busy_threads` for idle threads."""
+"""Key in `Progress.busy_threads` for the mean number of idle threads."""
 GPU_LEARNING = "learning on the GPU"
-"""Stage of `Progress.busy_threads` for GPUs instead of threads: mean number of GPUs between start and end of an
-update."""
+"""Key in `Progress.busy_threads` for the mean number of GPUs (instead of threads) with an update in progress."""
 
 
 class Event(Struct, frozen=True):
@@ -100,10 +99,10 @@ class Comparison(_Known, frozen=True, tag="round"):
 class MemberProgress(Struct, frozen=True):
     """One member in a `Progress` event.
 
-    objective: see `MemberView.objective`. None without an episode.
+    objective: see `MemberView.objective`. None before the first counted episode.
     complete: True if every environment has finished an episode since the member's last change.
-    early: provisional objective, shown while `complete` is False: mean of the latest episodes that began since the
-    member's last change, even if they are not in the window. None without such an episode.
+    early: provisional objective, which is shown while `complete` is False. It is the mean of the latest episodes that
+    began since the member's last change, even if they are not in the window. None if no such episode has finished.
     ended: number of environments that have finished an episode since the member's last change.
     environments: number of the member's environments. raw_return, length_steps: means over the latest episodes.
     """
@@ -176,7 +175,10 @@ class Resume(_Known, frozen=True, tag="resume"):
 
 
 class FinalScores(Struct, frozen=True):
-    """Final evaluation of a member. mean: mean objective. halves: means of the even and of the odd episodes."""
+    """Final evaluation of a member.
+
+    mean: mean objective. halves: mean objectives of the episodes with even numbers and of those with odd numbers.
+    """
 
     member: Whole
     mean: float
@@ -246,7 +248,8 @@ _DECODER, _OTHERS = decoder(Union[tuple(_KNOWN)]), decoder(Other)  # noqa: UP007
 def decode_event(line: bytes, number: int) -> Event:
     """Decode the event in a line of a journal. number: line number, from 1, for messages.
 
-    Raises ConfigError for JSON that is not an event. Raises an error of `NOT_JSON` for a line that is not JSON.
+    Raises ConfigError for JSON that is not an event. Raises one of the exceptions in `NOT_JSON` for a line that is not
+    JSON.
     """
     with reading(f"line {number} of the journal"):
         try:

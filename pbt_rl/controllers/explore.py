@@ -64,7 +64,7 @@ class FromPriors:
 
 
 class ByChance:
-    """Base of stateless rules whose `mutate` may leave all values unchanged by chance.
+    """Base of stateless rules whose `mutate` may, by chance, leave all values unchanged.
 
     For copies, `mutate` is called again until a value changes (`changed_copy`).
     """
@@ -130,9 +130,10 @@ ZERO_STEP = 0.1
 """A mutation moves the value 0 by this fraction of (factor - 1) * bound (see `moved_by`)."""
 
 Categories = Literal["adjacent", "uniform"]
-"""Mutation of a value with the scale `choice`. `adjacent`: the value moves to a neighbouring option, but may stay at
-the first and last option (Ray). `uniform`: the new value is any option, including the present option (Orion). A value
-with two options, such as a boolean, always flips (Sample Factory)."""
+"""Mutation of a value with the scale `choice`. `adjacent`: the value moves to a neighbouring choice. At the first or
+the last choice, the value may also stay (Ray). `uniform`: the new value is any choice, including the present choice
+(Orion). A value with two choices, such as a boolean, always flips (Sample Factory).
+"""
 
 
 def from_priors(tuned: Mapping[str, HyperSpec], values: Values, rng: Random) -> Values:

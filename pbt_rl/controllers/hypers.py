@@ -62,9 +62,9 @@ class HyperSpec:
     same sign. `one_minus`: multiply 1 - value (gamma, betas). `integer`: multiply and round, but change by at least 1.
     `choice`: the value is an index into `choices` (`choice_spec`).
     tuned: True if a controller changes the value.
-    choices: options of the scale `choice`. Neighbouring options should be similar, because mutations may move to a
-    neighbour.
-    prior: distribution of start values. None: uniform within the bounds, on the scale.
+    choices: possible values, if the scale is `choice`. Neighbouring choices should be similar, because mutations may
+    move to a neighbour.
+    prior: distribution of start values. None: uniform on the scale, within the bounds.
     drawn: True if every explore rule draws the start value from the prior. False: explore rules may also start near the
     default.
     """
@@ -85,7 +85,7 @@ class HyperSpec:
 
     @property
     def start(self) -> Prior:
-        """Distribution of the start value. Without a prior: uniform within the bounds."""
+        """Distribution of the start value. If `prior` is None: uniform within the bounds."""
         return self.prior or Prior(self.low, self.high, self.scale)
 
     @property
@@ -99,7 +99,7 @@ class HyperSpec:
         return self.tuned and not self.low <= self.default <= self.high
 
     def text(self, value: float) -> str:
-        """Format a value for users. An index into `choices` is formatted as the option."""
+        """Format a value for users. An index into `choices` is formatted as the choice."""
         if not self.choices:
             return f"{value:.4g}"
         return meaning(self.choices[min(max(round(value), 0), len(self.choices) - 1)])
@@ -132,13 +132,13 @@ class HyperSpec:
 
 
 def meaning(choice: object) -> str:
-    """Format one of the options of a categorical value as a short text."""
+    """Format one of the choices of a value as a short text."""
     name = getattr(choice, "__name__", None)
     return name if isinstance(name, str) else f"{choice!s:.40}"
 
 
 def same_choice(one: Any, other: Any) -> bool:
-    """Check whether two options are equal. True and 1 are different. An array is only equal to itself."""
+    """Check whether two choices are equal. True and 1 are different. An array is only equal to itself."""
     try:
         return one is other or (type(one) is type(other) and bool(one == other))
     except (ValueError, RuntimeError):  # arrays and tensors of several numbers
@@ -210,7 +210,7 @@ UNTUNED = frozenset({"score_scale"})
 """Reward shaping that is only tuned if --pbt.tune lists it. With normalised advantages, a common factor of all rewards
 does not change the policy loss. The factor only multiplies the value loss by the square of the factor."""
 EITHER_SIGN = frozenset({"life_loss_penalty"})
-"""Reward shaping with the default 0 that is tuned, because positive and negative values may help."""
+"""Reward shaping that is tuned although its default is 0, because positive and negative values may help."""
 
 
 def shaping_given(entries: Iterable[str]) -> dict[str, float]:

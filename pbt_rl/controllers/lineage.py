@@ -3,7 +3,7 @@
 A *node* is a member between two changes. Terms as in Orion (`orion.algo.pbt.pbt.LineageNode`):
 
     parent   node from which the weights were copied or continued
-    base     previous node of the member, if a copy or a restart replaced the weights of this node
+    base     previous node of the member, if this node began with a copy of weights or with a restart
     path     all nodes of a member, oldest first
 """
 
@@ -37,8 +37,8 @@ class Node:
 
     frames: population clock at the start of the node. own_frames: frames of the member at the start of the node.
     trained: frames on which the weights and their ancestors were trained before the start of the node.
-    parent: node from which the weights came. None for initialised weights. base: previous node of the member, if a copy
-    or a restart replaced its weights.
+    parent: node from which the weights came. None for initialised weights. base: previous node of the member, if this
+    node began with a copy of weights or with a restart. Otherwise None.
     depth: number of changes between the initialised weights and this node.
     """
 

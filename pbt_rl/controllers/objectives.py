@@ -111,7 +111,7 @@ class ObjectiveWindow:
         return tuple(newest[0]) if len(newest) == 1 else tuple(map(mean, zip(*newest, strict=True)))
 
     def of_task(self, task: int) -> tuple[float, float, int] | None:
-        """Return (mean objective, mean return, number of episodes) of a task, or None without an episode.
+        """Return (mean objective, mean return, number of episodes) of a task, or None before its first episode.
 
         The means are over the window, without the cap.
         """
@@ -126,7 +126,7 @@ class ObjectiveWindow:
 
 
 def mean(values: Sequence[float]) -> float:
-    """Return the mean. Exact for a single value; NaN if infinities cancel or the sum overflows."""
+    """Return the mean. It is exact for a single value, and NaN if infinities cancel or the sum overflows."""
     if not all(map(math.isfinite, values)):
         return sum(values) / len(values)
     try:

@@ -76,8 +76,8 @@ class _Own:
     ) -> None:
         """Raise ConfigError for an invalid donor.
 
-        source: (donor, generation of a remembered state, or None). there: ids of all members. kept: keys of the
-        remembered states.
+        source: (donor, generation of its remembered state). The generation is None for the donor's present state.
+        there: ids of all members. kept: keys of the remembered states.
         """
         if source[0] not in there:
             raise self._wrong(method, f"the donor {source[0]!r}: give one of {sorted(there)}")
@@ -219,7 +219,8 @@ def own_explore(path: str, table: Mapping[str, HyperSpec], settings: Sequence[st
 def checked_explore(name: str, made: Any, table: Mapping[str, HyperSpec]) -> OwnExplore:
     """Wrap a rule of a user or of another package, and try it on the defaults. Raises ConfigError.
 
-    A rule that learns from comparisons is not tried, because `mutate` may require a comparison first.
+    A rule that implements `Learning` is not tried, because `mutate` may require a comparison first. Of a rule that
+    implements `Pairing`, only the signature of `learn` is checked.
     """
     who = f"--pbt.explore {name}"
     if isinstance(made, Pairing):

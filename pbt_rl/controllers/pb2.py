@@ -49,7 +49,7 @@ class Pb2:
 
     In the first interval of a copy, the improvement is measured from the donor's objective. If this objective is
     unknown (a remembered state, a restart), the interval is not observed. Values with the scale `choice` are drawn
-    uniformly, because options have no distances.
+    uniformly, because choices have no distances.
     window: number of latest observations that are used. candidates: number of random points per search step.
 
     A bit for bit audit requires the versions of scikit-learn and BLAS that the run used.

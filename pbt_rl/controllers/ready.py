@@ -1,8 +1,8 @@
 """Ready rules: times and participants of comparisons.
 
-Contains the protocol of ready rules, the registry entry, and rules that compare all members together, each member on
-its own clock, or by training time. The training time is in the report, which the journal records. Pure: seeded Python
-without processes, files or torch.
+Contains the protocol of ready rules, the registry entry, and the rules. A rule compares all members together (by frames
+or by training time), or compares members on their own clocks. The training time is in the report, which the journal
+records. Pure: seeded Python without processes, files or torch.
 """
 
 from __future__ import annotations
@@ -322,7 +322,10 @@ class Timed:
         return self._due_seconds - (report.seconds or 0.0)
 
     def frames_left(self, report: PopulationReport) -> int:
-        """Estimate the frames until the next comparison, on the population clock. 1 before the first frames."""
+        """Estimate the frames until the next comparison, on the population clock.
+
+        The estimate is 1 if the population has no frames yet.
+        """
         left = self.seconds_left(report)
         if left <= 0:
             return 0

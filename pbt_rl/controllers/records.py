@@ -24,7 +24,7 @@ DEEPEST = 8
 """Maximum nesting of options. A config has three levels."""
 
 NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError)
-"""Errors of decoding text that is not JSON."""
+"""Exceptions that a decoder raises for text that is not JSON."""
 
 Whole = Annotated[int, Meta(ge=0, lt=MOST)]
 Value = Annotated[float, Meta(ge=-LARGEST_VALUE, le=LARGEST_VALUE)]
@@ -49,7 +49,7 @@ def converted(value: object, kind: Any, place: str, *, strict: bool = False) -> 
 def reading(place: str) -> Iterator[None]:
     """Convert decoding errors in the `with` block to ConfigErrors. place: origin of the JSON text, for the errors.
 
-    Text that is not JSON raises an error of `NOT_JSON`, which is not converted.
+    If the text is not JSON, the exception is one of `NOT_JSON`, and is not converted.
     """
     try:
         yield

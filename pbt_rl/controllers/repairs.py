@@ -46,7 +46,7 @@ class Broken:
     initial: Callable[[Random], Values]
     """Function that draws the values of a restarted member."""
     _proven: set[int] = field(default_factory=set, init=False)
-    """Members whose present weights, or ancestors of these weights, had a finite objective at a comparison."""
+    """Members that have had a finite objective at a comparison since their last restart."""
     _dropped: dict[int, _Dropped] = field(default_factory=dict, init=False)
 
     def repairs(self, members: Sequence[MemberReport], rng: Random) -> list[Decision]:

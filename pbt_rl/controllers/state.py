@@ -66,8 +66,8 @@ def save_state(part: object) -> dict[str, Any]:
 def restore_state(part: Any, state: Any, where: str = "") -> None:
     """Restore the exact state that `save_state` returned. where: name of the part, for messages.
 
-    The class of the part must be the saved class. Exceptions: a saved state that contains only class names, and a part
-    that wraps an object of the saved class (`own._Own`).
+    The class of the part must be the saved class, with two exceptions. A saved state of another class is ignored if it
+    contains only class names. A part may wrap an object of the saved class (`own._Own`).
     Raises ValueError if the state does not fit the part. The part may be partly restored after an error.
     """
     name, where = type(part).__name__, where or type(part).__name__
@@ -158,7 +158,7 @@ def _is_empty(state: Any) -> bool:
 def encoded(value: Any) -> Any:
     """Convert a value to JSON types. A dictionary becomes a list of pairs if a key is not a string.
 
-    Raises TypeError for a value that has no such form.
+    Raises TypeError for a value that cannot be converted.
     """
     if value is None or isinstance(value, bool | int | str):
         return value

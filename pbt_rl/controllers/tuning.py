@@ -25,7 +25,7 @@ SCALES: Mapping[str, Scale] = {
     "one-minus": "one_minus",
     "int": "integer",
 }
-"""Scale: name in the option -> name in a spec."""
+"""Name of a scale in an option -> name of the scale in a `HyperSpec`."""
 
 
 def chosen(

@@ -1,4 +1,4 @@
-"""Drawing of a run's figures for TensorBoard and `watch`, in a child process. The run never waits for a drawing."""
+"""Drawing of a run's figures for TensorBoard and `watch`, in a child process. Training never waits for a drawing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Drawing:
 
         consumes     the run's journal at the start of a drawing
         produces     images, which `poll` returns
-        waits for    nothing; only `finish` waits for the last drawing
+        waits for    the last drawing, in `finish`; otherwise nothing
 
     If a drawing fails (for example, because memory or disk is full), `warn` is called. Further attempts follow after
     growing pauses until a drawing succeeds. Training continues.

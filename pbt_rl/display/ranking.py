@@ -93,7 +93,7 @@ def standing(members: Sequence[MemberView], *, control: bool = False) -> Standin
 
 
 def busy_shares(busy_threads: Mapping[str, float]) -> dict[str, float]:
-    """Return stage -> share of all busy CPU threads. Waiting does not count. Empty if no thread was busy."""
+    """Return stage -> share of all busy CPU threads, without waiting threads and GPUs. Empty if no thread was busy."""
     busy = {stage: threads for stage, threads in busy_threads.items() if stage not in (WAITING, GPU_LEARNING)}
     total = sum(busy.values())
     return {stage: threads / total for stage, threads in busy.items()} if total > 0 else {}
@@ -317,7 +317,7 @@ OF_COLUMNS = "objective: mean of the compared episodes; return, length: mean of 
 
 
 def footer_lines(view: RunView) -> list[str]:
-    """Return a line with the counts of problems if there are problems, and a line about columns if it is needed."""
+    """Return up to two lines: the counts of problems if there are problems, and `OF_COLUMNS` if it is needed."""
     discarded = view.discarded_rollouts if view.discarded_share >= MANY_DISCARDED else 0
     wrong = {
         "actors restarted": view.actors_restarted,
@@ -331,7 +331,7 @@ def footer_lines(view: RunView) -> list[str]:
 
 
 def number(x: float | None) -> str:
-    """Format a measurement with 3 or 4 digits and thousands separators."""
+    """Format a measurement, such as 1.2e-4, 0.0123, 12.34, 1234.5 or 12,345. Return `-` if unknown or not finite."""
     if x is None or not math.isfinite(x):
         return UNKNOWN
     if x != 0 and abs(x) < 0.1:

@@ -40,7 +40,7 @@ def gap_seconds(seconds: float) -> float:
 def member_scalars(member: MemberView, shown: Collection[str] | None = None) -> Scalars:
     """Return tag -> value of one member, without unknown values.
 
-    After a change of the member, means over episodes are left out until each environment has ended an episode.
+    After a change of the member, means over episodes are left out until each of its environments has ended an episode.
     Otherwise, the curves would drop, because the shortest episodes end first.
 
     shown: names of the values to include. None: all values.
@@ -147,7 +147,8 @@ def summary(
 
 
 def _statistics(view: RunView) -> dict[str, Any]:
-    """Return the statistics for summary.json: fields of the view that have a key, and counts of CUDA graph replays.
+    """Return the statistics for summary.json: fields of the view that have a `Statistic.key`, and counts of
+    CUDA graph replays.
 
     The key `a.b` means the key `b` of the object `a`.
     """

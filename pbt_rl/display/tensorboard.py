@@ -1,8 +1,8 @@
 """TensorBoard: an event file for each member (`policy_00/`...) and an event file for the population (`population/`).
 
 This module writes the event files itself, synchronously in the caller's thread. tensorboardX's writer uses two threads
-and a bounded queue per file. If the disk is full, the writer thread dies, and `add_scalar` blocks forever. Therefore,
-only tensorboardX's messages and checksum are used.
+and a bounded queue per file. If the disk is full, one of these threads dies, and `add_scalar` blocks forever. This
+module therefore imports only the message classes and the checksum function of tensorboardX.
 
 A resumed run starts new event files. Their START event contains the step at which the run resumes. From this step on,
 TensorBoard ignores older files.

@@ -1,7 +1,7 @@
 """Terminal display: a live leaderboard, or plain lines if the output is not a terminal.
 
-This module also contains the texts of decisions, and a wrapper of standard output for all displays. If the output is
-closed, training continues.
+This module also contains functions that format decisions, and a wrapper of standard output for all displays. If the
+output is closed, training continues.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ class Terminal:
 
 @dataclass(frozen=True)
 class Leaderboard:
-    """Leaderboard as a rich renderable, as wide as the console."""
+    """Leaderboard that `rich` can print, as wide as the console."""
 
     view: RunView
     max_members: int | None = None

@@ -71,10 +71,11 @@ class MemberView:
 
     member: int
     objective: float | None
-    """Mean true objective over the compared episodes. None while the window is empty.
+    """Mean true objective over the window, or over its newest episodes. None while the window is empty.
 
-    With the ready rules `synchronous` and `timed`: the episodes since the last comparison, but at least one per
-    environment, and at least --pbt.min-episodes, if the window has them. Otherwise: the whole window."""
+    With the ready rules `synchronous` and `timed`, the mean is over the newest N episodes of the window. N is the
+    number of episodes since the last comparison, but at least --pbt.min-episodes and at least the number of the
+    member's environments. With other rules and controllers, the mean is over the whole window."""
     episodes: int
     """Number of finished episodes in all generations."""
     generation: int
@@ -98,7 +99,8 @@ class MemberView:
     environments: int = 0
     """Number of the member's environments."""
     early: float | None = None
-    """Mean objective over the latest episodes since the last change, even outside the window. None: no episode."""
+    """Mean objective over the latest episodes since the last change, including episodes outside the window. None
+    without such an episode, and if members play games against each other."""
     tasks: dict[str, TaskView | None] = field(default_factory=dict)
     """Task name -> scores in this task. None for a task without an episode. Empty without tasks."""
     final: FinalEvaluation | None = None
@@ -131,7 +133,7 @@ class Statistic:
 
 
 def shown(default: Any = MISSING, **how: Any) -> Any:
-    """Return a dataclass field with a `Statistic`. how: arguments of the `Statistic`."""
+    """Return a dataclass field with a `Statistic` in its metadata. how: arguments of the `Statistic`."""
     return field(default=default, metadata={"statistic": Statistic(**how)})
 
 
@@ -155,7 +157,7 @@ class RunView:
     """Members in order of id."""
     replacements: int = shown(tag="pbt/replacements", key="replacements")
     mutations: int = shown(tag="pbt/mutations")
-    """Number of mutations of members that kept their weights."""
+    """Number of changes of a member's values in which the member kept its weights."""
     actors: int
     actors_restarted: int = shown(tag="throughput/actors_restarted", key="actors_restarted")
     learners_replaced: int = shown(tag="throughput/learners_replaced", key="learners_replaced")
@@ -187,13 +189,14 @@ class RunView:
     discarded_share: float = shown(0.0, key="discarded_share")
     """Discarded rollouts as a share of all rollouts."""
     accelerated: list[dict[str, Any]] = field(default_factory=list)
-    """Counts of CUDA graph replays, of each learner that reports them."""
+    """One dict per learner that reports counts of CUDA graph replays: name -> `Replayed`."""
     evaluation: Evaluation | None = None
     """Latest evaluation during training (`--evaluate-every-frames`)."""
     random_policy: float | None = shown(None, key="random_play")
-    """Mean objective of a random policy in the final evaluation. None before the final evaluation."""
+    """Mean objective of a random policy, from the final evaluation. None if unknown."""
     own: dict[str, float] = field(default_factory=dict)
-    """`stats/NAME` -> metric of the run that a callback returned. `MemberView.stats` contains metrics of members."""
+    """Metrics of the whole run that callbacks returned: `stats/NAME` -> value. Metrics of members are in
+    `MemberView.stats`."""
 
 
 def run_statistics(view: RunView) -> dict[str, tuple[Statistic, Any]]:
@@ -221,7 +224,7 @@ def replayed(view: RunView) -> dict[str, Replayed]:
 
 
 class GraphWarnings:
-    """Collector of warnings about work that does not run from CUDA graphs. Each reason is returned only once."""
+    """Collector of warnings about GPU work that is not replayed from CUDA graphs. Each reason is returned only once."""
 
     def __init__(self) -> None:
         self._said: set[str] = set()

@@ -50,7 +50,7 @@ class Share:
     """A job's share of the machine.
 
     devices: value of --devices. Empty means that the run detects its devices. cpus: CPU affinity.
-    cores: number of cores that the run may use: less than the number of `cpus` if there is a CPU quota.
+    cores: number of cores that the run may use. With a CPU quota, this may be less than the number of `cpus`.
     """
 
     devices: str
@@ -60,7 +60,10 @@ class Share:
 
 @dataclass(frozen=True)
 class Ended:
-    """Ended run. code: exit code, or minus the number of a signal. seconds: duration of the process."""
+    """Ended run.
+
+    code: exit code, or minus the number of the signal that ended the process. seconds: duration of the process.
+    """
 
     point: Point
     code: int
@@ -68,7 +71,7 @@ class Ended:
 
 
 def points(grid: Mapping[str, Sequence[str]], seeds: Sequence[int]) -> list[Point]:
-    """Return all combinations of values and seeds, grouped by seed. Raises ConfigError if two names are equal."""
+    """Return all combinations of values and seeds, grouped by seed. Raises ConfigError if two runs have one name."""
     found: dict[str, Point] = {}
     for seed in seeds:
         for values in itertools.product(*grid.values()):

@@ -56,7 +56,10 @@ class Continuation:
         }
 
     def restore(self, saved: Mapping[str, Any]) -> bool:
-        """Restore a state, if it was saved with the same members in the slots. True if vector envs were restored."""
+        """Restore a state, if it was saved with the same members in the slots.
+
+        Return True if all vector envs were restored. A device simulator has no vector envs, and the result is True.
+        """
         if not _is_for(saved, [self._shared.member_of(p) for p in range(self._pack.num_policies)]):
             return False
         for name, generator in self._generators():

@@ -85,7 +85,7 @@ and learner on two busy cores, the fraction was 0.19 to 0.47."""
 
 
 def seconds_waited(thread: int) -> float | None:
-    """Return the total seconds in which a runnable thread waited for a core. None if unavailable.
+    """Return the total seconds in which a runnable thread waited for a core, or None if unavailable.
 
     thread: native id. Source: second number of schedstat (Linux, Documentation/scheduler/sched-stats.rst).
     """
@@ -302,7 +302,10 @@ class Learner:
             self._table.budget_frames[:] = expected_P
 
     def _give_up(self, text: str) -> None:
-        """End this process with a user error. Another thread calls this while the main thread hangs in a simulator."""
+        """End this process with a user error. Another thread calls this while the main thread hangs in a simulator.
+
+        In serial mode, do nothing, because this process is the supervisor.
+        """
         if isinstance(self._connection, Connection):  # in serial mode this process is the supervisor
             self.send(ChildFailed(text, user_error=True))
             os._exit(1)
@@ -337,7 +340,7 @@ class Learner:
             self._waiting_seconds += time.monotonic() - began
 
     def join(self, timeout_seconds: float) -> bool:
-        """Wait for the end of the trainer thread. False if a slow optimiser step takes longer than the timeout."""
+        """Wait for the end of the trainer thread. Return False if an optimiser step takes longer than the timeout."""
         if self._trainer_thread is None:
             return True
         with self.trainer.wake:
@@ -347,7 +350,7 @@ class Learner:
 
     @network_errors()
     def iterate(self) -> bool:
-        """Do all work that is possible now. True if there was any work.
+        """Do all work that is possible now. Return True if there was any work.
 
         In the modes sync and serial, messages are handled first. Decisions are then applied before the next step.
         Otherwise, a serial run could not resume bit for bit.
@@ -400,7 +403,7 @@ class Learner:
         return self.trainer.learned or not self.sampler.within_rollout
 
     def _listen(self) -> bool:
-        """Handle all received messages. True if there was a message."""
+        """Handle all received messages. Return True if there was a message."""
         heard = False
         while self._has_mail():
             self._handle(self._connection.recv())

@@ -65,8 +65,8 @@ class Sampler:
     on_policy: after a full rollout, a vector env waits for `resume_finished` (modes sync and serial).
     frames: [P], output: total frames of each slot's member, updated when episodes end.
     contended: returns True if threads compete for cores. Inference then waits until an actor waits for actions. This
-    leaves cores to the actors, and the inference batch becomes larger and takes less time per row. Not used with a
-    single actor.
+    leaves cores to the actors, and the inference batch becomes larger and takes less time per row. With a single
+    actor, `contended` is not used.
     """
 
     SPARE = 0
@@ -124,7 +124,7 @@ class Sampler:
         """
 
     def run_inference(self) -> bool:
-        """Run inference for all vector envs that have a new step and a buffer. True if there was such a vector env."""
+        """Run inference for all vector envs that have a new step and a buffer. Return True if inference ran."""
         began = time.thread_time()
         with self._pack.streams.acting():
             self.take_resets()
@@ -187,7 +187,7 @@ class Sampler:
         self._shared.sampling.inference_seconds += time.thread_time() - began
 
     def rest(self, vector_env: SampledVectorEnv) -> None:
-        """Make a vector env wait for `resume_finished` after its rollout."""
+        """Make a restored vector env wait for `resume_finished`, as after a full rollout. Free its buffer."""
         vector_env.t = self._steps + 1
         self._resting.append(vector_env)
         self._shared.free.append(vector_env.rollout)
@@ -251,7 +251,7 @@ class Sampler:
         shared.sampling.note(episodes.values(), games)
 
     def _games(self, rows: list[int], agent_R: NDArray[np.int64], episodes: dict[int, Episode]) -> list[Game]:
-        """Group the episodes of several agents by environment. Leave out a group if any of its rows has no episode.
+        """Group the episodes of several agents by environment. Leave out a group if a row has no recorded episode.
 
         rows: rows whose episode has finished. episodes: row -> recorded episode.
         """

@@ -65,7 +65,7 @@ class PackState:
     slot_members: list[SlotMember | None]
     """Member of each slot. None: empty slot."""
     member: NDArray[np.int64]
-    """Index of each slot's member. An empty slot has the number of members as its index."""
+    """Index of each slot's member. The index of an empty slot is the number of members."""
     evaluated: NDArray[np.bool_]
     """True if the slot's member is evaluated: it acts without learning."""
 
@@ -146,7 +146,7 @@ class LearningCounts:
     """Total number of discarded rollouts. A rollout that two policies discard counts twice."""
     learning_seconds: float = 0.0
     gpu_seconds: float | None = None
-    """Total GPU seconds of updates. None without a GPU."""
+    """Total GPU seconds of updates. None on a CPU."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
@@ -214,8 +214,8 @@ class SharedState:
     state_resets: deque[int] = field(default_factory=deque)
     """Slots whose recurrent state must be zeroed before the next inference batch."""
     ended_versions: list[NDArray[np.int64]] = field(default_factory=list)
-    """For each vector env [R]: shaping version of each row's last finished episode, or -1 before its first episode has
-    finished."""
+    """One array [R] per vector env: shaping version of each row's last finished episode, or -1 if no episode of the row
+    has finished. A device simulator has one array [P]."""
 
     @classmethod
     def new(

@@ -177,7 +177,7 @@ class Trainer:
         return batch
 
     def targets(self, batch: Batch) -> Iterator[GroupBatch]:
-        """Compute advantages and value targets for one group of policies after another, and yield the group's batch."""
+        """Prepare one group of policies after another for a batch (`Updater.targets`). Yield each `GroupBatch`."""
         self.updater.begin_batch(batch, self._schedule())
         for group in self.pack.groups():
             yield self.updater.targets(group, batch, self.generator)
@@ -252,7 +252,7 @@ class Trainer:
     def _note_steps(self) -> None:
         """Credit the optimiser steps since the last call to the members that hold the slots now.
 
-        Called at the end of a batch, and before commands that may change members.
+        Call this at the end of a batch, and before commands that may change members.
         """
         for taken in self.updater.take_statistics():
             with self._shared.learning.lock:
@@ -263,16 +263,17 @@ class Trainer:
     # -- changes --------------------------------------------------------------------------------------------
 
     def load(self, load: Load) -> Acknowledgement | None:
-        """Load a state into a slot. Reset the member's count of skipped steps, because it belongs to former weights.
+        """Load a state into a slot. First reset the member's numbers of optimiser steps since the last report.
 
-        The count is reset first, because another thread may send a report during the change.
+        These numbers belong to the former weights. They are reset first, because another thread may send a report
+        during the change.
         """
         if load.member is not None:
             self._forget_steps(load.member)
         return self.members.load(load)
 
     def set_values(self, change: SetValues) -> Acknowledgement:
-        """Set a member's values. First reset its count of skipped steps, because it belongs to former values."""
+        """Set a member's values. First reset its numbers of optimiser steps, which belong to the former values."""
         self._forget_steps(change.member)
         return self.members.set_values(change)
 

@@ -68,7 +68,9 @@ class Declared(TypedDict, total=False):
     bounds: tuple[float, float]
     """Default bounds of the mutations of a hyper (see `hyper` in `algos/hypers.py`)."""
     scale: str
-    """Scale of a hyper: a mutation multiplies the value ("log", "linear", "integer") or 1 - value ("one_minus")."""
+    """Scale of a hyper. With "one_minus", a mutation multiplies 1 - value. With "log", "linear" and "integer", a
+    mutation multiplies the value.
+    """
     tuned: bool
     """True if PBT tunes the hyper by default."""
 

@@ -1,4 +1,4 @@
-"""Hints for unknown options and values. These may be misspelt, abbreviated, or from other trainers."""
+"""Hints for options and values that are misspelt, abbreviated, or from other trainers."""
 
 from __future__ import annotations
 
@@ -132,8 +132,9 @@ OTHER_VALUES: dict[tuple[str, str], str] = {
 }
 """(option of pbt_rl, value of another trainer) -> remedy."""
 TWICE = {"value-loss-coeff", "vf-loss-coeff", "vf-coef"}
-"""Options of other trainers whose error advises to double the value. There, these options multiply a loss without the
-factor 1/2. CleanRL's `vf-coef` is an exception: CleanRL's loss has the factor."""
+"""Options of other trainers that multiply a value loss without the factor 1/2. The error for such an option advises to
+double the value. The advice excludes CleanRL's `vf-coef`, because CleanRL's value loss has this factor.
+"""
 
 ANSWERS = {
     "metric": "Members are ranked by the objective that the environment reports; higher is better",

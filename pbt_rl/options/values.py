@@ -89,7 +89,9 @@ def gigabytes(text: str) -> float:
 
 
 def reader(name: str, hint: Any) -> Callable[[str], Any]:
-    """Return the function that converts a text to the type of an option. It raises ValueError for an invalid text.
+    """Return the function that converts a text to the type of an option.
+
+    The returned function raises ValueError for an invalid text.
 
     name: dotted name of the option. hint: type of one value.
     """

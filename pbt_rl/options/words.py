@@ -155,7 +155,9 @@ def _built(kind: type[T], prog: str, values: Mapping[str, Any]) -> T:
 
 
 _Free = tuple[str, str]
-"""(word that is not a value of the option before it, error message if no positional option accepts this word)."""
+"""(word, error message). The word is not a value of the option before it. The message is for the case that no
+positional option accepts the word.
+"""
 
 
 def typed(options: Mapping[str, Option], line: Line, prog: str) -> dict[str, Any]:

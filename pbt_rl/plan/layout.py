@@ -32,7 +32,7 @@ class PackPlan:
     slots: int
     """P: number of members on the device at the same time."""
     parts: int = 1
-    """On a CPU: number of parts of a minibatch, or maximum number of policies that learn at the same time
+    """On a CPU: number of parts of a minibatch. Also the maximum number of policies that learn at the same time
     (algos/parts.py).
     """
     groups: int = 0
@@ -53,14 +53,12 @@ class PackPlan:
 
     @property
     def environments(self) -> int:
-        """Number of rows of all policies. Each row is an environment, except with several agents."""
+        """Number of rows of all policies. A row is an environment, or one agent of a multi-agent environment."""
         return max(self.vector_envs, 1) * self.rows
 
     @property
     def environments_of_member(self) -> int:
-        """Number of values of `Episode.environment`: rows of a member, or (device simulators) row groups of a
-        member.
-        """
+        """Number of a member's environments in `Episode.environment`: rows, or row groups of a device simulator."""
         return self.groups or self.vector_envs * self.envs_per_policy
 
     @property
@@ -105,7 +103,7 @@ class Plan:
 
     @property
     def environments(self) -> int:
-        """Total number of rows. Each row is an environment, except with several agents."""
+        """Total number of rows. A row is an environment, or one agent of a multi-agent environment."""
         return sum(p.environments for p in self.packs)
 
 
@@ -150,7 +148,7 @@ def make_plan(
     """Plan a run: assign members to devices, and divide the cores.
 
     agents: number of agents per environment. Each agent is one row.
-    lay_out: function that plans device simulators. By default, actors are planned.
+    lay_out: function that makes the plan for a device simulator. None: plan actors.
     pictures: True if a CNN on images takes most of the policy's time.
     """
     devices = parse_devices(config.devices, machine)
@@ -230,8 +228,9 @@ def _wanted_actors(config: Config, machine: Machine, devices: Sequence[str]) -> 
     """Return the preferred number of actors: in mode serial one per device, otherwise at least two per device.
 
     With GPUs, each core has an actor, except one core per learner (`plan_actors` may give this core an actor, too). On
-    a CPU, there are half as many actors as cores. Learning and inference leave less than half of the CPU time (they
-    take 57 % on Atari), but a waiting actor needs no core.
+    a CPU, there are half as many actors as cores. Actors get less than half of the CPU time, because learning and
+    inference take the rest (57 % on Atari with one optimiser step per batch). This number is still useful, because
+    a waiting actor needs no core.
     """
     if config.mode == "serial":
         return len(devices)

@@ -26,7 +26,7 @@ class Machine:
 
     @classmethod
     def here(cls) -> Machine:
-        """Count the cores and GPUs of this process. Cores: by affinity and cgroup quota. GPUs: by torch."""
+        """Count the cores that the affinity and the cgroup quota allow, and the GPUs that torch finds."""
         import torch  # noqa: PLC0415 - slow, and not needed by actors
 
         return cls(available_cpus(), usable_gpus(torch.cuda.device_count()))

@@ -2,9 +2,9 @@
 
 The sizes limit the rollout age (the optimiser steps between acting and learning, like the policy lag of Sample
 Factory). While a vector env fills a rollout, every other vector env fills a rollout, too. These U rollouts of U vector
-envs are U / k batches of k rollouts. Two more batches may be learned before the rollout: one batch may be in progress,
-and one batch may be waiting. Let S be the number of optimiser steps per batch (epochs * minibatches). The plan uses
-half of --learner.max-policy-lag. The other half is a reserve for delays:
+envs are U / k batches of k rollouts. The learner may learn from two more batches before it learns from the rollout: one
+batch may be in progress, and one batch may be waiting. Let S be the number of optimiser steps per batch (epochs *
+minibatches). The plan uses half of --learner.max-policy-lag. The other half is a reserve for delays:
 
     (U / k + 2) * S <= min(AGE_PLANNED, --learner.max-policy-lag / 2)    and    U / k + 2 <= BATCHES_PLANNED
 
@@ -185,8 +185,10 @@ class Sizing:
         return Size(envs, min(vector_envs, of_batch if self.envs else max(young, of_batch)))
 
     def _cost(self, sizes: Sequence[Size]) -> float:
-        """Return the cost of sizes, which ranks sizes with equal flaws. The batch error has twice the weight of the
-        term for vector envs with few rows.
+        """Return the cost of sizes, which ranks sizes with equal flaws.
+
+        Weights of the terms: 2 for the batch error, 1 for few rows in a vector env, 1/4 for the distance of b from its
+        target.
         """
         envs = min(size.envs for size in sizes)
         small = max(0.0, math.log(MIN_VECTOR_ENV_ROWS / (self.slots * envs)))
@@ -236,11 +238,15 @@ def plan_actors(
 ) -> tuple[Sizing, list[int]]:
     """Choose the sizing, and the number of actors of each pack.
 
-    With GPUs, all cores get an actor if vector envs are then large enough. Otherwise, each learner has a core without
-    actors. If these cores are a large fraction of all cores, all cores get an actor with smaller vector envs.
+    With GPUs, the first possible plan is used:
+
+    1. All cores have an actor, and vector envs have at least LEAST_GPU_ROWS rows.
+    2. One core per learner has no actor, and vector envs have at least LEAST_SPARE_ROWS rows. If these cores are more
+       than a tenth of all cores, they have actors, too.
+    3. One core per learner has no actor, and vector envs may be smaller.
 
     wanted: preferred number of actors. With GPUs, this number leaves a core without actors to each learner.
-    members, slots: numbers of each pack.
+    members, slots: number of members and number of slots of each pack.
     """
     if sizing.on_gpu and not sizing.envs:
         most = max(wanted, cores)

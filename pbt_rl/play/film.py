@@ -25,8 +25,8 @@ from pbt_rl.errors import ConfigError, require
 from pbt_rl.play.member import Filmed
 
 LEAST_HEIGHT, MOST_SIDE = 320, 1920
-"""Pictures lower than LEAST_HEIGHT pixels are enlarged by an integer factor, up to MOST_SIDE pixels per side. Pictures
-with a side of more than 2 * MOST_SIDE pixels are reduced."""
+"""Pictures with a height below LEAST_HEIGHT pixels are enlarged by an integer factor, up to MOST_SIDE pixels per side.
+Pictures with a side of more than 2 * MOST_SIDE pixels are reduced."""
 LEAST_PIXELS = 16
 """Minimum number of pixels of each side, because codecs reject smaller pictures."""
 CLIP_SECONDS, CLIP_PICTURES_PER_SECOND, CLIP_SIZE = 30, 8, 200
@@ -50,7 +50,7 @@ def factor_of(height: int, width: int) -> float:
 
 
 class Film:
-    """.mp4 or .gif file, to which pictures are written one by one. (All pictures would need too much memory.)"""
+    """.mp4 or .gif file, to which pictures are written one by one, because all together would need too much memory."""
 
     def __init__(self, path: Path, frames_per_second: float) -> None:
         self._path, self._rate = path, frames_per_second
@@ -64,7 +64,10 @@ class Film:
             raise self._error(error.strerror or str(error)) from error
 
     def add(self, picture: Picture) -> None:
-        """Append a picture. The first picture sets the size of the film, which the codec requires to be even."""
+        """Append a picture.
+
+        The first picture sets the size of the film. Both sides are rounded down to even numbers, which the codec needs.
+        """
         shape = picture.shape[:2]
         if self._process is None:
             self._shape, self._factor = shape, factor_of(*shape)
@@ -128,7 +131,7 @@ class Clip:
         self._over = False
 
     def take(self, step: StepArrays, action_RA: NDArray[Any] | None) -> None:
-        """Record a step (see `play.member.Records`). Every n-th picture is scaled down and retained."""
+        """Record a step (see `play.member.Records`). Keep only the pictures for the clip's frame rate, scaled down."""
         from PIL import Image  # noqa: PLC0415 - of the extra `video`; checked by `check_clips`
 
         if self._over:
@@ -180,7 +183,7 @@ class BestFilm:
             self._path.unlink()
 
     def close(self) -> None:
-        """Remove the film of an unfinished episode, unless there is no other film."""
+        """Remove the film of an unfinished episode if there is another film, or if the film is empty."""
         if self._film is not None:
             film, self._film = self._film, None
             film.close()

@@ -153,7 +153,7 @@ class Policy:
         layouts = build.obs_layouts(spec)
         self._layouts = {name: layout for name, layout in layouts.items() if name not in spec.critic}
         self._unseen = {name: layouts[name] for name in spec.critic}
-        """Layouts of observations that only the critic reads. The actor gets zeros, because actions ignore them."""
+        """Layouts of observations that only the critic reads. The network gets zeros, because actions ignore them."""
         self._distribution = build.build_distribution(spec, model)
         self._generator = torch.Generator(pack.device).manual_seed(seed)
 
@@ -224,7 +224,7 @@ class RandomPlayer:
 
 
 class Player:
-    """Policy that plays in one vector env, with recurrent state and frame stacks between steps."""
+    """Policy that plays in one vector env, and keeps its recurrent state and frame stacks between steps."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
@@ -242,9 +242,9 @@ EVERY_SECONDS, EVERY_SECONDS_IN_A_LOG = 1.0, 30.0
 class Progress:
     """Display of the number of episodes that have ended.
 
-    On a terminal, one line is renewed, and removed at the end. Other streams get a line every EVERY_SECONDS_IN_A_LOG.
-    waits_for: text that is shown until an episode has ended. alike: True if all episodes have similar lengths, which is
-    needed to show the remaining time.
+    On a terminal, one line is updated in place, and removed at the end. Other streams get a new line after each
+    interval of EVERY_SECONDS_IN_A_LOG. waits_for: text that is shown until an episode has ended.
+    alike: True if all episodes have similar lengths. The remaining time is shown only in this case.
     """
 
     def __init__(self, stream: TextIO, waits_for: str = "", *, alike: bool = True) -> None:

@@ -80,7 +80,8 @@ class Policy(play.Policy):
         be missing. If the environment returns an action mask in the info dict, pass
         `{"obs": ..., "action_mask": ...}`.
         state: state that the previous call returned. None when all episodes begin.
-        first: [R] bool, True if the episode of a row begins with this observation. Needed if other episodes continue.
+        first: [R] bool, True if the episode of a row begins with this observation. Needed if some episodes begin while
+        others continue.
         """
         arrays, rows = self._read(obs)
         count = 1 if rows is None else rows

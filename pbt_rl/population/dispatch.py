@@ -51,7 +51,7 @@ from pbt_rl.population.store import Key, RestorePoint, State, Store
 
 @dataclass(eq=False)
 class Pending:
-    """Unacknowledged message of a decision, or of a swap into a slot."""
+    """Unacknowledged message to a learner, caused by a decision or by a swap into a slot."""
 
     decided: float | None = None
     """time.perf_counter() at the controller's decision. None: a swap into a slot caused the message."""
@@ -62,7 +62,9 @@ class Pending:
     sent: float = 0.0
     """time.perf_counter() when the message was sent."""
     proves: bool = True
-    """True if the acknowledgement is recorded in the journal. False: a swap of a member without unapplied changes."""
+    """True if the acknowledgement is recorded in the journal. False for the swap of a member whose changes have all
+    been applied before.
+    """
 
 
 @dataclass(eq=False)
@@ -71,7 +73,7 @@ class Placement:
 
     restore: RestorePoint
     state: State | None = None
-    """State of a member without a slot, which a learner may still be writing. None: the member has a slot."""
+    """State of a member without a slot. A learner may still be writing this state. None: the member has a slot."""
     unsaved: State | None = None
     """State for the checkpoint in progress, until its save is requested. Otherwise None."""
     sent: deque[Pending] = field(default_factory=deque)
@@ -103,7 +105,7 @@ class Saving:
 
 @dataclass(eq=False)
 class Dispatch:
-    """Dispatcher of changes to the population, its states and the learners.
+    """Dispatcher of changes. It updates the population and its states, and sends messages to the learners.
 
     The population and its states change immediately. A learner applies changes in the order of its messages. A copy
     gets the state that its donor had before the comparison.

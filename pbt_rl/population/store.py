@@ -6,7 +6,8 @@
     a learner                  the learner has written or read the state
     a checkpoint               the state is in a file
 
-The bytes of a state are in an entry of the pool in shared memory. Initialised weights have a seed instead of an entry.
+The bytes of a state are in an entry of a `StatePool` in shared memory. Initialised weights have a seed instead of an
+entry.
 Each user calls `keep` once and `release` once. The last release frees the entry.
 
 A restore point is the state from which a member continues if its learner is lost: a state of the newest complete
@@ -49,7 +50,7 @@ class RestorePoint:
     member: int
     """Member of the saved state or of the seed."""
     generation: int | None = None
-    """Generation of initialised weights or of a remembered state. None: state of the member in the checkpoint."""
+    """Generation of initialised weights or of a remembered state. None: state of the member at the checkpoint."""
     initialised: bool = False
     """True for initialised weights."""
     frames: int = 0
@@ -73,9 +74,11 @@ class Store:
     def __init__(self, pool: StatePool, initialiser: Initialiser) -> None:
         self.pool, self.initialiser = pool, initialiser
         self.saved: SavedStates = {}
-        """States of the newest complete checkpoint, or initial states."""
+        """States of the newest complete checkpoint. Before the first checkpoint, this is the argument `saved` of
+        `Dispatch.open_store`.
+        """
         self.saved_in: str | None = None
-        """Name of the newest complete checkpoint."""
+        """Name of the newest complete checkpoint, or None."""
         self._keys: Key = 0
         self._free: list[int] = []
         """Heap of free entries."""
@@ -150,7 +153,7 @@ class State:
         return self._written or self.seed is not None
 
     def keep(self) -> State:
-        """Add a user of the state, which must call `release` once. Return the state."""
+        """Add a user of the state, and return the state. The user must call `release` once."""
         self.users += 1
         return self
 

@@ -47,7 +47,7 @@ STACKS_SIGNAL = signal.SIGUSR2
 MARK = "PBT_RL_CHILD"
 """Environment variable that marks a child and its descendants. Each child has a different value."""
 KEEPER_SECONDS = keeper.TIDY_SECONDS + keeper.KILL_SECONDS + 0.5
-"""Time limit for a keeper's end after a request, in seconds. The parent then kills the keeper."""
+"""Time limit for a keeper's end after a request, in seconds. Afterwards, the parent kills the keeper."""
 PID_SECONDS = 10.0
 PID = re.compile(keeper.CHILD + rb"(\d+)\n")
 STDERR = 2
@@ -178,7 +178,7 @@ class Program:
         return words.decode(errors="replace").strip(), bool(ended)
 
     def wait(self, deadline: float) -> bool:
-        """Wait for the end of the program until a deadline in `time.monotonic` seconds. True if it has ended."""
+        """Wait for the end of the program until a deadline in `time.monotonic` seconds. Return True if it ended."""
         try:
             self._keeper.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
@@ -256,7 +256,7 @@ class Child(Program, Generic[SendT, ReceiveT]):
         self.flush()
 
     def flush(self) -> bool:
-        """Send queued messages while the socket has room. True if messages remain in the queue."""
+        """Send queued messages while the socket has room. Return True if messages remain in the queue."""
         with contextlib.suppress(OSError):  # if the child has ended, `sentinel` is readable
             while self._unsent and self._room.poll(0):
                 self.connection.send(self._unsent[0])
@@ -431,7 +431,7 @@ def begin_child() -> tuple[Connection[Any, Any], Any]:
 
 
 def leave_to_parent() -> None:
-    """Ignore PARENTS_SIGNALS. Unblock these signals, which are blocked when the process starts."""
+    """Ignore PARENTS_SIGNALS. Unblock these signals and STACKS_SIGNAL, which are blocked when the process starts."""
     for number in PARENTS_SIGNALS:
         if number != signal.SIGTERM:
             signal.signal(number, signal.SIG_IGN)

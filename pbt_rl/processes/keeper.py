@@ -5,7 +5,8 @@
 The keeper is the subreaper of the child's descendants: daemons and other orphans become the keeper's children. The
 keeper kills all descendants when the child ends, when the parent ends, or when the parent requests this. The keeper
 then exits with the child's exit code. If the keeper itself is killed, the kernel kills the child
-(`PR_SET_PDEATHSIG`), and the parent kills all processes that have the child's `PBT_RL_CHILD` in their environment.
+(`PR_SET_PDEATHSIG`), and the parent kills all processes whose environment variable `PBT_RL_CHILD` has the
+child's value.
 
 reads        output of the child and its descendants
 writes       log of the child; messages to the parent: the child's process id, and at the end the last output
@@ -164,7 +165,7 @@ class Keeper:
         return signal.SIGKILL if self._status is None else self._status
 
     def _told(self) -> bool:
-        """Receive label and log path from the parent. False if the parent requests the child's end instead."""
+        """Receive label and log path from the parent. Return False if the parent requests the child's end instead."""
         try:
             said = os.read(self._line, 1 << 16)
         except OSError:
@@ -188,7 +189,7 @@ class Keeper:
         return len(data)
 
     def _reap(self) -> bool:
-        """Reap every ended child process of the keeper. True if a child process still runs."""
+        """Reap every ended child process of the keeper. Return True if a child process still runs."""
         with contextlib.suppress(ChildProcessError):
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)

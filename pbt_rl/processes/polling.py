@@ -9,7 +9,7 @@ The heartbeat of a learner is in shared memory. The supervisor reads the heartbe
     trainer thread    a heartbeat per optimiser step and per command; no heartbeat while the trainer is idle
 
 In the modes sync and serial, a single thread writes both heartbeats. No lock is needed, because each cell has one
-writer. (Threads that learn several policies write equal values to the trainer's cells.)
+writer. Exception: if several threads learn, all of them write the trainer's cells, with almost equal values.
 """
 
 from __future__ import annotations

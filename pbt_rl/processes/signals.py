@@ -53,7 +53,10 @@ def handling(
 
 
 class Presses:
-    """Counter of Ctrl-C presses. EXIT_SECONDS after the second press, a timer ends the process. `close` cancels it."""
+    """Counter of Ctrl-C presses.
+
+    A timer ends the process EXIT_SECONDS after the second press. `close` cancels the timer.
+    """
 
     def __init__(self, exit_seconds: float = EXIT_SECONDS) -> None:
         self.count = 0

@@ -14,7 +14,8 @@ RETRY_SECONDS = 10.0
 class AppendFile:
     """File that ends with a complete record even if a write fails. Not thread-safe.
 
-    A partially written record is removed immediately. If the removal fails, it is repeated before the next record.
+    A partially written record is removed immediately. If the removal fails, it is repeated before the next record is
+    written.
     """
 
     def __init__(self, path: Path, position: int | None = None) -> None:

@@ -70,7 +70,7 @@ class WriteFailed:
 
 
 class UnfinishedCheckpoint:
-    """Files of one checkpoint, written in order of arrival. All methods except `discard` may raise OSError.
+    """Files of one checkpoint, written in order of arrival. `make_folder`, `write` and `finish` may raise OSError.
 
     1. Call `make_folder`.
     2. For each member, call `pack` and `write`.
@@ -115,8 +115,8 @@ class UnfinishedCheckpoint:
     def finish(self) -> None:
         """Write the manifest and rename the folder.
 
-        The name of an ordinary checkpoint contains the least frames of the saved members, without stopped members.
-        Members train until they are saved. Their frames may therefore exceed the frames given to `begin_checkpoint`.
+        The name of an ordinary checkpoint contains the frames of the least trained saved member. Stopped members do
+        not count. Because members train until they are saved, this number may exceed the `frames` of the constructor.
         The name of a permanent checkpoint contains the frames at which it was due.
         """
         if not self._kept:
@@ -157,8 +157,9 @@ class UnfinishedCheckpoint:
 
 
 def remove_oldest(folder: Path, keep: int) -> None:
-    """Remove complete checkpoints, except permanent checkpoints and the newest `keep` others. Raises OSError.
+    """Remove old ordinary checkpoints. Raises OSError, or CheckpointBroken if `folder` cannot be read.
 
+    Permanent checkpoints are kept. Of the ordinary checkpoints, the newest `keep` that have all files are kept.
     Folders without a readable manifest are not removed, because their content is unknown.
     """
     whole = 0
@@ -182,7 +183,7 @@ def remove_unfinished(folder: Path) -> None:
 
 
 def _free_names(folder: Path, frames: int, own: Path | None = None) -> tuple[Path, Path]:
-    """Return an unused path for a checkpoint, and its temporary path. own: present temporary path of the checkpoint."""
+    """Return an unused path for a checkpoint, and its temporary path. own: temporary path that counts as unused."""
     for count in itertools.count(1):
         path = folder / (f"at_{frames}" if count == 1 else f"at_{frames}_{count}")
         partial = path.with_name(f"{path.name}.partial")
@@ -226,7 +227,7 @@ class CheckpointWriter:
         self.busy = False
         """True from `begin_checkpoint` until `poll` returns the result."""
         self._jobs: SimpleQueue[_Begun | _Added | str | None] = SimpleQueue()
-        """Jobs of the thread. A text abandons the checkpoint, and is the reason. None ends the thread."""
+        """Jobs of the thread. A text is the reason to abandon the checkpoint. None ends the thread."""
         self._ended: SimpleQueue[Written | WriteFailed | str] = SimpleQueue()
         self._error = ""
         self._thread = threading.Thread(target=self._run, name="checkpoints", daemon=True)

@@ -441,7 +441,7 @@ class Checkpoints:
     def newest(self, note: Callable[[str], None]) -> Checkpoint | None:
         """Return the newest checkpoint whose files are all undamaged. None if there is no such checkpoint.
 
-        note: function that prints a line about each newer checkpoint, which is skipped.
+        note: function that prints a line about each newer checkpoint that is skipped because it is damaged.
         """
         whole = None
         readable, unreadable = self._read()

@@ -16,8 +16,8 @@ def check_environment(run: Path, spec: EnvSpec, note: Callable[[str], None], *, 
     """Raise ConfigError if the networks of a run no longer fit the environment.
 
     spec: present environment. note: function that prints a warning if only the bounds of actions have changed.
-    trains: True if training continues. Only then are shaping names, agents, and the name of a single observation
-    compared.
+    trains: True if training continues. The names of shaping, the number of agents, and the name of a single observation
+    are compared only if training continues.
     """
     try:
         start = next(journal_events(run), None)

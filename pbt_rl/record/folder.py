@@ -191,8 +191,8 @@ def to_json(config: Config) -> dict[str, Any]:
 def config_from_json(data: object, at_default: Callable[[str], bool] = lambda _: False) -> Config:
     """Build a config from the content of config.json, without imports of the modules that the config names.
 
-    at_default: returns True if an option had its default value in the saved run. A default value of an option that
-    exists only in other versions of pbt_rl is ignored.
+    at_default: returns True if an option had its default value in the saved run. An option that exists only in other
+    versions of pbt_rl is ignored if it had its default value.
     Raises ConfigError for an invalid config, and EnvSetupError for options that an environment family rejects.
     """
     if not isinstance(data, dict):

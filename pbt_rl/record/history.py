@@ -58,7 +58,7 @@ class Point:
     complete: bool = True
     """False while an environment of the member has not finished an episode since the member's last change."""
     early: float | None = None
-    """Mean objective of the latest episodes that began since the member's last change, even outside the window."""
+    """Mean objective of the latest episodes that began since the member's last change, inside or outside the window."""
 
     @property
     def drawn(self) -> float | None:
@@ -252,11 +252,11 @@ class History:
         return self._spent(lambda stage: stage == GPU_LEARNING)
 
     def _spent(self, counts: Callable[[str], bool]) -> float:
-        """Return the seconds of some stages, summed over threads. counts: returns True for a stage to include.
+        """Return the busy seconds of the stages for which `counts` returns True, summed over threads.
 
-        A progress record contains the mean number of busy threads of each stage, which is used for the time since the
-        preceding record. The first records of a run have no means. The first record with means is therefore used for
-        all the time before it.
+        A progress record contains the mean number of busy threads of each stage. This mean is used for the time since
+        the preceding record. The first records of a run have no means. The first record with means is therefore used
+        for all the time before it.
         """
         total, before, busy, known = 0.0, 0.0, 0.0, False
         for event in self.of(Progress):

@@ -64,7 +64,7 @@ def mean_objective(run: History) -> float | None:
 
 
 def mean_and_std(numbers: Sequence[float]) -> str:
-    """Format numbers as `mean ± sample std`; one number without the std, and no numbers as "-"."""
+    """Format numbers as `mean ± sample std`. A single number has no std. Return "-" if `numbers` is empty."""
     if not numbers:
         return "-"
     return f"{fmean(numbers):.4g}" + (f" ± {stdev(numbers):.2g}" if len(numbers) > 1 else "")

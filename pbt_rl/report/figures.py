@@ -173,7 +173,7 @@ def _write(axes: Axes, text: str, at: tuple[float, float], by: tuple[int, int], 
 
 
 def evaluations(history: History) -> style.Drawn:
-    """Draw the scores of evaluations during training: mean and two standard errors."""
+    """Draw the scores of evaluations during training: mean ± two standard errors."""
     results = history.evaluations
     if not results:
         return NO_EVALUATIONS
@@ -222,7 +222,7 @@ def top_mean(curves: Sequence[Sequence[Point]], count: int) -> tuple[np.ndarray,
 
 
 def schedules(history: History) -> style.Drawn:
-    """Draw the values that have changed, over the training frames of the weights. The best member's line is thick."""
+    """Draw the values in `History.varied` over the training frames of the weights. The best member's line is thick."""
     if all(len({tuple(n.values.items()) for n in history.lineage.path(m)}) == 1 for m in history.last):
         return "No member's values changed during the run."
     lineage = history.lineage

@@ -44,7 +44,8 @@ class Layout:
 def ancestors(history: History) -> dict[StateKey, int]:
     """Return key -> training frames, for the last node of each member and for all ancestors of these nodes.
 
-    training frames of a last node: at its end. Of an ancestor: at the start of its latest child in the result.
+    The value of a last node is its training frames at its end. The value of an ancestor is the training frames at the
+    start of its latest child in the result.
     """
     found: dict[StateKey, int] = {}
     for node in history.last.values():

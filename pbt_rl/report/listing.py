@@ -26,7 +26,7 @@ TUNE_STATE = "state.pickle"
 """Name of the file from which a run of `tune.run` resumes."""
 _MAX_JSON_BYTES = 8 << 20
 _TAILS = tuple(1 << exponent for exponent in (14, 17, 20, 23))
-"""Bytes to read from the end of the journal. Larger parts are read until a part contains a `Progress` event."""
+"""Numbers of bytes to read from the end of the journal, tried in order until a `Progress` event is found."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ def _state(folder: RunFolder, ended: str | None, summary: _Summary | None, *, be
 
 
 def _tail(journal: Path) -> tuple[Event | None, Progress | None]:
-    """Return the last event and the last `Progress` event. None if no `Progress` event is near the end.
+    """Return the last event, and the last `Progress` event (None if it is not near the end of the journal).
 
     Raises _Broken.
     """

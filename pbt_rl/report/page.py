@@ -89,7 +89,7 @@ def image(data: bytes, alt: str) -> str:
 
 
 def picture(source: str, alt: str) -> str:
-    """Return an HTML image. source: URL of the image. alt: text without the image."""
+    """Return an HTML image. source: URL of the image. alt: text if the browser does not show the image."""
     return f'<div class="wide"><img alt="{escape(alt)}" src="{escape(source)}"></div>'
 
 

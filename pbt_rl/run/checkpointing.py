@@ -2,7 +2,7 @@
 
     due -> state of the run           captured between two comparisons, while no decision is in flight
         -> all states are retained    `Dispatch.begin_checkpoint` lists the states to write
-        -> Save, repeated             learners save one member at a time to the pool, between two optimiser steps
+        -> Save, repeated             learners save one member at a time to the `StatePool`, between two optimiser steps
         -> CheckpointWriter           a thread writes the members, and finally the manifest
         -> all states are released    from now on the files are the restore points of members
 
@@ -127,9 +127,9 @@ class CheckpointInProgress:
     learners: dict[int, dict[str, Any]] = field(default_factory=dict)
     """Pack -> saved state of its learner."""
     wanted: list[tuple[State, SnapshotHeader]] = field(default_factory=list)
-    """States of members to write. Emptied when all learners have sent their own state."""
+    """States of members to write. The list is emptied when all learners have sent their own state."""
     to_come: dict[State, SnapshotHeader] = field(default_factory=dict)
-    """States of members that learners still have to save to the pool."""
+    """States of members that learners still have to save to the `StatePool`."""
 
 
 class Checkpointing:
@@ -150,7 +150,7 @@ class Checkpointing:
         """Positions of the parameters in a member's flat vector. Set before the first checkpoint."""
         self.newest: Checkpoint | None = None
         self.begun = self.whole = 0
-        """Count of checkpoints so far, and `CheckpointInProgress.number` of the last complete checkpoint."""
+        """Number of checkpoints begun so far, and `CheckpointInProgress.number` of the last complete checkpoint."""
         self._current: CheckpointInProgress | None = None
         self._new_writer = partial(CheckpointWriter, folder.checkpoints, keep=config.keep_checkpoints)
         self._writer: CheckpointWriter | None = None
@@ -203,8 +203,8 @@ class Checkpointing:
         """Begin a checkpoint. No decision may be in flight, and `Fleet.settled` must be true.
 
         packs: packs that have a learner.
-        make_state: returns the state of the run without members and learners, as JSON types. Raises OSError if the
-        journal cannot be written. Called immediately.
+        make_state: function that returns the state of the run without members and learners, as JSON types. It is called
+        immediately, and raises OSError if the journal cannot be written.
         """
         self.begun += 1
         current = self._current = CheckpointInProgress(self.begun, frozenset(packs), self._frames)
@@ -263,7 +263,7 @@ class Checkpointing:
                 self._dispatch.save_next(pack)
 
     def note_saved(self, pack: int, state: State) -> None:
-        """Record that a state is in the pool. Pass the state to the writer if the checkpoint needs it."""
+        """Record that a state is in the `StatePool`. Pass the state to the writer if the checkpoint needs it."""
         header = None if self._current is None else self._current.to_come.pop(state, None)
         if header is not None:
             self.moved += 1

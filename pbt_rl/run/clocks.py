@@ -111,7 +111,7 @@ class SchedulingDelay:
     def deduct(self, seconds: float, counted: float, pid: int) -> float:
         """Return `counted` minus the seconds in which the process waited for a core since its last heartbeat.
 
-        The result is at least the share LEAST_COUNTED of `counted`. Call this method once a second.
+        The result is at least LEAST_COUNTED * `counted`. Call this method once a second.
         seconds: seconds since the last heartbeat. counted: part of `seconds` in which the supervisor ran.
         pid: process id. Waits of child processes are included.
         """

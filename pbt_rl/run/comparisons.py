@@ -5,7 +5,7 @@
                                 +---- one comparison at a time -------------+
 
 consumes      reports of the population, acknowledgements
-produces      messages to the learners, rows of matchups, lines of the record
+produces      messages to the learners, rows of matchups, journal events
 waits for     nothing (no method blocks)
 """
 
@@ -58,8 +58,8 @@ def make_slots(resolved: ResolvedRun, population: Population) -> Slots:
 class Comparisons:
     """Comparisons of members by the controller, and execution of its decisions.
 
-    slots: from `make_slots`. end: end condition of the run, which stops comparisons and changes of slots. seconds:
-    returns the seconds of training.
+    slots: from `make_slots`. end: end condition of the run, which stops comparisons and changes of slots.
+    seconds: function that returns the seconds of training.
     """
 
     def __init__(
@@ -118,9 +118,10 @@ class Comparisons:
         self._fleet = fleet
 
     def go_on(self, values: Values) -> None:
-        """Continue a resumed run: send frame limits, apply new values, and make the comparison that the end prevented.
+        """Continue a resumed run: send frame limits, apply new values, and make a comparison that was held back.
 
-        If the end prevented no comparison, members are compared at the next report.
+        Comparisons are held back when the run is about to end. If none was held back, members are compared at the next
+        report.
         values: values that the user has changed for all members.
         """
         self.dispatch.send_limits()
@@ -144,8 +145,9 @@ class Comparisons:
     def compare(self, pack: int | None = None) -> Sequence[Decision]:
         """Report the population to the controller. Record and return the controller's decisions.
 
-        Return no decisions while earlier decisions are not applied, and none if the end condition of the run is met,
-        because no member would train with the changes. pack: pack whose learner has just reported.
+        Return no decisions while earlier decisions are not yet applied. Also return no decisions if the end condition
+        of the run is met, because no member would train with the changes.
+        pack: pack whose learner has just reported.
         """
         self._reported += [] if pack is None else [pack]
         if self.dispatch.busy or self._end.why is not None:
@@ -229,7 +231,7 @@ class Comparisons:
             self.replacement_times.append(ack.milliseconds)
 
     def note_saved(self, message: Saved) -> State:
-        """Record that a learner has saved a state to the pool, and return this state."""
+        """Record that a learner has saved a state to the `StatePool`, and return this state."""
         waited = self.dispatch.busy
         state = self.dispatch.saved(message)
         if waited:

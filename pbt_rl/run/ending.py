@@ -47,7 +47,7 @@ class RunEnd:
         return "the run is complete" if spent is None else f"{spent}: give more to continue"
 
     def _spent(self) -> str | None:
-        """Return the reason for the end, such as "frames". None while the run continues."""
+        """Return the reason for a planned end, such as "frames". None before the planned end."""
         config, population = self.config, self.population
         if population.has_reached(config.stop_at_objective):
             return "objective"

@@ -120,8 +120,8 @@ class Fleet(Protocol):
     def heartbeat_age_seconds(self, pack: int, /) -> float:
         """Return the seconds since a learner's last heartbeat.
 
-        Time in which the reading process was suspended does not count. The reading process is the supervisor, or with
-        --nodes the node worker.
+        Time in which the process that reads the heartbeat was stopped does not count. This process is the supervisor,
+        or with --nodes the node worker.
         """
 
     def learns(self) -> bool:
@@ -138,7 +138,7 @@ class Fleet(Protocol):
 
     @property
     def settled(self) -> bool:
-        """True if a checkpoint may begin now. In serial mode, a checkpoint may begin only between two batches."""
+        """True if a checkpoint may begin now. In serial mode: only between two iterations over all packs."""
 
     def save_vector_envs(self) -> list[Any]:
         """Return the states of all vector envs, actor by actor. Empty if they cannot be saved."""
@@ -148,7 +148,7 @@ class Fleet(Protocol):
 
 
 StartsFleet = Callable[[ResolvedRun, Start, Matchups, StatePool], Fleet]
-"""Function that starts the processes of a run. The processes load members from the pool, and save members to it."""
+"""Function that starts the processes of a run, which load members from the `StatePool` and save members to it."""
 
 
 class LocalFleet:

@@ -54,7 +54,7 @@ GIVEN_BYTES = 10
 SMALL_ENVIRONMENT_BYTES = 4096
 """Bytes of one environment of a family that is not in ENVIRONMENT_BYTES, measured with CartPole."""
 NEARLY_ALL = 0.9
-"""Share of the available memory above which a run gets a warning."""
+"""Fraction of the available memory above which a run gets a warning."""
 MANY_ROWS = 4096
 """Rows of each member in the smaller of two estimates. The difference of the estimates gives the memory of a row."""
 COMFORTABLE = 1 << 16
@@ -64,7 +64,7 @@ RESERVE = 64
 MAPPED = 2
 """Descriptors per memory-mapped file: the descriptor of the file, and its duplicate in Python's mmap object."""
 SEGMENTS = 16
-"""Maximum number of segments of the state pool. Each segment has twice the size of the previous one."""
+"""Maximum number of segments of the `StatePool`. Each segment has twice the size of the previous one."""
 PER_CHILD = 3
 """Descriptors per process: socket, connection to the keeper, pidfd."""
 HOST = "host"

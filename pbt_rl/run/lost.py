@@ -62,7 +62,7 @@ class LostLearners:
     """Pack whose machine will leave -> (event, count of checkpoints that had begun at the event)."""
 
     def note_report(self, pack: int, report: LearnerReport) -> None:
-        """Record whether a learner has trained. (A learner that died before its first update is not replaced.)"""
+        """Record whether a learner has trained. (A learner that died or hung before training is not replaced.)"""
         first = self._updates.setdefault(pack, {})
         if any(one.updates > first.setdefault(one.member, one.updates) for one in report.members):
             self._trained.add(pack)
@@ -156,9 +156,9 @@ class LostLearners:
 
 
 WINDOW_MINUTES = 10
-"""Minutes until --max-actor-restarts ignores a restart. Rare failures of an environment therefore never end a run."""
+"""Minutes for which a restart counts for --max-actor-restarts. Rare environment failures therefore never end a run."""
 WORKED_STEPS = 1000
-"""Number of vector env steps below which a violated interface ends the run. Above, the actor restarts."""
+"""Minimum vector env steps of an actor that is restarted after an interface violation. With fewer, the run ends."""
 FEW_STEPS = 100
 """Least number of vector env steps between two restarts that counts as progress."""
 MAX_ERROR_CHARACTERS = 10_000
@@ -185,7 +185,8 @@ class ActorRestarts:
     def replace(self, fleet: Fleet, failed: ActorFailed) -> None:
         """Restart an actor.
 
-        Raises EnvSetupError if the environment never worked, and RunFailed after too many restarts.
+        Raises EnvSetupError if the construction or first reset of the environment fails, or if the environment violates
+        its interface before WORKED_STEPS. Raises RunFailed after too many restarts.
         """
         steps, text = fleet.actions_given(failed.actor), _bounded(failed.text)
         if failed.user_error and steps < WORKED_STEPS:

@@ -27,7 +27,10 @@ UPDATES = 3
 
 
 def describe_duration(config: Config, spec: EnvSpec) -> str:
-    """Estimate the duration of a run, or the frames of each member if the time is limited. Raises KeyboardInterrupt."""
+    """Estimate the duration of a run, or the frames of each member if the time is limited.
+
+    Raises KeyboardInterrupt if a signal ends the trial.
+    """
     steps: list[tuple[float, int]] = []
     restarted = 0
 

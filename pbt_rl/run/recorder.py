@@ -150,7 +150,7 @@ class Recorder:
             self.note(f"{name} is now {value:g} for each member{more}")
 
     def positions(self) -> dict[str, Any]:
-        """Return the length of the journal, the config and the newest evaluation for a checkpoint, as JSON types.
+        """Return data for a checkpoint, as JSON types: length of the journal, config, and newest evaluation.
 
         Raises OSError if the journal cannot be flushed.
         """
@@ -393,5 +393,5 @@ class Recorder:
 
 
 def fields_of(ack: Acknowledgement) -> dict[str, Any]:
-    """Return the fields of an acknowledgement for the journal. The times of the learner are left out."""
+    """Return the fields of an acknowledgement for the journal. The field `clock` is left out."""
     return {name: value for name, value in asdict(ack).items() if name != "clock"}

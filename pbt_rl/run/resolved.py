@@ -32,7 +32,7 @@ from pbt_rl.run import control
 
 
 def build_controller(config: Config, table: Mapping[str, HyperSpec], seed: int) -> Controller:
-    """Build the controller of `--controller`, inside the wrappers of other options.
+    """Build the controller of `--controller`, with the wrappers that other options require.
 
     table: name -> properties of a value, from `value_table`.
     Raises ConfigError, for example for an unknown name in `--pbt.tune`.

@@ -50,7 +50,8 @@ def find_continued(config: Config, folder: RunFolder, note: Callable[[str], None
     """Find the checkpoint of an existing run. None if the run was never saved.
 
     note: called with a line about each damaged checkpoint.
-    Raises ConfigError if --resume is no, if a fixed option was changed, or if all checkpoints are damaged or missing.
+    Raises ConfigError if `--no-resume` is given, if a fixed option was changed, or if all checkpoints are damaged or
+    missing.
     """
     if not config.resume:
         raise ConfigError(
@@ -142,7 +143,10 @@ def _differing(before: Config, now: Config) -> Changed:
 
 @dataclass(frozen=True)
 class _RunState:
-    """Parts of the supervisor's state. Slots and matchups are restored only if `slots_plan`, `matchups_plan` fit."""
+    """Parts of the supervisor's state.
+
+    Slots are restored only if `slots_plan` is unchanged, and matchups only if `matchups_plan` is unchanged.
+    """
 
     controller: dict[str, Any]
     population: dict[str, Any]

@@ -207,7 +207,7 @@ class SerialFleet(LocalFleet):
         self.packs = [self._start_pack(number) for number in range(len(resolved.plan.packs))]
         self._training = train_serially(self.packs, supervisor or Forward())
         self.settled = True
-        """True after an iteration over all packs. Only then may a checkpoint begin: a resume starts at pack 0."""
+        """True after an iteration over all packs. A checkpoint begins only then, because a resume starts at pack 0."""
         self._paused = False
         self._said_unsaved = False
         self._stacks = StackDumps(list)

@@ -280,7 +280,7 @@ class Supervisor:
 
     @property
     def _may_save(self) -> bool:
-        """True if training has begun and all learners have started. With --nodes, learners may be missing."""
+        """True if training has begun. Without --nodes, all learners must also have started."""
         return self._begun and (self._resolved.spread or self._all_serve)
 
     def _begin_checkpoint(self, fleet: Fleet) -> None:
@@ -327,12 +327,12 @@ class Supervisor:
         self._throughput.note(self._population.frames, report.stage_seconds)
 
     def compare(self, pack: SerialPack, report: LearnerReport) -> Sequence[Decision]:
-        """Report all members to the controller, and return the decisions. Called by the loop of serial mode."""
+        """Report all members to the controller, and return the decisions. `train_serially` calls this method."""
         self._note_report(pack.number, report)
         return self._comparisons.compare(pack.number)
 
     def exchange(self, decisions: Sequence[Decision]) -> None:
-        """Send decisions to the learners. Called by the loop of serial mode."""
+        """Send decisions to the learners. `train_serially` calls this method."""
         self._comparisons.exchange(decisions)
 
     def _note_ready(self, fleet: Fleet, pack: int, note: str) -> None:
@@ -386,7 +386,7 @@ class Supervisor:
     # -- the end ----------------------------------------------------------------------------------------------
 
     def _save_at_end(self, fleet: Fleet) -> str:
-        """Apply all decisions, and save the run. Return an error message, which is empty if the run was saved."""
+        """Apply all decisions, and save the run if training has begun. Return an error message, or an empty text."""
         self._closing = True
         self._throughput.end()
         if not self._begun:

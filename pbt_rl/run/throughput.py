@@ -74,9 +74,9 @@ class Throughput:
 
     @property
     def stalled_seconds(self) -> float:
-        """Seconds without new frames. 0 until this time is much longer than usual, and after `end`.
+        """Seconds without new frames: 0 unless this time is much longer than usual.
 
-        Before the first frames: seconds since the start or resume.
+        Before the first frames: seconds since the start or resume. After the first frames and `end`: 0.
         """
         if not self.trains:
             return self.seconds - self._before.seconds

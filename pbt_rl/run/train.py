@@ -65,7 +65,8 @@ def train_on(
     """Train a population and return the exit code. If the run exists, continue from its last checkpoint.
 
     cluster: machines for the processes of the run. None: this machine. spare: idle process for the first learner.
-    Raises ConfigError or EnvSetupError before processes start, and the exception of a callback after the end.
+    Raises ConfigError or EnvSetupError if the user must fix the cause, RunFailed if the run fails, and the exception of
+    a callback after the end of the run.
     """
     resolved = _resolved(cluster, config)
     here = resolved if cluster is None else replace(resolved, plan=replace(resolved.plan, packs=()))

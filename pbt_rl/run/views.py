@@ -26,7 +26,7 @@ from pbt_rl.run.throughput import Throughput
 
 
 def discarded_share(resolved: ResolvedRun, discarded: int, steps: int) -> float:
-    """Return the share of discarded rollouts.
+    """Return the fraction of rollouts that were discarded.
 
     discarded: number of discarded rollouts, each with all rows of one policy. steps: steps of all members.
     """
@@ -155,7 +155,7 @@ def _waits_for(resolved: ResolvedRun, *, begun: bool, stepping: int) -> str:
 
 
 LONG_WAIT = 3
-"""Multiple of the usual wait after which a late comparison gets a warning. If no episode has ended: 1."""
+"""Number of usual waits after which a late comparison gets a warning. If no episode has ended, one wait is enough."""
 
 
 class WaitingComparison:

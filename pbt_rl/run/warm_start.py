@@ -148,7 +148,7 @@ class WarmStart:
         return self.origins[member % len(self.origins)]
 
     def states(self, values: Sequence[Values], names: NetNames) -> SavedStates:
-        """Return a function for each member, which builds its initial state. values: values of each member."""
+        """Return a function for each member that builds the member's initial state. values: values of each member."""
         return {(m, None): partial(self._snapshot, m, own, names) for m, own in enumerate(values)}
 
     def _snapshot(self, member: int, values: Values, names: NetNames) -> MemberSnapshot:
@@ -161,7 +161,7 @@ class WarmStart:
         return MemberSnapshot(header, arrays)
 
     def described(self) -> list[str]:
-        """Format the origin of each member, and the reasons for skipped tensors."""
+        """Format each origin with the first member that starts from it, and the reasons for skipped tensors."""
         lines = []
         for number, (origin, skipped) in enumerate(zip(self.origins, self.skipped, strict=True)):
             who = "all members begin" if len(self.origins) == 1 else f"member {number} begins"

@@ -87,8 +87,9 @@ def run(
     - num_members: population size, by default 8.
     - controller: a space or a controller. A space maps names to (low, high) or to lists of choices (see `tune.space`).
       PBT tunes the values of a space. The *frames* in the reports to a controller are steps of members.
-    - evaluate_every: steps between two evaluations. The controller decides after each evaluation, and before the first
-      step. With `PbtController(evaluation=Evaluation(n))`, each member is evaluated n more times before a comparison.
+    - evaluate_every: steps between two evaluations. The controller decides before the first step, and after each round
+      of evaluations. With `PbtController(evaluation=Evaluation(n))`, each member is evaluated n more times before a
+      comparison.
     - window: maximum number of evaluations in an objective. The objective is the mean of the member's latest
       evaluations since its last change.
     - table: name -> HyperSpec, for a custom controller. With a table or a space, `step` receives decoded values
@@ -100,8 +101,9 @@ def run(
     - workers: number of processes. With 0 or 1, all members run in this process. The result does not depend on this
       number if no two members share a random generator.
     - folder: folder for the journal (`journal.jsonl`, in the format of `pbt-rl train`) and the state of the run. The
-      state is saved after the first round of evaluations, after each round that ends at least a minute after the last
-      save, and at the end. Repeat the call to resume from the saved state, after Ctrl-C or with more steps.
+      state is saved after the first round of evaluations, and at the end. In between, it is saved after each round that
+      ends at least min(60, 20 t) seconds after the last save, which took t seconds. Repeat the call to resume from the
+      saved state, after Ctrl-C or with more steps.
     - journal: file for the journal, if there is no folder.
     - on_progress: function that is called with a `tune.Progress` (steps, members, best) after each round of
       evaluations. To end the run, the function returns `pbt_rl.Stop(reason)`.
@@ -211,7 +213,10 @@ def _places(folder: Path | str | None, journal: Path | str | None) -> tuple[Path
 
 
 def _check_controller(controller: Controller, steps: int, window: int, *, saved: bool) -> None:
-    """Raise ConfigError if a controller needs more steps or a larger window, or cannot be saved (if `saved`)."""
+    """Raise ConfigError if a controller needs more steps or a larger window.
+
+    saved: True if the run is saved. Then, also raise ConfigError for a controller that cannot be saved.
+    """
     top: int = getattr(controller, "highest_rung_frames", 0)
     highest = f"the end of the highest rung of {type(controller).__name__}"
     needs(steps >= top, "steps", steps, f"give {top} or more, {highest}")
@@ -270,8 +275,9 @@ def audit(
     *,
     explore: Callable[..., Mapping[str, Any]] | None = None,
 ) -> list[Mismatch]:
-    """Recompute the decisions of a recorded run. Return the mismatches: empty if all decisions agree bit for bit.
+    """Recompute the decisions of a recorded run, and return the mismatches.
 
+    The list is empty if all decisions agree bit for bit.
     folder, explore: arguments of `run`. controller: the space of the run, or a new instance of the run's controller.
     Raises ConfigError if `folder` is not the folder of a `tune.run` run.
     """
@@ -329,7 +335,7 @@ def _summary(table: Mapping[str, HyperSpec] | None) -> dict[str, str]:
 
 
 def _clear(journal: Path) -> None:
-    """Empty the journal of a run without a saved state. Raises ConfigError if `tune.run` did not write the journal."""
+    """Clear the journal of a run without a saved state. Raises ConfigError if `tune.run` did not write the journal."""
     if not journal.exists():
         return
     first = next(journal_events(journal.parent), None)

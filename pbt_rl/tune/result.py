@@ -33,7 +33,7 @@ class MemberProgress:
 class Progress:
     """Progress after a round of evaluations.
 
-    steps: steps of the least trained member, without stopped members.
+    steps: steps of the least trained member that has not been stopped.
     of: argument `steps` of the run.
     """
 
@@ -139,7 +139,7 @@ class Result:
 
     @property
     def best_hypers(self) -> Mapping[str, Any] | None:
-        """Values of the best member, in the form that `step` receives. None without a best member."""
+        """Values of the best member, in the form that `step` receives. None if `best` is None."""
         return None if self.best is None else self.members[self.best].hypers
 
     def rows(self) -> list[dict[str, Any]]:

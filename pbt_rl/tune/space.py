@@ -103,7 +103,7 @@ def space_controller(table: Mapping[str, HyperSpec], steps: int, seed: int, rule
 
 
 def never_compared(count: int, steps: int, evaluate_every: int, rules: Rules) -> str:
-    """Explain why the members of a run are never compared. Empty if they are compared."""
+    """Return the reason why the members of a run are never compared, or "" if they are compared."""
     if count == 1:
         return "num_members=1: give 2 or more"
     for name, value in (("period", rules.period or 0), ("evaluate_every", evaluate_every)):

@@ -114,7 +114,7 @@ class Failure:
     what: str = ""
     """One line with method, member, and the error or the unusable object."""
     refused: str = ""
-    """Error message of a mistake of the user that ends the run. Empty for other failures."""
+    """Message of a `Refused` exception, which ends the run. Empty for other failures."""
     unpicklable: bool = False
     """True if the member's state cannot be pickled."""
 
@@ -125,7 +125,10 @@ class Failure:
 
 
 class Refused(KeyError):  # noqa: N818 - reads as what happened
-    """Mistake of the user that ends the run. A KeyError, because `hypers[name]` raises it for an unknown name."""
+    """Error of the user's code, after which the run ends.
+
+    A KeyError, because `hypers[name]` raises it for an unknown name.
+    """
 
 
 class Unusable(Exception):  # noqa: N818 - reads as what happened

@@ -34,7 +34,7 @@ def tictactoe(spec: object) -> Act:  # noqa: ARG001 - required of factories
 
 
 def opponent(in_a_row: int, square: Square) -> Act:
-    """Create the opponent of a game. in_a_row: number of stones in a line that wins."""
+    """Create the opponent of a game. in_a_row: number of stones of a winning line."""
     rng = np.random.default_rng(0)
 
     def act(obs: Mapping[str, NDArray[Any]], first: NDArray[np.bool_]) -> NDArray[np.int32]:  # noqa: ARG001

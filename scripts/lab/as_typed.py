@@ -6,7 +6,7 @@
     python scripts/lab/tables.py
 
 Scores are means over 20 evaluation episodes of the last weights with sampled actions. The column `greedy` has the mean
-with greedy actions. Sample Factory runs with the options of its Atari example on the CPU. `--programs cleanrl` runs
+with greedy actions. Sample Factory runs on the CPU, with the options of its Atari example. `--programs cleanrl` runs
 CleanRL's PPO over EnvPool with its defaults.
 """
 

@@ -7,8 +7,8 @@ goal moves. The objective is the number of deliveries in an episode. Other rewar
 
     near      closeness to the goal. With weight 0, exploration hardly finds deliveries. With a large weight, the point
               waits near its goal, because a delivery would move the goal away.
-    slow      minus the squared speed. Deliveries need a low speed, and travel needs a high speed.
-    effort    minus the squared push
+    slow      negative squared speed. Deliveries need a low speed, and travel needs a high speed.
+    effort    negative squared push
 
 Axes: R rows, K terms.
 """

@@ -3,7 +3,7 @@
     python scripts/bench.py --env atari/pong --peer
 
 The first call installs Sample Factory into a separate virtual environment, `.venv-peers`. Each run is a separate
-process group, of which no process remains. *frames* are emulator frames: 4 per step.
+process group. At the end, all processes of the group are ended. *frames* are emulator frames: 4 per step.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def run_sample_factory(num_policies: int, backend: Backend, seconds: float) -> f
 def peers_python() -> Path:
     """Return the interpreter of the peers' virtual environment. Make this environment if it is missing or out of date.
 
-    For a fair comparison, the environment has the torch and ale-py releases of this interpreter. torch is installed
+    For a fair comparison, it has the torch and ale-py releases of this interpreter. torch is installed
     first, as a constraint for the other packages. Otherwise pip would replace torch.
     Raises RuntimeError if pip fails, or if this process runs in the peers' environment.
     """
@@ -140,7 +140,10 @@ def run_job(
 
 
 def _wait(job: subprocess.Popen[bytes], report: Path, limit_seconds: float) -> int | None:
-    """Wait for the end of a job, at most END_SECONDS after its report. Return the exit code. None if it still runs."""
+    """Wait for the end of a job: at most `limit_seconds`, and after its report at most END_SECONDS.
+
+    Return the exit code. None if the job still runs.
+    """
     deadline = time.monotonic() + limit_seconds
     reported = False
     while job.poll() is None and time.monotonic() < deadline:
@@ -151,7 +154,10 @@ def _wait(job: subprocess.Popen[bytes], report: Path, limit_seconds: float) -> i
 
 
 def _end_group(job: subprocess.Popen[bytes]) -> None:
-    """End the process group of a job, first with SIGTERM, at which torch and multiprocessing unlink shared memory."""
+    """End the process group of a job: first with SIGTERM, after 5 s with SIGKILL. Raises RuntimeError if both fail.
+
+    At SIGTERM, torch and multiprocessing unlink shared memory.
+    """
     for number, timeout_seconds in ((signal.SIGTERM, 5.0), (signal.SIGKILL, 5.0)):
         deadline = time.monotonic() + timeout_seconds
         try:
@@ -169,7 +175,7 @@ def _end_group(job: subprocess.Popen[bytes]) -> None:
 
 @contextmanager
 def _clean_shared_memory() -> Iterator[None]:
-    """Remove the files in /dev/shm that torch processes made during the block, and did not unlink."""
+    """Remove the files in /dev/shm that torch processes created during the `with` block and left behind."""
     before = {path.name for path in SHARED_MEMORY.iterdir()}
     try:
         yield

@@ -75,7 +75,7 @@ class Exchanges:
         ]
 
     def remembers(self) -> frozenset[StateKey]:
-        """Return no states to remember."""
+        """Return an empty set, because this controller needs no earlier states."""
         return frozenset()
 
 

@@ -4,7 +4,7 @@
     python scripts/lab/single.py confirm --cells ab --jobs 2  # cells beside the default, on new seeds
     python scripts/lab/single.py tables                       # the tables of docs/lab/single.md
 
-With `--discrete`, all three have the tasks and factors of discrete actions.
+With `--discrete`, all three commands use the tasks and factors of discrete actions.
 
 Rows are in docs/lab/results/single.csv, one per run. All runs are in serial mode, so other work on the machine changes
 only their seconds.
@@ -42,13 +42,13 @@ FACTORS = {
     "f": "--hypers.gamma 0.999 --hypers.gae-lambda 0.98",
     "h": "--learner.minibatches 16 --hypers.learning-rate 5e-4",
 }
-"""Letter -> options of the second level. The first level is the default at the protocol's commit."""
+"""Letter of a factor -> options of its second level. Its first level is the default at the protocol's commit."""
 DEFAULT = "1"
 """Name of the cell with the first level of all factors."""
 
 
 class Stage(NamedTuple):
-    """frames: budget of a run. episodes: evaluation episodes with each kind of actions."""
+    """Stage of the experiment. frames: budget of a run. episodes: evaluation episodes with each kind of actions."""
 
     frames: int
     episodes: int
@@ -59,8 +59,9 @@ CONFIRM_SEEDS = range(60, 68)
 
 
 class Design(NamedTuple):
-    """tasks: environments of the family `gym/`. seeds: seeds of each cell in the stage `design`.
+    """Factorial design of the experiment.
 
+    tasks: environments of the family `gym/`. seeds: seeds of each cell in the stage `design`.
     sizes: allowed numbers of factors at the second level. For each n in `sizes`, each choice of n factors is a cell.
     """
 
@@ -151,17 +152,17 @@ Runs = Mapping[tuple[str, int], float]
 
 
 def contrasts(factors: str, runs: Iterable[tuple[str, int]]) -> dict[str, np.ndarray]:
-    """Return effect -> [runs] of +-1, for each factor and each pair of factors."""
+    """Return the signs (+1 or -1) of all runs for each factor and each pair of factors: effect -> [runs]."""
     sign = {letter: np.array([1 if letter in cell else -1 for cell, _ in runs]) for letter in factors}
     pairs = {a + b: sign[a] * sign[b] for a, b in itertools.combinations(factors, 2)}
     return sign | pairs
 
 
 def effects(factors: str, tasks: Sequence[Runs]) -> dict[str, tuple[float, float]]:
-    """Return effect -> (mean rank at the second level minus that at the first, p of a two-sided permutation test).
+    """Return effect -> (mean rank at the second level minus mean rank at the first level, p of a permutation test).
 
-    tasks: scores of each task, with equal keys. Ranks are within a task: 1 is the worst run. The test permutes the
-    ranks of each task.
+    tasks: scores of each task, with equal keys. Runs are ranked within each task: 1 is the worst run. The test is
+    two-sided, and permutes the ranks of each task.
     """
     signs = contrasts(factors, [*tasks[0]])
     ranks = np.stack([rankdata([of[run] for run in tasks[0]]) for of in tasks])
@@ -176,7 +177,7 @@ def effects(factors: str, tasks: Sequence[Runs]) -> dict[str, tuple[float, float
 
 
 def design_tables(design: Design, actions: str) -> None:
-    """Print scores and effects of the tasks whose runs are all there."""
+    """Print scores and effects of the tasks that have all runs."""
     scores: dict[str, dict[tuple[str, int], float]] = defaultdict(dict)
     for row in read("design"):
         scores[row["task"]][row["cell"], int(row["seed"])] = float(row[actions])

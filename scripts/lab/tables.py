@@ -35,7 +35,7 @@ NOT_RL = ("figure5 digits", "figure5 ring", "characters text")
 """Keys of TITLES for tasks without reinforcement learning."""
 
 Members = Sequence[tuple[float, float]]
-"""(validation, test) of each member of a run."""
+"""(validation score, test score) of each member of a run."""
 Scores = Mapping[str, Mapping[int, Members]]
 """Arm -> seed -> members."""
 TITLES = {
@@ -99,7 +99,7 @@ def grid(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def short(number: float, sign: str = "") -> str:
-    """Format a number with three digits, or without decimals from 1,000 on. sign: "+" to mark positive numbers."""
+    """Format a number with three significant digits, from 1,000 on without decimals. sign: "+" to mark positives."""
     return f"{number:{sign},.0f}" if abs(number) >= 1000 else f"{number:{sign}.3g}"
 
 
@@ -338,7 +338,7 @@ def does_pbt_help() -> list[str]:
 
 
 def p_by_t(gains: Sequence[float]) -> float:
-    """Return the one-sided p of a paired t-test for a positive mean."""
+    """Return the one-sided p-value of a paired t-test for a positive mean."""
     return float(ttest_1samp(gains, 0, alternative="greater").pvalue)
 
 

@@ -4,7 +4,7 @@
     python scripts/lab/worth.py tell                           # print the tables of docs/lab/worth.md
     python scripts/lab/worth.py draw                           # draw docs/lab/worth.png
 
-docs/lab/results/worth.csv has one row per run, and worth_rules.csv has those of the second experiment (--rows). All
+docs/lab/results/worth.csv has one row per run, and worth_rules.csv has the rows of the second experiment (--rows). All
 runs are in serial mode. Other work on the machine therefore changes only the seconds of a run.
 """
 
@@ -50,9 +50,9 @@ class Task:
     """Environment, with the options of its runs. frames: budget of a member.
 
     recipe: values of the environment's recipe. Members begin near these values.
-    options: with EIGHT, a member has only eight rows, because all rows must end an episode within a period. Rollouts
-    are longer instead, which keeps the size of a batch.
-    random, best: scores of the random policy and of the best known policy, with which results are normalised.
+    options: with EIGHT, a member has only eight rows, because all rows must end an episode within a period. Longer
+    rollouts then keep the usual size of a batch.
+    random, best: scores of the random policy and of the best known policy. Results are normalised with these scores.
     """
 
     env: str
@@ -176,7 +176,11 @@ def starts(task: Task, seed: int, *, wide: bool) -> list[str]:
 
 
 def tuned(task: Task, factor: float) -> list[str]:
-    """Return the ranges of the tuned values: within a factor of the recipe, except that gamma may reach 0.9999."""
+    """Return the ranges of the tuned values.
+
+    Hyperparameters are within `factor` of the recipe, but gamma may reach 0.9999, and clip_ratio is at most 1. Reward
+    weights are within SHAPING_RANGE.
+    """
     ranges = []
     for name, value in task.recipe.items():
         low, high = sorted((on_scale(name, value, factor), on_scale(name, value, 1 / factor)))
@@ -221,7 +225,7 @@ def ours(*words: str) -> str:
 
 
 def train_and_play(name: str, kind: str, seed: int) -> dict[str, object]:
-    """Make one run in a temporary folder, and evaluate the picked member. Return its row.
+    """Make one run in a temporary folder, and evaluate the picked member. Return the row of the run.
 
     The evaluation seeds differ from the seeds of the final evaluation, which picks the member.
     """
@@ -313,7 +317,7 @@ def scores(rows: Sequence[Mapping[str, str]], how: str) -> Scores:
 
 
 def improvement(of: ArrayLike, over: ArrayLike) -> float:
-    """Return the probability that a run in `of` scores more than a run in `over`. Ties count by half.
+    """Return the probability that a run in `of` scores more than a run in `over`. A tie counts half.
 
     The result is Mann-Whitney's U divided by the number of pairs.
     """
@@ -322,7 +326,7 @@ def improvement(of: ArrayLike, over: ArrayLike) -> float:
 
 
 def pooled(found: Scores, arm: str, than: str, level: float = 0.95) -> tuple[float, float, float, int]:
-    """Return the mean of `improvement` over tasks, low and high end of its interval, and the least number of seeds.
+    """Return the mean of `improvement` over tasks, both ends of its interval, and the fewest seeds of any task and arm.
 
     The interval is a bootstrap of the seeds within each task (Agarwal et al. 2021, "Deep RL at the edge of the
     statistical precipice", section 4). arm, than: compared arms. level: probability of the interval.

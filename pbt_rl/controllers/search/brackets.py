@@ -36,9 +36,9 @@ class Brackets(Search):
     """Base of searches with brackets. When all members of a bracket have ended a rung, the best enter the next rung.
 
     restart: True if promoted members restart from initialised weights, with unchanged values.
-    slots: None: *dynamic* allocation. Any free slot trains any member that has not ended the rung. A number of slots:
-    *static* allocation. Each member has a fixed slot, and the members of a slot train one after another in each rung. A
-    slot whose members have ended the rung is idle. Static allocation is not supported with `restart`.
+    slots: None means *dynamic* allocation: any free slot trains any member that has not ended the rung. A number of
+    slots means *static* allocation: each member has a fixed slot, and the members of a slot train one after another in
+    each rung. A slot whose members have ended the rung is idle. Static allocation is not supported with `restart`.
 
     Equal scores are ordered randomly. A member that disappears from the reports is ignored.
     """

@@ -36,7 +36,7 @@ class HyperTrick(Search):
     than in equation 9, because the number of members is an integer.
 
     phase_episodes: episodes of a member per phase (2,500 in the paper). Members with short episodes end a phase first.
-    0: phases end after `phase_frames`. All members of a device then end a phase together, and are judged in random
+    With 0, phases end after `phase_frames`. All members of a device then end a phase together, and are judged in random
     order.
     most_frames: frame count at which a member ends its phase in any case, because episodes may never end.
     """
@@ -99,7 +99,7 @@ class SuccessiveHalving(Brackets):
     of members from phase to phase. HyperTrick's eviction rate has the same meaning (Heinrich and Frosio 2019, figures 3
     and 8).
 
-    slots: None: any free slot trains any member. A number of slots: each member has a fixed slot.
+    slots: None means that any free slot trains any member. With a number of slots, each member has a fixed slot.
     """
 
     phases: int = field(default=10, kw_only=True)

@@ -200,7 +200,9 @@ class Search(ABC):
 
     @abstractmethod
     def _judge(self, ended: dict[int, Ended], report: PopulationReport) -> list[Decision]:
-        """Return decisions on members that have ended their phase. A call without decisions must not change `self`.
+        """Return decisions on members that have ended their phase.
+
+        A call that returns no decision must not change `self`.
 
         ended: member -> report and score at the end of its phase. A member without a decision is in `ended` again at
         the next call.

@@ -41,7 +41,7 @@ class TrackedRun:
 
     config: all options as JSON types. members: number of members.
     seconds: 0, or for a resumed run the seconds of the run at the checkpoint. A resumed run repeats the training after
-    this checkpoint. Therefore, a tracker should remove its data after `seconds`.
+    this checkpoint. Therefore, a tracker should remove stored data whose time is later than `seconds`.
     """
 
     name: str

@@ -241,7 +241,7 @@ def lucky(runs: Sequence[Path]) -> str:
 
 
 def said(config: Config, compared: Sequence[int]) -> str:
-    """Return the warning of `too_short`. compared: number of members in each comparison."""
+    """Return the warning of `too_short`, or "". compared: number of members in each comparison."""
     pbt, frames = config.pbt, config.train_for_frames
     first = max(pbt.start_frames, pbt.period_frames)
     due = (frames - first) // pbt.period_frames  # without the last comparison: the run may end before it

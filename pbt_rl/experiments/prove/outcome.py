@@ -164,7 +164,10 @@ class Comparison:
 
     @property
     def verdict(self) -> Verdict:
-        """`helped` if `by_t` is above 0, `hurt` if `by_t` is below 0, otherwise `not told apart`."""
+        """`helped` if `by_t` is above 0, `hurt` if `by_t` is below 0, otherwise `not told apart`.
+
+        With fewer than LEAST_WITHOUT_SPREAD seeds and equal differences, the verdict is always `not told apart`.
+        """
         if self.seeds < LEAST_WITHOUT_SPREAD and self.by_t.high - self.by_t.low <= DUST * abs(self.mean):
             return "not told apart"
         if self.by_t.low > 0:

@@ -32,7 +32,7 @@ MOST_VECTOR_ENVS = SIZES[-1]
 INDICES = 5
 """Number of indices per step: vector env; rollout and time of the observation; rollout and time of the action."""
 Step = tuple[SampledVectorEnv, Rollout | None]
-"""Vector env, and its next rollout if its newest observation ends the current rollout."""
+"""(vector env, next rollout). If the newest observation does not end the current rollout, the next rollout is None."""
 
 
 class _Bucket:

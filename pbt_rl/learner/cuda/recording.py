@@ -1,4 +1,4 @@
-"""CUDA graph capture and replay of programs (functions on fixed memory that run many times).
+"""CUDA graph capture and replay of programs (functions that run many times on fixed memory).
 
 A program is captured in its third run:
 
@@ -47,7 +47,7 @@ class Recorder(Protocol):
 
 
 RUNS = 3
-"""Runs of a program until its first replay, including this replay."""
+"""Number of runs of a program up to its first replay. The replay counts as a run."""
 
 
 class NotRecordedError(RuntimeError):
@@ -68,7 +68,9 @@ class Recording:
         return self._replay is not None
 
     def run(self, recorder: Recorder | None) -> None:
-        """Replay the program, if captured. Otherwise, run or capture the program; without a recorder, run it eagerly.
+        """Replay the program if it was captured. Otherwise, run it eagerly, or capture and replay it in run RUNS.
+
+        Without a recorder, a program that was not captured always runs eagerly.
 
         Raises NotRecordedError if the capture fails.
         """
@@ -297,6 +299,6 @@ RECORDERS: dict[str, Callable[[torch.device], Recorder]] = {"cuda": CudaRecorder
 
 
 def recorder_of(device: torch.device) -> Recorder | None:
-    """Create the recorder of a device. None on a CPU, where calls run eagerly."""
+    """Create the recorder of a device. Return None on a CPU, where calls run eagerly."""
     make = RECORDERS.get(device.type)
     return None if make is None else make(device)

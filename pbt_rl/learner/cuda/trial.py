@@ -1,8 +1,8 @@
 """Choice of the fastest packing, by timing at start.
 
-The fastest packing depends on the device, its libraries, the network and the number of policies. Each packing is timed
-with the tensor sizes of the run: the forward and backward pass of an optimiser step, and the forward pass of an
-inference batch. The packing with the shortest time per training batch is chosen.
+The fastest packing depends on the device, its libraries, the network and the number of policies. Two computations are
+timed for each packing, with the tensor sizes of the run: the forward and backward pass of an optimiser step, and the
+forward pass of an inference batch. The packing with the shortest time per training batch is chosen.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from pbt_rl.learner.cuda.streams import streams_of
 
 TRIES = 10
 SECONDS = 0.5
-"""Time limit per packing after warm-up, because TRIES tries of a slow packing would take too long."""
+"""Time limit of a measurement after warm-up, because TRIES tries of a slow packing would take too long."""
 READY_AT_ONCE = 4
 """A timed inference batch has 1 / READY_AT_ONCE of the vector envs, because the others step meanwhile."""
 
@@ -167,7 +167,7 @@ def _seconds(compute: Callable[[], Tensor], device: torch.device) -> float:
 
 
 def begin_again(setup: LearnerSetup, connection_fd: int) -> NoReturn:
-    """Replace this process by a new learner process (exec), because a process cannot capture after a failed capture.
+    """Replace this process by a new learner process (exec), because this process cannot capture again (`broken`).
 
     The new process has the same process id, connection to the parent and descriptors. `begin_child` reads the setup
     from a memory file.

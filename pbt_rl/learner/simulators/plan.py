@@ -42,7 +42,7 @@ def lay_out(
 
 
 def check(config: Config, spec: EnvSpec, _plan: Plan) -> None:
-    """Check that the options suit a device simulator, or an environment of actors. Raises ConfigError."""
+    """Check that the options suit a device simulator, or an environment that actors step. Raises ConfigError."""
     if not spec.simulator:
         rows = config.rows
         require(not rows, "rows", rows, "--rows is for device simulators. Use --envs-per-vector-env")

@@ -141,7 +141,7 @@ class SimulatorSampler:
 
     @property
     def replays(self) -> Replays | None:
-        """Recorder and counts of replays of CUDA graphs. None without CUDA graphs."""
+        """Recorder and counts of replays of CUDA graphs. None on a CPU."""
         return self._inference.replays
 
     def resume_finished(self) -> None:
@@ -218,7 +218,7 @@ class SimulatorSampler:
 
     @contextmanager
     def _may_take_long(self, what: str) -> Iterator[None]:
-        """Record heartbeats in a thread within the context, whose work may take minutes. Give up after a timeout."""
+        """Record heartbeats in another thread while slow code runs in the context. Give up after a timeout."""
         limit = FIRST_STEP * self._config.learner_timeout_seconds
         until, done = time.monotonic() + limit, Event()
 

@@ -5,11 +5,11 @@ At a fixed interval of frames, the best member plays evaluation episodes in a se
     due -> the run is saved -> the best member of this checkpoint plays -> journal, TensorBoard, trackers
 
 The process cannot affect the run. If the process dies, its result is missing. There is at most one evaluation at
-a time. If an evaluation becomes due during another evaluation, it begins later, when the other evaluation has ended.
+a time. An evaluation that becomes due during another evaluation begins when the other evaluation has ended.
 
 The final evaluation selects the best member of the run. (A member's objective in training is the mean of its latest
-episodes, and the highest of many means is biased upwards.) The members with the highest objectives play evaluation
-episodes in the environment of `pbt-rl eval`. Each member plays in a separate process, with its weights in the last
+episodes, and the highest of many such means is biased upwards.) The members with the highest objectives play evaluation
+episodes in the environment of `pbt-rl eval`. Each member plays in a separate process, with its weights from the last
 checkpoint. The final evaluation does not change members or decisions.
 """
 
@@ -52,7 +52,7 @@ Record = Callable[[Evaluation, bytes], None]
 
 @dataclass(frozen=True)
 class _Playing:
-    """Evaluation in progress. what: result to complete with the scores. clip: file for the GIF."""
+    """Evaluation in progress. what: its result, still without scores. clip: file for the GIF."""
 
     child: Child[None, Evaluated]
     what: Evaluation
@@ -76,8 +76,8 @@ def check(config: Config, spec: EnvSpec, _plan: Plan) -> None:
 def recorded_late(journal: Path, position: int, frames: int) -> list[Evaluation]:
     """Return the late evaluations of a resumed run.
 
-    A late evaluation was recorded after the checkpoint of the resume, but evaluates this checkpoint or an earlier one.
-    (Late evaluations remain valid, although the resume truncates the journal.)
+    A late evaluation was recorded after the checkpoint from which the run resumes, but evaluates this checkpoint or an
+    earlier one. (Late evaluations remain valid, although the resume truncates the journal.)
     position: length of the journal at the checkpoint, in bytes. frames: frames of the checkpoint.
     """
     found: list[Evaluation] = []
@@ -124,9 +124,9 @@ class Evaluations:
         return every > 0 and self._playing is None and frames // every > before // every
 
     def take(self, frames: int) -> bool:
-        """Return True if an evaluation is due. The evaluation is then no longer due.
+        """Return True if an evaluation is due. The caller must then start the evaluation.
 
-        The next evaluation is due at the next multiple of --evaluate-every-frames.
+        Afterwards, `due` returns False until the next multiple of --evaluate-every-frames.
         """
         is_due = self.due(frames)
         if is_due:
@@ -251,7 +251,7 @@ LEAST_TRAINED_SECONDS = 60.0
 ASKED_SECONDS = 600.0
 """Time limit if the user requests a final evaluation."""
 RANDOM_SECONDS = 3.0
-"""Timeout of the random policy after the evaluation of the members."""
+"""Maximum time to wait for the random policy's episodes after the evaluation of the members."""
 NOTE_SECONDS = 10.0
 """Time between two messages about the progress of the final evaluation."""
 WAIT_SECONDS = 0.1
@@ -264,6 +264,7 @@ def final_seconds(config: Config, spec: EnvSpec, trained_seconds: float) -> floa
 
     Runs without a final evaluation:
 
+    - runs with --final-episodes 0
     - multi-agent environments, because a score depends on the opponents
     - environments with tasks, because each score needs an episode of every task
     - `serial` mode by default, because results under a time limit are not reproducible
@@ -285,7 +286,7 @@ def final_seconds(config: Config, spec: EnvSpec, trained_seconds: float) -> floa
 
 
 def candidates(members: Sequence[MemberView], checkpoint: Checkpoint, config: Config) -> list[int]:
-    """Return the members of the final evaluation: the CANDIDATES members with the best objectives in the checkpoint.
+    """Return the members of the final evaluation: of the saved members, the CANDIDATES with the best objectives.
 
     Stopped members are included. If the user requests a number of episodes, up to CANDIDATES members without an
     objective are added, because they are new copies of good members.
@@ -311,7 +312,7 @@ def run_final_evaluation(
     stop: Callable[[], bool],
     note: Callable[[str], None],
 ) -> dict[int, FinalEvaluation]:
-    """Run the final evaluation. Return member -> result. Empty if a member has not finished a round.
+    """Run the final evaluation. Return member -> result. Empty if any member has not finished a round in time.
 
     seconds: time limit. stop: function that returns True to abort. note: function that receives messages for the user.
     """

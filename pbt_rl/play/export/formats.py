@@ -20,7 +20,7 @@ from pbt_rl.errors import ConfigError
 from pbt_rl.play.export.net import ExportedPolicy, interface
 
 ROWS = 3
-"""Number of observations for tracing. The exported network accepts any number."""
+"""Batch size of the inputs with which the network is traced. The exported network accepts any batch size."""
 TOLERANCE = 1e-4
 """Tolerance of logits, means and values. (Other programs add floats in another order.)"""
 KEY = "pbt_rl.policy"

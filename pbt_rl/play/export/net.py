@@ -32,8 +32,8 @@ class Port:
     """Input of the exported network. shape: shape of one observation. frames: number of stacked frames, at least 1.
 
     obs: name of the observation in the environment. Empty for the recurrent state.
-    name: `obs`, with the prefix `obs.` if RESERVED contains `obs`.
-    given: description of the environment's array, if its format differs from the format of the input.
+    name: `obs`, with the prefix `obs.` if RESERVED contains `obs`. For the recurrent state: STATE_IN.
+    given: description of the environment's array if pbt_rl converts the array to another format, otherwise "".
     """
 
     name: str
@@ -60,8 +60,8 @@ class ExportedPolicy(nn.Module):
 
     observations: one array [N, ...] per observation.
     state: [N, S], zeros at the start of an episode. Only recurrent policies have this input and output.
-    action: [N, A], the most probable action: int32 indices. If a component is continuous: float32, first the indices,
-    and after them the numbers within the bounds of the action space.
+    action: [N, A], the most probable action. If all components are discrete: int32 indices. Otherwise: float32, first
+    the indices of the discrete components, then the continuous components within the bounds of the action space.
     params: [N, D], first the logits of all components, then means, then log stds.
     value: [N], in units of reward. Missing if `acts_only`, because the critic then has other inputs than the actor.
 

@@ -1,4 +1,4 @@
-"""Export of a trained member for RSL-RL's runner: weights as a checkpoint, options and schedule as JSON.
+"""Export of a trained member for RSL-RL's runner: weights as a checkpoint, options and schedule of values as JSON.
 
 The checkpoint has the keys of rsl-rl-lib 4 and 5 (`actor_state_dict`, ...) and of rsl-rl-lib 3 (`model_state_dict`).
 The last layer of the policy includes the scale of actions, and the last layer of the critic includes the scale of

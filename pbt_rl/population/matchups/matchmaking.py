@@ -113,7 +113,7 @@ def hard_weight(win_rate: float, power: float) -> float:
 def make_games(slots: int, envs: int, agents: int, pick: Choose) -> list[list[int]]:
     """Return slots * envs / agents games, each a list of slots. Each slot plays `envs` agents.
 
-    The first agent of a game is the slot with the most agents left to play. Otherwise, all agents of the last
+    The first agent of a game belongs to the slot with the most agents left to play. Otherwise, all agents of the last
     games could belong to one slot. A slot plays two agents of a game only if no other slot has agents left.
     """
     left = [envs] * slots

@@ -5,7 +5,7 @@ Expected score of a against b, and the update after a game (Elo 1978, "The Ratin
     E_a = 1 / (1 + 10^((R_b - R_a) / 400))        R_a += K (S_a - E_a)        S: win 1, draw 1/2, loss 0
 
 A game of N > 2 agents counts as one game of each pair with K / (N - 1), based on the ratings before the game. Pairs of
-agents that one member plays are left out.
+agents that the same member plays are left out.
 
 A rating belongs to weights. A copy gets the rating of its donor. A member that keeps its weights (a mutation, a copy of
 values only) keeps its rating. Initialised weights start with `START`. Ratings can only be compared between members of
@@ -86,7 +86,7 @@ class Ratings:
     def window(self) -> int | None:
         """Number of objectives in a full window. 1 for Elo, because a rating is already a mean.
 
-        None: the `window` of `Population`.
+        None means the argument `window` of `Population`.
         """
         return 1 if self.objective == "elo" else None
 
@@ -94,7 +94,7 @@ class Ratings:
         """Count a finished game, and return the new objectives as (member, win score or Elo rating).
 
         members: member that played each agent. objectives: true objective of each agent.
-        The list is empty if the return ranks the members. An agent has no entry if its member played all agents.
+        The list is empty if members are ranked by their return. An agent has no entry if its member played all agents.
         """
         rated = self.note_game(members, objectives)
         for member, score in rated:
@@ -142,7 +142,10 @@ class Ratings:
         self._played[one][other] = FORGET * self._played[one][other] + 1.0
 
     def win_rate(self, one: int, other: int) -> float:
-        """Return the share of recent games that member `one` won against member `other`. 1/2 without games."""
+        """Return the share of recent games that member `one` won against member `other`.
+
+        The share is 1/2 before their first game.
+        """
         return (self._won[one][other] + 0.5) / (self._played[one][other] + 1.0)
 
     def follow(self, changes: Iterable[Change], remembered: frozenset[StateKey]) -> None:

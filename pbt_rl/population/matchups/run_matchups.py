@@ -25,7 +25,10 @@ UNKNOWN_WIN_RATE = 0.5
 
 
 def check(config: Config, spec: EnvSpec, plan: Plan) -> None:
-    """Check that ranked members play each other, and that rows fill the environments. Raises ConfigError."""
+    """Check that rows fill the environments. If games rank the members, check that members play each other.
+
+    Raises ConfigError.
+    """
     check_agents(config, spec.agents, plan)
     objective = config.matchup.objective
     if objective == "return":

@@ -24,7 +24,7 @@ Arrays: TypeAlias = Mapping[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class State:
-    """Content of a pool entry, for a transfer between nodes."""
+    """Content of an entry of the `StatePool`, for a transfer between nodes."""
 
     arrays: Arrays
     counts: Counts
@@ -38,7 +38,7 @@ class WorkerSetup:
     start: Start
     layout: ArrayLayout
     states: Mapping[int, State]
-    """Pool entry -> content. Members without an entry start with initialised weights."""
+    """Number of an entry of the `StatePool` -> content. Members without an entry start with initialised weights."""
     matchups: tuple[NDArray[np.int64], ...]
     """Row of each agent [U, E, S]. Empty if environments have one agent."""
     folder: Path
@@ -47,7 +47,7 @@ class WorkerSetup:
 
 @dataclass(frozen=True)
 class Send:
-    """Order to send a message to the learner. state: content to write to the message's pool entry beforehand."""
+    """Order to send a message to the learner. state: content for the message's `StatePool` entry, written first."""
 
     message: ToLearner
     state: State | None = None

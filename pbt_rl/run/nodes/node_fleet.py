@@ -145,7 +145,7 @@ class NodeFleet:
         )
 
     def _state(self, entry: int) -> State:
-        """Return views of a pool entry. The views are valid until the learner has acknowledged the load."""
+        """Return views of a `StatePool` entry. The views are valid until the learner has acknowledged the load."""
         return State(self._pool.views(entry), self._pool.counts(entry))
 
     # -- events ---------------------------------------------------------------------------------------------

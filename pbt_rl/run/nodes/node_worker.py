@@ -39,7 +39,7 @@ class NodeWorker:
         """Pool of this node, for states that the learner loads or has just saved."""
         self._started_from: list[int] = []
         self._loading: dict[int, deque[int | None]] = {}
-        """Member -> pool entry of each unacknowledged message, oldest first. None: a message without an entry."""
+        """Member -> `StatePool` entry of each unacknowledged message, oldest first. None: the message has no entry."""
         self._answered: tuple[int, Answer | None] = (-1, None)
         """Number of the last request, and its answer."""
 
@@ -77,9 +77,9 @@ class NodeWorker:
                 fleet.set_matchup(0, rows)
 
     def _make_room(self, message: ToLearner, state: State | None) -> None:
-        """Prepare the pool entry of a message: write the state to load, or allocate memory for the state to save.
+        """Prepare the `StatePool` entry of a message: write the state to load, or allocate memory for a state to save.
 
-        Pool entries have equal numbers here and in the supervisor's pool.
+        Entries have equal numbers here and in the supervisor's pool.
         """
         pool = self._pool
         assert pool is not None
