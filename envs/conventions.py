@@ -111,7 +111,9 @@ def normalised(kind: str) -> str:
 _RUNNING = re.compile(r"Running(MeanStd|Stat|Norm)|Welford|ZFilter|MeanStdFilter")
 """Class names of running statistics for normalisation."""
 _MOMENTS = ({"mean"}, {"var", "std", "m2"}, {"count", "n"})
-"""Sets of suffixes. An object counts as a running statistic if each set has the suffix of one of its attributes."""
+"""Last words of attribute names, such as `var` in `running_var`. An object counts as a running statistic if it has an
+attribute for each of the three sets.
+"""
 
 
 def _normalises(env: Any) -> bool:
@@ -196,7 +198,7 @@ MISSING_FINAL = (
 )
 FIRST_OF_NEXT = "the first observation of the next episode"
 FINALS = ("final_obs", "final_observation", "terminal_observation")
-"""Names in infos under which a vector environment returns the last observations of episodes, if it resets at once."""
+"""Names of the final observations in the infos of vector environments that reset in the step that ends an episode."""
 NEW_SPACES = "its spaces change while it runs, but training reads them once, at the start"
 NEW_DEFAULTS = (
     "shaping: get_default_reward_shaping returns other values after set_reward_shaping; always return the defaults, in "
@@ -233,8 +235,8 @@ class ConventionWarnings:
         tell: Callable[[str], None] | None = getattr(source, "warn", None)
         self._say = once(tell or (lambda _text: None))
         self.reads = tell is not None
-        """True while the info dicts of all steps are checked: until the end of the first episode, if `source` has
-        `warn`.
+        """True while the info dicts of all steps are checked. The check lasts until the end of the first episode, and
+        never starts if `source` lacks `warn`.
         """
         self._choices = 0 if ACTION_MASK in spec.obs else sum(spec.action.nvec)
         self._spec, self._rows, self._seen = spec, rows, set[Any]()
@@ -421,6 +423,37 @@ class _KeptReset:
         vars(self._env).pop("reset", None)
 
 
+SLOW_RESET_SECONDS, SLOW_RESET_SHARE = 0.02, 0.5
+"""A reset is slow if it takes longer than this, and if resets take a larger share of the time than this."""
+
+
+class _ResetTimer:
+    """Time that resets take: the additional duration of a step with a reset, compared with steps without a reset.
+
+    All rows of a vector env wait for a reset. The first episode of each row does not count.
+    """
+
+    def __init__(self) -> None:
+        self.resets = 0
+        self._ended_R: NDArray[np.bool_] | None = None
+        self._seconds, self._steps = [0.0, 0.0], [0, 0]
+        """Steps without, and with a reset."""
+
+    def note(self, out: StepArrays, seconds: float) -> None:
+        """Record a step and its duration."""
+        begun = 0 if self._ended_R is None else int((out.first & self._ended_R).sum())
+        self._ended_R = out.episode_done.copy()
+        self.resets += begun
+        self._seconds[begun > 0] += seconds
+        self._steps[begun > 0] += 1
+
+    def measured(self) -> tuple[float, float]:
+        """Return the mean seconds of a reset, and the share of the total time that resets take."""
+        (without, with_resets), steps = self._seconds, self._steps
+        resets = with_resets - steps[1] * without / max(1, steps[0])
+        return resets / max(1, self.resets), resets / max(1e-9, without + with_resets)
+
+
 class Watch:
     """Detector of environment bugs in the steps of any vector env.
 
@@ -445,11 +478,17 @@ class Watch:
         self._cut, self._due = 0, 10
         self._varied = False
         self._all_next = self._all_blank = True
+        self._timer, self._timed = _ResetTimer(), [10, 100]
 
-    def note(self, out: StepArrays) -> None:
-        """Check a step of the vector env."""
+    def note(self, out: StepArrays, seconds: float) -> None:
+        """Check a step of the vector env. seconds: duration of the step."""
         if self._left:
             self._look(out)
+        if self._timed:
+            self._timer.note(out, seconds)
+            if self._timer.resets >= self._timed[0]:
+                del self._timed[0]
+                self._judge_resets()
         if self._ends or self._firsts or out.truncated.tobytes().count(1):
             self._compare(out)
 
@@ -486,6 +525,7 @@ class Watch:
         """Warn of the bugs found so far."""
         self._judge_ends()
         self._judge_mask()
+        self._judge_resets()
         if self._left:
             self._judge_shades()
 
@@ -493,6 +533,14 @@ class Watch:
         next_one = self._varied and self._all_next
         if self._cut >= LEAST_ENDS and (next_one or self._all_blank):
             self._say(MISSING_FINAL.format(self._cut, FIRST_OF_NEXT if next_one else "all zeros"))
+
+    def _judge_resets(self) -> None:
+        each, share = self._timer.measured()
+        if each > SLOW_RESET_SECONDS and share > SLOW_RESET_SHARE:
+            self._say(
+                f"slow reset: a reset takes {1e3 * each:.0f} ms, in which all other rows wait, and {share:.0%} of all "
+                "time is spent in resets: load files once in __init__, or make episodes longer"
+            )
 
     def _judge_mask(self) -> None:
         if not self._allowed:
@@ -549,7 +597,7 @@ def boxes(space: Any, obs: Any) -> Iterator[tuple[str, spaces.Box, NDArray[Any]]
 
 
 def _clipped(box: spaces.Box, array: NDArray[Any]) -> str:
-    """Describe a number that is outside its bounds by more than one of 255 levels. Empty without such a number."""
+    """Describe a number that is outside its bounds by more than one of 255 levels. Return "" if all numbers fit."""
     if array.shape != box.shape:
         return ""
     low, high = box.low.astype(np.float64), box.high.astype(np.float64)

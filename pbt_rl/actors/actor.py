@@ -168,11 +168,11 @@ class VectorEnvRunner:
         """
         if self._box.learner_has_turn:
             return False
-        before = self._clock()
+        before, began = self._clock(), time.perf_counter()
         if self._started:
             self.vector_env.step(self._box.action, self._box.step)
             if self._watch is not None:
-                self._watch.note(self._box.step)
+                self._watch.note(self._box.step, time.perf_counter() - began)
         else:
             self._start()
             self._started = True
@@ -195,7 +195,7 @@ class VectorEnvRunner:
         self._source.uncounted = False
 
     def save(self) -> dict[str, Any] | None:
-        """Return the state of the vector env. None before the first reset, or if the state cannot be saved."""
+        """Return the state of the vector env. Return None before the first reset, or if the state cannot be saved."""
         return (
             self.vector_env.save_state()
             if self._started and isinstance(self.vector_env, SavesState)
@@ -218,7 +218,7 @@ class Actor:
         return [runner.save() for runner in self._runners]
 
     def iterate(self) -> bool:
-        """Step each vector env whose actions are ready. True if a vector env was stepped."""
+        """Step each vector env whose actions are ready. Return True if a vector env was stepped."""
         begun = [runner for number, runner in enumerate(self._runners) if self._construction.steps(number)]
         return any([runner.advance() for runner in begun])  # noqa: C419 - a generator would stop at the first True
 

@@ -19,7 +19,6 @@ from pbt_rl.envs.time_limits import time_limit
 SHORT_STEPS = 500
 """Maximum steps per row in the short runs, which are compared with the main run."""
 MANY_SHAPING_VALUES = 12
-SLOW_RESET_SHARE, SLOW_RESET_SECONDS = 0.5, 0.02
 ADVICE_ON_SEEDS = (
     "; sample only from self.np_random, which super().reset(seed=seed) seeds. If you use another generator, seed it in "
     "reset(seed), and keep its state if the seed is None"
@@ -54,7 +53,9 @@ def check(
     config: Config | None = None,
     device: str = "cpu",
 ) -> Report:
-    """Check an environment. Raises ConfigError or EnvSetupError if the environment cannot be constructed or reset.
+    """Check an environment.
+
+    Raises ConfigError, EnvSetupError or the environment's exception if the environment cannot be constructed or reset.
 
     steps: number of steps, summed over all rows.
     timeout_seconds: time limit of one step or reset of the vector env.
@@ -141,12 +142,6 @@ def _report_speed(report: Report, played: Played, dry_run: DryRun) -> None:
             f"({1e3 * each:.3g} ms each, a step {1e3 * fmean(ledger.step_seconds):.3g} ms)"
         )
     report.facts.append(("speed", text))
-    each, share = played.reset_seconds()
-    if each > SLOW_RESET_SECONDS and share > SLOW_RESET_SHARE:
-        report.mistakes.append(
-            f"slow reset: a reset takes {1e3 * each:.0f} ms, in which all other rows wait, and {share:.0%} of all time "
-            "is spent in resets: load files once in __init__, or make episodes longer"
-        )
 
 
 def _report_warnings(report: Report, played: Played) -> None:

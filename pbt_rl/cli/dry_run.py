@@ -46,7 +46,7 @@ from pbt_rl.errors import EnvSetupError
 
 DECIMALS = 3
 ENVIRONMENTS = 2
-"""Number of environments in the vector env. With two environments, shared state is found."""
+"""Number of environments in the vector env. One would not suffice to find state that environments share."""
 
 
 @dataclass
@@ -133,7 +133,7 @@ class _RecordingWrapper(gymnasium.Wrapper[Any, Any, Any, Any]):
         return answer
 
     def _step_watched(self, action: Any) -> Any:
-        """Step, and check if `step` called `reset` and returned the reset's observation.
+        """Step the environment. Check if its `step` called `reset` and returned the observation of this reset.
 
         A Python profiler records the return values of `reset` and `step` in every wrapper around the environment.
         """
@@ -183,8 +183,6 @@ class Played:
     """Findings of the recording wrappers. None if the environments are not Gymnasium environments."""
     seconds: list[float] = field(default_factory=list)
     """Duration of each step."""
-    begins: list[int] = field(default_factory=list)
-    """For each step: number of rows that began an episode. The first episode of each row does not count."""
     digests: list[bytes] = field(default_factory=list)
     """Digest of the results of each step."""
     first_digests: list[bytes] = field(default_factory=list)
@@ -209,14 +207,11 @@ class Played:
     error: Exception | None = None
     """Exception that ended the run early, if any."""
     broke: str = ""
-    """Text about `error`. Empty without an error."""
-    _ended_R: NDArray[np.bool_] | None = None
+    """Description of `error`. Empty if `error` is None."""
 
     def note(self, out: base.StepArrays, seconds: float, agents: int = 1) -> None:
         """Record a step of all rows. out: results of the step. seconds: duration. agents: rows of an environment."""
         self.seconds.append(seconds)
-        self.begins.append(0 if self._ended_R is None else int((out.first & self._ended_R).sum()))
-        self._ended_R = out.episode_done.copy()
         numbers = (*out.obs.values(), out.reward)
         results = (*numbers, out.terminated, out.truncated, out.first)
         self.digests.append(_digest(results))
@@ -234,17 +229,6 @@ class Played:
         self.returns += out.raw_return[done_R].tolist()
         self.objectives += out.objective[done_R].tolist()
 
-    def reset_seconds(self) -> tuple[float, float]:
-        """Return the mean seconds of a reset, and the share of the total time that resets take.
-
-        All rows wait for a reset. The duration of a reset is estimated as the additional duration of a step with a
-        reset, compared with steps without resets.
-        """
-        seconds, begins = np.array(self.seconds), np.array(self.begins)
-        others = seconds[begins == 0]
-        resets = float((seconds - (others.mean() if len(others) else 0.0))[begins > 0].sum())
-        return resets / max(1, int(begins.sum())), resets / float(seconds.sum())
-
 
 def _digest(arrays: Iterable[NDArray[Any]]) -> bytes:
     return hashlib.blake2b(b"".join(array.tobytes() for array in arrays), digest_size=8).digest()
@@ -257,7 +241,7 @@ class DryRun:
         self.env_id, self.options, self.spec = env_id, options, spec
         self.rows = ENVIRONMENTS * spec.agents
         self.engine = False
-        """True for a native vector env, whose code is not the user's."""
+        """True if single environments cannot be made, as with native engines and device simulators."""
         self._pictures = [name for name, array in spec.obs.items() if is_image(array) and not is_grid(array)]
         limit = f"{timeout:g} s (--timeout-seconds)"
         self._begin_limit = partial(
@@ -278,7 +262,7 @@ class DryRun:
         Exceptions of the construction of environments are raised. Later exceptions are recorded in the result.
 
         shaping: shaping weights. Default: the environment's default weights.
-        other_actions: True if all environments except the first get other actions than in the other calls.
+        other_actions: True: in all environments except the first, the actions differ from those of calls with False.
         """
         source = _Source(self.spec.shaping if shaping is None else shaping)
         with self._begin_limit():
@@ -299,7 +283,7 @@ class DryRun:
                     before = time.perf_counter()
                     vector_env.step(action, out)
                     seconds = time.perf_counter() - before
-                watch.note(out)
+                watch.note(out, seconds)
                 played.note(out, seconds, agents)
             watch.judge()
         except Exception as error:  # noqa: BLE001 - any exception is a finding

@@ -1,5 +1,6 @@
 """Warnings about conventions of other trainers that have no effect here."""
 
+import re
 import sys
 from types import SimpleNamespace
 
@@ -11,9 +12,8 @@ import torch
 from gymnasium import spaces
 from gymnasium.wrappers import NormalizeObservation
 
-from pbt_rl.cli.dry_run import Played
 from pbt_rl.envs.base import private_step_arrays
-from pbt_rl.envs.conventions import Watch, boxes, converted_pictures
+from pbt_rl.envs.conventions import Watch, _ResetTimer, boxes, converted_pictures
 from pbt_rl.envs.gym import GymVectorEnv, describe, maker, recipe
 from pbt_rl.envs.shaping import flatten
 from pbt_rl.errors import EnvSetupError
@@ -206,14 +206,25 @@ def test_a_table_of_large_numbers_is_no_picture(high, dtype, image):
 
 def test_the_steps_for_which_a_row_waits_are_no_episodes():
     """While an engine resets, its row delivers `first` in each step."""
-    played, out = Played([], None), private_step_arrays(describe("m:f", Env()), 4)
+    timer, out = _ResetTimer(), private_step_arrays(describe("m:f", Env()), 4)
     for _ in range(30):
         for step in range(20):
             out.first[:] = [step < 12, False, False, False]
             out.episode_done[:] = [step == 19, False, False, False]
-            played.note(out, 3.0 if step == 0 else 0.03)
-    assert sum(played.begins) == 29
-    assert played.reset_seconds()[0] == pytest.approx(3 - 0.03, rel=0.05)
+            timer.note(out, 3.0 if step == 0 else 0.03)
+    assert timer.resets == 29
+    assert timer.measured()[0] == pytest.approx(3 - 0.03, rel=0.05)
+
+
+@pytest.mark.parametrize(("steps", "warns"), [(5, True), (500, False)])
+def test_slow_resets_are_told_unless_episodes_are_long(steps, warns):
+    told: list[str] = []
+    spec = describe("m:f", Env())
+    watch, out = Watch(told.append), private_step_arrays(spec, 2)
+    for step in range(12 * steps):
+        out.first[:], out.episode_done[:] = step % steps == 0, step % steps == steps - 1
+        watch.note(out, 0.101 if step % steps == 0 else 0.001)
+    assert [bool(re.match(r"slow reset: a reset takes (4\d|50) ms", line)) for line in told] == [True] * warns
 
 
 @pytest.mark.parametrize(
@@ -229,5 +240,5 @@ def test_a_picture_of_wide_bounds_in_which_nothing_is_seen_is_told(high, seen, s
     shades = np.uint8(seen / high * 255)
     for step in range(300):
         out.obs["obs"][:] = shades if step % 2 else 0
-        watch.note(out)
+        watch.note(out, 0.01)
     assert [line.partition(" has")[0] for line in told] == ["picture 'obs'"] * said
