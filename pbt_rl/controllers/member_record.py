@@ -110,3 +110,12 @@ class MemberRecord:
             broken=self.broken,
             recent=0 if self.outdated else self.objectives.rounds - self.judged,
         )
+
+
+def population_clock(members: Sequence[MemberRecord]) -> int:
+    """Return the fewest frames of any member that has not stopped.
+
+    If all members have stopped: the most frames of any member.
+    """
+    training = [m.frames for m in members if not m.stopped]
+    return min(training) if training else max((m.frames for m in members), default=0)

@@ -1,9 +1,9 @@
 """Population of a run: members, updated by the reports of the learners. Pure bookkeeping.
 
 After a change of a member, short episodes end first. A mean over the finished episodes would be biased towards short
-episodes. Therefore, episodes are counted in rounds of one episode per environment, until the window is full. A round is
-counted when every environment has finished its episode. When the window is full, episodes are counted as soon as they
-end, which is unbiased.
+episodes. Therefore, finished episodes are queued until the window is full. When every environment has a queued episode,
+one episode of each environment is counted. When the window is full, episodes are counted as soon as they end, which is
+unbiased.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pbt_rl.actors.messages import Episode, Game, LearnerReport, MemberStats
 from pbt_rl.controllers.changes import Change
 from pbt_rl.controllers.decisions import PopulationReport, StateKey
 from pbt_rl.controllers.hypers import Values
-from pbt_rl.controllers.member_record import MemberRecord
+from pbt_rl.controllers.member_record import MemberRecord, population_clock
 from pbt_rl.controllers.objectives import Judged, ObjectiveWindow, mean
 from pbt_rl.controllers.state import TRANSIENT, restore_state, save_state
 from pbt_rl.display.view import EXTRA, MemberView, TaskView
@@ -29,8 +29,8 @@ from pbt_rl.population.matchups.ratings import Ratings
 class EqualShares:
     """Queue of a member's finished episodes that are not counted yet. All environments have equal shares in the mean.
 
-    environments: number of the member's environments. rounds: number of rounds to count after a change, each with one
-    episode per environment. Later episodes are counted as soon as they end.
+    environments: number of the member's environments. rounds: number of episodes of each environment to queue after a
+    change. Later episodes are counted as soon as they end.
     timeout_frames: timeout in frames of the member since the change. After the timeout, all finished episodes are
     counted, even if an environment is still in its first episode.
     """
@@ -40,9 +40,9 @@ class EqualShares:
     timeout_frames: int
     _begun_frames: int = field(default=0, init=False)
     _counted: int = field(default=0, init=False)
-    """Number of rounds that were counted since the last `restart`."""
+    """Number of queued episodes of each environment that were counted since the last `restart`."""
     _needed: int = field(init=False)
-    """Number of rounds to count in this generation or evaluation, at most `rounds`."""
+    """Number of episodes of each environment to queue in this generation or evaluation, at most `rounds`."""
     _held: dict[int, list[Judged]] = field(default_factory=dict, init=False)
     """Environment -> finished episodes that are not counted yet, oldest first. Lists are not empty."""
     _over: bool = field(default=False, init=False)
@@ -62,8 +62,7 @@ class EqualShares:
     def restart(self, frames: int, episodes: int | None = None) -> None:
         """Clear the queue at the start of a generation or an evaluation.
 
-        frames: present frames of the member. episodes: minimum number of episodes to count in rounds. None: a full
-        window.
+        frames: present frames of the member. episodes: minimum number of episodes to queue. None: a full window.
         """
         self._begun_frames, self._counted, self._over = frames, 0, False
         self._needed = (
@@ -109,8 +108,8 @@ RECENT_EPISODES = 100
 class Member(MemberRecord):
     """Member with the statistics that its learner reports.
 
-    The member is broken if, in its last report, all optimiser steps of this generation had gradients that are not
-    finite.
+    The member is broken if its learner skipped all optimiser steps since the previous report, because gradients were
+    not finite. Reports without optimiser steps and reports of earlier generations do not change `broken`.
     """
 
     shares: EqualShares = field(kw_only=True)
@@ -161,7 +160,10 @@ class Member(MemberRecord):
             self.broken = stats.broken
 
     def note_counts(self, frames: int, steps: int, updates: int) -> None:
-        """Raise the counts. Lower counts are ignored, because a former learner may report after the present learner."""
+        """Update the counts.
+
+        Lower counts are ignored, because a former learner may report after the present learner.
+        """
         self.frames, self.steps = max(self.frames, frames), max(self.steps, steps)
         self.updates = max(self.updates, updates)
 
@@ -361,13 +363,8 @@ class Population:
 
     @property
     def least_frames(self) -> int:
-        """Population clock: fewest frames of any training member.
-
-        If all members have stopped: most frames of any member.
-        """
-        if self.all_stopped:
-            return max((m.frames for m in self.members), default=0)
-        return min(m.frames for m in self.members if not m.stopped)
+        """Population clock (see `population_clock`)."""
+        return population_clock(self.members)
 
     @property
     def all_stopped(self) -> bool:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pbt_rl.controllers.member_record import population_clock
 from pbt_rl.errors import ConfigError
 from pbt_rl.record.run_lock import FolderLock, Held
 
@@ -94,7 +95,7 @@ class RunState:
         self._next = now + min(SAVE_SECONDS, (now - began) / SAVE_SHARE)
 
     def load(self) -> SavedRun | None:
-        """Load the saved state. Return None without a state file.
+        """Load the saved state. Return None if the state file does not exist.
 
         Raises ConfigError if the file is damaged, or if an option has changed. The option `steps` may change, because a
         run may be extended.
@@ -115,5 +116,5 @@ class RunState:
             raise ConfigError(f"{self._path.parent} cannot resume: {'; '.join(changed)}; give another folder")
         assert isinstance(saved, SavedRun)
         self._options["steps"] = saved.options["steps"]  # the default period depends on the steps
-        self.saved_at = min((m.frames for m in saved.parts["members"] if not m.stopped), default=0)
+        self.saved_at = population_clock(saved.parts["members"])
         return saved

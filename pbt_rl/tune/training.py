@@ -14,7 +14,7 @@ from pbt_rl.controllers.changes import Change, changes
 from pbt_rl.controllers.decisions import Controller, PopulationReport, StateKey, values_of
 from pbt_rl.controllers.hypers import HyperSpec
 from pbt_rl.controllers.lineage import Lineage
-from pbt_rl.controllers.member_record import MemberRecord
+from pbt_rl.controllers.member_record import MemberRecord, population_clock
 from pbt_rl.controllers.state import restore_state, save_state
 from pbt_rl.errors import ConfigError, RunFailed
 from pbt_rl.population.slot_assignment import Candidate, SlotAssigner
@@ -42,10 +42,10 @@ PROGRESS_EVENTS = 200
 
 
 def restore(pool: Pool, parts: Mapping[str, Any], folder: Path) -> None:
-    """Make the members of a saved run, and load their states. The folder is never changed.
+    """Make the members of a saved run, and load their states. This function does not change the folder.
 
-    Raises RunFailed, and ConfigError if all members were broken at the save.
     Broken members (whose code raised an error) are made too, because they may copy other members later.
+    Raises RunFailed if another member cannot be made or loaded, and ConfigError if all members were broken at the save.
     """
     states: Mapping[int, bytes] = parts["states"]
     if not states:
@@ -78,7 +78,7 @@ class Training:
     ) -> None:
         """given: True if the user passed a list of members. Restarted members then load their initial states.
 
-        watch: function that is called after each round of evaluations, and returns a reason to end the run or None.
+        watch: function that is called after each round of evaluations. It returns None, or a reason to end the run.
         state: state file. None: the run is not saved.
         """
         self._watch, self._state = watch, state
@@ -165,7 +165,7 @@ class Training:
 
     @property
     def _clock(self) -> int:
-        return min((m.frames for m in self._live), default=0)
+        return population_clock(self._members)
 
     # -- training -------------------------------------------------------------------------------------------
 

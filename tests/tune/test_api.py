@@ -383,13 +383,17 @@ def test_equal_seeds_give_equal_runs(seed, count, period, every, window):
     assert all(o.steps == 20 and o.objective is not None for o in first.members)
 
 
-def test_hypertrick_trains_phase_by_phase_with_few_slots():
+def test_hypertrick_trains_phase_by_phase_with_few_slots(tmp_path):
     controller = HyperTrick(TABLE, 0, phase_frames=5, phases=4, eviction_rate=0.25)
-    result = run(Walker, controller, steps=20, num_members=12, slots=6, evaluate_every=5)
+    result = run(
+        Walker, controller, steps=20, num_members=12, slots=6, evaluate_every=5, folder=tmp_path / "x"
+    )
     steps = sorted(o.steps for o in result.members)
     assert set(steps) <= {5, 10, 15, 20}
     assert steps[0] < 20 == steps[-1]
     assert all(o.stopped for o in result.members)
+    end = json.loads((tmp_path / "x" / "journal.jsonl").read_text().splitlines()[-1])
+    assert (end["event"], end["frames"]) == ("end", 20), "the clock does not fall to 0 when all have stopped"
 
 
 @pytest.mark.parametrize(
