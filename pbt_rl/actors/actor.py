@@ -26,10 +26,11 @@ from pbt_rl.actors.mailbox import BUSY_NS, HEARTBEAT_NS, STEPS, Mailbox
 from pbt_rl.actors.messages import EnvironmentWarning
 from pbt_rl.actors.shared_tables import MatchupTable, ShapingTable
 from pbt_rl.envs.base import EnvSpec, FollowsMatchups, SavesState, SpreadsPhases, cpu_clock
-from pbt_rl.envs.conventions import Watch, converted_pictures, once
+from pbt_rl.envs.conventions import converted_pictures, once
 from pbt_rl.envs.first_trial import environment_traceback
 from pbt_rl.envs.lazy_construction import LazyConstruction
 from pbt_rl.envs.lookup import EnvOptions, make_vector_env
+from pbt_rl.envs.step_warnings import Watch
 from pbt_rl.errors import EnvSetupError
 from pbt_rl.processes.child import begin_child, send_failure
 from pbt_rl.processes.polling import AdaptivePoller

@@ -32,7 +32,6 @@ from pbt_rl.envs.conventions import (
     MISSING_FINAL,
     NEW_DEFAULTS,
     NEW_SPACES,
-    Watch,
     boxes,
     once,
 )
@@ -40,6 +39,7 @@ from pbt_rl.envs.first_trial import environment_traceback
 from pbt_rl.envs.gym import GymVectorEnv
 from pbt_rl.envs.shaping import find_interface, flatten
 from pbt_rl.envs.spaces import is_grid, is_image
+from pbt_rl.envs.step_warnings import Watch
 from pbt_rl.envs.time_limits import close_in_time, time_limit
 from pbt_rl.envs.user_values import flag_of, wrapped
 from pbt_rl.errors import EnvSetupError

@@ -13,9 +13,10 @@ from gymnasium import spaces
 from gymnasium.wrappers import NormalizeObservation
 
 from pbt_rl.envs.base import private_step_arrays
-from pbt_rl.envs.conventions import Watch, _ResetTimer, boxes, converted_pictures
+from pbt_rl.envs.conventions import boxes, converted_pictures
 from pbt_rl.envs.gym import GymVectorEnv, describe, maker, recipe
 from pbt_rl.envs.shaping import flatten
+from pbt_rl.envs.step_warnings import Watch, _ResetTimer
 from pbt_rl.errors import EnvSetupError
 
 ALLOWED = np.array([1, 1, 0, 0], np.int8)
