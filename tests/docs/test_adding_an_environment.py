@@ -46,7 +46,8 @@ def test_the_page_leads_from_nothing_to_a_population_that_tunes_its_reward(tmp_p
         if command[1] == "envs":
             assert "MISTAKE" not in run.out
             facts = {"taxi:make_env": "action mask", "pennies:Pennies": "pennies:Pennies, 2 agents"}
-            assert facts.get(command[3], "changed: apple") in run.out
+            shaped = re.search(r"change with shaping: +apple$", run.out, re.MULTILINE)
+            assert facts[command[3]] in run.out if command[3] in facts else shaped
     journal = (tmp_path / "runs" / "orchard" / "journal.jsonl").read_text().splitlines()
     edits = [event for event in map(json.loads, journal) if event["event"] == "applied"]
     assert edits, "the population was edited"
