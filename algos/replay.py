@@ -61,8 +61,18 @@ class ReplaySpec:
         """Return S, the number of segments for a batch of `steps` steps per policy."""
         return draw.times * max(1, steps // self.per_steps)
 
+    def capacity(self, rollout_steps: int) -> int:
+        """Return the number of steps that a stream holds: at least one rollout of `rollout_steps` steps."""
+        return max(self.steps, rollout_steps)
+
     def device_bytes(
-        self, layouts: Mapping[str, ObsLayout], vector_envs: int, policies: int, rows: int, columns: int
+        self,
+        layouts: Mapping[str, ObsLayout],
+        vector_envs: int,
+        policies: int,
+        rows: int,
+        columns: int,
+        rollout_steps: int,
     ) -> int:
         """Return the bytes of observations and actions on the device.
 
@@ -71,7 +81,8 @@ class ReplaySpec:
         """
         streams = vector_envs * policies * self.streams_per_vector_env(vector_envs, rows)
         kept = [layout.kept for layout in layouts.values()]
-        return streams * self.steps * (4 * columns + sum(dtype.itemsize * math.prod(s) for dtype, s in kept))
+        step_bytes = 4 * columns + sum(dtype.itemsize * math.prod(s) for dtype, s in kept)
+        return streams * self.capacity(rollout_steps) * step_bytes
 
     def drawn_steps(self, steps: int) -> int:
         """Return the number of observations per policy that are drawn for a batch of `steps` steps."""
@@ -87,7 +98,7 @@ class Replay:
 
     def __init__(self, spec: ReplaySpec, of: RolloutShape, vector_envs: int) -> None:
         self._spec, self._layouts, self._rows, self._device = spec, of.layouts, of.envs, of.device
-        self._capacity, policies = max(spec.steps, of.steps), of.policies
+        self._capacity, policies = spec.capacity(of.steps), of.policies
         self._shape = (
             vector_envs,
             policies,

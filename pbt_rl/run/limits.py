@@ -288,7 +288,12 @@ def pack_bytes(config: Config, spec: EnvSpec, plan: PackPlan) -> PackBytes:
         0
         if auxiliary is None
         else auxiliary.replay.device_bytes(
-            layouts, plan.vector_envs, plan.slots, plan.envs_per_policy, components
+            layouts,
+            plan.vector_envs,
+            plan.slots,
+            plan.envs_per_policy,
+            components,
+            config.learner.rollout,
         )
     )
     steps = [(np.dtype(array.dtype), array.shape) for array in step_array_specs(spec).values()]

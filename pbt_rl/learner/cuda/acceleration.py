@@ -33,10 +33,8 @@ class Acceleration:
         self._locks: PageLocks | None = None
         self._replays: dict[str, Replays] = {}
 
-    def packing(
-        self, setup: LearnerSetup, values: Sequence[Values], connection: Any
-    ) -> tuple[Packing | None, str]:
-        """Return (fastest packing for this device, log line). None: use the default packing.
+    def packing(self, setup: LearnerSetup, values: Sequence[Values], connection: Any) -> tuple[Packing, str]:
+        """Return (fastest packing for this device, log line).
 
         values: hyperparameters of each slot.
         connection: connection to the parent. If a capture breaks this process, the process restarts with the same
