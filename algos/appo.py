@@ -69,11 +69,12 @@ def ppo_loss(
     come from the behaviour policy. Coefficients are floats or 0-d tensors. Stats are detached; see `APPO.statistics`.
 
     `kl` estimates KL(old || new) from the actions taken (Schulman's k3) and is never negative. Value and gradient of
-    the estimate are unbiased for actions of the old policy. The estimate needs only the log_prob of the old policy. The
-    code uses expm1, because ratio - 1 loses significant digits if the policy has hardly changed.
+    the estimate are unbiased for actions of the old policy. Of the old policy, the estimate needs only the log_prob of
+    these actions, not the distribution. The code uses expm1, because ratio - 1 loses significant digits if the policy
+    has hardly changed.
 
-    `_ppo` is a second implementation for CPUs. Change `_by_tensors` and `_ppo` together; tests/algos/test_losses.py
-    compares both.
+    There are two implementations: `_by_tensors` for any device and `_ppo` for CPUs. Change both together:
+    tests/algos/test_losses.py compares them.
     """
     coefs = (clip_ratio, clip_value, value_coef, entropy_coef, kl_coef)
     if has_kernels(s.log_prob):

@@ -15,8 +15,8 @@ The unroll length is applied as a mask over the fixed T. Therefore the unroll le
 n-step returns are `gae(lam=1) + value[:, :-1]` (Mnih et al. 2016, Algorithm S3, with n decreasing to 1 at the end of an
 unroll).
 
-A trace is computed backward over time. On a CPU a numba kernel makes one pass without the interpreter lock. On other
-devices vector operations are used, because a kernel would need a copy to the host. Tests compare both implementations.
+A trace is computed backward over time. On a CPU a numba kernel makes one pass without the interpreter lock. Other
+devices use torch operations, because numba's kernel would need a copy to the host. Tests compare both implementations.
 """
 
 from __future__ import annotations

@@ -274,8 +274,8 @@ class Group:
     ) -> tuple[Tensor, ...]:
         """Compute (params_GTBD, value_GTB normalised, state_GBS) with gradients, by the working weights.
 
-        cut: True at steps before which gradients of a recurrent core stop (see cores.py). None: gradients stop only
-        before the first step.
+        cut: True at step t if no gradient of a recurrent core flows from step t back to step t - 1 (see cores.py).
+        None: gradients stop only before the first step.
         """
         rows = (state_GBS, first_GTB) if cut_GTB is None else (state_GBS, first_GTB, cut_GTB)
         if self._parts is not None:
@@ -449,11 +449,11 @@ class Streams:
         return nullcontext()
 
     def branch(self, number: int) -> AbstractContextManager[object]:  # noqa: ARG002 - there is one stream
-        """Return a context that queues work on a branch, after all earlier work on the current stream."""
+        """Return a context that queues work on side stream `number`, after all earlier work on the current stream."""
         return nullcontext()
 
     def join(self, number: int) -> None:
-        """Make the current stream wait for the first `number` branches."""
+        """Make the current stream wait for the first `number` side streams."""
 
     def mark(self) -> Mark | None:
         """Mark the end of the work that is queued on the current stream. None: later work need not wait."""

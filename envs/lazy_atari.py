@@ -3,13 +3,14 @@
 Making an emulator takes about 0.1 s, and seeding an emulator another 0.1 s. Lazy construction is used only in
 asynchronous runs, which are not reproducible in any case.
 
-    without sticky actions   Emulators are not seeded, which saves time. The no-ops are the only randomness. The engine
+    without sticky actions   Emulators are not seeded, which saves time. The no-ops are the only randomness. ale-py
                              draws the no-ops from the machine's entropy.
     with sticky actions      Emulators are seeded. An unseeded emulator would draw its sticky actions from the time in
                              seconds, so emulators made within one second would be equal.
 
-ale-py holds the GIL while it makes emulators. Therefore the rows are distributed over several engines. The first engine
-is small and made at the start. The actor makes the other engines while it runs (`Engines.construct_more`).
+ale-py holds the GIL while it makes emulators. Therefore the rows are distributed over several vector envs of ale-py
+(*engines*). The first engine is small and made at the start. The actor makes the other engines while it runs
+(`Engines.construct_more`).
 
 Axes: R rows of the vector env, E rows of one engine.
 """
@@ -60,7 +61,7 @@ def dealt(rows: int, together: int) -> list[NDArray[np.intp]]:
 
 
 class Engines:
-    """Several engines with the interface of one engine. Rows without an emulator have black frames and reward 0.
+    """Several engines with the interface of a single one. Rows without an emulator have black frames and reward 0.
 
     make: function that makes an engine with a given number of rows.
     together: number of neighbouring rows that one policy plays.
@@ -168,7 +169,7 @@ def lazy_vector_env(
 ) -> LazyAtariVectorEnv | None:
     """Make a vector env with lazy construction.
 
-    Returns None for at most WHOLE_ROWS rows, or if the shaping source forbids lazy construction.
+    Returns None if `rows` is at most WHOLE_ROWS, or if the shaping source forbids lazy construction.
     """
     if rows <= WHOLE_ROWS or not getattr(shaping, "may_be_lazy", False):
         return None

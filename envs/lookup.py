@@ -138,7 +138,7 @@ def probe(env_id: str, options: EnvOptions) -> EnvSpec:
 def make_vector_env(
     env_id: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource
 ) -> VectorEnv:
-    """Make a vector env of R rows. Equal seeds give equal episodes, and different seeds give different episodes."""
+    """Make a vector env of R rows. The seed determines its episodes, except in lazily made Atari (lazy_atari.py)."""
     backend, name = backend_of(env_id, options)
     return seeing(backend.make_vector_env(name, rows, seed, options, shaping), options)
 

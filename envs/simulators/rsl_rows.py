@@ -160,11 +160,11 @@ class VecEnvRows:
 
     @property
     def metadata(self) -> Any:
-        """Metadata of the engine, such as the frame rate of videos."""
+        """Metadata of the user's environment, such as the frame rate of videos."""
         return getattr(self._whole, "metadata", None)
 
     def render(self) -> Any:
-        """Render row 0. The engine must be made with `render_mode="rgb_array"`."""
+        """Render row 0. The user's environment must be made with `render_mode="rgb_array"`."""
         return self._whole.render()
 
     def close(self) -> None:

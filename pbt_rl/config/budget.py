@@ -25,7 +25,8 @@ def following_budget(values: Mapping[str, Any], given: Mapping[str, Any]) -> dic
     Frame budget: comparisons start at 1/20 of the budget, with a period of 1/25 of the budget (docs/tune.md).
     Only a time budget: comparisons by time, because the number of frames in this time depends on the machine.
 
-    values: all values that are set. given: `values` without the recipes of the environment and of the algorithm.
+    values: all options that are set (dotted field -> value). given: `values` without the recipes of the environment and
+    of the algorithm.
     """
     of_frames = ("train_for_frames", "pbt.start_frames", "pbt.period_frames")
     by_rounds = values.get("controller", "pbt") != "pbt" or values.get("pbt.evaluate_episodes")
@@ -65,7 +66,8 @@ def timed(seconds: float) -> dict[str, Any]:
 def following_hours(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that follow from --hours, except options in `given`. Raises ConfigError.
 
-    values: all values that are set. given: `values` without the recipes of the environment and of the algorithm.
+    values: all options that are set (dotted field -> value). given: `values` without the recipes of the environment and
+    of the algorithm.
     """
     hours = values.get("hours")
     if hours is None:

@@ -71,7 +71,7 @@ def _bare(decisions: Sequence[Decision]) -> list[Decision]:
 
 
 def with_values(report: PopulationReport, lineage: Lineage) -> PopulationReport:
-    """Return the report of a comparison with the values that its members had before the comparison."""
+    """Fill in the values of the members of a report: the present values in `lineage`, before the comparison."""
     present = {m: lineage.present(m).values for m in lineage.members}
     members = tuple(replace(m, values=dict(present.get(m.member, {}))) for m in report.members)
     return replace(report, members=members)

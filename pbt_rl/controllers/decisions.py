@@ -167,8 +167,8 @@ class Controller(Protocol):
     def remembers(self) -> frozenset[StateKey]:
         """Return the keys of the states to keep in host memory. Called after each comparison.
 
-        For a new key (member, generation), the generation must be the member's generation before the comparison. The
-        member's state before the comparison is then saved. It is kept as long as this method returns the key.
+        A new key is a member with its generation before the comparison. The member's state before the comparison is
+        then saved. It is kept as long as this method returns the key.
         """
 
 

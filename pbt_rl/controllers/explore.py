@@ -66,7 +66,7 @@ class FromPriors:
 class ByChance:
     """Base of stateless rules whose `mutate` may, by chance, leave all values unchanged.
 
-    For copies, `mutate` is called again until a value changes (`changed_copy`).
+    For a copy, `changed_copy` calls `mutate` until a value changes, at most DRAWS times.
     """
 
 

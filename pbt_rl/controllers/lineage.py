@@ -1,4 +1,6 @@
-"""Family tree of a population, rebuilt from a journal, and number of replacements within the noise.
+"""Family tree of a population, rebuilt from a journal.
+
+`Noise` counts replacements whose donor did not differ significantly from the replaced member.
 
 A *node* is a member between two changes. Terms as in Orion (`orion.algo.pbt.pbt.LineageNode`):
 

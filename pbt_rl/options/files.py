@@ -250,9 +250,10 @@ def _plain(value: Any) -> Any:
 
 
 def _number(option: Option, value: Any) -> Any:
-    """Convert a text to a number if the option is a number. Convert False and the word `off` to `at_most`.
+    """Convert a text to a number if the option is a number, because YAML parses 1M as a text.
 
-    YAML parses 1M as a text, and off as false.
+    Some options have a word for "no limit", usually `off`, which YAML parses as False. Convert both to the option's
+    maximum (`at_most`).
     """
     metadata = option.metadata
     if "off" in metadata and (value is False or value == metadata["off"]):

@@ -1,9 +1,9 @@
 """Population of a run: members, updated by the reports of the learners. Pure bookkeeping.
 
 After a change of a member, short episodes end first. A mean over the finished episodes would be biased towards short
-episodes. Therefore, finished episodes are queued until the window is full. When every environment has a queued episode,
-one episode of each environment is counted. When the window is full, episodes are counted as soon as they end, which is
-unbiased.
+episodes. Therefore, finished episodes first wait in a queue. Whenever every environment has a queued episode, one
+episode of each environment is counted. After a number of episodes of each environment (`EqualShares.rounds`), or after
+a timeout, episodes are counted as soon as they end.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class Presses:
         self._timer.daemon = True
 
     def note(self) -> None:
-        """Count a received SIGINT."""
+        """Count a received SIGINT. Signals within SAME_PRESS_SECONDS count once. The second press starts the timer."""
         now = time.monotonic()
         if not self.count or now - self._last > SAME_PRESS_SECONDS:
             self.count += 1

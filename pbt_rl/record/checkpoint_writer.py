@@ -266,7 +266,7 @@ class CheckpointWriter:
     def poll(self) -> list[Written | WriteFailed]:
         """Return the results since the last call.
 
-        The result of a failed checkpoint follows after all expected snapshots are added, or after `abandon`.
+        A failed checkpoint gets its result only when all expected snapshots are added, or `abandon` was called.
         Raises RunFailed if the thread failed because of a bug.
         """
         ended = []

@@ -253,7 +253,7 @@ def schedules(history: History) -> style.Drawn:
 
 
 def forest(history: History) -> style.Drawn:
-    """Draw the lineage as a forest: a lane for each set of weights, a branch for each copy, coloured by objective."""
+    """Draw the lineages: a horizontal line for each policy, coloured by objective, a vertical line for each copy."""
     lineage = history.lineage
     if not any(history.objective(node) is not None for node in lineage.nodes):
         return "No member has a score yet."

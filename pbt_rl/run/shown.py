@@ -200,7 +200,7 @@ def tuned_names(resolved: ResolvedRun) -> frozenset[str]:
 
 
 def describe_values(resolved: ResolvedRun, first: Values) -> list[str]:
-    """Format a table of the tuned values, and a line with the constant values. first: initial values of member 0."""
+    """Format a table of the tuned values, and a line with the other values. first: initial values of member 0."""
     config, table = resolved.config, resolved.tuned
     compared = config.pbt.enabled and config.num_policies > 1 and config.controller != "schedule"
     changes = config.searches or compared

@@ -35,7 +35,10 @@ def main() -> None:
 
 
 def _import_main(preparation: dict[str, Any]) -> None:
-    """Import the parent's script as multiprocessing's spawn method does. The import cannot start processes."""
+    """Import the parent's script as multiprocessing's spawn method does.
+
+    Meanwhile, a start of a process by spawn or forkserver raises RuntimeError. fork is not refused.
+    """
     process: Any = multiprocessing.current_process()
     process._inheriting = True  # noqa: SLF001 - there is no public way
     spawn.prepare(preparation)

@@ -199,6 +199,7 @@ def test_draws_follow_the_generator():
 def test_streams_are_shared_by_vector_envs_and_memory_is_foreseen():
     spec = ReplaySpec(DRAWS)
     assert [spec.streams_per_vector_env(*of) for of in ((1, 8), (4, 32), (40, 8), (2, 3))] == [8, 4, 1, 3]
-    for kept in (replay(), replay(steps=T - 2)):  # in the second one, a rollout has more steps than a stream keeps
+    longer_rollouts = replay(steps=T - 2)
+    for kept in (replay(), longer_rollouts):
         held = sum(x.numel() * x.element_size() for x in (*kept._obs.values(), kept._action))
         assert held == kept._spec.device_bytes(LAYOUTS, VECTOR_ENVS, POLICIES, ROWS, 1, T)

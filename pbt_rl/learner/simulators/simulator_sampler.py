@@ -218,7 +218,10 @@ class SimulatorSampler:
 
     @contextmanager
     def _may_take_long(self, what: str) -> Iterator[None]:
-        """Record heartbeats in another thread while slow code runs in the context. Give up after a timeout."""
+        """Record heartbeats in another thread while slow code runs in the context.
+
+        If the code takes longer than FIRST_STEP times `learner_timeout_seconds`, end the learner with a user error.
+        """
         limit = FIRST_STEP * self._config.learner_timeout_seconds
         until, done = time.monotonic() + limit, Event()
 

@@ -170,7 +170,10 @@ def games_to_rows(games: Sequence[Sequence[int]], slots: int, envs: int) -> NDAr
 
 
 def pair_counts(row_UES: NDArray[np.int64], slots: int, envs: int) -> list[list[int]]:
-    """Return the number of agent pairs for each pair of slots, [P, P], for the journal."""
+    """Return the number of pairs of agents that play together, by their slots, [P, P], for the journal.
+
+    Entry [p, q] counts pairs of an agent of slot p and an agent of slot q. On the diagonal, each pair counts twice.
+    """
     count = np.zeros((slots, slots), np.int64)
     slot_GS = row_UES.reshape(-1, row_UES.shape[-1]) // envs
     for a, b in permutations(range(slot_GS.shape[1]), 2):
