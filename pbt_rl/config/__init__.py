@@ -1,6 +1,6 @@
-"""Options of a run: frozen dataclasses, validated when built. `pbt-rl train --help` prints their docstrings.
+"""Options of a run: frozen dataclasses. Building a `Config` checks all values. `pbt-rl train --help` prints docstrings.
 
-*Frames* are emulator frames (an Atari step is 4 frames); *steps* are decisions. Budgets and periods are in frames
+*Frames* are emulator frames (an Atari step is 4 frames); *steps* are decisions. Budgets and periods in frames are
 **per member**. Therefore, their meaning does not depend on the population size.
 """
 
@@ -147,7 +147,8 @@ class Hypers(LearnerHypers):
 def hypers_of(algo: str) -> type[Hypers]:
     """Return the dataclass with all built-in hypers, and with the hypers of `algo` if it is a custom algorithm.
 
-    A custom algorithm is imported. Raises ConfigError if the import fails.
+    A custom algorithm is imported. Raises ConfigError if the import fails, or if the algorithm declares a hyper with
+    the name of a built-in hyper.
     """
     return _more_hypers(load_algorithm(algo).hypers) if ":" in algo else Hypers
 
@@ -373,7 +374,7 @@ class Config:
         return filter(is_dataclass, (getattr(self, f.name) for f in fields(self)))
 
     def group(self, kind: type[T]) -> T:
-        """Return the option group whose class is `kind`."""
+        """Return the option group whose class is `kind` or a subclass of `kind`."""
         return next(group for group in self.groups() if isinstance(group, kind))
 
     def with_declared_hypers(self) -> Config:
@@ -452,9 +453,9 @@ class Config:
         return self.learner.returns == "vtrace" or (self.learner.returns == "auto" and uncorrected)
 
     def start_of(self, member: int) -> int:
-        """Return the member of the population that has the same start values as `member`.
+        """Return the number that determines the initial weights and the initial action std of a member.
 
-        For a control: the counterpart of the control. Otherwise: `member`.
+        For control i: i, because controls start like the members of the population. Otherwise: the member's id.
         """
         return member - self.num_policies if member >= self.num_policies else member
 
@@ -470,7 +471,7 @@ class Config:
 
     @property
     def optimizer_steps_of_batch(self) -> int:
-        """Number of optimiser steps per batch."""
+        """Number of optimiser steps per batch, unless --learner.target-kl stops the update early."""
         return 1 if self.algorithm.learns_per_vector_env else self.learner.epochs * self.learner.minibatches
 
     @property

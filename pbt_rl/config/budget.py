@@ -24,6 +24,8 @@ def following_budget(values: Mapping[str, Any], given: Mapping[str, Any]) -> dic
 
     Frame budget: comparisons start at 1/20 of the budget, with a period of 1/25 of the budget (docs/tune.md).
     Only a time budget: comparisons by time, because the number of frames in this time depends on the machine.
+    Exceptions: serial mode, another controller than `pbt`, --pbt.evaluate-episodes, or --pbt.ready in `given`. The
+    options of these runs follow from --train-for-frames or its default.
 
     values: all options that are set (dotted field -> value). given: `values` without the recipes of the environment and
     of the algorithm.
@@ -56,15 +58,17 @@ FOLLOW_HOURS = {"train_for_frames": ENDLESS_FRAMES, **in_frames(ENDLESS_FRAMES)}
 def timed(seconds: float) -> dict[str, Any]:
     """Return the options for `COMPARISONS` comparisons at equal intervals.
 
-    Training ends one interval after the last comparison. The interval is rounded up to three digits, because a shorter
-    interval could add a comparison just before the end.
+    Training ends about one interval after the last comparison. The interval is rounded up to three digits, because a
+    shorter interval could add a comparison just before the end.
     """
     rounded = Context(prec=3, rounding=ROUND_CEILING).create_decimal_from_float(seconds / (COMPARISONS + 1))
     return {"pbt.ready": "timed", "pbt.period_seconds": float(rounded)}
 
 
 def following_hours(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that follow from --hours, except options in `given`. Raises ConfigError.
+    """Return the options that follow from --hours, except options in `given`.
+
+    Raises ConfigError if the hours are out of range, or if the run has no comparisons.
 
     values: all options that are set (dotted field -> value). given: `values` without the recipes of the environment and
     of the algorithm.

@@ -70,7 +70,8 @@ class Layers:
     def read(cls, line: Line) -> Layers:
         """Read the option layers of a command line: recipe, config file and typed options. Raises ConfigError.
 
-        The environment is not made. If the first word is not an option, it is the environment's id.
+        The environment is not made. A custom algorithm is imported. If the line has no --env, a word before the first
+        option is the environment's id.
         """
         if line.head and line.last("env") is None:  # `train gym/CartPole-v1`
             line = replace(line, head=(), entries=(Entry("--env", None, line.head), *line.entries))
@@ -101,7 +102,7 @@ class Layers:
         return {name for name, value in self.file.items() if value is not None} | self.typed.keys()
 
     def check_env(self) -> None:
-        """Raise ConfigError if --env is missing. Raise EnvSetupError if the environment belongs to no family."""
+        """Raise ConfigError if --env is missing. Raise EnvSetupError for an unknown environment."""
         if not self.values.get("env"):
             raise ConfigError(
                 "--env is missing: give it as family/name, such as atari/pong, or module:factory; see `pbt-rl envs`"
@@ -109,7 +110,7 @@ class Layers:
         family_of(str(self.values["env"]))
 
     def command(self) -> TrainCommand:
-        """Build the command. Make the environment, because its recipe is a layer.
+        """Build the command. The environment may be made, because its recipe is a layer.
 
         Raises ConfigError or EnvSetupError.
         """

@@ -22,7 +22,10 @@ MOST_MEMBERS = 100_000
 
 
 def with_start_values(config: Config) -> Config:
-    """Replace the file name in `--pbt.start-values` with the rows of the file. Raises ConfigError."""
+    """Replace a file name in `--pbt.start-values` with the rows of the file. Raises ConfigError.
+
+    If the option contains values instead of one file name, the config is returned unchanged.
+    """
     given = config.pbt.start_values
     if len(given) != 1 or "=" in given[0] or not given[0]:
         return config
@@ -30,7 +33,7 @@ def with_start_values(config: Config) -> Config:
 
 
 def read_table(path: Path) -> tuple[str, ...]:
-    """Return one text per member, such as `learning_rate=1e-3,gamma=0.99`. Raises ConfigError.
+    """Return one text per member, such as `learning_rate=1e-3,gamma=0.99`, or "". Raises ConfigError.
 
     CSV: a header of names, and one line per member. The separator is `,`, `;` or a tab. With `;` or a tab, numbers may
     have a decimal comma, because spreadsheets write decimal commas. JSON: a list with one object per member.

@@ -1,4 +1,6 @@
-"""Controllers, rules, searches, and the table of values. Pure, seeded Python: no torch, no processes, no I/O.
+"""Controllers, rules, searches, and the table of values.
+
+Built-in controllers decide in pure, seeded Python: no torch, no processes, no I/O.
 
 Import names from this package, such as `from pbt_rl.controllers import PbtController`. The module that defines a name
 is imported when the name is first used.

@@ -2,8 +2,8 @@
 
 Other modules read a `Change` instead of matching on the kind of a decision.
 
-All decisions of a comparison take effect simultaneously. A copy gets the state that its donor had before the
-comparison, even if the comparison changes or stops the donor.
+All decisions of a comparison take effect simultaneously. A copy gets a remembered state, or the state that its donor
+had before the comparison, even if the comparison changes or stops the donor.
 
     decision             weights  values    generation  source
     Continue             keep     -         same        -

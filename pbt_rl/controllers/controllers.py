@@ -90,7 +90,8 @@ class StaticController:
 class PbtController:
     """Population-based training (Jaderberg et al. 2017, algorithm 1) with exchangeable rules.
 
-    table: specs of all values of a member, including values that are not tuned. Member 0 starts with the defaults.
+    table: specs of all values of a member, including values that are not tuned. Member 0 starts with the defaults that
+    are within their bounds (see `initial`).
     copy: parts that a member copies from its donor (ablation of the paper, section 4.4.3). `both`: the exploit rule
     chooses the parts. `weights`: all members keep their start values. `hypers`: all members keep their own weights.
     evaluation: evaluation episodes before each comparison, or None.

@@ -1,4 +1,4 @@
-"""Audit of a journal: replay the reports, and compare the decisions bit for bit. Pure."""
+"""Audit of a journal: replay the reports, and compare the decisions, without their reasons, bit for bit. Pure."""
 
 from __future__ import annotations
 

@@ -26,7 +26,8 @@ class MemberReport:
 
     Finished episodes are counted in `objectives`, `episodes` and `recent`. Until the window is full, one episode of
     each environment is counted as soon as every environment has finished an episode (`population/population.py`). When
-    the window is full, each episode is counted as soon as it ends.
+    the window is full, or after a timeout (`ControllerEntry.timeout_frames`), each episode is counted as soon as it
+    ends.
 
     frames: emulator frames that the member has trained on, over all generations.
     objectives: true objectives of the newest counted episodes that began after the member's last change, oldest first.
@@ -35,7 +36,8 @@ class MemberReport:
     generation: number of changes of the member's weights or values.
     best: highest finite mean of `objectives` since the last decision about the member, or None. Means over fewer than
     --pbt.min-episodes episodes are ignored.
-    broken: True if the member cannot learn, because its weights or losses are not finite.
+    broken: True if the member cannot learn, because its weights or losses are not finite. In `tune.run`: True if the
+    member's code raised an error.
     recent: number of counted episodes since the last decision about the member.
     """
 
@@ -156,7 +158,7 @@ OF_A_SEARCH = ("phase", "completed", "score", "place")
 
 
 class Controller(Protocol):
-    """Algorithm that decides which members change. Deterministic for a given seed and given reports."""
+    """Algorithm that decides which members change. It must be deterministic for a given seed and given reports."""
 
     def initial(self, num_members: int) -> list[Values]:
         """Return the start values of the members, in order of id. Called once, before `observe`."""

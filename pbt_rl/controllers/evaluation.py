@@ -15,8 +15,8 @@ from pbt_rl.errors import require
 class Evaluation:
     """Separate evaluation phase: `eval` in algorithm 1 of Jaderberg et al. (2017).
 
-    When a comparison is due, all members are evaluated simultaneously. The comparison is held when each member has
-    finished its episodes, or has run for `timeout_frames`.
+    When a comparison is due, all members that are not broken are evaluated simultaneously. The comparison is held when
+    each of them has finished its episodes, has run for `timeout_frames`, or is broken.
     If no comparison is possible after the evaluation, members continue to learn. The next possible comparison is held
     without an evaluation. Repeated evaluations would stop all learning if episodes never end.
 
@@ -72,7 +72,10 @@ class Evaluation:
 
 
 def build_evaluation(given: ControllerContext) -> Evaluation | None:
-    """Build the evaluation for --pbt.evaluate-episodes. Return None if the option is 0. Raises ConfigError."""
+    """Build the evaluation for --pbt.evaluate-episodes. Return None if the option is 0.
+
+    Raises ConfigError if other options do not allow a separate evaluation phase.
+    """
     pbt, episodes = given.pbt, given.pbt.evaluate_episodes
     if episodes == 0:
         return None

@@ -141,7 +141,10 @@ class Progress(_Known, frozen=True, tag="progress"):
 
 
 class SlotChange(_Known, frozen=True, tag="slot"):
-    """Change of the member in a slot. enters: the new member, or None for an empty slot."""
+    """Change of the member in a slot. enters: the new member, or None for an empty slot.
+
+    pack: number of the pack (the policies that are stacked on one device). slot: position in the pack.
+    """
 
     pack: Whole
     slot: Whole

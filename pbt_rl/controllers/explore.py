@@ -24,8 +24,8 @@ from pbt_rl.registry import EXPLOIT_RULES
 class Explore(Protocol):
     """Explore rule. Implement the rule as a dataclass.
 
-    Methods return new values and do not modify their arguments. Fields with `init=False` are state, which is saved with
-    the run. A rule that learns from comparisons also implements `Learning`.
+    Methods must return new values and must not modify their arguments. Fields with `init=False` are state, which is
+    saved with the run. A rule that learns from comparisons also implements `Learning`.
     """
 
     def initial(self, values: Values, rng: Random) -> Values:
@@ -76,10 +76,10 @@ stay unchanged."""
 
 
 def changed_copy(rule: Explore, values: Values, rng: Random) -> Values:
-    """Return the mutated values of a copy. For a `ByChance` rule, mutate until at least one value changes.
+    """Return the mutated values of a copy. For a `ByChance` rule, mutate until a value changes, at most DRAWS times.
 
-    An unchanged copy would equal its donor, and the next comparison of copy and donor would only measure noise. If no
-    value can change (probability 0, equal bounds), the copy stays unchanged.
+    An unchanged copy would equal its donor, and only chance would decide their next comparison. If no value can change
+    (probability 0, equal bounds), the copy stays unchanged.
     """
     moved = rule.mutate(values, rng)
     if isinstance(rule, ByChance) or isinstance(getattr(rule, "made", None), ByChance):
@@ -238,7 +238,10 @@ class Perturb(ByChance):
         return move_each(self.tuned, values, move)
 
     def mutate(self, values: Values, rng: Random) -> Values:
-        """Redraw values with a user-defined range, each with probability `anew`. Perturb all other values."""
+        """Redraw values with a user-defined range, each with probability `anew`.
+
+        Change each of the remaining values with probability `mutation_rate`.
+        """
         return self._moved(values, rng, self.anew)
 
     def perturb(self, values: Values, rng: Random) -> Values:

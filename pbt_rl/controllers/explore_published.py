@@ -165,7 +165,8 @@ class PairwiseLearning(FromPriors):
             h <- h_l + v, clipped to the bounds
 
     The velocity v is in the unit of the value, and starts at 0. A redrawn value keeps its velocity. A value with the
-    scale `choice` moves to a neighbour of the donor's choice. A member without a donor keeps its values.
+    scale `choice` moves to a neighbour of the donor's choice (`adjacent` in `explore.Categories`). A member without a
+    donor keeps its values.
     In the paper, the worst quarter copies members of the best quarter: --pbt.exploit truncation --pbt.replace-fraction
     0.25 --pbt.replace-gap 0.
     """

@@ -1,7 +1,8 @@
 """Table of a member's values, which controllers change.
 
 Each algorithm declares its hyperparameters (`pbt_rl/algos/hypers.py`). A declaration becomes an option
-(`--hypers.learning-rate`), a `[P]` tensor on the device, and a row of this table. A value has three ranges:
+(`--hypers.learning-rate`), a `[P]` tensor on the device (P: policies of the device), and a row of this table. A value
+has three ranges:
 
     legal     range that the algorithm accepts, for tuned and for other values
     bounds    range of mutations of a tuned value
@@ -58,15 +59,15 @@ class HyperSpec:
 
     low, high: bounds of mutations.
     legal: range of the values that the user may type, for tuned and for other values. None: the bounds.
-    scale: effect of a factor in a mutation. `linear`, `log`: multiply the value. The bounds of a `log` value have the
-    same sign. `one_minus`: multiply 1 - value (gamma, betas). `integer`: multiply and round, but change by at least 1.
-    `choice`: the value is an index into `choices` (`choice_spec`).
-    tuned: True if a controller changes the value.
+    scale: effect of a factor in a mutation. `linear`, `log`: multiply the value. `one_minus`: multiply 1 - value
+    (gamma, betas). `integer`: multiply and round, but change by at least 1. `choice`: the value is an index into
+    `choices` (`choice_spec`).
+    tuned: True if a controller may change the value.
     choices: possible values, if the scale is `choice`. Neighbouring choices should be similar, because mutations may
     move to a neighbour.
     prior: distribution of start values. None: uniform on the scale, within the bounds.
-    drawn: True if every explore rule draws the start value from the prior. False: explore rules may also start near the
-    default.
+    drawn: True if every built-in explore rule draws the start value from the prior. False: explore rules may also start
+    near the default.
     """
 
     name: str
@@ -138,7 +139,7 @@ def meaning(choice: object) -> str:
 
 
 def same_choice(one: Any, other: Any) -> bool:
-    """Check whether two choices are equal. True and 1 are different. An array is only equal to itself."""
+    """Check whether two choices are equal. True and 1 are different. An array of several numbers only equals itself."""
     try:
         return one is other or (type(one) is type(other) and bool(one == other))
     except (ValueError, RuntimeError):  # arrays and tensors of several numbers
@@ -208,7 +209,7 @@ def hyper_table(hypers: Any) -> dict[str, HyperSpec]:
 
 UNTUNED = frozenset({"score_scale"})
 """Reward shaping that is only tuned if --pbt.tune lists it. With normalised advantages, a common factor of all rewards
-does not change the policy loss. The factor only multiplies the value loss by the square of the factor."""
+does not change the policy loss. Without normalised returns, the value loss changes by the square of the factor."""
 EITHER_SIGN = frozenset({"life_loss_penalty"})
 """Reward shaping that is tuned although its default is 0, because positive and negative values may help."""
 

@@ -1,4 +1,4 @@
-"""Family tree of a population, rebuilt from a journal.
+"""Family trees of a population, rebuilt from a journal. Each tree has one set of initialised weights at its root.
 
 `Noise` counts replacements whose donor did not differ significantly from the replaced member.
 
@@ -61,7 +61,7 @@ class Node:
 
 
 class Lineage:
-    """Family tree of a run. The methods `add_first_members`, `measure` and `apply` add nodes and measurements.
+    """All family trees of a run. The methods `add_first_members`, `measure` and `apply` add nodes and measurements.
 
     objectives: node -> last mean objective, which may be NaN or infinite.
     """
@@ -82,14 +82,14 @@ class Lineage:
 
     @classmethod
     def from_events(cls, events: Iterable[Event]) -> Lineage:
-        """Build the tree from the events of a journal. Raises ConfigError."""
+        """Build the trees from the events of a journal. Raises ConfigError if an event contradicts previous events."""
         lineage = cls()
         for event in events:
             lineage.take(event)
         return lineage
 
     def take(self, event: Event) -> None:
-        """Apply one event. Events without effect on the tree are ignored.
+        """Apply one event. Events without effect on the trees are ignored.
 
         Raises ConfigError if the event contradicts the previous events.
         """
@@ -146,7 +146,10 @@ class Lineage:
             self._add(Node(member, 0, 0, own, parent=None, depth=0))
 
     def measure(self, key: StateKey, frames: int, objective: float | None) -> None:
-        """Record frames and objective of a node. objective: None keeps the previous objective."""
+        """Record frames and objective of a node. Unknown nodes are ignored.
+
+        objective: None keeps the previous objective.
+        """
         if key in self._nodes:
             self._seen_frames[key] = frames
             if objective is not None:
@@ -250,7 +253,10 @@ class Lineage:
         return path
 
     def ancestry(self, member: int) -> list[Node]:
-        """Return the nodes from the root (initialised weights) to the member's present node."""
+        """Return the nodes from the root (initialised weights) to the member's present node.
+
+        Raises KeyError if the member was stopped or does not exist.
+        """
         return self.line(self._present[member])
 
     def surviving_roots(self) -> set[StateKey]:
@@ -271,7 +277,7 @@ LEVEL = 0.05
 
 @dataclass
 class Noise:
-    """Number of replacements in a journal, and number of replacements within the noise.
+    """Number of comparisons, of replacements, and of replacements *within the noise* in a journal.
 
     A replacement is within the noise if Welch's two-sided t-test finds no difference between the compared episodes of
     member and donor at the significance `LEVEL`. The test is approximate, because the weights change between episodes.

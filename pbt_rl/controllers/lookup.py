@@ -36,7 +36,10 @@ def texts() -> dict[str, str]:
 
 
 def controller_entry(name: str) -> ControllerEntry:
-    """Return the registry entry of a controller. name: registered name, or `module:Class` of the user."""
+    """Return the registry entry of a controller. Raises ConfigError if its import fails.
+
+    name: registered name, or `module:Class` of the user.
+    """
     entry: ControllerEntry = own_controller(name) if ":" in name else _found(CONTROLLERS, name, "controller")
     return entry
 
@@ -50,7 +53,7 @@ def _found(table: Mapping[str, Any], name: str, option: str) -> Any:
 
 
 def build_ready(pbt: PbtConfig) -> Ready:
-    """Build the ready rule from the options."""
+    """Build the ready rule from the options. Raises ConfigError."""
     rule: ReadyRule = _found(READY_RULES, pbt.ready, "pbt.ready")
     return rule.build(pbt)
 
@@ -65,7 +68,7 @@ def build_exploit(pbt: PbtConfig) -> Exploit:
 
 
 def least_members(exploit: str) -> int:
-    """Return the smallest population size at which this rule has an effect."""
+    """Return the smallest population size at which this exploit rule has an effect. For a rule of the user: 1."""
     return 1 if ":" in exploit else int(_found(EXPLOIT_RULES, exploit, "pbt.exploit").least_members)
 
 
@@ -101,7 +104,7 @@ def _pbt(given: ControllerContext) -> Controller:
 
 
 def pbt_rules(given: ControllerContext) -> dict[str, Any]:
-    """Return the keyword arguments of `PbtController` that are built from the options."""
+    """Return the keyword arguments of `PbtController` that are built from the options. Raises ConfigError."""
     pbt = given.pbt
     return {
         "ready": build_ready(pbt),

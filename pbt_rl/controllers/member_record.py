@@ -34,7 +34,7 @@ class MemberRecord:
     """The member pauses at this frame count until the next decision about the member. None: no limit."""
     stopped: bool = field(default=False, metadata=STATE)
     broken: bool = field(default=False, metadata=STATE)
-    """The member cannot learn any more."""
+    """True if the member cannot learn until a change gives it new weights."""
     evaluates: int = field(default=0, metadata=STATE)
     """Number of evaluation episodes without learning. 0: the member learns."""
     outdated: bool = field(default=False, metadata=STATE)

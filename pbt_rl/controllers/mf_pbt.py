@@ -35,14 +35,14 @@ MigrantHypers = Literal["own", "best"]
 FREQUENCIES = (1, 10, 25, 50)
 """Number of periods between two comparisons of each group (defaults of the paper)."""
 FEW_MEMBERS, FEW_FREQUENCIES = 16, (1, 10)
-"""Populations of at most 16 members have two groups, because four groups would have at most four members each."""
+"""By default, populations of at most 16 members have two groups. Four groups would have at most four members each."""
 
 
 @dataclass
 class Groups:
     """Exploit rule of `MfPbt`: group i is compared at every `frequencies[i]`-th comparison of the ready rule.
 
-    Groups are blocks of ids: with N members and M groups, the first group contains members 0 to N / M - 1.
+    Groups are blocks of ids: with N members and M groups, the first group contains the first N / M members, rounded up.
     """
 
     frequencies: tuple[int, ...]
@@ -61,7 +61,7 @@ class Groups:
         self._num_members = num_members
 
     def group(self, member: int) -> int:
-        """Return the group of a member, which never changes."""
+        """Return the index of a member's group. A member never changes its group."""
         return member * len(self.frequencies) // self._num_members
 
     def select(self, members: Members, rng: Random, deciding: Deciding = None) -> list[Selection]:
@@ -143,7 +143,7 @@ class MfPbt(PbtController):
     only copies weights keeps its own values (migrant_hypers `own`), or copies the values of the best member of its
     group (`best`, as in the authors' code).
 
-    The paper requires groups of equal size, a multiple of four.
+    The paper requires groups of equal size, a multiple of four. This class accepts other sizes.
     """
 
     frequencies: tuple[int, ...] = field(default=FREQUENCIES, kw_only=True)

@@ -58,7 +58,8 @@ class _Task:
 class ObjectiveWindow:
     """Newest objectives of a member, per task.
 
-    tasks: number of tasks. window: maximum number of episodes per task. cap: upper limit of each task's mean.
+    tasks: number of tasks. window: maximum number of episodes per task. cap: upper limit of each task's mean. None: no
+    limit.
     """
 
     tasks: InitVar[int]

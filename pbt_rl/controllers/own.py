@@ -300,7 +300,8 @@ class CustomExplore:
     """User-defined `function(values, rng)` that returns new values.
 
     behind: explore rule that runs first, or None. table: specs that clip the new values (`HyperSpec.hold`). Values
-    without a spec are not clipped. If the function does not draw all random numbers from `rng`, an audit fails.
+    without a spec are not clipped. If the function does not draw all random numbers from `rng`, an audit finds
+    mismatches.
     Raises ConfigError for a result with other names or with NaN.
     """
 

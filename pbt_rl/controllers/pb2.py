@@ -26,8 +26,8 @@ LEAST_DATA = 3
 class Datum:
     """Observation of a member in one interval between two comparisons.
 
-    frames: frames of the member at the end of the interval. point: tuned values, each mapped to 0..1 on its scale.
-    improvement: increase of the objective per million frames.
+    frames: frames of the member at the end of the interval. point: tuned values except choices, each mapped to 0..1 on
+    its scale. improvement: increase of the objective per million frames.
     """
 
     frames: int
@@ -39,8 +39,8 @@ class Datum:
 class Pb2:
     """Population-Based Bandits (Parker-Holder et al. 2020, algorithm 1) as a stateful explore rule.
 
-    Each comparison gives one observation per member (`Datum`). A Gaussian process over (time, values) with a forgetting
-    kernel (`FadingKernel`) is fitted to the improvements.
+    Each comparison gives at most one observation per member (`Datum`). A Gaussian process over (time, values) with a
+    forgetting kernel (`FadingKernel`) is fitted to the improvements.
 
     `mutate` returns the values with the highest upper confidence bound: mean + sqrt(beta) std, with beta = 0.2 log(0.4
     n) for n observations. This formula is from the authors' first source. Ray uses 0.2 + log(0.4 n), which explores
@@ -49,7 +49,7 @@ class Pb2:
 
     In the first interval of a copy, the improvement is measured from the donor's objective. If this objective is
     unknown (a remembered state, a restart), the interval is not observed. Values with the scale `choice` are drawn
-    uniformly, because choices have no distances.
+    from their priors, because choices have no distances.
     window: number of latest observations that are used. candidates: number of random points per search step.
 
     A bit for bit audit requires the versions of scikit-learn and BLAS that the run used.
@@ -95,7 +95,10 @@ class Pb2:
         return from_priors(self._choices | self._numbers, values, rng)
 
     def before(self, members: Sequence[MemberReport]) -> None:
-        """Add one observation per member, and start the next interval of each member."""
+        """Add an observation for each member whose objectives before and after its interval are finite.
+
+        Start the next interval of each member with a finite objective.
+        """
         for m in members:
             start, objective = self._start.pop(m.member, None), score(m)
             self._frames = max(self._frames, m.frames)

@@ -131,9 +131,9 @@ class Synchronous:
     growth: each period is longer than the previous period by this factor.
 
     A member with fewer than `min_episodes` episodes since the last decision about the member is not ranked, not
-    changed, and not a donor. If fewer than half of the members are ready, the comparison is postponed by at most one
-    period, because the first ready members are often bad members with short episodes. A comparison needs at least two
-    members.
+    changed, and not a donor, unless it is broken. If fewer than half of the members are ready, the comparison is
+    postponed by at most one period, because the first ready members are often bad members with short episodes. A
+    comparison needs at least two members.
     """
 
     period_frames: int
@@ -213,8 +213,8 @@ class Asynchronous(_Clocks):
     """Comparison of each member on its own clock (Jaderberg et al. 2017, algorithm 1).
 
     A member is first due at `start_frames`, but after at least one period. Later, a member is due `period_frames` after
-    the last comparison in which it was due. A due member is compared with all other members. Members with fewer than
-    `min_episodes` episodes since their last change do not participate. A due member without enough episodes, or without
+    the last comparison in which it was due. A due member is compared with all other members that have at least
+    `min_episodes` episodes since their last change or are broken. A due member without enough episodes, or without
     other participants, waits.
     growth: each period of a member is longer than the previous period by this factor.
     """
@@ -288,7 +288,8 @@ class Timed:
     comparison is late by at least half a period, the next comparison is due one period after the late comparison was
     *held*.
     min_episodes: minimum number of episodes of a participant since the last decision about the participant. If fewer
-    than half of the members can participate, the comparison is postponed by at most one period.
+    than half of the members can participate, the comparison is postponed by at most one period. A comparison needs at
+    least two members.
     """
 
     period_seconds: float

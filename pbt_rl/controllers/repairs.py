@@ -34,8 +34,8 @@ class Broken:
     - A member that was never proven restarts with new values and initialised weights. (Orion ignores a trial that is
       broken at the lowest fidelity, and samples another trial.)
     - A copy that breaks before its first comparison with a finite objective returns to its own state before the
-      replacement. This state stays in memory until that comparison. (Orion: a broken fork backtracks to the dropped
-      trial.)
+      replacement, if the objective of this state was finite. The state stays in memory until that comparison. (Orion: a
+      broken fork backtracks to the dropped trial.)
     - For other broken members, the exploit rule decides. (Orion re-examines a broken promotion.) If the rule selects no
       donor, the member restarts, because broken weights never recover.
 

@@ -63,7 +63,7 @@ def _schedule(given: ControllerContext) -> Controller:
     """Build the controller that follows a recorded run. Raises ConfigError.
 
     Values that are not in the recorded run keep their defaults. Recorded hyperparameters that this run does not have
-    are ignored if they never change in the recorded run. All values are clipped to the legal range.
+    are ignored if they are constant in the recorded schedule. Recorded values are clipped to the legal range.
     """
     options, table = given.options.group(ScheduleConfig), given.table
     steps = recorded_steps(_recorded(given, options.run), options.member)

@@ -131,7 +131,10 @@ def check_signature(who: str, called: Any, arguments: int, name: str = "it") -> 
 
 @contextmanager
 def named(who: str, method: str = "") -> Iterator[None]:
-    """Convert exceptions of user code in the `with` block to one-line ConfigErrors with file and line."""
+    """Convert exceptions of user code in the `with` block to one-line ConfigErrors with file and line.
+
+    A ConfigError stays unchanged. who: option and value, for the message. method: method that is called, or "".
+    """
     try:
         yield
     except ConfigError:

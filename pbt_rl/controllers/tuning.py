@@ -5,8 +5,9 @@
     --pbt.prior NAME=LOW:HIGH        draw the start value from this range
     --pbt.prior NAME=A,B,C           draw the start value from these choices
 
-NAME=LOW:HIGH:SCALE also sets the scale: log, linear, one-minus or int. The default is the scale of the value. If the
-logarithm is undefined within the range (log: 0; one-minus: 1), the default is linear.
+NAME=LOW:HIGH:SCALE also sets the scale of this draw: log, linear, one-minus or int. The default is the scale of the
+value. If the logarithm is undefined within the range (log: 0; one-minus: 1), the default is linear. The scale of
+mutations does not change.
 """
 
 from __future__ import annotations
@@ -34,11 +35,12 @@ def chosen(
     """Return the table with the user's choice of tuned values, bounds and priors.
 
     Without `tune`, the values that the table marks as tuned are tuned, unless their default disables a term (`_off`).
-    Default bounds are widened to include the default value and a user-defined prior. If the user gives bounds or a
-    prior for a value, every explore rule draws the start value from the prior. Member 0 starts with the default value
-    if the default is within the bounds.
+    Default bounds are widened to include the default value (unless it is OFF) and a user-defined prior. If the user
+    gives bounds or a prior for a value, every built-in explore rule draws the start value from the prior. With PBT,
+    member 0 starts with the default value if the default is within the bounds.
 
-    Raises ConfigError for an unknown name, an invalid range, and a prior outside user-defined bounds.
+    Raises ConfigError for an unknown name, an invalid range, a prior outside user-defined bounds, a prior of a value
+    that is not tuned, and reward shaping with the default 0 that is tuned without a range.
     """
     bounds = dict(_entry("pbt.tune", table, entry) for entry in tune)
     priors = dict(_entry("pbt.prior", table, entry) for entry in prior)
@@ -54,7 +56,7 @@ def chosen(
 
 
 def _off(spec: HyperSpec) -> bool:
-    """Check whether the default disables a term: 0 (log), 1 (one_minus) or OFF.
+    """Check whether the default is out of bounds and disables a term: 0 (log), 1 (one_minus) or OFF.
 
     Multiplication has no useful effect on these defaults.
     """

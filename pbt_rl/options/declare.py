@@ -32,9 +32,10 @@ class Declared(TypedDict, total=False):
     at_most: float
     below: float
     distinct: bool
-    """True if the numbers of a tuple must be distinct."""
+    """True if the numbers of a tuple must be distinct. Only checked with one of the four limits above."""
     empty: bool
-    """True if a tuple may be empty."""
+    """True if a tuple with one of the four limits above may be empty. Other tuples may be empty, unless `test` forbids
+    it."""
     off: str
     """Word for the value `at_most`, if this value means "no limit". Example: "off"."""
     zero: str
@@ -52,7 +53,8 @@ class Declared(TypedDict, total=False):
     common: bool
     """True if `--help` shows the option. `--help-all` shows all options."""
     machine: bool
-    """True for an option about the machine. Its value in a saved run is only used if the user trusts the run."""
+    """True for an option about the machine. Its value in a run of another author is only used if the user trusts the
+    run."""
     may_change: bool
     """True if the option (or each option of the group) may change when a run is resumed."""
     is_external: Callable[[str], bool]
@@ -62,7 +64,8 @@ class Declared(TypedDict, total=False):
     repeated: bool
     """True for an option that is given once per value."""
     pairs: bool
-    """True for a repeated option with values NAME=VALUE. A later value replaces an earlier value with the same NAME."""
+    """True for a repeated option with values NAME=VALUE. A value on the command line replaces a value with the same
+    NAME in --config or --recipe."""
     by_name: bool
     """True if an entry NAME=NUMBER of an option with `pairs` may also be written as --OPTION.NAME NUMBER."""
     bounds: tuple[float, float]
@@ -105,7 +108,7 @@ class Option:
     metadata: Mapping[str, Any]
     """Keys and values of `Declared`. An option of a group with `may_change` has `may_change`, too."""
     owner: type
-    """Dataclass that declares the field."""
+    """Dataclass of options that has the field. The field may be inherited, or added by `with_fields`."""
     default: Any
     """Default value. `MISSING` if the option is required."""
 
@@ -282,8 +285,9 @@ def build(kind: type[D], values: Mapping[str, object], **groups: type) -> D:
 
 
 def changed(options: D, values: Mapping[str, object]) -> D:
-    """Return options with new values at dotted fields: {"learner.rollout": 32, ...}. NAME=VALUE entries are merged by
-    NAME.
+    """Return options with new values at dotted fields: {"learner.rollout": 32, ...}.
+
+    New NAME=VALUE entries replace entries with equal names. The other entries are kept.
     """
     known = {one.field: one for one in table(options).values()}
     pairs = {name: value for name, value in values.items() if known[name].holds_pairs}

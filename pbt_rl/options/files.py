@@ -132,7 +132,10 @@ def _given(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _toml(options: Mapping[str, Any]) -> list[str]:
-    """Format options as TOML lines. Numbers, booleans, texts and lists have the same syntax in JSON and TOML."""
+    """Format options as TOML lines.
+
+    Numbers, booleans, texts and lists have the same syntax in JSON and TOML, except for the character DEL in a text.
+    """
     return [
         f"{name} = {json.dumps(value, ensure_ascii=False).replace(chr(127), chr(92) + 'u007f')}"
         for name, value in options.items()
@@ -152,7 +155,7 @@ def checked(
     """Convert nested mappings and option groups to dotted field -> value, with values of the options' types.
 
     As on the command line, names may contain `-` instead of `_`, and numbers may be texts. Raises ConfigError for an
-    unknown name or a value of another type.
+    unknown name, a name that is given twice, or a value of another type.
 
     path: file that contained the options, for the error message.
     """

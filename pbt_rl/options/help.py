@@ -13,7 +13,7 @@ from pbt_rl.options.declare import Option
 from pbt_rl.options.values import allowed
 
 COLUMN = 28
-"""Column in which the help texts start."""
+"""Largest column in which the help texts may start."""
 
 
 class _Formatter(RawDescriptionHelpFormatter):

@@ -40,7 +40,10 @@ def unknown(name: str, known: Collection[str], *, sign: str = "--") -> str:
 
 
 def assigned(word: str, known: Collection[str]) -> str:
-    """Format an error for NAME=VALUE without dashes (as in Hydra). Return "" if NAME is not an option."""
+    """Format an error for NAME=VALUE without dashes (as in Hydra). Return "" for any other word.
+
+    NAME may be an option, the last part of only one option, or the name of an option in another trainer.
+    """
     name, equals, value = word.partition("=")
     last = spelt(name).rpartition(".")[2]
     option = OTHER_NAMES.get(last, spelt(name))
@@ -114,7 +117,7 @@ OTHER_NAMES: dict[str, str] = {
     }.items()
     for name in names.split()
 }
-"""Option of Sample Factory, Stable-Baselines3, CleanRL or Ray, or former option of pbt_rl -> present option."""
+"""Option of Sample Factory, Stable-Baselines3, CleanRL, RSL-RL or Ray, or former option of pbt_rl -> present option."""
 _OFF_POLICY = "off-policy algorithms are not included; `pbt_rl.tune.run` tunes algorithms of other libraries"
 _RAYS_MODE = "objectives are always maximised here: negate the reward in the environment"
 OTHER_VALUES: dict[tuple[str, str], str] = {
@@ -141,4 +144,4 @@ ANSWERS = {
     "with-wandb": "Write --track wandb",
     "seeds": "Use `pbt-rl sweep --name NAME --seeds 0 1 2`",
 }
-"""Option of another trainer that has no counterpart in pbt_rl -> remedy."""
+"""Option of another trainer -> remedy, if the remedy is more than another name of the option."""

@@ -4,8 +4,8 @@
 90s, 30m, 1h30m, 1:30:00    times, in the unit of the option
 10GB                        gigabytes
 
-Conversions raise a `ValueError` with a description of allowed values. Callers add the option's name and raise a
-`ConfigError`.
+Conversions of invalid values raise a `ValueError` with a description of allowed values. Callers add the option's name
+and raise a `ConfigError`. `free_value` accepts every text.
 """
 
 from __future__ import annotations
@@ -130,9 +130,9 @@ _THOUSANDS = {"k": 10**3, "K": 10**3, "M": 10**6, "B": 10**9, "G": 10**9}
 
 
 def free_value(text: str) -> Any:
-    """Convert a text of unknown type: JSON, a Python literal or a number such as 5M. Return any other text unchanged.
+    """Convert a text of unknown type: JSON, a Python literal, a number such as 5M, or a word such as yes, off or none.
 
-    A text in quotes is always converted to a string. Example: "5M".
+    Any other text is returned unchanged. A text in quotes, such as "5M", is converted to a string.
     """
     bare = text.strip()
     if bare.lower() in _WORDS:
@@ -154,7 +154,8 @@ def free_value(text: str) -> Any:
 def local_path(given: str | os.PathLike[str]) -> Path:
     """Expand `~` and `$NAME` in a path. The shell does not do this for paths in files, quotes and Python code.
 
-    Raises ValueError, with a description of allowed values, for an empty text, a URL, a Windows path or an unset $NAME.
+    Raises ValueError, with a description of allowed values, for an empty text, a URL, a Windows path, an unset $NAME or
+    an unknown user after `~`.
     """
     text = os.path.expanduser(os.path.expandvars(given))  # noqa: PTH111 - a text, not yet a path
     if re.match(r"$|~|\\\\|[A-Za-z][\w+.-]*:[/\\]", text) or re.search(r"\0|\$[\w{(]|%\w+%", text):
@@ -215,7 +216,10 @@ def as_type(hint: Any, value: Any) -> Any:
 
 
 def _writable(character: str) -> bool:
-    """True if a terminal and a UTF-8 file can contain a character. False for control characters and surrogates."""
+    """True if a terminal and a UTF-8 file can contain a character.
+
+    False for surrogates, and for control characters except newline and tab.
+    """
     return character in "\n\t" or unicodedata.category(character) not in ("Cc", "Cs")
 
 
@@ -244,7 +248,10 @@ def validate(options: Any) -> None:
 
 
 def _meant(name: str, metadata: Mapping[str, Any], value: str, known: Mapping[str, Option]) -> str:
-    """Format a hint for a value that is not among the choices. Return "" if there is no similar choice."""
+    """Format a hint for a value that is not among the choices of an option.
+
+    The hint is another option with this choice, or a similar choice. Return "" if there is neither.
+    """
     elsewhere = [
         other
         for other, one in known.items()

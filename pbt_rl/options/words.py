@@ -80,7 +80,11 @@ class Line:
         return not HELP.isdisjoint(entry.written for entry in self.entries)
 
     def last(self, name: str) -> str | None:
-        """Return the last value of an option, or None if the line has no value of this option."""
+        """Return the value of an option, or None if the line has no value of this option.
+
+        If the option is given several times, its last occurrence counts. Of several words after the option, the first
+        word is returned.
+        """
         given = [
             entry.follow[0] if entry.text is None else entry.text
             for entry in self.entries
@@ -224,7 +228,11 @@ def _own(option: Option, follow: Sequence[str]) -> list[str]:
 
 
 def _placed(positional: Sequence[Option], free: Sequence[_Free], prog: str) -> dict[str, Any]:
-    """Convert words to values of positional options. Raises ConfigError if there are more words than options."""
+    """Convert words to values of positional options.
+
+    Raises ConfigError for a wrong value, or if there are more words than options. An option that is a list takes all
+    words.
+    """
     if any(option.is_list for option in positional):
         (option,) = positional
         words = [word for word, _ in free]

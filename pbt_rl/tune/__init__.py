@@ -1,6 +1,6 @@
 """Population based training of any Python code that trains, in one process or several.
 
-The package does not import torch or reinforcement learning code. Public names are imported on first use.
+Importing the package imports neither torch nor Gymnasium. Public names are imported on first use.
 """
 
 from __future__ import annotations

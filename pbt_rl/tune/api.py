@@ -5,8 +5,8 @@
                   +------------------------------------+
 
 In each round of evaluations, each member in a slot trains until its next evaluation, and is evaluated. Afterwards, the
-controller decides. Decisions do not depend on the speed of members. A run is therefore reproducible with any number of
-processes.
+controller decides. Decisions do not depend on the speed of members. If the members use separate, seeded random
+generators, a run is therefore reproducible with any number of processes.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ def run(
       restart a member, the factory is called with the next unused index. If the factory uses the index as a seed, the
       restarted member has new weights. A member from a list restarts from its initial state.
     - num_members: population size, by default 8.
-    - controller: a space or a controller. A space maps names to (low, high) or to lists of choices (see `tune.space`).
-      PBT tunes the values of a space. The *frames* in the reports to a controller are steps of members.
+    - controller: a space or a controller (required). A space maps names to (low, high) or to lists of choices (see
+      `tune.space`). PBT tunes the values of a space. The *frames* in the reports to a controller are steps of members.
     - evaluate_every: steps between two evaluations. The controller decides before the first step, and after each round
       of evaluations. With `PbtController(evaluation=Evaluation(n))`, each member is evaluated n more times before a
       comparison.
@@ -107,7 +107,7 @@ def run(
     - journal: file for the journal, if there is no folder.
     - on_progress: function that is called with a `tune.Progress` (steps, members, best) after each round of
       evaluations. To end the run, the function returns `pbt_rl.Stop(reason)`.
-    - progress: True to print a line to stderr every five seconds.
+    - progress: True to print a line to stderr after a round of evaluations, at most every five seconds.
     - period, quantile, factors, explore: options of the PBT that tunes a space.
       period: steps between two comparisons, by default a tenth of `steps`.
       quantile: fraction of the members. Members in the worst fraction copy members in the best fraction.
@@ -118,7 +118,9 @@ def run(
     - seed: seed of the PBT that tunes a space. Custom controllers and members need their own seeds.
 
     A member is *broken* if its code raises an error. Its objective is then NaN, and its steps are skipped. A decision
-    with new weights repairs the member. Raises RunFailed if all members are broken, or if a worker died.
+    with new weights repairs the member. Raises RunFailed if all members are broken, or if a worker died. Raises
+    ConfigError for an invalid argument, if `step` reads a name that is not in the space, and if the first state of a
+    member cannot be pickled.
     """
     for name in others:
         raise ConfigError(_unknown(name))
@@ -199,7 +201,10 @@ def run(
 
 
 def _places(folder: Path | str | None, journal: Path | str | None) -> tuple[Path | None, Path | None]:
-    """Return the paths of folder and journal. Raises ConfigError if both are given, or if the journal exists."""
+    """Return the paths of folder and journal.
+
+    Raises ConfigError if both are given, or if the file `journal` exists and is not empty.
+    """
     if folder is not None:
         needs(journal is None, "journal", str(journal), "leave it out, because the folder has a journal")
         place = path_given("folder", folder)
@@ -277,9 +282,10 @@ def audit(
 ) -> list[Mismatch]:
     """Recompute the decisions of a recorded run, and return the mismatches.
 
-    The list is empty if all decisions agree bit for bit.
+    The list is empty if all decisions agree bit for bit. Their reasons (texts) are not compared.
     folder, explore: arguments of `run`. controller: the space of the run, or a new instance of the run's controller.
-    Raises ConfigError if `folder` is not the folder of a `tune.run` run.
+    Raises ConfigError if `folder` is not the folder of a `tune.run` run, or if the names in the space differ from the
+    names in the run.
     """
     events = list(journal_events(path_given("folder", folder)))
     start = events[0] if events else None

@@ -20,7 +20,10 @@ LINE_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class MemberProgress:
-    """Progress of one member. objective: None before the first evaluation, NaN for a broken member."""
+    """Progress of one member.
+
+    objective: None before the first evaluation since the member's last change, NaN for a broken member.
+    """
 
     member: int
     generation: int
@@ -40,7 +43,7 @@ class Progress:
     steps: int
     of: int
     changes: int
-    """Number of decisions so far that changed a member."""
+    """Number of decisions so far that gave a member new values, with or without new weights."""
     members: Sequence[MemberProgress]
 
     @property
@@ -62,7 +65,7 @@ class Progress:
 
 
 class Screen:
-    """Display that prints a progress line to stderr every LINE_SECONDS."""
+    """Display that prints progress lines to stderr, at most one in LINE_SECONDS."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
@@ -87,7 +90,11 @@ def _short(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Final state of one member. objective: mean over the window. None for a broken member."""
+    """Final state of one member.
+
+    objective: mean over the window. None for a broken member, and for a member that was stopped before the first
+    evaluation since its last change.
+    """
 
     member: int
     values: Values
@@ -116,7 +123,8 @@ class Result:
 
     members: final states in order of id.
     best: id of the member with the highest finite objective, including stopped members. Ties go to the lower id.
-    best_state: result of the best member's `state()`. `best` and `best_state` are None if no objective is finite.
+    best_state: result of the best member's `state()`, or None if `state()` failed. `best` and `best_state` are None if
+    no objective is finite.
     history: all evaluations in order of time.
     """
 

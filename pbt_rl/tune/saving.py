@@ -1,7 +1,8 @@
 """Folder of a run of `tune.run`: the journal, and the state from which the run resumes.
 
     journal.jsonl   journal in the format of `pbt-rl train`
-    state.pickle    state between two rounds of evaluations, with the states of all members; replaced atomically
+    state.pickle    state between two rounds of evaluations, with the states of all members that are not broken;
+                    replaced atomically
 
 States are pickled, because `Member.state` may return any object. Resume only from files that you trust.
 """

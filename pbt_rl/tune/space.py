@@ -40,9 +40,10 @@ def table_of(space: Space) -> dict[str, HyperSpec]:
     - Any other tuple (low, high) is a range of floats. The scale is logarithmic if both ends are positive and
       high / low is at least LOG_RATIO. Otherwise the scale is linear.
     - A list contains choices of any type.
-    - A HyperSpec is used unchanged.
+    - A HyperSpec is used with its name replaced by the name in the space.
 
-    Member 0 begins with the middle of each range, or with the first choice. The other members begin with random values.
+    Member 0 begins with the middle of each range (on the scale of the range), the first choice, or the default of a
+    HyperSpec. The other members begin with random values.
     """
     needs(bool(space), "space", {}, "name at least one value")
     taken = "use another name, because rows of a result have a column of this name"
@@ -103,7 +104,7 @@ def space_controller(table: Mapping[str, HyperSpec], steps: int, seed: int, rule
 
 
 def never_compared(count: int, steps: int, evaluate_every: int, rules: Rules) -> str:
-    """Return the reason why the members of a run are never compared, or "" if they are compared."""
+    """Return a reason in the arguments why the members of a run are never compared, or "" if there is none."""
     if count == 1:
         return "num_members=1: give 2 or more"
     for name, value in (("period", rules.period or 0), ("evaluate_every", evaluate_every)):

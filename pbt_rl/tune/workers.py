@@ -34,7 +34,10 @@ PICKLE = "pickle.dumps"
 
 
 class Member(Protocol):
-    """Interface of a member: an object that trains. A run is reproducible if no members share a random generator."""
+    """Interface of a member: an object that trains.
+
+    A run is reproducible if each member draws all random numbers from a seeded generator that no other member uses.
+    """
 
     def step(self, hypers: Mapping[str, Any]) -> None:
         """Train for one step with these hyperparameters."""
@@ -107,7 +110,10 @@ class WorkerReady:
 
 @dataclass(frozen=True)
 class Failure:
-    """Result of a failed task: the user's code raised an error or returned an unusable object."""
+    """Result of a failed task.
+
+    The user's code raised an error or returned an unusable object, or the state of a member cannot be pickled.
+    """
 
     traceback: str
     """Traceback of the error. Empty if no line of the member's code raised the error."""
@@ -203,7 +209,10 @@ class Worker:
 
 
 def _place(error: BaseException) -> str:
-    """Return ` (FILE, line N)` of the user's code that raised an exception. Empty if the user's code did not raise."""
+    """Return ` (FILE, line N)` of the innermost call outside pbt_rl that raised an exception, or "".
+
+    The file belongs to the user's code, or to a library that this code calls.
+    """
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(OURS)]
     return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
 
@@ -252,7 +261,11 @@ class LocalPool:
 
 
 class ProcessPool:
-    """Pool of W worker processes. Worker i runs the members i, i + W, i + 2 W... Raises RunFailed if a worker dies."""
+    """Pool of W worker processes. Worker i runs the members i, i + W, i + 2 W...
+
+    Raises ConfigError if the factory is from a notebook or cannot be pickled, and while a worker imports the user's
+    script. Raises RunFailed if a worker dies.
+    """
 
     def __init__(self, make: Callable[[int], Member], workers: int) -> None:
         cannot = f"workers={workers} cannot be used:"

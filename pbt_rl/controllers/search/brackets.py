@@ -111,9 +111,10 @@ class Brackets(Search):
     def _release(
         self, alive: Sequence[MemberReport], ended: Mapping[int, Ended], *, restart: bool
     ) -> list[Decision]:
-        """Return decisions that start the present rung.
+        """Return decisions that start members in the present rung.
 
-        With dynamic allocation, all members start. With static allocation, the next member of each free slot starts.
+        With dynamic allocation, all members that have not started yet start. With static allocation, the next member of
+        each free slot starts.
         """
         busy = {
             self._slot(m.member) for m in alive if self._progress[m.member].released and m.member not in ended

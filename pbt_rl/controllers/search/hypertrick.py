@@ -38,7 +38,8 @@ class HyperTrick(Search):
     phase_episodes: episodes of a member per phase (2,500 in the paper). Members with short episodes end a phase first.
     With 0, phases end after `phase_frames`. All members of a device then end a phase together, and are judged in random
     order.
-    most_frames: frame count at which a member ends its phase in any case, because episodes may never end.
+    most_frames: with `phase_episodes`, frame count at which a member ends its phase in any case, because episodes may
+    never end.
     """
 
     phases: int = field(default=10, kw_only=True)

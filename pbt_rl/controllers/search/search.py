@@ -6,7 +6,7 @@
                     ^                               |                         (evicted or completed)
                     +----- is extended <---- no ----+
 
-The slot of a stopped member goes to the next member that has not trained yet (`population`).
+The slot of a stopped member goes to the least trained member without a slot that may train (`population`).
 """
 
 from __future__ import annotations
@@ -62,7 +62,10 @@ def grid_levels(specs: Mapping[str, HyperSpec], number: int) -> list[list[float]
 
 
 def prior_quantile(spec: HyperSpec, share: float) -> float:
-    """Return the quantile `share` (0 to 1) of a value's prior."""
+    """Return the quantile `share` (0 to 1) of a value's prior, clipped to the bounds.
+
+    Raises ConfigError if the logarithm of the prior's scale is undefined within its range.
+    """
     prior = spec.start
     if prior.choices:
         return spec.clamp(prior.choices[min(int(share * len(prior.choices)), len(prior.choices) - 1)])
