@@ -104,7 +104,7 @@ def space_controller(table: Mapping[str, HyperSpec], steps: int, seed: int, rule
 
 
 def never_compared(count: int, steps: int, evaluate_every: int, rules: Rules) -> str:
-    """Return a reason in the arguments why the members of a run are never compared, or "" if there is none."""
+    """Return a reason in the arguments why no comparison comes before the last step, or "" if there is none."""
     if count == 1:
         return "num_members=1: give 2 or more"
     for name, value in (("period", rules.period or 0), ("evaluate_every", evaluate_every)):
