@@ -134,7 +134,7 @@ class PbtConfig:
     score_scale is not tuned, because advantage normalisation cancels a common factor of all rewards.) NAME=LOW:HIGH
     also sets the bounds of mutations. Start values are then drawn between the bounds, uniformly on the scale of the
     value. Member 0 starts with the --hypers.* value if this value is within the bounds. NAME=LOW:HIGH:SCALE also sets
-    the scale: log, linear, one-minus or int."""
+    the scale of this draw: log, linear, one-minus or int. With int, mutations keep the value whole."""
     prior: tuple[str, ...] = option((), common=True, test=_once, remedy="each name once")
     """Distribution of the start values, if it is narrower than the bounds: NAME=LOW:HIGH, NAME=LOW:HIGH:SCALE, or
     choices as NAME=A,B,C."""

@@ -7,7 +7,7 @@
 
 NAME=LOW:HIGH:SCALE also sets the scale of this draw: log, linear, one-minus or int. The default is the scale of the
 value. If the logarithm is undefined within the range (log: 0; one-minus: 1), the default is linear. The scale of
-mutations does not change.
+mutations does not change, except that int keeps the value whole.
 """
 
 from __future__ import annotations
@@ -68,6 +68,8 @@ def _off(spec: HyperSpec) -> bool:
 
 def _tuned(spec: HyperSpec, bounds: Prior | None, prior: Prior | None) -> HyperSpec:
     given = prior or bounds or spec.prior
+    if given and given.scale == "integer" and not spec.choices:
+        spec = replace(spec, scale="integer")
     if not given and spec.default == 0 and spec.name.startswith(SHAPING) and not spec.tuned:
         raise ConfigError(
             f"--pbt.tune {spec.name} cannot be used: its default 0 has no sign and no magnitude: give a range, "

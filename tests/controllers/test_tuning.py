@@ -159,6 +159,13 @@ def test_priors_that_cannot_be_used(tune, prior, said):
         chosen(TABLE, tune, (prior,))
 
 
+@pytest.mark.parametrize("given", [("shaping.bonus=1:10:int",), ("shaping.bonus=1:10", "shaping.bonus=2:9:int")])
+def test_mutations_keep_a_value_with_the_scale_int_whole(given):
+    spec = chosen(TABLE, given[:1], given[1:])["shaping.bonus"]
+    explore, rng = perturb({spec.name: spec}), Random(0)
+    assert all(explore.mutate({spec.name: 4.0}, rng)[spec.name].is_integer() for _ in range(20))
+
+
 def test_the_unroll_never_exceeds_the_rollout():
     config = changed(Config(env="toy/identity"), {"learner.rollout": 16})
     with pytest.raises(ConfigError, match=r"unroll=5:50 .*1\.\.16"):
