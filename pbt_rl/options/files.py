@@ -93,7 +93,7 @@ def read_file(path: Path) -> dict[str, Any]:
         content = reader(text_of(path))
     except OSError as error:
         raise _refusal(path, error.strerror or str(error)) from error
-    except (ValueError, yaml.YAMLError) as error:
+    except (ValueError, yaml.YAMLError, RecursionError) as error:  # RecursionError: nested too deeply
         raise _refusal(
             path, f"it is not valid {path.suffix[1:].upper()}: {' '.join(str(error).split())}"
         ) from error

@@ -108,6 +108,8 @@ class RunState:
         except Exception as error:  # a damaged pickle or a missing class of the user may raise anything
             remedy = "remove the folder to restart"
             raise ConfigError(f"{self._path} cannot be read: {error!r:.200}; {remedy}") from error
+        if not isinstance(saved, SavedRun):
+            raise ConfigError(f"{self._path} is not the file of a run of tune.run: give another folder")
         changed = [
             f"{name} is {value!r} and was {saved.options.get(name)!r}"
             for name, value in self._options.items()
@@ -115,7 +117,6 @@ class RunState:
         ]
         if changed:
             raise ConfigError(f"{self._path.parent} cannot resume: {'; '.join(changed)}; give another folder")
-        assert isinstance(saved, SavedRun)
         self._options["steps"] = saved.options["steps"]  # the default period depends on the steps
         self.saved_at = population_clock(saved.parts["members"])
         return saved

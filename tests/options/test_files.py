@@ -108,6 +108,14 @@ def test_what_is_typed_wins_over_repeated_options_too(tmp_path):
     assert (build_exploit(config.pbt).sigmas, build_exploit(config.pbt).relative) == (0.7, 0.2)
 
 
+@pytest.mark.parametrize("form", ["json", "toml", "yaml"])
+def test_a_file_that_nests_too_deeply_is_refused(tmp_path, form):
+    nested = {"json": '{"a":', "toml": "a = ", "yaml": "a: "}[form] + "[" * 100_000 + "]" * 100_000
+    path = file(tmp_path, f"c.{form}", nested + "}" * (form == "json"))
+    with pytest.raises(ConfigError, match=f"{path} .*{form.upper()}"):
+        read_file(path)
+
+
 def test_what_is_none_is_left_out_of_toml():
     text = written(to_json(make_config(env="toy/identity")), "toml")
     assert "name" not in tomllib.loads(text)

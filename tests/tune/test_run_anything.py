@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import pickle
 import re
 from itertools import pairwise
 
@@ -336,9 +337,10 @@ def test_a_folder_that_cannot_be_used(tmp_path):
         run(Chosen, SPACE | {"rate": (1e-6, 1.0)}, **few)
     with pytest.raises(ConfigError, match="journal="):
         run(Chosen, SPACE, **few, journal=tmp_path / "j")
-    (tmp_path / "x" / "state.pickle").write_bytes(b"torn")
-    with pytest.raises(ConfigError, match=r"state\.pickle"):
-        run(Chosen, SPACE, **few)
+    for content in (b"torn", pickle.dumps({"steps": 2})):
+        (tmp_path / "x" / "state.pickle").write_bytes(content)
+        with pytest.raises(ConfigError, match=r"state\.pickle"):
+            run(Chosen, SPACE, **few)
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match=str(tmp_path / "file")):
         run(Chosen, SPACE, **few | {"folder": tmp_path / "file" / "x"})
