@@ -17,7 +17,7 @@ class Slots:
     """Slots of all packs. Updates `Member.parked`.
 
     slot_frames: length of a time slice in frames of the member. None: no limit. budget_frames: frame count at which a
-    member leaves its slot if other members wait for a slot. None: the controller sets all limits.
+    member leaves its slot if its pack has more members than slots. None: the controller sets all limits.
     """
 
     packs: Sequence[PackPlan] = field(metadata=SHARED)

@@ -45,7 +45,8 @@ def expected(own: float, other: float) -> float:
 class Ratings:
     """Elo ratings of all members, and results of all pairs of members.
 
-    members: number of members. k: maximum rating change per game. objective: score by which PBT ranks members.
+    members: number of members. k: maximum rating change per game, for each agent that the member plays.
+    objective: score by which PBT ranks members.
     """
 
     members: int
@@ -142,15 +143,16 @@ class Ratings:
         self._played[one][other] = FORGET * self._played[one][other] + 1.0
 
     def win_rate(self, one: int, other: int) -> float:
-        """Return the share of recent games that member `one` won against member `other`.
+        """Return the share of recent games that member `one` won against member `other`. A draw counts as 1/2 game.
 
-        The share is 1/2 before their first game.
+        One drawn game is added, so the share is 1/2 before their first game.
         """
         return (self._won[one][other] + 0.5) / (self._played[one][other] + 1.0)
 
     def follow(self, changes: Iterable[Change], remembered: frozenset[StateKey]) -> None:
         """Give each copy the rating and the pair results that its donor had before the comparison.
 
+        A copy of a remembered state gets the rating of this state, but no pair results. Initialised weights get START.
         remembered: keys of the states that the controller remembers after the comparison.
         """
         before, kept = list(self.elo), dict(self._remembered)
