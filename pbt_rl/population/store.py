@@ -1,4 +1,4 @@
-"""States of members in memory, and the restore points of members. Pure.
+"""States of members in memory, and the restore points of members.
 
     user of a state            until
     a parked member            the member takes a slot

@@ -9,7 +9,7 @@ agents that the same member plays are left out.
 
 A rating belongs to weights. A copy gets the rating of its donor. A member that keeps its weights (a mutation, a copy of
 values only) keeps its rating. Initialised weights start with `START`. Ratings can only be compared between members of
-one device, because members of different devices never play each other.
+one device, because members of different devices do not play each other (except after a move between nodes, --nodes).
 """
 
 from __future__ import annotations
