@@ -45,7 +45,10 @@ def require(condition: bool, option: str, value: object, remedy: str) -> None:
 
 @contextmanager
 def environment_code(env_id: str) -> Iterator[None]:
-    """Convert exceptions of environment code in this context to EnvSetupError, with the traceback as text."""
+    """Convert exceptions of environment code in this context to EnvSetupError, with the traceback as text.
+
+    ConfigError and EnvSetupError pass unchanged.
+    """
     try:
         yield
     except (ConfigError, EnvSetupError):

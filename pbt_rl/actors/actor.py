@@ -2,7 +2,7 @@
 
     waits for    the learner's signal (an eventfd) that actions are written to a mailbox
     produces     a step in the mailbox, and a signal to the learner (another eventfd)
-    ends         when its parent closes the connection, kills the actor or dies
+    ends         when its parent closes the connection, kills the actor or dies, or when an environment raises an error
 
 A restarted actor reads the counters of the mailboxes to find the mailboxes that wait for a step. The first step of a
 restarted actor is a reset: `first` (episode start) is True in all rows. The learner masks the transition of a reset.

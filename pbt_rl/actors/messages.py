@@ -1,8 +1,9 @@
 """Messages between the supervisor and its processes: frozen dataclasses.
 
     supervisor -> learner    `ToLearner`. Learners handle messages in order, between two optimiser steps. Exceptions:
-                             TrainUntil, PauseTraining and StopLearner take effect immediately. On a CPU with packing
-                             `loop`, Load, SetValues and EvaluateMember take effect immediately, too.
+                             TrainUntil takes effect immediately, PauseTraining after the update in progress, and
+                             StopLearner after the optimiser step in progress. In mode async on a CPU with packing
+                             `loop`, Load, SetValues and EvaluateMember take effect during an optimiser step.
     learner -> supervisor    `FromLearner`
     actor -> supervisor      EnvironmentWarning
     any child -> its parent  `processes.child.ChildFailed`, before the child ends with an error
@@ -62,9 +63,10 @@ class Game:
 class MemberStats:
     """Learning statistics of a member.
 
-    values: means over the updates since the last report; empty if there was no update. Names: `policy_loss`,
-    `value_loss`, `entropy`, `kl`, `clip_fraction`, `explained_variance`, `grad_norm`, `learning_rate_in_use` (after the
-    schedule), `lag` (optimiser steps between acting and learning).
+    values: means over the optimiser steps since the last report; empty if there was no update. The names depend on the
+    algorithm. With appo: `policy_loss`, `value_loss`, `entropy`, `kl`, `clip_fraction`, `explained_variance`,
+    `grad_norm`, `learning_rate_in_use` (after the schedule), and `lag` (optimiser steps between acting and learning, a
+    mean over the batches). Skipped optimiser steps are left out.
     """
 
     member: int

@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 class ShapingTable:
     """Reward shaping of a pack's slots in shared memory. The learner writes this table, and its actors read it.
 
-    Each slot has a sequence lock. `frames` and `budget_frames` are the training progress of the slot's member. These
-    fields need no lock, because each entry is a single number.
+    The supervisor writes the table before it starts the learner. Each slot has a sequence lock. `frames` and
+    `budget_frames` are the training progress of the slot's member. These fields need no lock, because each entry is a
+    single number.
     """
 
     names: tuple[str, ...]
@@ -57,7 +58,7 @@ class ShapingTable:
         return 8 * slots * (4 + len(names)) or 8
 
     def write(self, slot: int, shaping_version: int, values: Mapping[str, float]) -> None:
-        """Set the shaping of one slot. Only one process may write."""
+        """Set the shaping of one slot. Only one process may write at a time."""
         self.guard[slot] += 1
         self.values[slot] = [values[name] for name in self.names]
         self.shaping_version[slot] = shaping_version

@@ -35,8 +35,8 @@ class Drawing:
         produces     images, which `poll` returns
         waits for    the last drawing, in `finish`; otherwise nothing
 
-    If a drawing fails (for example, because memory or disk is full), `warn` is called. Further attempts follow after
-    growing pauses until a drawing succeeds. Training continues.
+    If a drawing fails (for example, because memory or disk is full), `warn` is called, but only for the first of
+    consecutive failures. Until a drawing succeeds, later requests wait for growing pauses. Training continues.
 
     The child process runs `report.images`. Its setup is the tuple (folder of the run, names of the figures, file
     descriptor for the images, niceness increment). Without matplotlib, nothing is drawn.
@@ -81,7 +81,7 @@ class Drawing:
         return ready
 
     def finish(self, may_wait: Callable[[], bool] = lambda: True) -> dict[str, bytes | str]:
-        """Wait for the last drawing while `may_wait` returns True. Return its images as `poll` does.
+        """Wait for the last drawing while `may_wait` returns True, at most TIMEOUT_SECONDS. Return images like `poll`.
 
         A drawing in progress is restarted with normal priority. Otherwise, it might get no CPU time.
         """

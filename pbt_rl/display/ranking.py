@@ -4,7 +4,7 @@
                                                    +--> terminal.Terminal         live table or plain lines
     supervisor --- last RunView -------------------+--> scalars.summary           content of summary.json
 
-A display converts views to text or files, and never blocks.
+A display converts views to text or files, and waits only for its own writes.
 
 The leaderboard shows the best score, the next comparison, the members by rank with their values, and problems. On
 narrow terminals, some columns and values are left out. For a view of 8 members, this module computes the layout in
@@ -100,7 +100,7 @@ def busy_shares(busy_threads: Mapping[str, float]) -> dict[str, float]:
 
 
 def differing(members: Sequence[MemberView]) -> frozenset[str]:
-    """Return the names of the hyperparameters that currently differ between members."""
+    """Return the names of the values (hyperparameters and shaping) that currently differ between members."""
     seen: dict[str, float] = {}
     names = set()
     for member in members:
@@ -132,7 +132,8 @@ def changed_values(
 ) -> str:
     """Format changed values, largest change first, in at most `room` characters.
 
-    If N values do not fit, `+N` replaces them. different: names of values that are shown even if they have not changed.
+    If N values do not fit, `+N` replaces them. If no value fits, the text is the number of values.
+    different: names of values that are shown even if they have not changed.
     """
     names = shown_values(then, now, different)
     texts = [_change(name, then.get(name, now[name]), now[name], arrow) for name in names]
@@ -242,6 +243,7 @@ def table_lines(view: RunView, width: int, max_members: int | None = None) -> li
 def title_lines(view: RunView, trend: str = "") -> list[str]:
     """Return two title lines. First line: best score and next comparison. Second line: progress.
 
+    During the start-up, the lines are its present stage, and the names of environment and run.
     trend: text about the change of the best score.
     """
     if view.waits_for:

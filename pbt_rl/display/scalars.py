@@ -40,8 +40,8 @@ def gap_seconds(seconds: float) -> float:
 def member_scalars(member: MemberView, shown: Collection[str] | None = None) -> Scalars:
     """Return tag -> value of one member, without unknown values.
 
-    After a change of the member, means over episodes are left out until each of its environments has ended an episode.
-    Otherwise, the curves would drop, because the shortest episodes end first.
+    Until each of the member's environments has ended an episode since the last change, the objective is left out. After
+    a change, return and length are left out, too. Otherwise, the curves would drop, because short episodes end first.
 
     shown: names of the values to include. None: all values.
     """

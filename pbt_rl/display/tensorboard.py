@@ -135,8 +135,8 @@ def _records(data: bytes) -> list[bytes]:
 class TensorBoard:
     """Writer of views to TensorBoard event files. Call all methods from the same thread.
 
-    The interval between two written views grows with the duration of the run (`gap_seconds`). A view in which a member
-    has changed is always written, so that curves of values are exact.
+    The interval between two written views grows with the duration of the run (`gap_seconds`). The first view after a
+    replacement or mutation is written without this interval, so that curves of values are exact.
 
     After an OSError (such as a full disk), the writer retries with the latest view every ten seconds until writing
     succeeds. `warn` is called when the outage begins and when it ends. Training continues, and the curves have a gap.
@@ -186,7 +186,7 @@ class TensorBoard:
         self._try(self._write_waiting)
 
     def update(self, view: RunView) -> None:
-        """Write a view if the interval has passed or a member has changed."""
+        """Write a view if the interval has passed, or after a replacement or mutation."""
         self._unwritten = self._last = view
         self._images |= _drawn(self.drawing.poll())
         due = view.seconds >= self._written_seconds + gap_seconds(view.seconds)

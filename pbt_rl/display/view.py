@@ -1,7 +1,7 @@
 """Plain data about a run at one moment, the input of all displays.
 
 Each statistic of a run is a field of `RunView`. The field's metadata contain its TensorBoard tag and its key in
-summary.json. To add a statistic, add a field here and its value in the supervisor. Statistics of a loss need no code
+summary.json. To add a statistic, add a field here and its value in `run/views.py`. Statistics of a loss need no code
 here, because displays show all of them (`MemberView.learning_stats`).
 
 `trackers` contains the displays besides the terminal and TensorBoard.

@@ -1,4 +1,5 @@
 """Population of a run: members, slots, ratings, and the dispatch of changes to the learners.
 
-Imports controllers, actors and display. No processes, files or torch.
+Most modules import only controllers, actors, display and plan, but no processes, files or torch. `matchups/against.py`
+is an exception: it plays the games of `pbt-rl eval --against`.
 """

@@ -27,7 +27,9 @@ from pbt_rl.population.matchups.ratings import Ratings
 
 @dataclass(eq=False)
 class EqualShares:
-    """Queue of a member's finished episodes that are not counted yet. All environments have equal shares in the mean.
+    """Queue of a member's finished episodes that are not counted yet.
+
+    While episodes are queued, all environments have equal shares in the mean.
 
     environments: number of the member's environments. rounds: number of episodes of each environment to queue after a
     change. Later episodes are counted as soon as they end.
@@ -71,7 +73,11 @@ class EqualShares:
         self._held.clear()
 
     def end_episode(self, environment: int, episode: Judged) -> list[Judged]:
-        """Add an episode of the present generation, and return the episodes to count now, oldest first."""
+        """Add an episode of the present generation, and return the episodes to count now.
+
+        The episode is dropped if its environment has enough queued episodes. The result begins with the oldest queued
+        episode of each environment.
+        """
         if self._over:
             return [episode]
         held = self._held.setdefault(environment, [])
@@ -192,7 +198,8 @@ class Member(MemberRecord):
     def complete(self) -> bool:
         """True if each environment has finished an episode that began in this generation.
 
-        Otherwise, means over episodes are biased towards short episodes, which are often failures.
+        Otherwise, means over episodes are biased towards short episodes, which are often failures. Always True if games
+        determine the objective (`by_games`).
         """
         return self.by_games or len(self.ended) >= self.shares.environments
 
@@ -258,7 +265,7 @@ class Population:
     discarded: int = field(default=0, init=False)
     """Number of discarded rollouts."""
     accelerated: dict[str, dict[str, Any]] = field(default_factory=dict, init=False, metadata=TRANSIENT)
-    """Learner -> its last reported statistics of accelerated code paths."""
+    """Learner -> its last reported use of CUDA graphs (`LearnerReport.accelerated`)."""
     _counted: dict[str, int] = field(default_factory=dict, init=False, metadata=TRANSIENT)
     """Learner -> its reported number of discarded rollouts. A new learner starts at 0."""
     _lag_sum: float = field(default=0.0, init=False)
@@ -384,7 +391,7 @@ class Population:
         return self._lag_sum / self._lag_count if self._lag_count else 0.0
 
     def report(self, seconds: float | None = None) -> PopulationReport:
-        """Return the report for the controller. seconds: training time, if the controller reads it.
+        """Return the report for the controller, without stopped members. seconds: training time, if it is needed.
 
         With tasks, the windows of all members are cut to an equal number of rounds (one episode of every task).
         Otherwise, members with fewer rounds would reach the cap of a task more often.

@@ -1,4 +1,4 @@
-"""Slot assignment within a pack, if there are more members than slots or if members wait for decisions. Pure.
+"""Slot assignment within a pack, if there are more members than slots or if members wait for decisions.
 
 A member without a slot is *parked*. The time in which a member has a slot is a *time slice*.
 """
@@ -60,7 +60,7 @@ def _by_need(candidates: Iterable[Candidate]) -> list[Candidate]:
 
 @dataclass(eq=False)
 class SlotAssigner:
-    """Assignment of slots to members. Pure.
+    """Assignment of slots to members.
 
     - A member leaves its slot when the member is stopped or must wait for a decision. At the end of its time slice, a
       member leaves if a parked member that may train has fewer frames.

@@ -17,7 +17,7 @@ class Slots:
     """Slots of all packs. Updates `Member.parked`.
 
     slot_frames: length of a time slice in frames of the member. None: no limit. budget_frames: frame count at which a
-    member leaves its slot if other members wait for a slot. None: the controller sets all limits.
+    member leaves its slot if its pack has more members than slots. None: the controller sets all limits.
     """
 
     packs: Sequence[PackPlan] = field(metadata=SHARED)
@@ -170,7 +170,7 @@ class Slots:
     def stuck(self) -> bool:
         """True if no member may train, and no pending report can change this.
 
-        The result is False until each learner has sent two reports since a member could last train, because the first
-        report may be older than the last decisions.
+        The result is False until each running learner has sent two reports since a member could last train, because the
+        first report may be older than the last decisions.
         """
         return min((self._idle_reports[pack] for pack in self.serving), default=0) >= 2

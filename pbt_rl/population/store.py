@@ -1,4 +1,4 @@
-"""States of members in memory, and the restore points of members. Pure.
+"""States of members in memory, and the restore points of members.
 
     user of a state            until
     a parked member            the member takes a slot
@@ -11,7 +11,8 @@ entry.
 Each user calls `keep` once and `release` once. The last release frees the entry.
 
 A restore point is the state from which a member continues if its learner is lost: a state of the newest complete
-checkpoint, or initialised weights. The weights of restore points are not in memory.
+checkpoint, initialised weights, or before the first checkpoint a state of the warm start (--init-from). The weights of
+restore points are not in memory.
 """
 
 from __future__ import annotations
@@ -164,7 +165,7 @@ class State:
             self._drop_entry()
 
     def read(self) -> Arrays:
-        """Return the arrays as views, which are valid while the state has a user."""
+        """Return the arrays as views, which are valid while the state has a user. Compute initialised weights anew."""
         if self.seed is not None:
             return self._store.initialiser.initialised(*self.seed)
         assert self._written, f"state {self.key} is not ready"

@@ -2,10 +2,11 @@
 
 `multiprocessing` is not used, because its spawn method runs the user's main module again in every child, and because
 its resource tracker is another process that can leak. A child inherits its file descriptors, and its first message
-contains all other data.
+contains all other data. Exception: a `Waiting` child receives both in later messages.
 
 A keeper (`keeper.py`) runs between parent and child. The keeper collects the child's output and kills the child's
-descendants. A child counts as ended only when all its descendants have ended.
+descendants. A child counts as ended when its keeper has ended. The keeper ends after all descendants of the child, or
+after its time limit for their end.
 """
 
 from __future__ import annotations
@@ -74,10 +75,11 @@ CHILD_ENVIRONMENT = {
 
 @dataclass(frozen=True)
 class ChildFailed:
-    """Last message of a child that ends with an error.
+    """Last message of a child that ends with an error. If there was no message, the parent makes this object.
 
-    user_error: True if `text` is the message of a user's error, False if `text` is a traceback.
-    killed: True if SIGKILL ended the child, for example when memory was full. The parent then makes this object itself.
+    user_error: True if `text` is the message of a user's error. False if `text` is a traceback, or the parent's
+    description of the end.
+    killed: True if SIGKILL ended the child before it sent an error, for example when memory was full.
     """
 
     text: str
@@ -131,11 +133,11 @@ class Program:
             undo.pop_all()
         theirs.close()
         self.sentinel = os.pidfd_open(self._keeper.pid)
-        """Descriptor that becomes readable when the program and all its descendants have ended."""
+        """Descriptor that becomes readable when the keeper has ended, and therefore the program."""
 
     @property
     def pid(self) -> int:
-        """Process id of the program. Raises ProcessLookupError if the program did not start."""
+        """Process id of the program. Raises ProcessLookupError if the keeper does not send the id in time."""
         while not (found := PID.search(self._told)):
             self._hear()
         return int(found[1])
@@ -143,7 +145,7 @@ class Program:
     def _hear(self) -> None:
         """Receive a message of the keeper: the program's process id, or the program's last output.
 
-        Raises ProcessLookupError if no message arrives.
+        Raises ProcessLookupError if no message arrives within PID_SECONDS.
         """
         self._line.settimeout(PID_SECONDS)
         try:
@@ -155,7 +157,7 @@ class Program:
         self._told += heard
 
     def exit_code(self) -> int | None:
-        """Return the exit code of the program, or None while the program runs."""
+        """Return the exit code of the program, or None until its keeper has ended. -N: signal N ended the program."""
         return self._keeper.poll()
 
     def how_it_ended(self) -> str:
@@ -215,7 +217,7 @@ class Child(Program, Generic[SendT, ReceiveT]):
 
     setup: first message to the child.
     label: display name. fds: descriptors to inherit. log: output file of bounded size, if any.
-    run: text in the process list. By default, the run's folder and the label.
+    run: text in the process list. By default, the run's folder and the label if there is a log, otherwise no text.
 
     The child prints its stacks when it gets STACKS_SIGNAL.
     """
@@ -250,7 +252,8 @@ class Child(Program, Generic[SendT, ReceiveT]):
     def post(self, message: SendT) -> None:
         """Queue a message, and send queued messages while the socket has room.
 
-        `post` never blocks. Otherwise, this process and the child would wait for each other if both sockets were full.
+        `post` does not block if the message is much smaller than the socket's buffer. If `post` could block, this
+        process and the child would wait for each other when both sockets were full.
         """
         self._unsent.append(message)
         self.flush()
@@ -386,7 +389,7 @@ def python_module(module: str, *arguments: str) -> list[str]:
 
 
 def bound_to_us(command: Sequence[str], number: signal.Signals = signal.SIGKILL) -> list[str]:
-    """Return a command that runs `command`. The program gets the signal `number` when the calling thread ends.
+    """Return a command that runs `command`. Its program gets the signal `number` when the thread that starts it ends.
 
     The program runs in a new session and inherits only the descriptors 0 to 2.
     """
@@ -394,7 +397,10 @@ def bound_to_us(command: Sequence[str], number: signal.Signals = signal.SIGKILL)
 
 
 def kill_marked(mark: str) -> None:
-    """Kill every process whose environment variable MARK has this value. Only needed after a keeper was killed."""
+    """Kill every process whose environment variable MARK has this value, until none is left or KILL_SECONDS are over.
+
+    This is needed only after a keeper was killed. Processes of other users are left out.
+    """
     wanted = f"{MARK}={mark}".encode()
     deadline = time.monotonic() + keeper.KILL_SECONDS
     while time.monotonic() < deadline:
@@ -416,7 +422,8 @@ def kill_marked(mark: str) -> None:
 def begin_child() -> tuple[Connection[Any, Any], Any]:
     """Prepare this child process: import path, signals, output. Return the connection to the parent, and the setup.
 
-    When the process gets STACKS_SIGNAL, it prints its stacks, even during a call into C.
+    When the process gets STACKS_SIGNAL, it prints its stacks. During a call into C in the main thread, it first prints
+    only the stack of the interrupted thread, and the other stacks after this call.
     """
     connection: Connection[Any, Any] = Connection(int(sys.argv[1]))
     faulthandler.enable()

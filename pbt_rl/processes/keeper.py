@@ -4,9 +4,9 @@
 
 The keeper is the subreaper of the child's descendants: daemons and other orphans become the keeper's children. The
 keeper kills all descendants when the child ends, when the parent ends, or when the parent requests this. The keeper
-then exits with the child's exit code. If the keeper itself is killed, the kernel kills the child
-(`PR_SET_PDEATHSIG`), and the parent kills all processes whose environment variable `PBT_RL_CHILD` has the
-child's value.
+then ends like the child: with its exit code, or by its signal. If the keeper itself is killed, the kernel kills the
+child (`PR_SET_PDEATHSIG`), and the parent kills all processes whose environment variable `PBT_RL_CHILD` has the child's
+value.
 
 reads        output of the child and its descendants
 writes       log of the child; messages to the parent: the child's process id, and at the end the last output
@@ -51,7 +51,8 @@ LINE = 1
 """Descriptor of the socket to the parent. The keeper's stderr is redirected to this socket, too."""
 CHILD, ENDED = b"\0child ", b"\0ended\n"
 """Marks in messages to the parent. Marks begin with a NUL byte, because text contains no NUL. CHILD precedes the id of
-the child's process. ENDED precedes the last output, and is sent after all descendants have ended.
+the child's process. ENDED precedes the last output, and is sent when all descendants have ended or their time limit is
+over.
 """
 TAIL_BYTES = 4000
 """Size of the last output that the parent receives."""
@@ -65,7 +66,7 @@ RETRY_SECONDS = 5.0
 BATCH_SECONDS = 0.01
 """Pause after a small read. The next read then collects many lines."""
 TERM_SECONDS = 1.0
-"""Time limit for the end of descendants after SIGTERM, in seconds. SIGKILL follows."""
+"""Time limit for the end of descendants (except nested keepers) after SIGTERM, in seconds. SIGKILL follows."""
 KILL_SECONDS = 1.0
 """Time limit for the end of descendants after SIGKILL, in seconds. Some kernel states delay this signal."""
 TIDY_SECONDS = 10.0
@@ -146,7 +147,7 @@ class Keeper:
     def serve(self) -> int:
         """Run until all descendants have ended, or until their time limit.
 
-        Return the child's status, as `os.waitpid` returns it.
+        Return the child's status, as `os.waitpid` returns it, or SIGKILL if the child has not ended.
         """
         self._reap()
         while self._status is None:
@@ -200,7 +201,7 @@ class Keeper:
         return False
 
     def _end_all(self) -> None:
-        """Kill every descendant.
+        """Kill every descendant. Give up after the time limits.
 
         Only direct children of the keeper get a signal, because the ids of these children cannot be reused before the
         keeper reaps them. The children of an ended child become children of the keeper. Nested keepers end by

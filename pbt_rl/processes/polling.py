@@ -5,11 +5,12 @@ and its restart took 50 to 250 us. Therefore, a process spins briefly if recent 
 
 The heartbeat of a learner is in shared memory. The supervisor reads the heartbeat to detect a hanging learner.
 
-    main thread       a heartbeat per iteration of its loop, at least twice per second
+    main thread       a heartbeat per iteration of its loop, which waits at most 0.5 s for work
     trainer thread    a heartbeat per optimiser step and per command; no heartbeat while the trainer is idle
 
 In the modes sync and serial, a single thread writes both heartbeats. No lock is needed, because each cell has one
-writer. Exception: if several threads learn, all of them write the trainer's cells, with almost equal values.
+writer. Exceptions: if several threads learn, all of them write the trainer's cells, with almost equal values. While a
+device simulator runs slow code, another thread writes the main thread's cell.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class AdaptivePoller:
 
 
 def mail_check(connection: Connection[Any, Any]) -> Callable[[], bool]:
-    """Return a function that is True if a message has arrived: `connection.poll`, but seven times as fast."""
+    """Return a function that returns True if a message has arrived: `connection.poll`, but seven times as fast."""
     if not isinstance(connection, Connection):  # in serial mode, `connection` is a queue in this process
         return connection.poll
     poll = select.poll()

@@ -12,10 +12,9 @@ RETRY_SECONDS = 10.0
 
 
 class AppendFile:
-    """File that ends with a complete record even if a write fails. Not thread-safe.
+    """File of complete records. If a write fails, the partially written record is removed. Not thread-safe.
 
-    A partially written record is removed immediately. If the removal fails, it is repeated before the next record is
-    written.
+    If the removal fails, it is repeated before the next record is written.
     """
 
     def __init__(self, path: Path, position: int | None = None) -> None:
@@ -66,8 +65,8 @@ class AppendFile:
 class Outage:
     """State of writes that may fail, with a warning when writes begin to fail and when they work again.
 
-    While writing fails, attempts are at least `RETRY_SECONDS` apart. Otherwise attempts on a full disk would slow the
-    run down.
+    While writing fails, `due` returns True only after a pause of `RETRY_SECONDS`. More frequent attempts on a full disk
+    would slow the run down.
     """
 
     def __init__(self, what: str, warn: Callable[[str], None]) -> None:

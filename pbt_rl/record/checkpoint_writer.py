@@ -1,4 +1,4 @@
-"""Checkpoint writer thread. Learners and the supervisor do not wait for disk writes.
+"""Checkpoint writer thread. During training, learners and the supervisor do not wait for disk writes.
 
     who               consumes                    produces                waits for    is woken by
     the thread        jobs: begin, add, abandon   files, results          jobs         the supervisor
@@ -71,6 +71,8 @@ class WriteFailed:
 
 class UnfinishedCheckpoint:
     """Files of one checkpoint, written in order of arrival. `make_folder`, `write` and `finish` may raise OSError.
+
+    `make_folder` raises CheckpointBroken if the folder of checkpoints cannot be read.
 
     1. Call `make_folder`.
     2. For each member, call `pack` and `write`.

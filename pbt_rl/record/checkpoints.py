@@ -429,7 +429,10 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """Checkpoints in a folder `runs/NAME/checkpoints`. The folder may be missing."""
+    """Checkpoints in a folder `runs/NAME/checkpoints`. The folder may be missing.
+
+    All methods raise CheckpointBroken if an existing folder cannot be read.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

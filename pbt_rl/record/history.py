@@ -78,7 +78,7 @@ class TakenDecision:
 
     @property
     def donor(self) -> int | None:
-        """Member whose weights the decision copies. None if the decision copies no weights."""
+        """Donor of a replacement, even if only values are copied. None for another decision."""
         return getattr(self.decision, "donor", None)
 
 
@@ -158,7 +158,7 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class History:
-    """Tables of a run's events, see `history_of`.
+    """Tables of a run's events, see `history_of`. A *node* of the lineage is a member between two changes.
 
     The config is the config of the last resume. Seconds count from the start of the run, without interruptions.
     """
@@ -167,7 +167,7 @@ class History:
     events: Sequence[Event]
     options: RunOptions
     noise: Noise | None = None
-    """Noise of the comparisons. None if the windows of the members were not read."""
+    """Counts of replacements, and of those without a significant difference. None if the windows were not read."""
     folder: RunFolder | None = None
     """Folder from which the events were read. None if the events have another source."""
 
@@ -473,7 +473,7 @@ class History:
 
 
 def read_run(folder: Path) -> History:
-    """Read the journal of a run. Raises ConfigError if `folder` is not the folder of a run."""
+    """Read the journal of a run. Raises ConfigError if the journal is missing or damaged."""
     noise, events = Noise(), []
     for event in journal_events(folder):
         noise.take(event)
@@ -486,8 +486,8 @@ def history_of(
 ) -> History:
     """Build the history of a run.
 
-    noise: noise of the comparisons. None if the windows of the members were not read.
-    Raises ConfigError if the first event is not `start`.
+    noise: see `History.noise`.
+    Raises ConfigError if the first event is not `start`, or if its config is invalid.
     """
     if not events or not isinstance(events[0], Start):
         where = name if folder is None else folder.path

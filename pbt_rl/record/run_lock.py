@@ -44,8 +44,8 @@ class Held(Exception):  # noqa: N818 - describes the state
 class FolderLock:
     """Lock of this process on a folder: `flock` on the file `.lock`, which contains process id and host name.
 
-    Child processes do not inherit the lock. The lock survives a rename of the folder. On a file system without locks,
-    `supported` is False, and nothing is locked.
+    Programs that this process starts do not inherit the lock, but a process forked without `exec` does. The lock
+    survives a rename of the folder. On a file system without locks, `supported` is False, and nothing is locked.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -204,7 +204,7 @@ def lock_run_folder(config: Config) -> LockedRun:
 
     With `overwrite`, rename the folder of an existing run, and create a new folder.
     Raises ConfigError if another process writes the run, if the path exists but is not a run, or if the folder cannot
-    be written. Nothing is changed in these cases.
+    be written. In these cases, the files of an existing run are unchanged.
     """
     # Path.exists raises for an invalid path and for a path without read permission.
     made_out = not os.path.exists(config.out)  # noqa: PTH110

@@ -185,7 +185,7 @@ def find_saved(source: Source, note: Callable[[str], None]) -> SavedPolicy:
 def saved_to_play(source: Source, note: Callable[[str], None], *, trust: bool) -> tuple[Config, SavedPolicy]:
     """Return the config and a saved member of a run, after the trust check.
 
-    Arguments and errors: see `check_trust` and `find_saved`.
+    Arguments and errors: see `read_config`, `check_trust` and `find_saved`.
     """
     config = read_config(source.run)
     check_trust(config, PLAY, source.run, trust=trust)

@@ -1,4 +1,4 @@
 """Run: the supervisor, its processes and memory, and the record.
 
-This package is the top layer. Only the command line and the Python API import it.
+Only higher layers import this package: the command line, the Python API, experiments, reports and `tune`.
 """

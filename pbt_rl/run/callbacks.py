@@ -1,6 +1,6 @@
 """User callbacks of a run.
 
-    on_report(view)                  about once a second, and at the end; view: RunView
+    on_report(view)                  about once a second (up to 10 s if views are slow), and at the end; view: RunView
     on_decision(report, decisions)   after each comparison with decisions
     on_checkpoint(written)           after each checkpoint
 

@@ -2,7 +2,7 @@
 
     due -> state of the run           captured between two comparisons, while no decision is in flight
         -> all states are retained    `Dispatch.begin_checkpoint` lists the states to write
-        -> Save, repeated             learners save one member at a time to the `StatePool`, between two optimiser steps
+        -> Save, repeated             learners save their members one by one to the `StatePool`, between optimiser steps
         -> CheckpointWriter           a thread writes the members, and finally the manifest
         -> all states are released    from now on the files are the restore points of members
 
@@ -40,7 +40,8 @@ POLL_SECONDS = 0.01
 AGAIN_SECONDS = 60.0
 """Delay before the retry of a failed permanent checkpoint. Other failed checkpoints are not retried."""
 STAGING_BYTES = 1 << 26
-"""Maximum bytes of a pack's members that are saved but not yet written. One member is always allowed."""
+"""Maximum bytes of a pack's members that are saved but not yet written. One member is always allowed. No limit in
+serial mode."""
 
 
 @dataclass(eq=False)
@@ -141,7 +142,7 @@ class Checkpointing:
         config = resolved.config
         self.when = Due(config.save_every_seconds, config.save_every_frames)
         self._at_once = config.mode == "serial"
-        """True if training waits until all members are saved. All members are then saved at equal frames."""
+        """True if training waits until all members are saved. They are then saved at the same point of the run."""
         self._dispatch, self._recorder = dispatch, recorder
         self.evaluations = Evaluations(
             config, log_folder(resolved), lambda: recorder.evaluated_frames, recorder.evaluated, recorder.note
@@ -350,7 +351,7 @@ class Checkpointing:
             self._give_up(current)
 
     def close(self, *, at_once: bool = False) -> None:
-        """Stop the writer. at_once: abandon the checkpoint in progress."""
+        """Stop the writer, and wait at most CLOSE_SECONDS for its checkpoint. at_once: do not wait."""
         if self._writer is not None:
             self._writer.close(0.0 if at_once else CLOSE_SECONDS)
             self._take_results(self._writer)

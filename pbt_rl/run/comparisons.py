@@ -95,7 +95,7 @@ class Comparisons:
         )
         """None for single-agent environments."""
         self.replacement_times = deque[float](maxlen=REPLACEMENT_TIMES)
-        """Milliseconds that a learner spent on each of the latest replacements."""
+        """Milliseconds that a learner spent on each of the latest replacements. 0 for a member without a slot."""
         self._reported: list[int] = []
         """Pack of each report since the last `look`."""
         self._next_look = 0.0
@@ -195,7 +195,7 @@ class Comparisons:
         self.look()
 
     def look(self) -> None:
-        """Compare members if there were reports since the last call, and if no decision is pending.
+        """Compare members if there were reports since the last comparison, and if no decision is pending.
 
         The rate is limited, because each call reads all members: with 1,000 members, a call per report is too slow.
         """
@@ -209,7 +209,7 @@ class Comparisons:
             self._next_look = time.monotonic() + min(LOOK_GAP * took, MOST_LOOK_GAP_SECONDS)
 
     def note_applied(self, ack: Acknowledgement) -> None:
-        """Record a learner's acknowledgement of a decision, and reassign slots."""
+        """Record a learner's acknowledgement. If it belongs to a decision and not to a slot swap, reassign slots."""
         pending = self.dispatch.applied(ack)
         if pending.decided is None:  # the acknowledgement of a slot swap
             if pending.proves:

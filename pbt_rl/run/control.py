@@ -75,7 +75,7 @@ class Controlled(ControllerWrapper):
 def around(
     controller: Controller, config: Config, entry: ControllerEntry, _tuned: Mapping[str, HyperSpec]
 ) -> Controller:
-    """Wrap a controller if the run has controls. Raises ConfigError."""
+    """Wrap a controller if the run has controls. Raises ConfigError if the controller does not support controls."""
     if not config.controls:
         return controller
     why = ""

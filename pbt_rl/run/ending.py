@@ -1,4 +1,4 @@
-"""End conditions of a run: a signal, a callback, or a spent budget."""
+"""End conditions of a run: a signal, a callback, a spent budget, a reached objective, or no member left to train."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class RunEnd:
 
     @property
     def remedy(self) -> str:
-        """Text for the user: the spent budget, and the option that extends this budget."""
+        """Text for the user: the spent budget and its option. Without a spent budget: that the run is complete."""
         config, frames = self.config, self.population.least_frames
         total, seconds = "is a total, and {:,} is reached".format, math.ceil(self.throughput.training_seconds)
         spent = {

@@ -144,7 +144,7 @@ class Fleet(Protocol):
         """Return the states of all vector envs, actor by actor. Empty if they cannot be saved."""
 
     def close(self, *, at_once: bool = False) -> None:
-        """End all processes and release all memory. at_once: kill learners without waiting."""
+        """End all processes and release all memory. at_once: kill the processes without waiting."""
 
 
 StartsFleet = Callable[[ResolvedRun, Start, Matchups, StatePool], Fleet]

@@ -6,7 +6,8 @@
                 -> a new learner and new actors     load the restore points, as in a resumed run
 
 The members of the lost learner continue from the newest checkpoint, while other packs train. Parked members and
-remembered states lose no training, because they are in the store.
+remembered states lose no training, because they are in the store. Exception: a state that the lost learner had not yet
+written to the store is replaced with its restore point.
 
 If a machine is lost, its learner restarts on a free machine. If no machine is free, the members move to running packs,
 and wait there for a slot. As soon as a machine is free, the learner restarts without members, and its slots are
@@ -62,13 +63,16 @@ class LostLearners:
     """Pack whose machine will leave -> (event, count of checkpoints that had begun at the event)."""
 
     def note_report(self, pack: int, report: LearnerReport) -> None:
-        """Record whether a learner has trained. (A learner that died or hung before training is not replaced.)"""
+        """Record whether a learner has trained.
+
+        A learner that died or hung before training is not replaced, unless its machine was lost.
+        """
         first = self._updates.setdefault(pack, {})
         if any(one.updates > first.setdefault(one.member, one.updates) for one in report.members):
             self._trained.add(pack)
 
     def replace(self, fleet: Fleet, lost: LearnerLost) -> None:
-        """Replace a learner. Raises RunFailed if the learner may not be replaced.
+        """Replace a learner. Raises RunFailed if the learner may not be replaced or its members cannot be restored.
 
         Raises ConfigError if the learner failed before training because of a user error.
         """
@@ -156,7 +160,8 @@ class LostLearners:
 
 
 WINDOW_MINUTES = 10
-"""Minutes for which a restart counts for --max-actor-restarts. Rare environment failures therefore never end a run."""
+"""Minutes for which a restart counts for --max-actor-restarts. Rare environment failures therefore do not end a run, if
+the actor makes progress between them (FEW_STEPS)."""
 WORKED_STEPS = 1000
 """Minimum vector env steps of an actor that is restarted after an interface violation. With fewer, the run ends."""
 FEW_STEPS = 100
@@ -186,7 +191,7 @@ class ActorRestarts:
         """Restart an actor.
 
         Raises EnvSetupError if the construction or first reset of the environment fails, or if the environment violates
-        its interface before WORKED_STEPS. Raises RunFailed after too many restarts.
+        its interface before WORKED_STEPS. Raises RunFailed after too many restarts, or if the actor cannot be started.
         """
         steps, text = fleet.actions_given(failed.actor), _bounded(failed.text)
         if failed.user_error and steps < WORKED_STEPS:

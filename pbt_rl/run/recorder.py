@@ -166,7 +166,7 @@ class Recorder:
         self._terminal.event(text)
 
     def warn(self, text: str) -> None:
-        """Print a warning, and add it to the journal and the summary."""
+        """Print a warning. Add the first MOST_WARNINGS different warnings to the journal and the summary."""
         self.note(text)
         self._keep(text)
 
@@ -220,7 +220,7 @@ class Recorder:
         pair_counts: list[list[int]],
         slot_members: Sequence[int | None],
     ) -> None:
-        """Record new matchups. pair_counts: number of agent pairs for each pair of slots [P, P].
+        """Record new matchups. pair_counts: numbers of `matchmaking.pair_counts`, [P, P].
 
         slot_members: member of each slot.
         """

@@ -49,7 +49,7 @@ def may_resume(config: Config) -> bool:
 def find_continued(config: Config, folder: RunFolder, note: Callable[[str], None]) -> Continued | None:
     """Find the checkpoint of an existing run. None if the run was never saved.
 
-    note: called with a line about each damaged checkpoint.
+    note: called with a line about each damaged checkpoint that is skipped.
     Raises ConfigError if `--no-resume` is given, if a fixed option was changed, or if all checkpoints are damaged or
     missing.
     """

@@ -3,7 +3,8 @@
     if there are messages for packs    the packs handle the messages in order, without training
     otherwise                          the loop continues: each pack in turn learns from a batch
 
-At each decision, all packs are between two batches. Equal seeds therefore give equal bits.
+At each decision, all packs are between two batches. On one machine, equal options and seeds therefore give equal bits,
+if the environments are reproducible and no option depends on the time (such as --train-for-seconds).
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def train_serially(packs: Sequence[SerialPack], supervisor: Compares) -> Iterato
 
     At each yield, the supervisor delivers messages, updates displays, and saves the run. The supervisor ends the run by
     not requesting the next element. The loop yields True after the last pack of an iteration: a run that is saved at
-    this point resumes bit for bit.
+    this point resumes bit for bit, if its environments save their states (docs/operate.md).
     """
     pause = Every(PAUSE_SECONDS)
     while True:
@@ -141,7 +142,10 @@ class SerialPack:
     env_id: str
 
     def step_environments(self) -> None:
-        """Step each environment whose action is ready. Raises RunFailed if an environment fails."""
+        """Step each environment whose action is ready.
+
+        Raises RunFailed if an environment raises an error, and EnvSetupError if it violates its interface.
+        """
         for actor in self.actors:
             try:
                 with self.folder.entered():
@@ -187,7 +191,7 @@ class EnvironmentFolder:
 
 
 class SerialFleet(LocalFleet):
-    """Fleet whose actors and learners run sequentially in this process. Equal seeds give equal bits.
+    """Fleet whose actors and learners run sequentially in this process.
 
     supervisor: supervisor that compares members. None: reports are sent to a supervisor in another process.
     """
@@ -228,7 +232,7 @@ class SerialFleet(LocalFleet):
     def events(self, timeout_seconds: float) -> Iterator[Event]:
         """Yield messages of the learners. If there are none, train until `train_serially` yields.
 
-        Do not train if `timeout_seconds` is 0.
+        Do not train if `timeout_seconds` is 0, or after `PauseTraining`.
         """
         while self._notices:
             yield self._notices.pop(0)

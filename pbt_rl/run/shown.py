@@ -434,7 +434,10 @@ SHOWN = 6
 
 
 def network_sees(config: Config, spec: EnvSpec) -> list[str]:
-    """Describe each input array of the network, and the range to which actions are scaled."""
+    """Describe the input arrays of the network, and the range to which actions are scaled.
+
+    The action mask and the last action are left out.
+    """
     normalized, encoder = normalized_obs(config, spec), config.model.encoder
     parts = []
     for name, layout in obs_layouts(spec).items():

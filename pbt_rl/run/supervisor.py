@@ -155,7 +155,10 @@ class Supervisor:
     # -- the run ----------------------------------------------------------------------------------------------
 
     def run(self) -> int:
-        """Train until a budget is spent, a signal arrives, or the run fails. Return the exit code."""
+        """Train until an end condition of the run is met (`RunEnd`). Return 0, or 128 + the number of the signal.
+
+        Raises ConfigError or EnvSetupError if the user must fix the cause, and RunFailed if the run fails.
+        """
         signals = handling((*SIGNALS, signal.SIGUSR1), self._note_signal)
         with signals, contextlib.closing(self._presses):  # handle signals before any file exists
             try:
@@ -327,7 +330,7 @@ class Supervisor:
         self._throughput.note(self._population.frames, report.stage_seconds)
 
     def compare(self, pack: SerialPack, report: LearnerReport) -> Sequence[Decision]:
-        """Report all members to the controller, and return the decisions. `train_serially` calls this method."""
+        """Apply a learner's report. Return the controller's decisions, if any. `train_serially` calls this method."""
         self._note_report(pack.number, report)
         return self._comparisons.compare(pack.number)
 

@@ -64,6 +64,7 @@ def train_on(
 ) -> int:
     """Train a population and return the exit code. If the run exists, continue from its last checkpoint.
 
+    A run that was never saved starts again. With --overwrite, a new run replaces an existing run.
     cluster: machines for the processes of the run. None: this machine. spare: idle process for the first learner.
     Raises ConfigError or EnvSetupError if the user must fix the cause, RunFailed if the run fails, and the exception of
     a callback after the end of the run.

@@ -54,7 +54,8 @@ def view_gap(took_seconds: float) -> float:
 def progress_gap(run_seconds: float) -> float:
     """Return the seconds until the next progress record. (With 64 members, a record has 8 kB in the journal.)
 
-    In the first 100 s the interval is a tenth of the run time, because even short runs need curves.
+    In the first 100 s the interval is a tenth of the run time, at least LEAST_PROGRESS_SECONDS, because short runs need
+    curves, too.
     """
     early = min(max(LEAST_PROGRESS_SECONDS, run_seconds / 10), PROGRESS_SECONDS)
     return max(early, min(run_seconds / CURVE_POINTS, MOST_PROGRESS_SECONDS))

@@ -166,7 +166,7 @@ class Trackers:
         self._unsent: RunView | None = None
 
     def update(self, view: RunView) -> None:
-        """Pass a view to the trackers if the interval has passed or a member has changed."""
+        """Pass a view to the trackers if the interval has passed, or after a replacement or mutation."""
         changes = view.replacements + view.mutations
         if changes == self._sent_changes and view.seconds < self._sent_seconds + gap_seconds(view.seconds):
             self._unsent = view

@@ -100,7 +100,8 @@ def evaluate_against(
     against: `random`, RUN[@FRAMES][:MEMBER], or `module:factory`. A run's default member is the best member of the
     newest checkpoint. The factory is called with the EnvSpec, and returns an `Act`.
     trust: True if user code of the runs may be imported.
-    Raises ConfigError if the member or the opponent cannot be loaded, and for an environment with one agent.
+    Raises ConfigError if the member or the opponent cannot be loaded, and for an environment with one agent. Raises
+    EnvSetupError if the environment or the custom policy raises an error.
     """
     config, saved = saved_to_play(source, say, trust=trust)
     with environment_code(config.env):
@@ -176,7 +177,7 @@ class CustomPlayer:
         self._name, self._act, self._spec = name, act, spec
 
     def act(self, step: StepArrays) -> NDArray[Any]:
-        """Return the actions. Raises ConfigError if they have the wrong shape."""
+        """Return the actions. Raises ConfigError for a wrong shape, and EnvSetupError if the policy raises an error."""
         with environment_code(f"--against {self._name}"):
             action = np.asarray(self._act(step.obs, step.first))
         wanted = (len(step.first), self._spec.action.components)
@@ -190,7 +191,10 @@ class CustomPlayer:
 def find_opponent(
     against: str, spec: EnvSpec, seed: int, *, greedy: bool, trust: bool = False
 ) -> tuple[Acts, str]:
-    """Return (opponent, its display name). Raises ConfigError if the opponent cannot be loaded."""
+    """Return (opponent, its display name). Raises ConfigError if the opponent cannot be loaded.
+
+    Raises EnvSetupError if the environment of another run, or the factory of a custom policy, raises an error.
+    """
     if against == "random":
         return RandomPlayer(spec, seed), "random actions"
     source = Source.of(against)

@@ -1,13 +1,14 @@
 """Matchmaking for multi-agent environments. Pure: no processes, no torch.
 
-A matchup of a vector env is an array [E, S]: (environment, agent) -> row. The array contains each row once. Rows s * b
-to s * b + b - 1 belong to slot s of the pack, so packing and learning do not depend on the matchup. Schemes:
+A matchup of a vector env is an array [E, S]: (environment, agent) -> row. The array contains each row once. Each slot
+has b rows: rows s * b to s * b + b - 1 belong to slot s of the pack, so packing and learning do not depend on the
+matchup. Schemes:
 
     self          one member plays all agents of an environment
-    round-robin   all members play each other equally often: the pair with the fewest games plays next
-    random        opponents are drawn uniformly from the other members
-    prioritised   opponents are drawn with the weight (1 - P[member wins])^p (prioritised fictitious self-play, Vinyals
-                  et al. 2019, "Grandmaster level in StarCraft II", Methods)
+    round-robin   all members play each other about equally often: the pair with the fewest games plays next
+    random        opponents are drawn uniformly from the other members that have rows left in this matchup
+    prioritised   like random, but drawn with the weight (1 - P[member wins])^p (prioritised fictitious self-play,
+                  Vinyals et al. 2019, "Grandmaster level in StarCraft II", Methods)
 
 Axes: P slots of a pack, U vector envs, E environments of a vector env, S agents of an environment.
 """

@@ -9,7 +9,7 @@ agents that the same member plays are left out.
 
 A rating belongs to weights. A copy gets the rating of its donor. A member that keeps its weights (a mutation, a copy of
 values only) keeps its rating. Initialised weights start with `START`. Ratings can only be compared between members of
-one device, because members of different devices never play each other.
+one device, because members of different devices do not play each other (except after a move between nodes, --nodes).
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ def expected(own: float, other: float) -> float:
 class Ratings:
     """Elo ratings of all members, and results of all pairs of members.
 
-    members: number of members. k: maximum rating change per game. objective: score by which PBT ranks members.
+    members: number of members. k: maximum rating change per game, for each agent that the member plays.
+    objective: score by which PBT ranks members.
     """
 
     members: int
@@ -142,15 +143,16 @@ class Ratings:
         self._played[one][other] = FORGET * self._played[one][other] + 1.0
 
     def win_rate(self, one: int, other: int) -> float:
-        """Return the share of recent games that member `one` won against member `other`.
+        """Return the share of recent games that member `one` won against member `other`. A draw counts as 1/2 game.
 
-        The share is 1/2 before their first game.
+        One drawn game is added, so the share is 1/2 before their first game.
         """
         return (self._won[one][other] + 0.5) / (self._played[one][other] + 1.0)
 
     def follow(self, changes: Iterable[Change], remembered: frozenset[StateKey]) -> None:
         """Give each copy the rating and the pair results that its donor had before the comparison.
 
+        A copy of a remembered state gets the rating of this state, but no pair results. Initialised weights get START.
         remembered: keys of the states that the controller remembers after the comparison.
         """
         before, kept = list(self.elo), dict(self._remembered)

@@ -131,7 +131,7 @@ class RunMatchups:
         return self._make() if self._changing else []
 
     def pair_counts(self, pack: int, row_UES: NDArray[np.int64]) -> list[list[int]]:
-        """Return the number of agent pairs for each pair of slots of a pack, [P, P]."""
+        """Return `matchmaking.pair_counts` of a pack, [P, P]."""
         return pair_counts(row_UES, self._makers[pack].slots, self._makers[pack].envs)
 
     def _make(self) -> list[NDArray[np.int64]]:

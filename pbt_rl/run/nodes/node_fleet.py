@@ -4,12 +4,12 @@
     supervisor     answers, states of nodes   requests with orders   any answer
     node worker    requests                   answers with events    its learner, at most the timeout of the request
 
-Each node worker has one request in flight. Requests provide ordering, back pressure and the heartbeat. If a request or
-its answer is lost, the request is repeated with an equal number. A node worker that is unreachable for
+Each node worker has at most one request in flight. Requests provide ordering, back pressure and the heartbeat. If a
+request or its answer is lost, the request is repeated with an equal number. A node worker that is unreachable for
 UNREACHABLE_SECONDS counts as dead.
 
 In serial mode only one node worker at a time has a request in flight, and packs train in the order of `run.serial`.
-Runs with and without --nodes therefore give equal bits for equal seeds.
+With equal packs, on equal machines, serial runs with and without --nodes therefore give equal bits (see `run.serial`).
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ DEATH_SECONDS = 30.0
 """Maximum seconds between the death of a node worker and the cluster's report that its node has died."""
 NODES_SECONDS = 1.0
 TIMEOUT_SECONDS = 0.1
-"""Minimum timeout of a request. The timeout is short, because decisions wait for the end of the request in flight."""
+"""Minimum timeout of a request. The timeout is short, because decisions wait for the end of the request in flight. In
+serial mode, the timeout of a request with orders is 0."""
 REQUESTS_PER_SECOND = 500
 """Maximum rate of requests without orders, summed over all node workers."""
 

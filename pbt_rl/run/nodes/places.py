@@ -30,7 +30,7 @@ def packs_per_node(nodes: Mapping[str, Node], devices: str) -> int:
 def places_of(nodes: Mapping[str, Node], devices: str, share: int = 1) -> list[Place]:
     """List the places for packs: GPUs if there are any, otherwise nodes with a core.
 
-    Nodes that will leave are excluded. Raises ConfigError.
+    Nodes that will leave are excluded. Raises ConfigError if `devices` contains something else or mixes kinds.
     devices: `auto`, or a list with `cpu` or `cuda` once per pack. share: `packs_per_node` at the start of the run.
     """
     kinds = {kind.strip() for kind in devices.split(",")}

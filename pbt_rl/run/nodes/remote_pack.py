@@ -56,7 +56,7 @@ class RemotePack:
     """`time.monotonic()` of the first failed request since the last answer. None if the last request succeeded."""
     retry_at: float = 0.0
     died: str = ""
-    """Cause of the node worker's death. Empty while the node worker lives."""
+    """Cause of the node worker's death, or its error. Empty while the node worker lives without an error."""
     held: LearnerLost | None = None
     """Death of the learner, which is reported after the next answer. (An answer shows that the node is alive.)"""
     _held_until: float = 0.0
