@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pbt_rl.actors.messages import ToLearner
 from pbt_rl.actors.state_pool import ArrayLayout, Counts
-from pbt_rl.run.fleet import ActorFailed, LearnerLost, Received
+from pbt_rl.run.fleet import ActorFailed, LearnerLost, Notice, Received
 from pbt_rl.run.memory import Start
 from pbt_rl.run.resolved import ResolvedRun
 
@@ -93,7 +93,7 @@ class Heard:
     envs received.
     """
 
-    event: Received | LearnerLost | ActorFailed
+    event: Received | LearnerLost | ActorFailed | Notice
     state: State | None = None
     actions_given: int = 0
 

@@ -240,6 +240,8 @@ class NodeFleet:
                 return replace(event, actor=self._first_actor[number] + actor)
             case LearnerLost():
                 return replace(event, pack=number)
+            case Notice():
+                return event
         if isinstance(event.message, Saved):
             assert heard.state is not None
             self._pool.write(event.message.entry, heard.state.arrays, heard.state.counts)

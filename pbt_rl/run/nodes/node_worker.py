@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from pbt_rl.actors.messages import Acknowledgement, LearnerReady, Load, Save, Saved, SetValues, ToLearner
 from pbt_rl.actors.state_pool import StatePool
-from pbt_rl.run.fleet import ActorFailed, Event, LearnerLost, ProcessFleet, Received
+from pbt_rl.run.fleet import ActorFailed, Event, LearnerLost, Notice, ProcessFleet, Received
 from pbt_rl.run.limits import check_start
 from pbt_rl.run.nodes.backend import (
     Answer,
@@ -114,7 +114,7 @@ class NodeWorker:
                 return Heard(event)
             case ActorFailed(actor):
                 return Heard(event, actions_given=fleet.actions_given(actor))
-            case Received() | LearnerLost():
+            case Received() | LearnerLost() | Notice():
                 return Heard(event)
         raise AssertionError(event)
 

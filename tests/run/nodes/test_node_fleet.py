@@ -58,6 +58,12 @@ def test_each_pack_runs_on_a_node_with_its_own_members(backend):
     assert [setup.start.seeds_before for setup in setups] == [0, 1 + actors], "as on one machine"
 
 
+def test_warnings_of_environments_on_a_node_are_passed_on(backend):
+    fleet = make_fleet(backend)
+    backend.on("b").answers = [[Heard(Notice("warning: odd"))]]
+    assert Notice("warning: odd") in [event for _ in range(2) for event in fleet.events(0.0)]
+
+
 def test_events_carry_the_numbers_of_the_run(backend):
     fleet = make_fleet(backend)
     backend.on("b").answers = [[Heard(Received(0, LearnerReady())), Heard(ActorFailed(0, "oh"), None, 7)]]

@@ -5,8 +5,8 @@ import pytest
 
 from pbt_rl.actors.messages import Acknowledgement, Load
 from pbt_rl.actors.state_pool import Counts, StatePool
-from pbt_rl.run.fleet import Received
-from pbt_rl.run.nodes.backend import Send, State
+from pbt_rl.run.fleet import Notice, Received
+from pbt_rl.run.nodes.backend import Heard, Send, State
 from pbt_rl.run.nodes.node_worker import NodeWorker
 from tests.run.nodes.fakes import LAYOUT
 
@@ -46,3 +46,8 @@ def test_a_state_is_kept_until_every_copy_of_it_was_loaded(worker):
     assert kept(worker, 2) == [3.0] * 3, "member 1 has not loaded it yet"
     worker._heard(FakeFleet(), acknowledged(1))
     assert kept(worker, 2) == [0.0] * 3, "its memory is free"
+
+
+def test_warnings_of_environments_are_passed_on(worker):
+    warning = Notice("warning: odd")
+    assert worker._heard(FakeFleet(), warning) == Heard(warning)
