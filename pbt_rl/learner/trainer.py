@@ -5,10 +5,10 @@
     waits for    enough rollouts for a batch, or a command
     runs in      a separate thread (async), or the main thread (sync, serial)
 
-A command runs between two optimiser steps, and therefore waits for at most one optimiser step. With packing `loop` on a
-CPU, commands also run during an optimiser step: in the main thread, or in a thread that learns another policy. A
-command then waits only for the short end of the step, when weights are written. The lock `Updater.changing` protects
-the state of policies.
+A command runs between two optimiser steps, and therefore waits for at most one optimiser step, or for the preparation
+of a batch. In async mode with packing `loop` on a CPU, commands also run during an optimiser step: in the main thread,
+or in a thread that learns another policy. A command then waits only while a policy's state is written. The lock
+`Updater.changing` protects the state of policies.
 """
 
 from __future__ import annotations
@@ -157,7 +157,10 @@ class Trainer:
                 return
 
     def take_batch(self) -> Batch:
-        """Concatenate the oldest full rollouts into a batch. If there is a replay memory, draw segments from it."""
+        """Concatenate the oldest full rollouts into a batch.
+
+        If there is a replay memory, add the rollouts to it, and draw segments from it.
+        """
         self.learning = True
         self._beat(True)
         shared, updater = self._shared, self.updater
