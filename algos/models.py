@@ -212,7 +212,7 @@ class PolicyNet(nn.Module):
         obs: name -> [T, B, ...], after normalisation.
         state: [B, S] float32 before the first step.
         first: [T, B] bool: the step starts an episode. The state is zeroed before this step.
-        cut: [T, B] bool: gradients stop before the step (see cores.py).
+        cut: [T, B] bool: gradients stop before the step (see cores.py). None: they flow back to the first step.
         """
         seen = {name: x for name, x in obs.items() if name != ACTION_MASK}
         features, state = self.body(seen, state, first, cut)

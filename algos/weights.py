@@ -467,7 +467,7 @@ class Streams:
         return None
 
     def after(self, mark: Mark | None) -> None:
-        """Make the current stream wait for a mark."""
+        """Make the current stream wait for a mark. None: do nothing."""
 
     def fetch(self, source: Tensor, into: Tensor) -> None:
         """Copy a tensor to the host on the current stream, and wait for the copy."""

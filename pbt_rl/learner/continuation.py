@@ -120,7 +120,7 @@ class Continuation:
 def shaping_versions(saved: Mapping[str, Any], slot_members: Sequence[int | None]) -> list[int]:
     """Return the saved shaping version of each slot. Return zeros if `saved` is empty or from other slot members.
 
-    slot_members: member of each slot.
+    slot_members: member of each slot. None: empty slot.
     """
     if not saved or not _is_for(saved, slot_members):
         return [0] * len(slot_members)

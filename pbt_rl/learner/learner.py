@@ -333,7 +333,7 @@ class Learner:
                 continue
             began = time.monotonic()
             timeout = self._next_report - began
-            if timeout <= 0:  # in the modes sync and serial, reports are sent after updates only
+            if timeout <= 0:  # in sync mode with members, reports are sent after updates only
                 timeout = REPORT_SECONDS
             for fd in listener.wait(timeout * 1000, spin=not self.trainer.learning):
                 if fd == self._setup.ready_fd:

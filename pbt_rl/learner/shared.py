@@ -73,7 +73,7 @@ class PackState:
 
     @classmethod
     def new(cls, slot_members: Sequence[SlotMember | None], members: int) -> PackState:
-        """Create a state in which all versions are 0. slot_members: initial member of each slot."""
+        """Create a state in which all versions are 0. slot_members: initial member of each slot, or None."""
         slots = len(slot_members)
         return cls(
             np.zeros(slots, np.int64),
@@ -230,7 +230,7 @@ class SharedState:
     ) -> SharedState:
         """Create the state of a new pack.
 
-        slot_members: initial member of each slot. Its shaping gets version 0.
+        slot_members: initial member of each slot, or None. The member's shaping gets version 0.
         generations: member -> generation, for members whose generation is not 0.
         """
         held = [

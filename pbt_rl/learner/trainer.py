@@ -266,10 +266,10 @@ class Trainer:
     # -- changes --------------------------------------------------------------------------------------------
 
     def load(self, load: Load) -> Acknowledgement | None:
-        """Load a state into a slot. First reset the member's numbers of optimiser steps since the last report.
+        """Load a state into a slot (see `PackMembers.load`).
 
-        These numbers belong to the former weights. They are reset first, because another thread may send a report
-        during the change.
+        First, reset the member's numbers of optimiser steps since the last report, which belong to the former weights.
+        They are reset first, because another thread may send a report during the change.
         """
         if load.member is not None:
             self._forget_steps(load.member)

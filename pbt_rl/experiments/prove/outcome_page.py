@@ -164,7 +164,7 @@ def page(found: Outcome, images: dict[str, bytes], name: str, options: str, note
 
 
 def headline(found: Outcome) -> str:
-    """Return the verdicts in one sentence, which begins with the arm `pbt`."""
+    """Return the verdicts as text, beginning with the arm `pbt` (without this arm: with the first arm)."""
     if not found.comparisons:
         return "No verdict yet: train each arm on two or more seeds."
     arm = "pbt" if "pbt" in found.comparisons else next(iter(found.comparisons))

@@ -207,7 +207,10 @@ class SimulatorSampler:
         self.rollout.final_value.copy_(following)
 
     def _make_rounds(self, step: SimulatorStep) -> Rounds:
-        """Create the episode statistics. step: first step, whose `stats` contain the names of all statistics."""
+        """Create the episode statistics. step: first step, whose `stats` contain the names of all statistics.
+
+        Raises ConfigError for more than MOST_STATS statistics, or if the simulator must return an objective.
+        """
         if len(step.stats) > MOST_STATS:
             raise ConfigError(
                 f"{self._spec.env_id} returns {len(step.stats)} stats. Return at most {MOST_STATS}"
