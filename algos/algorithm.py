@@ -1,7 +1,7 @@
 """Algorithms, each defined by one `Algorithm` object.
 
-update.py and the plan of a run read the `Algorithm`. No code branches on the name of an algorithm. To add an algorithm,
-write a file like appo.py that defines an `Algorithm` (or uses `dataclasses.replace`). Select the algorithm by `--algo
+update.py and the plan of a run read the `Algorithm`, and do not branch on its name. To add an algorithm, write a file
+like appo.py that defines an `Algorithm` (or uses `dataclasses.replace`). Select the algorithm by `--algo
 module:OBJECT`, or add an entry to the table in pbt_rl/registry.py.
 
 Axes: G policies of a group, T steps, B rows of a policy, N = T * B samples of one policy.
@@ -57,6 +57,7 @@ class LossInputs(NamedTuple):
     old_log_prob: Tensor
     old_value: Tensor
     acting_log_prob: Tensor
+    """Log probability under the behaviour policy"""
     valid: Tensor
     """bool: True if the policy learns from the sample. Invalid samples affect neither loss nor gradients."""
 
@@ -88,8 +89,8 @@ class OwnStep(NamedTuple):
     group: Group
     """Group that computes forward passes of the policies."""
     samples: Samples
-    """Minibatch. Observations have the shapes of the network's inputs, but are not normalised yet. Learn from valid
-    steps only."""
+    """Minibatch. Observations have the shapes of the network's inputs, but are not normalised yet. Invalid steps
+    must not affect losses or gradients."""
     cut: Tensor
     """[G, T, B] bool: the step starts an unroll. Gradients stop before the step (see cores.py)"""
     hypers: Hypers
@@ -120,7 +121,7 @@ class Auxiliary:
 
 @dataclass(frozen=True)
 class Algorithm:
-    """Algorithm as a set of pure functions. `loss` must run under torch.func.vmap."""
+    """Algorithm as a set of functions. `loss` must run under torch.func.vmap."""
 
     loss: Callable[[LossInputs, Hypers, UpdateSettings], tuple[Tensor, Stats]]
     """Returns the 0-d loss of one policy, and statistics. Each statistic is reported under its name."""
@@ -143,8 +144,9 @@ class Algorithm:
     recipe: Callable[[Mapping[str, object]], Mapping[str, object]] = lambda _: {}
     """Maps an environment's recipe (dotted option -> value, tuned for appo) to options that override the recipe."""
     network: Callable[[PolicyNet, NetInputs], PolicyNet] = lambda net, _: net
-    """Extends the network that the options describe. Additional heads go to `net.heads.auxiliary`. Raises ValueError
-    with a message for the user if the algorithm does not support these observations or actions."""
+    """Extends the network that the options describe. Additional heads go to `net.heads.auxiliary`. The function
+    must raise ValueError, with a message for the user, if the algorithm does not support these observations or
+    actions."""
     auxiliary: Auxiliary | None = None
     """Auxiliary loss on a replay, if any."""
     backward: Callable[[OwnStep], Stats] | None = None

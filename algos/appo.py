@@ -39,7 +39,8 @@ from .returns import Trajectories, gae, vtrace
 _MAX_LOG_RATIO = 20.0
 """Limit of |log ratio|. Products of larger ratios overflow float32, which turns a masked gradient into NaN."""
 MAX_IMPORTANCE = 2.0
-"""Upper limit of importance weights, as for V-trace's ratios. Without a limit a few samples dominate a step."""
+"""Upper limit of importance weights. V-trace limits its ratios for the same reason: without a limit, a few samples
+dominate a step."""
 _MAX_LOG_IMPORTANCE = math.log(MAX_IMPORTANCE)
 STATISTICS = ("policy_loss", "value_loss", "entropy", "kl", "clip_fraction", "explained_variance")
 """Statistics of `ppo_loss`, in this order; see `APPO.statistics`."""

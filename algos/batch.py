@@ -36,7 +36,7 @@ class Segments(NamedTuple):
     first: Tensor
     """[P, L+1, S] bool: the observation is the first of an episode"""
     valid: Tensor
-    """[P, L, S] bool: True until the first reset after the segment's start"""
+    """[P, L, S] bool: True until the first reset after the segment's start. All False if the replay has no segment"""
 
     def each(self, change: Callable[[Tensor], Tensor]) -> Segments:
         """Apply a function to every tensor."""

@@ -4,7 +4,7 @@
 steps. If `cut_TB` is None, gradients flow back to the first step.
 
 GRU's update gate and LSTM's forget gate have an initial bias of 1 (Jozefowicz et al. 2015). With a bias of 0 the state
-halves at every step, and almost no gradient remains after 64 steps.
+of an untrained core halves at every step, and almost no gradient remains after 64 steps.
 
 Axes: T time, B rows, F features, S recurrent state.
 """
@@ -59,7 +59,7 @@ class GruCore(Core):
 
 
 class LstmCore(Core):
-    """Long short-term memory with forget gates (Hochreiter and Schmidhuber 1997); see `GruCore`.
+    """Long short-term memory (Hochreiter and Schmidhuber 1997) with forget gates (Gers et al. 2000); see `GruCore`.
 
     A row of the state contains the hidden state and the cell, S = 2 * core_size. Gates: input, forget, cell, output.
     """

@@ -32,7 +32,7 @@ normalised images, Breakout is learned more slowly with sqrt(2) than with 1 (doc
 
 
 def orthogonal(layer: Layer, gain: float) -> Layer:
-    """Initialise orthogonal weights and zero biases, in place."""
+    """Initialise orthogonal weights and zero biases, in place. Return the layer."""
     nn.init.orthogonal_(layer.weight, gain)
     assert layer.bias is not None
     nn.init.zeros_(layer.bias)
@@ -48,8 +48,8 @@ def tanh(x: Tensor) -> Tensor:
     """Compute torch.tanh(x), three times as fast for float32 on AMD CPUs.
 
     On AMD CPUs tanh is computed from torch.sigmoid, because torch.tanh would take most of the inference time of a small
-    network. The results differ by at most 2e-7. Other CPUs and exported networks use torch.tanh. Time for 1,024 x 64
-    numbers (torch 2.13 with MKL), without the scaling before and after torch.sigmoid:
+    network. The results differ by at most 2e-7. Other devices, other dtypes and exported networks use torch.tanh.
+    Time for 1,024 x 64 numbers (torch 2.13 with MKL), without the scaling before and after torch.sigmoid:
 
                    torch.tanh    torch.sigmoid
         Zen 4      167 us        30 us
@@ -127,7 +127,7 @@ class Conv(nn.Conv2d):
     """Convolution that can run as one matrix product over all patches.
 
     products: True if the convolution is computed as a matrix product. vmap then computes one batched product for
-    all policies, which is fast for all shapes, needs no algorithm selection, and always sums in one order. If False,
+    all policies, which is fast for all shapes, needs no algorithm selection, and sums in one order. If False,
     vmap computes a grouped convolution, which has fast kernels for a few shapes only.
     """
 
@@ -138,9 +138,10 @@ class Conv(nn.Conv2d):
         return self._convolve(image, self.weight) if self.products else super().forward(image)
 
     def of_pixels(self, image: Tensor) -> Tensor:
-        """Convolve pixels / 255. The weights are divided by 255 instead of the image, because the image is larger.
+        """Convolve an image, with uint8 pixels / 255.
 
-        bf16 represents 0..255 exactly. Images of another dtype than uint8 are already normalised (normalizers.py).
+        The weights are divided by 255 instead of the image, because the image is larger. bf16 represents 0..255
+        exactly. Images of another dtype than uint8 are already normalised (normalizers.py).
         """
         weight = self.weight / 255 if image.dtype == torch.uint8 else self.weight
         if self.products:
@@ -271,6 +272,7 @@ class NatureCnn(nn.Module):
     """Network of Mnih et al. 2015: three convolutions and a linear layer.
 
     Convolutions: 32 channels, kernel 8, stride 4; 64 channels, kernel 4, stride 2; 64 channels, kernel 3, stride 1.
+    Raises ValueError if a side of the image is shorter than 36 pixels.
     """
 
     def __init__(self, shape: tuple[int, ...], hidden: int) -> None:
@@ -298,7 +300,8 @@ class NatureCnn(nn.Module):
 class A3cCnn(nn.Module):
     """Network of Mnih et al. 2016 (A3C) and 2013: two convolutions and a linear layer.
 
-    Convolutions: 16 channels, kernel 8, stride 4; 32 channels, kernel 4, stride 2.
+    Convolutions: 16 channels, kernel 8, stride 4; 32 channels, kernel 4, stride 2. Raises ValueError if a side of the
+    image is shorter than 20 pixels.
     """
 
     def __init__(self, shape: tuple[int, ...], hidden: int) -> None:
@@ -419,11 +422,14 @@ class Encoder(nn.Module):
 class ObsEncoder(Encoder):
     """Encoder with one part per observation.
 
-    If there are several parts, a linear layer mixes their concatenated outputs.
+    If there are several parts, a linear layer and a ReLU mix their concatenated outputs. A single `WordEncoder` is also
+    followed by these, unless its output has the last width.
 
-    The observation LAST is appended to the result without an encoder.
+    The observation LAST is appended to the result without an encoder, unless it is the only observation.
 
     widths: widths of the layers of an MLP. The last width is the output width of all parts except `WordEncoder`.
+
+    Raises ValueError if a CNN gets no image or a too small image, or if `auto` gets an image without pixel bounds.
     """
 
     def __init__(

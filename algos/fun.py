@@ -61,7 +61,7 @@ HORIZON = 10
 """Horizon c of goals, and dilation r of the manager's LSTM (Vezhnevets et al. 2017, section 5)."""
 EXPLORATION = 0.01
 """Probability of a random goal. The paper calls this probability "small" and gives no number. A worker follows the sum
-of 11 goals, so a tenth of its steps depend on a random goal."""
+of 11 goals, so about a tenth of its steps depend on a random goal."""
 NUMBERS = 2**24
 """Random numbers are integers below this limit, because float32 represents these integers exactly."""
 
@@ -74,9 +74,10 @@ class Unrolled(NamedTuple):
     memory: Tensor
     """[T, B, W]: m, the manager's memory before normalisation to a goal"""
     latent: Tensor
-    """[c+T, B, W] the manager's latent states s. Previous steps before the episode are 0."""
+    """[c+T, B, W] the manager's latent states s. The c previous steps are 0 where they belong to an earlier episode
+    than the last of them."""
     goal: Tensor
-    """[c+T, B, W] goals g, unit vectors. Previous steps before the episode are 0."""
+    """[c+T, B, W] goals g, unit vectors, with zeros at the same steps as `latent`."""
     episode: Tensor
     """[c+T, B] int64: number of the step's episode"""
     state: Tensor
@@ -87,7 +88,7 @@ class DilatedLstm(nn.Module):
     """`count` LSTM memories with shared weights, written round-robin: step t writes memory t % count.
 
     The initial bias of the forget gate is 1, as in cores.py. `count` consecutive steps are computed together, so T
-    steps take T / count matrix products.
+    steps take T / count recurrent matrix products, rounded up.
     """
 
     def __init__(self, width: int, count: int) -> None:
@@ -259,7 +260,7 @@ def scrambled(number: Tensor) -> Tensor:
 EMBEDDING = 16
 """k, the width of a goal embedding."""
 TINY = 1e-6
-"""Minimum length for a cosine: shorter differences of latent states count as zero."""
+"""Minimum length in the denominator of a cosine, so that the cosine of a zero difference of latent states is 0."""
 
 
 class GoalHead(nn.Module):

@@ -3,8 +3,8 @@
 Hyperparameters (hypers) are the values of an algorithm that a controller may change during training.
 
 `hyper` declares a hyperparameter as a field of a frozen dataclass. The docstring below the field is its help text. The
-field becomes an option `--hypers.NAME`, a value of every member, and `hypers["NAME"]` in the losses. Hyperparameters of
-a single algorithm are declared in a separate dataclass:
+field becomes an option `--hypers.NAME`, a value of every member, and `hypers["NAME"]` in the losses that list this name
+(`Algorithm.loss_hypers`). Hyperparameters of a single algorithm are declared in a separate dataclass:
 
     @dataclass(frozen=True)
     class PenaltyHypers:
@@ -39,7 +39,7 @@ def hyper(
     """Declare a dataclass field that is a hyperparameter.
 
     bounds: range of initial values and of mutations.
-    legal: range that the algorithm accepts.
+    legal: range that the algorithm accepts. If it ends at OFF, the option also accepts the word `off`.
     scale: effect of mutations. `linear`, `log`: multiply the value by a factor. `one_minus`: multiply 1 - value.
     `integer`: multiply the value and round, with a change of at least 1. The default prior has the same scale.
     tuned: True if PBT changes this hyperparameter by default.

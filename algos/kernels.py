@@ -5,8 +5,8 @@ numba caches kernels on disk if the cache folder is writable.
 
 Acting and learning may have separate GPU streams (pbt_rl/learner/cuda). Work on one stream runs in order, and
 concurrently with work on other streams. Kernel launches are asynchronous: the device may run a kernel after the
-launch has returned. Therefore memory is passed to the other stream together with a mark. The other stream waits for the
-mark on the device; no host thread blocks.
+launch has returned. Therefore memory is passed to the other stream together with a mark (a position in a stream,
+like a CUDA event). The other stream waits for the mark on the device; no host thread blocks.
 
     memory     direction             mark with the memory               mark when the memory is free again
     rollouts   acting -> learning    the last value is written          the batch was read
@@ -78,14 +78,14 @@ LOCKED: dict[str, Callable[[Tensor], Tensor]] = {"cuda": Tensor.pin_memory}
 def for_upload(host: Tensor, device: torch.device) -> Tensor:
     """Return a copy of a host tensor for a non-blocking upload, or the tensor itself if uploads block.
 
-    The caller may free or change `host` before the upload has finished. torch keeps page-locked memory until the device
-    has read it.
+    The caller may free or change `host` as soon as the upload call has returned. torch keeps page-locked memory until
+    the device has read it.
     """
     lock = LOCKED.get(device.type)
     return host if lock is None else lock(host)
 
 
 def uploaded(array: NDArray[Any], device: torch.device) -> Tensor:
-    """Copy a host array to a device without waiting."""
+    """Copy a host array to a device without waiting. On a CPU, the result may share memory with the array."""
     host = torch.from_numpy(np.ascontiguousarray(array))
     return for_upload(host, device).to(device, non_blocking=True)

@@ -36,7 +36,7 @@ def is_known(name: str) -> bool:
 
 
 def load(name: str) -> Algorithm:
-    """Import an algorithm by registered name or `module:OBJECT`. Raises ValueError if there is no such algorithm."""
+    """Import an algorithm by registered name or `module:OBJECT`. Raises ValueError if this fails."""
     from .algorithm import Algorithm  # noqa: PLC0415 - it imports torch
 
     if not is_known(name):

@@ -18,7 +18,7 @@ COMMON_STATISTICS = {
     "entropy": "entropy of the policy, in nats",
     "explained_variance": "fraction of the targets' variance explained by the values",
 }
-"""Statistics that every actor-critic loss returns."""
+"""Statistics that every built-in actor-critic loss returns."""
 VARIANCE_MIN = 1e-8
 """Targets with a lower variance count as constant."""
 
@@ -42,7 +42,7 @@ def mean(x: Tensor, valid: Tensor) -> Tensor:
 
 
 def normalize_advantage(advantage: Tensor, valid: Tensor) -> Tensor:
-    """Normalise the valid samples of one policy to mean 0 and std 1. Invalid samples become 0."""
+    """Normalise the valid samples of one policy to mean 0 and std 1. Equal samples and invalid samples become 0."""
     apart, variance = _moments(masked(advantage, valid), valid)
     return masked(apart, valid) / (variance.sqrt() + 1e-8)
 

@@ -68,7 +68,7 @@ class ModelConfig:
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Widths of the layers of an MLP encoder. The last width is the output width of every encoder, MLP or not."""
+        """Widths of the layers of an MLP encoder. The last width is also the output width of a built-in CNN."""
         return self.hidden if len(self.hidden) > 1 else self.hidden * self.layers
 
     @property

@@ -142,12 +142,15 @@ def make_model(
         ACTION_MASK  name               not encoded; masks the logits (`mask_logits`)
         other        flattened          MLP
 
+    A custom encoder gets all observations except ACTION_MASK instead.
+
     param_size: D, the number of logits, means and log stds, in this order.
     model: only the first value of `initial_std` is used.
     critic_only: names of observations hidden from the policy. The critic then has a separate body.
     nvec: sizes of the discrete action components, required with an ACTION_MASK.
 
-    Raises ValueError if the encoder does not support these observations, or if a custom module is unusable.
+    Raises ValueError if the encoder does not support these observations, if `model.hidden` has several widths without
+    an MLP, or if a custom module is unusable.
     """
     masked = ACTION_MASK in obs_shapes
     assert not masked or sum(nvec) == param_size - 2 * continuous, "a mask has one number for each logit"
@@ -209,7 +212,7 @@ class PolicyNet(nn.Module):
         obs: name -> [T, B, ...], after normalisation.
         state: [B, S] float32 before the first step.
         first: [T, B] bool: the step starts an episode. The state is zeroed before this step.
-        cut: [T, B] bool: gradients stop before the step (see cores.py).
+        cut: [T, B] bool: gradients stop before the step (see cores.py). None: they flow back to the first step.
         """
         seen = {name: x for name, x in obs.items() if name != ACTION_MASK}
         features, state = self.body(seen, state, first, cut)

@@ -19,10 +19,11 @@ SMALLEST_PICTURE = 36
 """Images with a shorter side below this size are normalised like vectors, because most of these images are grids of
 codes."""
 PIXEL_VARIANCE_EPSILON = 1e-3
-"""Number that is added to the variance of pixels in [0, 1], so that noise of constant pixels is not amplified."""
+"""Number that is added to the variance of pixels in [0, 1], so that tiny changes of almost constant pixels are not
+amplified."""
 PIXEL_SHARE = 61
-"""Use every 61st image of a batch, because statistics of all images are too slow. 61 is prime: the used images come
-from all rows if the number of rows is not a multiple of 61."""
+"""Use every 61st image of a batch, because statistics of all images are too slow. 61 is prime: the used images are
+spread over the rows if the number of rows is not a multiple of 61."""
 PIECE = {"cpu": 2**18}
 """Device type -> maximum number of elements in a piece of a batch (see `_pieces`). A piece of this size fits the cache
 of a CPU. Without pieces, a batch of 65,536 rows of 48 numbers takes 72 ms per rollout step instead of 2.8 ms, and
@@ -62,7 +63,8 @@ class Normalizers:
 
         The average starts at 1. The first batches do not initialise the average, because returns of the first batches
         may be near zero. Targets that are divided by a scale near zero are huge and leave dead ReLU units (seen on
-        Pong).
+        Pong). The average of a policy does not change without valid steps, or if a valid target is not finite. If
+        `returns` is False, this method does nothing.
         """
         if not self.returns:
             return
@@ -78,7 +80,7 @@ class Normalizers:
         """Update the running mean and variance of observations, piece by piece.
 
         The update is the parallel form of Chan et al. (1979). Images are scaled to [0, 1] and subsampled (PIXEL_SHARE).
-        Grids are treated like vectors.
+        Images below SMALLEST_PICTURE are treated like vectors.
         """
         for name in self.obs_sizes:
             mean, var, count = (stats[f"obs_{part}.{name}"][span] for part in ("mean", "var", "count"))
@@ -103,7 +105,10 @@ class Normalizers:
     def normalize_obs(
         self, stats: Mapping[str, Tensor], span: slice, obs_GTB: Mapping[str, Tensor]
     ) -> dict[str, Tensor]:
-        """Shift, scale and clip the observations in `obs_sizes`. Images get the dtype `pixels`."""
+        """Shift, scale and clip the observations in `obs_sizes`. Images get the dtype `pixels`.
+
+        Other observations are returned unchanged.
+        """
         out = dict(obs_GTB)
         for name in self.obs_sizes:
             mean, var = stats[f"obs_mean.{name}"][span], stats[f"obs_var.{name}"][span]
@@ -134,7 +139,7 @@ class Normalizers:
 
 
 def _pieces(x_GTBN: Tensor, valid_GTB: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Split a batch into views: pieces [G, M, N] and their masks [G, M].
+    """Split a batch into pieces [G, M, N] and their masks [G, M], without a copy if the memory layout allows this.
 
     A piece covers at most one time step, or the whole batch if the batch is small enough.
     """
@@ -173,5 +178,5 @@ def of_normalizers(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def return_scale(stats: Mapping[str, Tensor], span: slice) -> Tensor:
-    """Return the running root mean square of returns, [G]; 1 if returns are not normalised."""
+    """Return the running root mean square of returns, [G]. Minimum: RETURN_SCALE_MIN. Without normalisation: 1."""
     return stats["return_square"][span].clamp(min=RETURN_SCALE_MIN**2).sqrt()

@@ -134,8 +134,9 @@ def restack(
     """Build the stacks of a rollout's steps on the CPU.
 
     out_TGB: contiguous int32 [T, G, B, H, W]. Only the `envs` columns from `column` on are written.
-    frame_SR: uint8 [T + 3 or more, R, H, W]. Frame t + 3 belongs to step t. If step 0 is in the first 3 steps of an
-    episode, copies of the first frame replace the frames before the episode.
+    frame_SR: uint8 [T + 3 or more, R, H, W]. Frame t + 3 belongs to step t. If step 0 is one of the first 3 steps
+    of an episode, `frame_SR` must contain copies of the episode's first frame in place of the frames before the
+    episode.
     first_TR: [T or more, R] True at first steps of episodes.
     policy: index of the first policy.
     """
@@ -199,7 +200,7 @@ def push_frames(stack: Tensor, frame: Tensor, first: NDArray[np.bool_]) -> None:
 
 
 def push_frames_torch(stack: Tensor, frame: Tensor, first: Tensor) -> None:
-    """Compute `push_frames` on any device."""
+    """Compute `push_frames` on any device. All arguments are on this device."""
     newest = frame.to(torch.int32)
     older = torch.where(first[:, None, None], newest * 0x00010101, (stack >> 8) & 0x00FFFFFF)
     torch.bitwise_or(older, newest << 24, out=stack)

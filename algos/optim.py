@@ -103,7 +103,7 @@ def _rmsprop_policy(
 def grad_scale(grad_GN: Tensor, max_norm_G: Tensor) -> tuple[Tensor, Tensor]:
     """Return each policy's gradient norm and clipping factor: (norm_G, scale_G), float32.
 
-    The factor is 0 if the norm is not finite. The caller must skip this policy.
+    The factor is 0 if the norm is not finite. An optimiser step with factor 0 does not change the policy.
     """
     norm_G = torch.linalg.vector_norm(grad_GN, dim=1)
     scale_G = torch.clamp(max_norm_G / (norm_G + 1e-6), max=1.0)
@@ -111,7 +111,7 @@ def grad_scale(grad_GN: Tensor, max_norm_G: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _adam(g: Gradients, moments: list[Tensor], hypers: Mapping[str, Tensor]) -> None:
-    """Step every policy by Adam, in place (Kingma & Ba 2015, Algorithm 1, with bias correction)."""
+    """Step each policy whose factor is not 0 by Adam, in place (Kingma & Ba 2015, Algorithm 1, bias-corrected)."""
     mean_GN, square_GN = moments
     beta1_G, beta2_G = hypers["adam_beta1"], hypers["adam_beta2"]
     # The bias correction 1 - beta^t is exact only if PBT has never changed beta.
@@ -125,7 +125,7 @@ def _adam(g: Gradients, moments: list[Tensor], hypers: Mapping[str, Tensor]) -> 
 
 @cache
 def adam_on(device: torch.device) -> tuple[Callable[..., None], str]:
-    """Return (Adam step for a device, log line). A GPU uses one fused kernel, if available."""
+    """Return (Adam step for a device, log line). A GPU uses one fused kernel, if available. CPU: no log line."""
     if device.type == "cpu":
         return _adam_by_kernel, ""
     made = adam_kernel(device, adam_torch, ADAM_EPS)
@@ -154,7 +154,7 @@ def adam_torch(
     beta2_G: Tensor,
     root_G: Tensor,
 ) -> None:
-    """Step all policies by Adam, on any device. `step_G` and `root_G` contain the bias corrections."""
+    """Step policies with a nonzero factor by Adam, on any device. `step_G` and `root_G` contain bias corrections."""
     active_G1 = (scale_G > 0).unsqueeze(1)
     g_GN = torch.where(active_G1, grad_GN, torch.zeros_like(grad_GN)) * scale_G.unsqueeze(1)
     b1_G1, b2_G1 = beta1_G.unsqueeze(1), beta2_G.unsqueeze(1)
@@ -165,7 +165,7 @@ def adam_torch(
 
 
 def _rmsprop(g: Gradients, moments: list[Tensor], hypers: Mapping[str, Tensor]) -> None:
-    """Step every policy by RMSProp, in place, without momentum (Mnih et al. 2016, section 4, Eq. S2-S3)."""
+    """Step each policy whose factor is not 0 by RMSProp, in place, without momentum (Mnih et al. 2016, Eq. S2-S3)."""
     (square_GN,) = moments
     state = (g.param_GN, g.grad_GN, square_GN)
     of_policy_G = (g.scale_G, g.learning_rate_G, hypers["rmsprop_alpha"])
@@ -185,7 +185,7 @@ def rmsprop_torch(
     learning_rate_G: Tensor,
     alpha_G: Tensor,
 ) -> None:
-    """Step all policies by RMSProp, on any device."""
+    """Step policies with a nonzero factor by RMSProp, on any device."""
     active_G1 = (scale_G > 0).unsqueeze(1)
     g_GN = torch.where(active_G1, grad_GN, torch.zeros_like(grad_GN)) * scale_G.unsqueeze(1)
     a_G1 = alpha_G.unsqueeze(1)

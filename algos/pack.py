@@ -26,7 +26,7 @@ from .weights import Group, NetLayout, Streams, Weights
 
 Packing = Literal["loop", "vmap", "bmm", "streams"]
 """Way to compute the policies. `loop`: one by one. `vmap`: together, by vmap. `bmm`: by vmap, with convolutions as
-matrix products. `streams`: at the same time, on separate streams."""
+matrix products. `streams`: at the same time, on separate CUDA streams."""
 
 
 class Pack:
@@ -36,7 +36,7 @@ class Pack:
     hypers: name -> [P] float32 tensor on the device, read by loss and optimiser at every update.
     streams: device streams of acting and learning.
     idle: True for slots without a member. With packing `loop`, acting skips these slots.
-    parts: threads for learning, with packing `loop` on a CPU. None: one thread.
+    parts: threads for learning, with packing `loop` on a CPU. None: the calling thread learns all policies.
     """
 
     def __init__(
@@ -104,7 +104,10 @@ class Pack:
         return self._groups
 
     def learned_at_once(self, groups: Sequence[Group]) -> list[list[Group]]:
-        """Divide groups into lists. The groups of a list learn at the same time, one thread of `parts` each."""
+        """Divide groups into lists, which learn one after another.
+
+        The groups of a list learn at the same time, one thread of `parts` each. A single group uses all threads.
+        """
         threads = 1 if self.parts is None else self.parts.number
         return [[groups[i] for i in indices] for indices in learned_at_once(len(groups), threads)]
 
@@ -126,7 +129,7 @@ class Pack:
         return self.infer(obs_PB, state_PBS, first_PB, before_each)
 
     def take_published(self) -> None:
-        """Copy the newest published weights to the weights that `infer` reads."""
+        """Copy published weights to the weights that `infer` reads, if this needs a copy (`Serving.take`)."""
         self._serving.take()
 
     @torch.no_grad()
@@ -162,7 +165,10 @@ class Pack:
 
     @torch.no_grad()
     def publish(self, slots: tuple[int, ...]) -> None:
-        """Publish the current weights and normalisers of these slots to acting, without waiting."""
+        """Publish the current weights and normalisers of these slots to acting.
+
+        On a GPU, this does not wait. On a CPU, it waits for a running inference of these slots.
+        """
         self._serving.publish(slots, exchanged=False)
 
     # -- learning -------------------------------------------------------------------------------------------
@@ -212,7 +218,7 @@ class Pack:
         return value_GTB * self.return_scale(span)[:, None, None]
 
     def return_scale(self, span: slice) -> Tensor:
-        """Return the running root mean square of returns, [G]; 1 if returns are not normalised."""
+        """Return the running root mean square of returns, [G]. Minimum: RETURN_SCALE_MIN. Without normalisation: 1."""
         return return_scale(self.state, span)
 
     def observe_returns(self, span: slice, target_GTB: Tensor, valid_GTB: Tensor) -> None:
@@ -242,21 +248,21 @@ class Pack:
 
     @torch.no_grad()
     def import_member(self, slot: int, state: Mapping[str, Tensor]) -> None:
-        """Load a state that `export_member` of any pack returned."""
+        """Load a state from `export_member` of any pack with the same network, optimiser and normalisers."""
         assert state.keys() == self.state.keys()
         for name, stacked in self.state.items():
             stacked[slot].copy_(for_upload(state[name], self.device), non_blocking=True)
         self._refresh(slot)
 
     def set_fresh(self, slot: int, net: PolicyNet | None = None) -> None:
-        """Reset a slot: initialised weights (from torch's global generator), initial moments and statistics."""
+        """Reset a slot: initialised weights, initial moments and statistics. net: see `fresh_state`."""
         self.import_member(slot, self.fresh_state(net))
 
     @torch.no_grad()
     def fresh_state(self, net: PolicyNet | None = None) -> dict[str, Tensor]:
         """Return the state of an untrained policy, on the CPU.
 
-        net: the policy's network. None: initialise a network.
+        net: the policy's network. None: initialise a network from torch's global generator.
         """
         fresh = self._empty_state(1, torch.device("cpu"))
         self._layout.write(self._make_net() if net is None else net, fresh["param"][0])

@@ -35,11 +35,12 @@ UNDIVIDED = 0.16
 
 
 def learned_at_once(policies: int, threads: int) -> list[range]:
-    """Divide policies into ranges. The policies of a range are learned at the same time, one thread each.
+    """Divide policies into ranges, which are learned one after another.
 
-    A range of one policy is learned in parts. Other ranges have a policy for each thread, as long as there are enough
-    policies. The r remaining policies are learned in the faster of two ways: at the same time, which takes the time of
-    one policy, or one after another in parts, which takes r * (UNDIVIDED + (1 - UNDIVIDED) / threads) of this time.
+    The policies of a range are learned at the same time, one thread each. Exception: a range of one policy is learned
+    in parts by all threads. As long as there are enough policies, a range has a policy for each thread. The r remaining
+    policies are learned in the faster of two ways: at the same time, which takes the time of one policy, or one after
+    another in parts, which takes r * (UNDIVIDED + (1 - UNDIVIDED) / threads) of this time.
     """
     rest = policies % threads
     ranges = [range(first, first + threads) for first in range(0, policies - rest, threads)]
@@ -51,8 +52,8 @@ def learned_at_once(policies: int, threads: int) -> list[range]:
 class Parts:
     """Threads for several policies, or for the parts of a minibatch.
 
-    number: number of parts of a minibatch, and maximum number of policies at the same time.
-    threads: torch threads of each policy or part.
+    number: number of parts of a minibatch, and maximum number of policies at the same time; at least 2.
+    threads: torch threads of each thread. The calling thread, which computes the first part, keeps its own number.
     """
 
     def __init__(self, number: int, threads: int = 1) -> None:
@@ -68,7 +69,8 @@ class Parts:
     ) -> Outputs:
         """Compute the outputs of all rows, with gradients if gradients are enabled.
 
-        In a function that `run` calls, the calling thread computes all rows, because the other threads are busy.
+        In a function that `run` calls, the calling thread computes all rows, because the other threads are busy. It
+        also computes all rows if there are fewer rows than parts.
 
         compute: called as compute(obs, state, *of_steps) with the rows of a part.
         of_steps: further inputs, [G, T, B] each.
@@ -91,7 +93,10 @@ class Parts:
         return outputs
 
     def run(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-        """Call a function for each of at most `number` items, one thread each. The first call runs in this thread."""
+        """Call a function for each of 1 to `number` items, one thread each. The first call runs in this thread.
+
+        Return the results in the order of the items. If calls raise, wait for all calls, and raise one of the errors.
+        """
         others = [self._pool.submit(self._timed, function, item) for item in items[1:]]
         try:
             first = self._call(function, items[0])

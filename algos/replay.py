@@ -46,10 +46,10 @@ class ReplaySpec:
 
     draws: tuple[Draw, ...]
     steps: int = 2000
-    """Steps kept per stream. A stream is one row of a vector env."""
+    """Steps kept per stream, or the steps of a rollout if these are more. A stream is one row of a vector env."""
     streams: int = 16
-    """Streams (rows of vector envs) per policy, divided evenly over the vector envs. Each vector env has at least one
-    stream."""
+    """Target number of streams (rows of vector envs) per policy, divided evenly over the vector envs and rounded down.
+    A vector env has at least one stream of a policy, and at most one per row."""
     per_steps: int = 20
     """For each `per_steps` steps of a batch, `Draw.times` segments are drawn; at least `Draw.times` per batch."""
 
@@ -169,7 +169,8 @@ class Replay:
     def draw(self, batch: Batch, generator: torch.Generator) -> tuple[Segments, ...]:
         """Draw the segments for a batch.
 
-        If a policy's replay contains too few steps, all segments of the policy are invalid.
+        If a policy's replay contains no segment of this kind, all segments of the policy are invalid. Reasons: too few
+        steps, or (`Draw.rewarded_half`) too short episodes.
         """
         _, steps, rows = batch.valid.shape
         rng = np.random.default_rng(int(torch.randint(2**62, (1,), generator=generator)))

@@ -71,7 +71,7 @@ class Transitions(Generic[HostArray]):
     """Table of transition fields for T steps."""
 
     action: Annotated[Tensor, FieldSpec("policy", Span.STEPS, "action", width="action")]
-    """Action as sampled, before clipping."""
+    """Action as sampled, before clipping or squashing."""
     log_prob: Annotated[Tensor, FieldSpec("policy", Span.STEPS)]
     """Log probability of the action under the weights that sampled it."""
     value: Annotated[Tensor, FieldSpec("policy", Span.STEPS_AND_NEXT)]
@@ -209,14 +209,14 @@ class Rollout(Transitions[NDArray[Any]]):
 
     obs: name -> [T+1, R, ...] on the device. With frame stacking [3+T+1, R, ...], including three frames before step 0.
     last_state: [R, S], recurrent state after step T - 1: the network's input together with the last observation.
-    weights_version[t, p]: number of optimiser steps that slot p's acting weights had made at step t.
+    weights_version[t, p]: number of optimiser steps that had been published for slot p at step t.
     lineage_version[p]: lineage version of slot p at the start of the rollout. The version changes when the weights in
     the slot are replaced; the rollout is then outdated.
     vector_env: index of the vector env that fills the rollout, within the pack.
     number: index of this rollout in the sampler's `memory`.
     on_device: all device memory of the rollout.
     ready: `Mark` (position in a device stream) after the last use of the buffer. The next user of the buffer waits for
-    this mark (kernels.py). None: the buffer is free.
+    this mark (kernels.py). None: no wait is needed.
 
     Views of the memory of these fields, created once because creating views at each step is slow:
 

@@ -5,8 +5,8 @@ A change of a slot's member or weights removes the slot from `CurrentSlots`, the
 batch. A change of values leaves the slot in this set.
 
 A step can be captured as a CUDA graph and replayed (`Stepping`), because all inputs that change between steps are
-tensors at fixed addresses: hyperparameters, learning rates, active slots, and the row of the log for statistics. A step
-never waits for the device.
+tensors at fixed addresses: hyperparameters, learning rates, active slots, and the row of the log for statistics. The
+computation of a step never waits for the device.
 
 Axes: P policies, G policies of one group, T steps, B rows of a policy, N = T * B samples, S optimiser steps of a batch,
 V statistics.
@@ -188,9 +188,9 @@ class Updater:
         }
 
     def rehearse(self, batch: Batch, generator: torch.Generator, times: int) -> None:
-        """Run `times` optimiser steps of each minibatch size, without changing any state.
+        """Run `times` optimiser steps of each minibatch size, without changing the state of a policy.
 
-        `current` must be empty.
+        `current` must be empty. The minibatches are drawn from `generator`.
 
         batch: a batch of the usual shapes without valid samples.
         """
@@ -218,7 +218,8 @@ class Updater:
     def targets(self, group: Group, batch: Batch, generator: torch.Generator) -> GroupBatch:
         """Prepare a group's samples, with the advantages that are fixed for all epochs, and the minibatches.
 
-        Run the steps of a group before preparing the next group in the same thread, because groups may share memory.
+        This also updates the observation statistics. Run the steps of a group before preparing the next group in the
+        same thread, because groups may share memory.
         """
         settings, samples, steps = self._settings, self._samples(group, batch), self._steps[group]
         columns = samples.valid.shape[2]
@@ -232,7 +233,11 @@ class Updater:
         return GroupBatch(group, steps, len(orders))
 
     def steps(self, prepared: GroupBatch) -> Iterator[tuple[int, ...]]:
-        """Make the optimiser steps of a group: epochs of minibatches. Yield the group's slots after each step."""
+        """Make the optimiser steps of a group: epochs of minibatches. Yield the group's slots after each step.
+
+        End early if no slot of the group may learn any more: all were dropped from `current`, or (on a CPU) each was
+        dropped or stopped early.
+        """
         settings, group, span = self._settings, prepared.group, prepared.group.span
         done = 0
         while done < prepared.number and self.current.host[span].any() and not self._all_stopped(span):
@@ -312,7 +317,7 @@ class Updater:
         return self._pack.denormalize_value(value.float(), span).squeeze(1)
 
     def take_statistics(self) -> Sequence[StepsTaken]:
-        """Return the statistics of all steps since the last call. Waits for the device.
+        """Return the statistics of all steps since the last call. Waits for the device if there are any.
 
         Call this before the next batch, which overwrites the statistics.
         """
@@ -346,7 +351,7 @@ class Updater:
     def _all_stopped(self, span: slice) -> bool:
         """True if all policies have stopped early or were dropped.
 
-        Always False on a GPU, because a check needs a synchronisation.
+        Always False without `target_kl`, and on a GPU, because a check needs a synchronisation.
         """
         off = self._settings.target_kl is None or self._stopped_P.device.type != "cpu"
         return not off and bool((self._stopped_P | ~self.current.tensor)[span].all())

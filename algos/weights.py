@@ -4,6 +4,8 @@
     working     compute dtype            copied from the masters after each step; read by learning
     serving     compute dtype            published from the masters; read by acting (`Serving`)
 
+If the compute dtype is float32, the working weights are the masters, and not a copy.
+
 Heads stay float32. Learning reads the heads from the masters, and acting from a float32 copy.
 
 The parameters of a network form one flat vector: body, then heads. Convolution weights are stored channels-last
@@ -11,6 +13,7 @@ The parameters of a network form one flat vector: body, then heads. Convolution 
 
 A forward pass must never mix layers of two versions of the weights, or of two members. One lock per slot prevents this
 on a CPU. The locks also suffice on a device with a single stream, because a stream runs its work in order.
+For separate streams, see pbt_rl/learner/cuda/streams.py.
 
 Axes: P policies, G policies of one group (computed together), T time, B rows, D distribution parameters, S recurrent
 state, N parameters of one policy (body first, then heads).
@@ -114,7 +117,10 @@ def aligned(size: int) -> int:
 
 
 def point(module: nn.Module, segments: list[Segment], flat: Tensor, grad: Tensor) -> None:
-    """Replace a module's parameters by views of `flat`, and their gradients by views of `grad` if it is not empty."""
+    """Replace a module's parameters by views of `flat`, and their gradients by views of `grad`.
+
+    If `grad` is empty, the parameters get no gradients.
+    """
     for segment, parameter in zip(segments, module.parameters(), strict=True):
         parameter.data = segment.view(flat)
         if grad.numel():
@@ -211,9 +217,10 @@ class Group:
     slots: consecutive slots of the policies.
     span: slice that selects `slots` from a [P, ...] tensor.
     alone: True with packing `loop`: the group is a single policy, whose network is called directly. Otherwise networks
-    run under vmap over stacked parameters, or (with `branches`) each network runs on a separate stream.
+    run under vmap over stacked parameters, or (with `branches`) each network runs on a separate side stream.
+    branches: streams that provide the side streams. None: no side streams.
     stats, serving_stats: normaliser statistics for learning and for acting.
-    parts: threads that compute `forward`.
+    parts: threads that compute `forward`. None: the calling thread.
     """
 
     def __init__(
@@ -320,7 +327,7 @@ tuples."""
 
 
 class _Branches:
-    """Networks of all policies, each computed on a separate stream.
+    """Networks of all policies, each computed on a side stream (a *branch*).
 
     Small kernels of one policy leave most of a GPU idle. Therefore kernels of several policies run at the same time.
     autograd runs each backward operation on the stream of its forward operation. Inputs need no gradients, so the
@@ -399,7 +406,7 @@ def _mapped(change: Callable[[Tensor], Tensor], tree: Any) -> Any:
 class Serving:
     """Published weights and normaliser statistics (`stats`), [P, ...], copied from the pack's `state`.
 
-    A lock per slot makes inference and publication mutually exclusive.
+    In this class, a lock per slot makes inference and publication mutually exclusive.
     """
 
     def __init__(self, weights: Weights, state: Mapping[str, Tensor]) -> None:
@@ -422,7 +429,7 @@ class Serving:
             yield
 
     def publish(self, slots: tuple[int, ...], *, exchanged: bool) -> None:  # noqa: ARG002 - immediate here
-        """Publish the current weights and normalisers of these slots. The training thread calls this.
+        """Publish the current weights and normalisers of these slots, after optimiser steps and changes of members.
 
         exchanged: True if the weights in the slots were replaced. Later inference batches must not use the former ones.
         """
@@ -460,7 +467,7 @@ class Streams:
         return None
 
     def after(self, mark: Mark | None) -> None:
-        """Make the current stream wait for a mark."""
+        """Make the current stream wait for a mark. None: do nothing."""
 
     def fetch(self, source: Tensor, into: Tensor) -> None:
         """Copy a tensor to the host on the current stream, and wait for the copy."""

@@ -111,7 +111,7 @@ def q_returns(
 ) -> Tensor:
     """Compute n-step returns of pixel changes, [T, B, h, w]: sum_{k<n} gamma^k change_{t+k} + gamma^n max_a Q.
 
-    Step t of T has n = T - t.
+    Step t of T has n = T - t, or fewer steps if the episode ends earlier. Q is 0 after a terminal state.
     """
     cells = change_TBhw.shape[-2:]
 

@@ -61,7 +61,10 @@ class UnrealHeads(nn.Module):
 
 
 def unreal_network(net: PolicyNet, inputs: NetInputs) -> PolicyNet:
-    """Add the auxiliary heads. Raises ValueError if there is no image or an action is continuous."""
+    """Add the auxiliary heads.
+
+    Raises ValueError if there is no image, an action is continuous, or policy and value have separate bodies.
+    """
     images = [name for name, spec in inputs.obs.items() if name != ACTION_MASK and is_image(*spec)]
     if not images:
         raise ValueError(
@@ -169,8 +172,10 @@ def _heads(net: PolicyNet) -> UnrealHeads:
 
 
 def of_the_paper(env_recipe: Mapping[str, object]) -> Mapping[str, object]:
-    """Return the options of the paper: small CNN, LSTM of 256 with the last action and reward as inputs, unroll of 20
-    steps.
+    """Return the options of the paper.
+
+    These are: small CNN, LSTM of 256 with the last action and reward as inputs, unroll of 20 steps. An environment
+    whose recipe selects an MLP keeps it.
     """
     network = {
         # If the recipe selects an MLP, there is no image, and `unreal_network` raises an error.

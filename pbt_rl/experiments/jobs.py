@@ -2,8 +2,8 @@
 
     points (grid x seeds) -> jobs (processes of `pbt-rl train`), at most --jobs at a time -> exit codes
 
-Each job is a process in a separate session. Ctrl-C therefore reaches only this process, which forwards each signal to
-the jobs. If this process dies, the jobs get SIGTERM and save their state (`bound_to_us`).
+Each job is a process in a separate session. Ctrl-C therefore reaches only this process, which forwards signals
+(FORWARDED) to the jobs. If this process dies, the jobs get SIGTERM and save their state (`bound_to_us`).
 """
 
 from __future__ import annotations
@@ -71,7 +71,10 @@ class Ended:
 
 
 def points(grid: Mapping[str, Sequence[str]], seeds: Sequence[int]) -> list[Point]:
-    """Return all combinations of values and seeds, grouped by seed. Raises ConfigError if two runs have one name."""
+    """Return all combinations of values and seeds, grouped by seed.
+
+    Raises ConfigError if two runs have one name, or if a name cannot be that of a folder.
+    """
     found: dict[str, Point] = {}
     for seed in seeds:
         for values in itertools.product(*grid.values()):
@@ -85,7 +88,10 @@ def points(grid: Mapping[str, Sequence[str]], seeds: Sequence[int]) -> list[Poin
 
 
 def _name(values: Mapping[str, str], seed: int) -> str:
-    """Return a run's name: last part of each option, with the value, and the seed. Raises ConfigError if too long."""
+    """Return a run's name: last part of each option, with the value, and the seed.
+
+    Raises ConfigError if the name is too long, or does not begin with a letter or a digit.
+    """
     parts = [f"{option.rpartition('.')[2]}_{text}" for option, text in values.items()]
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", ".".join([*parts, f"seed{seed}"]))
     if len(name) > _MOST_NAME or not name[0].isalnum():
@@ -155,7 +161,10 @@ class Sweep:
         """First signal that ended the sweep. No run is started after this signal."""
 
     def run(self, waiting: Sequence[Point]) -> list[Ended]:
-        """Train the waiting runs, at most one at a time on each `Share`. Return the runs in order of their end."""
+        """Train the waiting runs, at most one at a time on each `Share`. Return the runs in order of their end.
+
+        The result lacks the runs that were not started because of a signal.
+        """
         left, ended = list(waiting), list[Ended]()
         (self._folder / LOGS).mkdir(parents=True, exist_ok=True)
         with handling(FORWARDED, self._note):
@@ -225,7 +234,7 @@ class Sweep:
 
 
 def last_line(folder: Path, point: Point) -> str:
-    """Return the last line of a run's output, which is the error message after a failure."""
+    """Return the last line of a run's output, which is the error message after a failure. Without output: ""."""
     try:
         text = (folder / LOGS / f"{point.name}.txt").read_text(encoding="utf-8", errors="replace")
     except OSError:

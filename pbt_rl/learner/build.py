@@ -59,7 +59,7 @@ def build_distribution(spec: EnvSpec, model: ModelConfig) -> Distribution:
 
 
 def build_net(spec: EnvSpec, model: ModelConfig, algorithm: Algorithm | None = None) -> PolicyNet:
-    """Build a policy network for an environment, with the modules of the algorithm.
+    """Build a policy network for an environment, with the modules of the algorithm (None: no such modules).
 
     Raises ConfigError if the model or the algorithm does not suit the environment.
     """
@@ -105,7 +105,7 @@ def one_thread() -> Iterator[None]:
     """Limit torch to one thread within the context.
 
     Small tensors are slower with several threads: on two busy cores, orthogonal initialisation takes ten times the CPU
-    time. OMP_NUM_THREADS takes precedence, because the user has set it.
+    time. If the user has set OMP_NUM_THREADS, the number of threads stays unchanged.
     """
     before = torch.get_num_threads()
     if "OMP_NUM_THREADS" not in os.environ:
@@ -118,7 +118,10 @@ def one_thread() -> Iterator[None]:
 
 @contextmanager
 def own_torch() -> Iterator[None]:
-    """Reset torch's modes and defaults within the context, because an environment may have changed them."""
+    """Reset modes and defaults of torch within the context, because an environment may have changed them.
+
+    These are: default dtype, default device, inference mode, and autocast on the CPU.
+    """
     dtype, device = torch.get_default_dtype(), torch.get_default_device()
     # Enter a device context only if the default device is not the CPU, because the context slows every operation.
     ours = torch.device("cpu") if device.type != "cpu" else nullcontext()
@@ -195,11 +198,13 @@ def packings(
 ) -> tuple[Packing, ...]:
     """List the packings to choose from, default first.
 
+        --learner.packing is not auto    this packing only
         custom modules                   loop, because vmap may not support them
         CPU, few slots                   loop, because vmap is faster only from VMAP_ON_CPU policies on
         CPU, images or many steps        loop, because one policy keeps the cores busy
         CPU, otherwise                   vmap, because function calls take longer than the arithmetic
-        other devices                    several; the run times them at its start and uses the fastest
+        other devices                    several; the run times them at its start and uses the fastest. For a single
+                                         policy without images: loop
         other devices, serial mode       the default only, because runs must be reproducible
 
     steps: steps of each policy in one optimiser step.
@@ -229,10 +234,11 @@ def packings_of(config: Config, spec: EnvSpec, plan: PackPlan) -> tuple[Packing,
 def normalized_obs(config: Config, spec: EnvSpec) -> dict[str, int]:
     """Map each observation that a run normalises to its number of elements per row.
 
-    Observations are normalised depending on their kind:
+    Observations are normalised depending on their kind. Vectors and grids (small images of codes) also need
+    --learner.normalize-observations, and images --learner.normalize-images:
 
         vectors     normalised, except LAST (last action and reward), where a rare action would become a large number
-        grids       normalised for an MLP, unless there is an auxiliary loss
+        grids       normalised for an MLP, unless there is an auxiliary loss; for a built-in CNN as images
         images      normalised for a built-in CNN, unless an auxiliary loss reads pixels (UNREAL)
     """
     learner = config.learner
@@ -322,6 +328,7 @@ def initialised_net(config: Config, spec: EnvSpec, seed: int, member: int, gener
     """Build a member's network, with weights initialised from `seed`, the member id and the generation.
 
     Each control starts with the weights and action std of one member of the population (`Config.start_of`).
+    This function sets the seed of torch's global generator.
     """
     words = [seed, config.start_of(member), generation]
     torch.manual_seed(int(np.random.SeedSequence(words).generate_state(1)[0]))
@@ -409,6 +416,6 @@ class LearnerSetup:
 
     @property
     def fds(self) -> list[int]:
-        """All descriptors that the process inherits."""
+        """All descriptors that the process inherits, except `connection_fd`."""
         single = (self.ready_fd, self.shaping_fd, self.heartbeat_fd, self.pool_fd)
         return sorted({fd for fd in (*self.mailbox_fds, *self.wake_fds, *single) if fd >= 0})

@@ -2,8 +2,10 @@
 
     always          states of the random generators; members and evaluations in the slots; versions of the slots'
                     weights, shaping and lineage
-    serial mode     last observation of each vector env, if the environments can be saved. The run then resumes bit for
-                    bit. Otherwise, the vector envs start new episodes.
+    serial mode     last observation and recurrent state of each vector env, if the vector envs are between two batches
+
+The states of the environments are saved elsewhere (`save_vector_envs` in run/serial.py). If they can be saved, too, and
+the algorithm has no replay memory, the run resumes bit for bit. Otherwise, the vector envs start new episodes.
 
 The content consists of JSON types. Arrays are encoded as base64.
 """
@@ -56,9 +58,10 @@ class Continuation:
         }
 
     def restore(self, saved: Mapping[str, Any]) -> bool:
-        """Restore a state, if it was saved with the same members in the slots.
+        """Restore a state, if it was saved with the same members in the slots. Otherwise, change nothing.
 
-        Return True if all vector envs were restored. A device simulator has no vector envs, and the result is True.
+        Return True if a state and all vector envs were restored. A device simulator has no vector envs, so a restored
+        state is enough.
         """
         if not _is_for(saved, [self._shared.member_of(p) for p in range(self._pack.num_policies)]):
             return False
@@ -117,7 +120,7 @@ class Continuation:
 def shaping_versions(saved: Mapping[str, Any], slot_members: Sequence[int | None]) -> list[int]:
     """Return the saved shaping version of each slot. Return zeros if `saved` is empty or from other slot members.
 
-    slot_members: member of each slot.
+    slot_members: member of each slot. None: empty slot.
     """
     if not saved or not _is_for(saved, slot_members):
         return [0] * len(slot_members)

@@ -18,7 +18,7 @@ def prepare(device: torch.device, *, reproducible: bool) -> None:
 
     Without this selection, learners of other GPUs would also open a context on the first GPU (0.3 to 0.5 GiB each).
 
-    reproducible: equal inputs give equal bits, at lower speed.
+    reproducible: select deterministic kernels, which are slower. torch warns about operations without such a kernel.
     """
     if device.type != "cuda":
         return
@@ -56,7 +56,7 @@ def ran_out(error: BaseException) -> bool:
 
 
 def out_of_memory(device: torch.device, error: BaseException) -> str:
-    """Return an error message with free memory and remedies."""
+    """Return an error message with free memory (if known) and remedies."""
     there = ""
     with contextlib.suppress(RuntimeError, AssertionError):  # there may be too little memory for a context
         free, total = torch.cuda.mem_get_info(device)

@@ -3,8 +3,8 @@
     main thread      sampler, messages, reports           waits for the actors' eventfd or the supervisor's socket
     trainer thread   learning and commands (async only)   waits for full rollouts or a command
 
-On a CPU with packing `loop`, the main thread can run commands during an optimiser step, and between two policies of
-an inference batch.
+In async mode on a CPU with packing `loop`, the main thread can run commands during an optimiser step, and between two
+policies of an inference batch.
 
 The modes sync and serial have a single thread, which samples a batch, learns, and resumes sampling. In serial mode this
 thread is the supervisor's thread, and the loop is in run/serial.py.
@@ -112,8 +112,9 @@ class Contention:
         self._contended = False
 
     def __call__(self) -> bool:
-        """True if the thread waited long for a core in the last complete window of WINDOW_SECONDS. False before the end
-        of the first window.
+        """Return True if the thread waited long for a core (CONTENDED) in the last complete window.
+
+        A window takes at least WINDOW_SECONDS. False before the end of the first window.
         """
         now = self._clock()
         if now - self._began >= WINDOW_SECONDS:
@@ -332,7 +333,7 @@ class Learner:
                 continue
             began = time.monotonic()
             timeout = self._next_report - began
-            if timeout <= 0:  # in the modes sync and serial, reports are sent after updates only
+            if timeout <= 0:  # in sync mode with members, reports are sent after updates only
                 timeout = REPORT_SECONDS
             for fd in listener.wait(timeout * 1000, spin=not self.trainer.learning):
                 if fd == self._setup.ready_fd:
@@ -340,7 +341,7 @@ class Learner:
             self._waiting_seconds += time.monotonic() - began
 
     def join(self, timeout_seconds: float) -> bool:
-        """Wait for the end of the trainer thread. Return False if an optimiser step takes longer than the timeout."""
+        """Wait for the end of the trainer thread, if any. Return False if it takes longer than the timeout."""
         if self._trainer_thread is None:
             return True
         with self.trainer.wake:
@@ -352,8 +353,8 @@ class Learner:
     def iterate(self) -> bool:
         """Do all work that is possible now. Return True if there was any work.
 
-        In the modes sync and serial, messages are handled first. Decisions are then applied before the next step.
-        Otherwise, a serial run could not resume bit for bit.
+        In the modes sync and serial, a call that receives messages only handles these messages. Decisions are therefore
+        applied before the next step. Otherwise, a serial run could not resume bit for bit.
         """
         heard = self._listen()
         self.clock.tick(trains=self.sampler.has_stepped)

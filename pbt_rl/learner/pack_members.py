@@ -48,10 +48,14 @@ class PackMembers:
         """Member -> generation, for each member that has been in a slot of this pack."""
         self._values: dict[int, Values] = {}
         self.fresh_steps = np.zeros(len(shared.members) + 1, np.int64)
-        """Member index -> environment steps of the member at the last initialisation of its weights."""
+        """Member index -> environment steps of the member at the last initialisation of its weights. A copy gets the
+        number of its donor."""
 
     def place_first(self, loads: Iterable[Load]) -> None:
-        """Register the initial members, which are already in their slots."""
+        """Register the initial members, which are already in their slots.
+
+        Load their states, except newly initialised weights, which the pack already has.
+        """
         for load in loads:
             assert load.member is not None
             self.generations[load.member], self._values[load.member] = load.generation, load.values

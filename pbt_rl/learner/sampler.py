@@ -2,7 +2,7 @@
 
     consumes     steps from mailboxes, free rollout buffers
     produces     actions in mailboxes, full rollouts, finished episodes
-    waits for    nothing: a vector env without a free buffer is skipped
+    waits for    neither actors nor the trainer: a vector env without a free buffer is skipped
     runs in      the learner's main thread; concurrently with learning only in async mode
 
 Axes: P policies (slots), R = P * b rows of a vector env, B rows of a policy in an inference batch, T steps.
@@ -64,9 +64,9 @@ class Sampler:
 
     on_policy: after a full rollout, a vector env waits for `resume_finished` (modes sync and serial).
     frames: [P], output: total frames of each slot's member, updated when episodes end.
-    contended: returns True if threads compete for cores. Inference then waits until an actor waits for actions. This
-    leaves cores to the actors, and the inference batch becomes larger and takes less time per row. With a single
-    actor, `contended` is not used.
+    contended: returns True if threads compete for cores. Inference then waits until an actor waits for the actions of
+    all its vector envs. This leaves cores to the actors, and the inference batch becomes larger and takes less time per
+    row. With a single actor, `contended` is not used.
     """
 
     SPARE = 0

@@ -1,8 +1,9 @@
-"""State that sampler and trainer share. Both communicate only through one `SharedState`.
+"""State that sampler and trainer share. Both communicate through one `SharedState` and the published weights.
 
     state                  written by                           read by
     PackState              trainer                              sampler, reports
-    SamplingCounts         sampler; reports remove episodes     trainer, reports
+    SamplingCounts         sampler; reports remove episodes;    trainer, reports
+                           loads continue counts of steps
     ended versions         sampler                              trainer
     LearningCounts         trainer; reports reset sums          reports
     full rollouts          sampler                              trainer
@@ -43,7 +44,8 @@ class SlotMember:
     member: int
     """Index of the member in `SharedState.members`."""
     generation_of: dict[int, int]
-    """Shaping version of the slot -> the member's generation, for versions since the member entered the slot."""
+    """Shaping version of the slot -> the member's generation, for versions since the member entered the slot. Versions
+    that no running episode has are removed."""
     evaluations: set[int] = field(default_factory=set)
     """Shaping versions under which the member was evaluated."""
 
@@ -59,7 +61,7 @@ class PackState:
     """State of the slots. Each field has P entries."""
 
     weights_version: NDArray[np.int64]
-    """Number of optimiser steps that each slot's published weights have made."""
+    """Number of published optimiser steps of each slot. A load of other weights does not reset it."""
     lineage_version: NDArray[np.int64]
     """Number of loads of other weights into each slot. Rollouts with a lower number are outdated."""
     slot_members: list[SlotMember | None]
@@ -71,7 +73,7 @@ class PackState:
 
     @classmethod
     def new(cls, slot_members: Sequence[SlotMember | None], members: int) -> PackState:
-        """Create a state in which all versions are 0. slot_members: initial member of each slot."""
+        """Create a state in which all versions are 0. slot_members: initial member of each slot, or None."""
         slots = len(slot_members)
         return cls(
             np.zeros(slots, np.int64),
@@ -105,8 +107,9 @@ class SamplingCounts:
     games: list[Game] = field(default_factory=list)
     """Results of episodes with several agents."""
     inference_seconds: float = 0.0
+    """CPU seconds of the sampler's thread in inference."""
     environment_seconds: float = 0.0
-    """Seconds in steps of a device simulator."""
+    """CPU seconds of the sampler's thread in steps of a device simulator."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def note(self, episodes: Iterable[Episode], games: Iterable[Game]) -> None:
@@ -145,6 +148,7 @@ class LearningCounts:
     discarded: int = 0
     """Total number of discarded rollouts. A rollout that two policies discard counts twice."""
     learning_seconds: float = 0.0
+    """CPU seconds of updates, including the threads of `Parts`."""
     gpu_seconds: float | None = None
     """Total GPU seconds of updates. None on a CPU."""
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -226,7 +230,7 @@ class SharedState:
     ) -> SharedState:
         """Create the state of a new pack.
 
-        slot_members: initial member of each slot. Its shaping gets version 0.
+        slot_members: initial member of each slot, or None. The member's shaping gets version 0.
         generations: member -> generation, for members whose generation is not 0.
         """
         held = [

@@ -5,10 +5,10 @@
     waits for    enough rollouts for a batch, or a command
     runs in      a separate thread (async), or the main thread (sync, serial)
 
-A command runs between two optimiser steps, and therefore waits for at most one optimiser step. With packing `loop` on a
-CPU, commands also run during an optimiser step: in the main thread, or in a thread that learns another policy. A
-command then waits only for the short end of the step, when weights are written. The lock `Updater.changing` protects
-the state of policies.
+A command runs between two optimiser steps, and therefore waits for at most one optimiser step, or for the preparation
+of a batch. In async mode with packing `loop` on a CPU, commands also run during an optimiser step: in the main thread,
+or in a thread that learns another policy. A command then waits only while a policy's state is written. The lock
+`Updater.changing` protects the state of policies.
 """
 
 from __future__ import annotations
@@ -157,7 +157,10 @@ class Trainer:
                 return
 
     def take_batch(self) -> Batch:
-        """Concatenate the oldest full rollouts into a batch. If there is a replay memory, draw segments from it."""
+        """Concatenate the oldest full rollouts into a batch.
+
+        If there is a replay memory, add the rollouts to it, and draw segments from it.
+        """
         self.learning = True
         self._beat(True)
         shared, updater = self._shared, self.updater
@@ -263,10 +266,10 @@ class Trainer:
     # -- changes --------------------------------------------------------------------------------------------
 
     def load(self, load: Load) -> Acknowledgement | None:
-        """Load a state into a slot. First reset the member's numbers of optimiser steps since the last report.
+        """Load a state into a slot (see `PackMembers.load`).
 
-        These numbers belong to the former weights. They are reset first, because another thread may send a report
-        during the change.
+        First, reset the member's numbers of optimiser steps since the last report, which belong to the former weights.
+        They are reset first, because another thread may send a report during the change.
         """
         if load.member is not None:
             self._forget_steps(load.member)

@@ -108,7 +108,10 @@ class Plan:
 
 
 def parse_devices(text: str, machine: Machine) -> list[str]:
-    """Return the device of each learner from the text of --devices. Raises ConfigError for a missing device."""
+    """Return the device of each learner from the text of --devices.
+
+    Raises ConfigError for a wrong or missing device. Text `auto`: all GPUs, or the CPU if there are none.
+    """
     if text == "auto":
         return [f"cuda:{i}" for i in range(machine.gpus)] or ["cpu"]
     devices = []
@@ -145,7 +148,7 @@ def make_plan(
     *,
     pictures: bool = False,
 ) -> Plan:
-    """Plan a run: assign members to devices, and divide the cores.
+    """Plan a run: assign members to devices, and divide the cores. Raises ConfigError if the options do not fit.
 
     agents: number of agents per environment. Each agent is one row.
     lay_out: function that makes the plan for a device simulator. None: plan actors.
@@ -239,7 +242,11 @@ def _wanted_actors(config: Config, machine: Machine, devices: Sequence[str]) -> 
 
 
 def _may_learn_in_parts(config: Config) -> bool:
-    """True if the learner updates one policy at a time while actors run, with built-in networks and losses."""
+    """True if a learner on the CPU may learn in parts.
+
+    This needs the async mode, packing `loop` or `auto`, built-in network modules, and an algorithm with neither a
+    custom backward pass nor an auxiliary loss.
+    """
     return (
         config.mode == "async"
         and config.learner.packing in ("auto", "loop")
@@ -250,7 +257,10 @@ def _may_learn_in_parts(config: Config) -> bool:
 
 
 def _threads(config: Config, cpus: int, learners: int) -> int:
-    """Return the number of CPU threads of a learner on the CPU. All learners on the CPU share half of the cores."""
+    """Return the number of CPU threads of a learner on the CPU.
+
+    By default, all learners on the CPU share half of the cores, rounded up, with at least one thread each.
+    """
     return config.learner.threads or max(1, (cpus - cpus // 2) // learners)
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from pbt_rl.errors import ConfigError
 
 CORES = "PBT_RL_CORES"
-"""Name of the environment variable with the number of cores to plan for. A sweep sets this variable if its runs share a
-CPU quota."""
+"""Name of the environment variable with the number of cores to plan for. A sweep sets this variable for each run,
+because runs may share a CPU quota."""
 OWN_CGROUPS = Path("/proc/self/cgroup")
 CGROUPS = Path("/sys/fs/cgroup")
 
@@ -35,7 +35,8 @@ class Machine:
 def usable_gpus(counted: int, library: str = "libcuda.so.1") -> int:
     """Return the number of GPUs that CUDA can use. With MIG, CUDA can use only one slice.
 
-    counted: number of GPUs according to torch, which counts cards without initialising CUDA.
+    counted: number of GPUs according to torch, which counts cards without initialising CUDA. This number is returned if
+    CUDA cannot be asked.
     """
     if counted < 2:
         return counted
@@ -51,8 +52,8 @@ def usable_gpus(counted: int, library: str = "libcuda.so.1") -> int:
 def available_cpus(own: Path = OWN_CGROUPS, cgroups: Path = CGROUPS) -> int:
     """Return the number of cores that this process may use.
 
-    This number is the minimum of: cores in the CPU affinity; CPU quotas of the process's cgroup and its ancestors;
-    environment variable `CORES`. Raises ConfigError for an invalid value of this variable.
+    This number, at least 1, is the minimum (rounded down) of: cores in the CPU affinity; CPU quotas of the process's
+    cgroup and its ancestors; environment variable `CORES`. Raises ConfigError for an invalid value of this variable.
     """
     given = os.environ.get(CORES, "")
     if given and not (given.isdecimal() and int(given)):

@@ -10,7 +10,7 @@ minibatches). The plan uses half of --learner.max-policy-lag. The other half is 
 
 U = k is always allowed. Therefore, the size of the batch limits the number of rows: on a machine with many cores,
 vector envs are small or some cores have no actor. In the modes sync and serial, k = U, because all vector envs wait
-during an update.
+during an update. Exception: for an algorithm with one optimiser step per vector env, k may be 1.
 
 Symbols: U vector envs, b rows of a policy per vector env, k rollouts per batch, P policies, S optimiser steps per
 batch.
@@ -76,12 +76,15 @@ class Size:
 
 
 class Flaws(NamedTuple):
-    """Flaws of planned sizes, most severe first. A field that is False or 0 means that there is no such flaw."""
+    """Flaws of planned sizes, most severe first. A field that is False or 0 means that there is no such flaw.
+
+    If the user has set b, the fields `undivided`, `uneven_rows` and `thin` are always False.
+    """
 
     old: bool
     """Rollouts are older than the formula in the module docstring allows."""
     undivided: bool
-    """The planned batch has fewer rollouts than minibatches, although the requested batch has enough."""
+    """The planned batch has fewer rows than minibatches, although the requested batch has enough."""
     far: float
     """Relative difference between planned and requested batch if it exceeds FAR_BATCH, else 0."""
     uneven_batches: bool
@@ -118,7 +121,7 @@ class Sizing:
     on_policy: bool = False
     """True in the modes sync and serial, where all vector envs wait during an update."""
     per_vector_env: bool = False
-    """True if the algorithm takes one optimiser step per vector env."""
+    """True if the algorithm takes one optimiser step per rollout of a vector env, if rollouts are then not too old."""
     on_gpu: bool = False
     """True if all learners have a GPU."""
 
@@ -147,11 +150,11 @@ class Sizing:
         return round(full * self.batch_steps), round((full + LAG_OF_QUEUE) * self.batch_steps)
 
     def batch_error(self, size: Size) -> float:
-        """Return the relative difference between planned and requested batch."""
+        """Return the relative difference between planned and requested batch. 0 with `per_vector_env`."""
         return 0.0 if self.per_vector_env else abs(size.batch_rows / self.batch_rows - 1)
 
     def sizes(self, vector_envs: Sequence[int], slots: Sequence[int]) -> tuple[Flaws, list[Size]]:
-        """Choose b and k of each pack, with equal rows for all policies. Return the flaws and the sizes.
+        """Choose b and k of each pack, with about equal rows for all policies. Return the flaws and the sizes.
 
         vector_envs, slots: U and P of each pack.
         """
@@ -238,7 +241,8 @@ def plan_actors(
 ) -> tuple[Sizing, list[int]]:
     """Choose the sizing, and the number of actors of each pack.
 
-    With GPUs, the first possible plan is used:
+    With GPUs, the first possible plan is used, unless the user has set the rows. Up to a tenth of the actors of a plan
+    may be missing:
 
     1. All cores have an actor, and vector envs have at least LEAST_GPU_ROWS rows.
     2. One core per learner has no actor, and vector envs have at least LEAST_SPARE_ROWS rows. If these cores are more

@@ -71,7 +71,7 @@ def read_arms(given: Sequence[str], without: Sequence[str] = ()) -> list[Arm]:
     """Return the built-in arms except `without`, followed by the given arms.
 
     given: NAME:OPTIONS, or the name of a controller.
-    Raises ConfigError for an invalid arm, or if the result contains only the baseline.
+    Raises ConfigError for an invalid arm, for an invalid name in `without`, or if only the baseline is left.
     """
     for name in without:
         if name not in BUILT_IN or name == BASELINE:

@@ -55,7 +55,9 @@ class Judged:
 
 
 def judge(run: Path, episodes: int) -> Judged:
-    """Evaluate all saved members of a completed run, and write the scores to FILE. Raises ConfigError.
+    """Evaluate all saved members of a completed run, and write the scores to FILE.
+
+    Raises ConfigError if the summary or a saved member cannot be read.
 
     episodes: number of episodes per score.
     """
@@ -74,8 +76,8 @@ def judge(run: Path, episodes: int) -> Judged:
 def read_judged(run: Path, episodes: int) -> Judged | None:
     """Read the scores of a run. Return None if the members must be evaluated again.
 
-    Reasons for None: the file is missing or damaged, the number of episodes differs, or the run was resumed after the
-    file was written.
+    Reasons for None: the file or the summary of the run is missing or damaged, the number of episodes differs, or the
+    run was resumed after the file was written.
     """
     try:
         found = convert(json.loads((run / FILE).read_text()), Judged)
@@ -87,7 +89,7 @@ def read_judged(run: Path, episodes: int) -> Judged | None:
 
 
 def frames_of(run: Path) -> int:
-    """Return the sum of the members' frames in a completed run. Raises ConfigError."""
+    """Return the sum of the members' frames in a completed run. Raises ConfigError if its summary cannot be read."""
     path = RunFolder(run).summary
     remedy = f"remove the folder {run} and repeat the command to train the run again"
     frames = read_object(path, f"{path} is missing: {remedy}").get("frames")

@@ -104,7 +104,10 @@ def signed(number: float) -> str:
 
 
 def outcome(scores: Scores, baseline: str) -> Outcome:
-    """Compare each arm with the baseline on the seeds of both. Raises ConfigError if a score is not finite."""
+    """Compare each arm with the baseline on the seeds of both. Raises ConfigError if a score is not finite.
+
+    Arms with fewer than two such seeds have no comparison.
+    """
     for arm, runs in scores.items():
         for seed, one in runs.items():
             if not math.isfinite(one.score):
@@ -176,7 +179,7 @@ class Comparison:
 
 
 def compare(ours: Sequence[float], theirs: Sequence[float]) -> Comparison:
-    """Compare the scores of two arms. Scores with equal index have equal seeds. Raises ValueError for a single seed."""
+    """Compare the scores of two arms. Equal index: equal seed. Raises ValueError for fewer than two seeds."""
     gains = [0.0 if math.isclose(a, b, rel_tol=DUST) else a - b for a, b in zip(ours, theirs, strict=True)]
     if len(gains) < 2:
         raise ValueError(f"{len(gains)} seed has no spread: give 2 or more")

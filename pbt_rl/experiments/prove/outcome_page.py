@@ -24,7 +24,9 @@ VERDICT_COLOURS = {"helped": "#15803d", "not told apart": INK, "hurt": "#c2410c"
 
 
 def write_outcome(folder: Path, found: Outcome, options: str, notes: Sequence[str] = ()) -> list[Path]:
-    """Write page, figures and tables into the folder of an experiment. Return the paths. Raises ConfigError.
+    """Write page, figures and tables into the folder of an experiment. Return the paths.
+
+    Raises ConfigError if a file cannot be written.
 
     options: description of the runs for the page. notes: warnings about the comparison.
     """
@@ -162,7 +164,7 @@ def page(found: Outcome, images: dict[str, bytes], name: str, options: str, note
 
 
 def headline(found: Outcome) -> str:
-    """Return the verdicts in one sentence, which begins with the arm `pbt`."""
+    """Return the verdicts as text, beginning with the arm `pbt` (without this arm: with the first arm)."""
     if not found.comparisons:
         return "No verdict yet: train each arm on two or more seeds."
     arm = "pbt" if "pbt" in found.comparisons else next(iter(found.comparisons))

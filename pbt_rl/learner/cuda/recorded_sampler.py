@@ -2,8 +2,9 @@
 
 All rollouts, frame stacks and recurrent states are in a few preallocated tensors. An inference batch uploads the steps
 and one index tensor, replays a graph, and waits for the download of the actions. Graphs are captured for 1, 2, 4, 8,
-16, 32 and 64 vector envs. Other batches are padded with a dummy vector env: three vector envs use the graph for 4. The
-dummy has separate rows in all tensors.
+16, 32 and 64 vector envs, up to the first size that holds all vector envs of the learner. Other batches are padded with
+a dummy vector env: three vector envs use the graph for 4. The dummy has separate rows in all tensors. Batches of more
+than 64 vector envs are split.
 
 Axes: M vector envs of an inference batch, P policies, b rows per policy and vector env, R = P * b rows of a vector env,
 B = M * b rows of a policy, A action components.
@@ -92,7 +93,7 @@ class RecordedSampler(Sampler):
         self.replays = Replays("inference batches", recorder_of(pack.device))
 
     def record_inference_batches(self) -> None:
-        """Capture graphs of all sizes with dummy steps only, without changing the training state.
+        """Capture graphs of all needed sizes with dummy steps only, without changing the training state.
 
         Call this before another thread uses the device, because the thread's first calls would break a capture.
         """

@@ -152,13 +152,13 @@ _REFUSED = "which cannot be captured"
 
 
 class Rehearsal(TorchDispatchMode):
-    """Dispatch mode that detects the first call that cannot be captured. device: type of the device, such as "cuda"."""
+    """Dispatch mode that detects calls known to prevent a capture. device: type of the device, such as "cuda"."""
 
     def __init__(self, device: str) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # torch's has no annotations
         self._device = device
         self.refusal = ""
-        """Reason why the program cannot be captured. Empty if no call prevents a capture."""
+        """Reason why the program cannot be captured, from the first such call. Empty if no such call was found."""
         self.draws = False
         """True if the program may draw from torch's default generator."""
 
@@ -221,7 +221,10 @@ automatically (pytorch#176753)."""
 
 
 class CudaRecorder:
-    """Recorder of CUDA graphs on the current stream. Its graphs share memory and must not run concurrently."""
+    """Recorder of CUDA graphs on the current stream, or on a side stream if the current one is CUDA's default stream.
+
+    Its graphs share memory and must not run concurrently.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device

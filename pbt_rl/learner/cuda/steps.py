@@ -102,7 +102,7 @@ def record_steps(trainer: Trainer, rollouts: list[AnyRollout], replays: Replays)
 
     Call this before another thread starts, because the thread's first library call would break a capture.
 
-    rollouts: rollouts of one batch.
+    rollouts: unused rollouts of one batch. They contain poison afterwards.
     """
     current = trainer.members.current
     chance, before = trainer.generator.get_state(), current.host.copy()

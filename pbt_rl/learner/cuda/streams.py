@@ -18,8 +18,8 @@ from pbt_rl.algos.kernels import Mark
 from pbt_rl.algos.weights import Serving, Streams, Weights
 
 BRANCHES = 8
-"""Maximum number of parallel branches of a stream. torch has 32 streams per device and priority, and more than 8 small
-kernels hardly fit on a GPU."""
+"""Maximum number of parallel branches (side streams) of a stream. torch has 32 streams per device and priority, and
+more than 8 small kernels hardly fit on a GPU."""
 
 
 class CudaStreams(Streams):
@@ -88,8 +88,8 @@ class StagedServing(Serving):
     calls `take`, which copies the publication to the acting weights.
 
     `take` skips a publication that is incomplete on the device. Otherwise, inference would wait for all queued
-    optimiser steps. If the weights of a slot were replaced, `take` waits for the publication, because the slot's next
-    rollout must not start with the former weights.
+    optimiser steps. If the weights of a slot were replaced, `take` makes the acting stream wait for the publication,
+    because the slot's next rollout must not start with the former weights.
 
     There are two staging copies, because learning must not wait for acting: `publish` writes to one copy while `take`
     reads the other copy.

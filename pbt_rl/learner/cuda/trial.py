@@ -52,7 +52,7 @@ class BrokenTrialError(Exception):
 
 
 def fastest_packing(setup: LearnerSetup, values: Sequence[Values]) -> tuple[Packing, str]:
-    """Return (fastest packing for a plan, log line). With a single candidate, the log line is empty.
+    """Return (fastest packing for a plan, log line). With a single candidate, or if all fail, the log line is empty.
 
     Raises BrokenTrialError if a capture could not be ended.
 
@@ -141,8 +141,9 @@ def _made_up(layout: ObsLayout, shape: tuple[int, ...], device: torch.device) ->
 
 
 def _seconds(compute: Callable[[], Tensor], device: torch.device) -> float:
-    """Return the seconds of the fastest of a few runs, including a synchronisation. CUDA graphs are used if possible,
-    as in learning.
+    """Return the seconds of the fastest of a few runs, including a synchronisation.
+
+    CUDA graphs are used if possible, as in learning.
     """
     result = torch.zeros((), device=device)
 

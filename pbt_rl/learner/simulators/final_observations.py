@@ -29,8 +29,8 @@ class FinalObservations:
     def __init__(self, of: RolloutShape) -> None:
         self._layouts, self._shape, self._device = of.layouts, (of.policies, of.envs), of.device
         self.obs: dict[str, Tensor] = {}
-        """Final observations, name -> [R, ...] as the simulator returns them. Rows that reached no time limit contain
-        zeros. The dict is empty before the first final observation."""
+        """Final observations, name -> [R, ...] as the simulator returns them. Rows that reached no time limit
+        in this rollout contain zeros. The dict is empty until a step returns final observations."""
         self._state = torch.zeros((*self._shape, of.state_size), device=of.device)
         self._at = torch.full(self._shape, -1, dtype=torch.int64, device=of.device)
         """[P, b], last step in this rollout at which the row reached a time limit, or -1 if there was no such step."""

@@ -86,7 +86,7 @@ class Inference:
         """Store the observations after the last step, and the values of these observations.
 
         Actions are sampled and discarded, because the sampler of mailboxes does so at the end of a rollout. Both
-        samplers therefore draw equal random numbers.
+        samplers therefore use the generator in the same way.
         """
         here = {name: obs[name].unflatten(0, self._shape) for name in self._layouts}
         first = self._rollout.fields["first"][:, -1]

@@ -18,7 +18,10 @@ def lay_out(
     members: Sequence[tuple[int, ...]],
     slots: Sequence[int],
 ) -> Plan:
-    """Plan one simulator per device. By default, the number of rows is chosen to fill --learner.batch."""
+    """Plan one simulator per device. Raises ConfigError if a batch cannot be split into the minibatches.
+
+    By default, the number of rows is chosen to fill --learner.batch.
+    """
     rows = config.rows or max(1, round(config.learner.batch / config.learner.rollout))
     most = min(rows, config.pbt.objective_episodes)
     packs = tuple(

@@ -47,8 +47,9 @@ class Rounds:
         *,
         begun: bool = True,
     ) -> None:
-        """Start the first rounds. begun: True if the first round has the first episode of each row; False: the second
-        episode of each row.
+        """Start the first rounds.
+
+        begun: True if the first round has the first episode of each row. False: the second episode of each row.
         """
         assert rows % groups == 0
         self.size = rows // groups

@@ -2,7 +2,7 @@
 
     consumes     weights of the pack, shaping
     produces     one full rollout, and episode statistics
-    waits for    the device, once per rollout
+    waits for    the device, once per rollout (a simulator may wait more often)
     runs in      the learner's thread (sync and serial modes)
 
 Axes: P policies (slots), b rows of a policy, R = P * b, T steps, K shaping terms, G row groups of a policy, N
@@ -82,7 +82,7 @@ class DeviceShaping:
 class SimulatorSampler:
     """Sampler of one simulator of R rows.
 
-    Each call of `run_inference` fills a complete rollout. Commands wait until the call returns.
+    A call of `run_inference` that returns True has filled a complete rollout. Commands wait until the call returns.
 
     beat: records a heartbeat.
     give_up: called from another thread, with an error message, if the simulator hangs at its start.
@@ -207,7 +207,10 @@ class SimulatorSampler:
         self.rollout.final_value.copy_(following)
 
     def _make_rounds(self, step: SimulatorStep) -> Rounds:
-        """Create the episode statistics. step: first step, whose `stats` contain the names of all statistics."""
+        """Create the episode statistics. step: first step, whose `stats` contain the names of all statistics.
+
+        Raises ConfigError for more than MOST_STATS statistics, or if the simulator must return an objective.
+        """
         if len(step.stats) > MOST_STATS:
             raise ConfigError(
                 f"{self._spec.env_id} returns {len(step.stats)} stats. Return at most {MOST_STATS}"
@@ -220,7 +223,8 @@ class SimulatorSampler:
     def _may_take_long(self, what: str) -> Iterator[None]:
         """Record heartbeats in another thread while slow code runs in the context.
 
-        If the code takes longer than FIRST_STEP times `learner_timeout_seconds`, end the learner with a user error.
+        If the code takes longer than FIRST_STEP times `learner_timeout_seconds`, call `give_up`, which ends the learner
+        with a user error, but does nothing in serial mode.
         """
         limit = FIRST_STEP * self._config.learner_timeout_seconds
         until, done = time.monotonic() + limit, Event()
@@ -268,7 +272,7 @@ class SimulatorSampler:
             )
 
     def _fetch(self) -> None:
-        """Read episode statistics and errors from the device. This is the only synchronisation of a rollout."""
+        """Read episode statistics and errors from the device: the sampler's only synchronisation in a rollout."""
         rounds, shared = self._inference.rounds, self._shared
         assert rounds is not None
         policies = self._pack.num_policies
