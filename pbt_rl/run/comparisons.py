@@ -95,7 +95,7 @@ class Comparisons:
         )
         """None for single-agent environments."""
         self.replacement_times = deque[float](maxlen=REPLACEMENT_TIMES)
-        """Milliseconds that a learner spent on each of the latest replacements. 0 for a member without a slot."""
+        """Milliseconds that a learner spent on each of the latest replacements."""
         self._reported: list[int] = []
         """Pack of each report since the last `look`."""
         self._next_look = 0.0
@@ -227,7 +227,7 @@ class Comparisons:
         """
         times = clock | {"answered": time.perf_counter()}
         self._recorder.applied(ack, {stage: (at - decided) * 1000 for stage, at in times.items()})
-        if ack.donor is not None:
+        if ack.donor is not None and not ack.parked:
             self.replacement_times.append(ack.milliseconds)
 
     def note_saved(self, message: Saved) -> State:

@@ -5,6 +5,7 @@ import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from pbt_rl.controllers.controllers import defaults
 from pbt_rl.controllers.decisions import Stop
 from pbt_rl.envs.toy import Identity
 from pbt_rl.record.checkpoints import Checkpoints
+from pbt_rl.record.journal import read_journal
 from pbt_rl.record.saved import Source
 from pbt_rl.run.serial import SerialPack
 from tests.helpers.serial import record, run, weights
@@ -69,6 +71,15 @@ def turns(tmp_path_factory):
 def test_turns_are_decided_by_the_seed_too(turns, part):
     first, again = map(part, turns)
     assert first == again
+
+
+def test_a_replacement_without_a_slot_has_no_duration(turns):
+    events = read_journal(turns[0] / "journal.jsonl")
+    copies = [e for e in events if e["event"] == "applied" and e["donor"] is not None]
+    assert any(copy["parked"] for copy in copies)
+    times = [copy["milliseconds"] for copy in copies if not copy["parked"]]
+    summary = json.loads((turns[0] / "summary.json").read_text())
+    assert summary["replacement_milliseconds"] == {"median": median(times), "max": max(times)}
 
 
 @dataclass
