@@ -169,7 +169,7 @@ def lazy_vector_env(
 ) -> LazyAtariVectorEnv | None:
     """Make a vector env with lazy construction.
 
-    Returns None if `rows` is at most WHOLE_ROWS, or if the shaping source forbids lazy construction.
+    Returns None if `rows` is at most WHOLE_ROWS, or if the shaping source does not allow lazy construction.
     """
     if rows <= WHOLE_ROWS or not getattr(shaping, "may_be_lazy", False):
         return None

@@ -257,7 +257,7 @@ class DryRun:
         *,
         other_actions: bool = False,
     ) -> Played:
-        """Run `steps` steps of each row. All calls of this method use the same random actions.
+        """Run `steps` steps of each row. All calls of this method draw actions from equal random numbers.
 
         Exceptions of the construction of environments are raised. Later exceptions are recorded in the result.
 

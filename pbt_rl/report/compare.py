@@ -1,6 +1,7 @@
 """`pbt-rl report A B C`: one page that compares runs, and CSV files with the data of the page.
 
-Runs that differ only in their seed form a group. The page shows the spread over the seeds of each group.
+Runs that differ only in their seed (or in other options of NO_DIFFERENCE) form a group. The page shows the spread over
+the seeds of each group.
 """
 
 from __future__ import annotations
@@ -161,7 +162,8 @@ def write_comparison(
 def curves(found: Sequence[Group]) -> Figure | None:
     """Draw the objective of the best fifth of members: mean and range over the runs of each group.
 
-    Each environment has separate axes, because objectives of different environments are not comparable.
+    Each environment has separate axes, because objectives of different environments are not comparable. None if no run
+    has an objective.
     """
     drawn = [(group, tops) for group in found if (tops := _tops(group))]
     if not drawn:
