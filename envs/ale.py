@@ -1,4 +1,4 @@
-"""Atari games on ale-py's native vector environment: one engine thread, grey frames of 84x84.
+"""Atari games on ale-py's native vector environment (the *engine*) of one thread: grey frames of 84x84.
 
 The engine runs the emulators, plays the no-op frames at a game's start, skips frames, max-pools and shrinks the
 screen. The engine returns only the newest frame. `AtariScoring` handles scores and lives. This module presses FIRE at a
@@ -94,7 +94,7 @@ def fire_of(game: str, options: AtariOptions) -> int | None:
 
 
 class AtariVectorEnv:
-    """R rows of one Atari game on one engine thread.
+    """R rows of one Atari game in one engine.
 
     Four kinds of steps set `first` (see `StepArrays`): resets, the FIRE that starts a game, the FIRE after a lost life
     if lost lives are terminal, and steps of rows without an emulator. In these steps the policy's action is ignored,

@@ -136,7 +136,7 @@ class Engines:
 
 
 class LazyAtariVectorEnv(AtariVectorEnv):
-    """R rows of one Atari game, with lazy construction of the emulators."""
+    """R rows of one Atari game in several engines, with lazy construction of the emulators."""
 
     def __init__(
         self, game: str, rows: int, seed: int, options: AtariOptions, shaping: ShapingSource

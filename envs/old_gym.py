@@ -112,7 +112,7 @@ class _InOrder(dict[Any, None]):
 class _Crafter(OldGym):
     """Crafter with ordered sets, because Crafter samples from sets.
 
-    With plain sets, equal seeds give unequal episodes.
+    With plain sets, equal seeds may give unequal episodes.
     """
 
     def __init__(self, old: Any, render_mode: str | None = None) -> None:

@@ -1,8 +1,9 @@
 """Engine processes, buttons, measurements and events of Doom games.
 
-The package vizdoom forks this process to start an engine. This process and the engine communicate through files in
-/dev/shm. The engine writes `_vizdoom.ini` and `_vizdoom/` into its working directory. If this process were killed, the
-engine would wait for this process forever, and the files would remain. Therefore:
+The package vizdoom forks this process to start an engine: a process that runs one game for one player. This process
+and the engine communicate through files in /dev/shm. The engine writes `_vizdoom.ini` and `_vizdoom/` into its working
+directory. If this process were killed, the engine would wait for this process forever, and the files would remain.
+Therefore:
 
 - A launcher binds the engine to this process (see `pbt_rl.processes.keeper`).
 - The launcher also sets a separate scratch folder as working directory of each engine. Two engines that create

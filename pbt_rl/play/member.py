@@ -374,8 +374,9 @@ def shares(episodes: int, rows: int) -> list[int]:
 
 
 def shares_of_tasks(episodes: int, tasks: int, rows: int) -> list[int]:
-    """Return the number of episodes of each row, so that each task is played `episodes` times. rows <= tasks.
+    """Return the number of episodes of each row, so that each task is played `episodes` times.
 
+    rows: number of rows, at most `tasks`.
     The tasks form `rows` blocks. Row r begins with the first task of block r (task r * tasks // rows), and cycles
     through all tasks. Each row plays `episodes // rows` complete cycles. Afterwards, each row plays `episodes % rows`
     consecutive blocks, beginning with block r. All blocks are therefore played equally often.

@@ -167,8 +167,8 @@ def load_policy(
     greedy: True to take the most probable action instead of sampling with `seed`.
     trust: True to import the modules that the run's config.json names, such as a custom environment.
     Raises ConfigError for a folder without a run, for an unsaved member or checkpoint, for weights that do not fit the
-    environment or the config, and for a run that names modules if `trust` is False. Raises EnvSetupError if the
-    environment cannot be made, because its spaces are needed.
+    environment or the config, and for a run that names modules if `trust` is False.
+    The function makes the environment, to read its spaces. Raises EnvSetupError if the environment cannot be made.
     """
     folder = path_given("run", run)
     config, saved = saved_to_play(Source(folder, at, str(member)), say, trust=trust)

@@ -48,7 +48,7 @@ MOST_OPTIONS = 4
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that differ only in their seed. label: name of the group.
+    """Runs that differ only in their seed or in other options of NO_DIFFERENCE. label: name of the group.
 
     options: text of the options that differ between groups.
     """
@@ -72,7 +72,7 @@ def mean_and_std(numbers: Sequence[float]) -> str:
 
 
 def groups(runs: Sequence[History]) -> list[Group]:
-    """Group runs that differ only in their seed. Groups are in the order of their first runs."""
+    """Group runs that differ only in options of NO_DIFFERENCE. Groups are in the order of their first runs."""
     options = [dict(_flat(run.config)) for run in runs]
     keys = _keys(options, NO_DIFFERENCE | {DRAWS})
     by_seed = {(key, one.get("seed")): one.get(DRAWS) for key, one in zip(keys, options, strict=True)}
