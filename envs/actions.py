@@ -36,7 +36,8 @@ def action_spec(space: spaces.Space[Any], env_id: str) -> ActionSpec:
     """Convert an action space to an `ActionSpec`. Bounds beyond LARGEST_BOUND become infinite.
 
     Each value of an integer Box becomes a discrete choice. Raises EnvSetupError for spaces other than Discrete,
-    MultiDiscrete, MultiBinary, Box, Tuple and Dict.
+    MultiDiscrete, MultiBinary, Box, Tuple and Dict, for an empty space, for an integer Box with more than MOST_WHOLE
+    values per component, and for more than MOST_CHOICES choices in total.
     """
     check_space(space, "the action space", env_id)
     parts = dict(_parts(space))

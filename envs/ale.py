@@ -1,4 +1,4 @@
-"""Atari games on ale-py's native vector environment: one engine thread, grey frames of 84x84.
+"""Atari games on ale-py's native vector environment (the *engine*) of one thread: grey frames of 84x84.
 
 The engine runs the emulators, plays the no-op frames at a game's start, skips frames, max-pools and shrinks the
 screen. The engine returns only the newest frame. `AtariScoring` handles scores and lives. This module presses FIRE at a
@@ -86,7 +86,7 @@ def engine(game: str, rows: int, options: AtariOptions, **picture: Any) -> Any:
 
 
 def fire_of(game: str, options: AtariOptions) -> int | None:
-    """Return the index of the action FIRE. None if the game has no action FIRE."""
+    """Return the index of the action FIRE. None if the action set does not contain FIRE. (The full set does.)"""
     names = game_facts(game)[0]
     if options.full_action_space:
         return 1
@@ -94,10 +94,11 @@ def fire_of(game: str, options: AtariOptions) -> int | None:
 
 
 class AtariVectorEnv:
-    """R rows of one Atari game on one engine thread.
+    """R rows of one Atari game in one engine.
 
-    Three kinds of steps set `first` (see `StepArrays`): resets, the FIRE that starts a game, and the FIRE after a lost
-    life if lost lives are terminal. In these steps the policy's action is ignored, and learners mask the transition.
+    Four kinds of steps set `first` (see `StepArrays`): resets, the FIRE that starts a game, the FIRE after a lost life
+    if lost lives are terminal, and steps of rows without an emulator. In these steps the policy's action is ignored,
+    and learners mask the transition.
     """
 
     def __init__(

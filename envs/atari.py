@@ -1,7 +1,8 @@
-"""Options and scoring of Atari games, for the engines ale-py (atari/) and EnvPool (envpool/).
+"""Options and scoring of Atari games, for ale-py (atari/) and EnvPool (envpool/).
 
-The engine delivers whole games with raw scores. This module applies clipping, lost lives and shaping, vectorised over
-rows. The objective is always the unclipped score of the whole game.
+Each of these packages has a vector env of emulators, the *engine*. The engine delivers whole games with raw scores.
+This module applies clipping, lost lives and shaping, vectorised over rows. The objective is always the unclipped score
+of the whole game.
 
 Axes: R rows.
 """

@@ -21,18 +21,19 @@ class FamilyOptions:
     """Base class for the options of an environment family. Each family derives a frozen dataclass."""
 
     def reproducible(self) -> Self:
-        """Return the options under which equal seeds give equal steps."""
+        """Return the options under which equal seeds give equal steps. By default: the same options."""
         return self
 
 
 LARGEST_REWARD = 3.4e38
-"""Largest finite reward. The learner stores rewards as float32."""
+"""Rewards must be between -LARGEST_REWARD and LARGEST_REWARD, because the learner stores rewards as float32."""
 
 ACTION_MASK = "action_mask"
 """Reserved observation name: mask of the allowed discrete actions, uint8 [sum(nvec)], 1 = allowed.
 
-The masks of all components are concatenated. If the mask of a component is all zeros, the action of the component is
-ignored and excluded from the loss. For example, an agent that waits for another player's move has a mask of zeros.
+The masks of all components are concatenated. If the mask of a component is all zeros, the policy takes action 0 of the
+component, the loss excludes this action, and the environment must ignore it. For example, an agent that waits for
+another player's move has a mask of zeros.
 """
 
 
@@ -58,8 +59,8 @@ class ArraySpec:
     shape: shape for one row, without leading axes.
     dtype: name of the numpy dtype.
     given: description of the environment's own format if the array was converted, else "".
-    boolean: True if all values are 0 or 1.
-    unscaled: True if the values have no bounds, or bounds outside -1..1.
+    boolean: True for numbers of a MultiBinary space or of dtype bool.
+    unscaled: True for numbers without bounds, or with bounds outside -1..1.
     """
 
     shape: tuple[int, ...]
@@ -126,13 +127,13 @@ class EnvSpec:
     shaping: default reward shaping, name -> value. PBT may tune each value as `shaping.NAME`.
     agents: number of agents in one environment (S). Each agent is a row. 1 for single-agent environments.
     tasks: names of the tasks (levels); empty if there is only one task. A member's objective is the mean over tasks of
-    each task's mean objective. The mean objective of a task is capped at `task_cap`. In an evaluation, row r of R
-    starts at position r * len(tasks) // R of a fixed order of tasks and continues in that order.
+    each task's mean objective. The mean objective of a task is capped at `task_cap`. In an evaluation, row r of R must
+    start at position r * len(tasks) // R of a fixed order of tasks, and continue in that order.
     critic: names of the observations that only the critic receives. If there are any, the critic is a separate network.
     Acting, exports and evaluations do not use these observations.
     notes: warnings about settings that may be unintended, printed by `pbt-rl envs check` and at every start of a run.
     time_limit: steps after which an episode is truncated; 0 if unknown.
-    mistakes: warnings about bugs that raise no error, printed by runs and evaluations.
+    mistakes: warnings about bugs that raise no error, printed by `pbt-rl envs check`, runs and evaluations.
     simulator: True for a device simulator, whose rows are tensors on the learner's device and are stepped by the
     learner.
 
@@ -166,8 +167,8 @@ class StepArrays:
     the environment, and delivers the first observation with `first` set and reward 0. Learners mask the transition of a
     reset.
 
-    A lost life may set `terminated` within an episode. Then no reset follows, `first` stays False, and no episode is
-    reported.
+    A lost life may set `terminated` within an episode. Then no reset follows, and `episode_done` stays False. On Atari,
+    `first` is set in the next step if this step presses FIRE.
     """
 
     obs: Mapping[str, NDArray[Any]]
@@ -186,7 +187,9 @@ class StepArrays:
     episode_done: NDArray[np.bool_]
     """[R] True: an episode (not only a life) ended with this step. The fields below are valid in these rows only."""
     objective: NDArray[np.float64]
-    """[R] `info["true_objective"]`; without this entry, the recorded or raw return (see `objective_of`)."""
+    """[R] objective of the episode. Gymnasium environments: `info["true_objective"]`, or without this entry the
+    recorded or raw return (see `objective_of`). Other families define it, such as DMLab-30's normalised score.
+    """
     raw_return: NDArray[np.float64]
     """[R] sum of the environment's raw rewards, unshaped and unclipped."""
     shaped_return: NDArray[np.float64]
@@ -202,8 +205,8 @@ class StepArrays:
     statistics need not write names and values.
     """
     agent: NDArray[np.int64] | None = None
-    """[R] agent that the row plays, as environment index * S + agent index. None if `spec.agents` is 1. All rows of an
-    environment have `episode_done` set in the same step.
+    """[R] agent that the row plays, as environment index * S + agent index. None if `spec.agents` is 1. The last step
+    of an episode sets `episode_done` in all rows of the environment whose agents have acted in the episode.
     """
     task: NDArray[np.int64] | None = None
     """[R] index of the episode's task in `EnvSpec.tasks`. None if the environment has only one task."""
@@ -256,8 +259,8 @@ class VectorEnv(Protocol):
     def step(self, action: NDArray[Any], out: StepArrays) -> None:
         """Advance every row by one step. action: [R, A] of `spec.action.dtype`.
 
-        Writes the observations, rewards and flags of all rows. The statistics of an episode need to be written only
-        in the step that ends the episode.
+        Rows whose episode has ended are reset and ignore their actions. Write the observations, rewards and flags of
+        all rows. The statistics of an episode need to be written only in the step that ends the episode.
         """
 
     def close(self) -> None:
@@ -317,8 +320,8 @@ def cpu_ns_of(processes: Sequence[int]) -> int:
 class TrainingInfoInterface(Protocol):
     """Interface of environments with a curriculum, which depends on the training progress of the member.
 
-    The method is called before each training episode, except in multi-agent environments. `pbt-rl eval` and `pbt-rl
-    envs check` never call the method, so they use the environment as its constructor makes it.
+    The method is called before each training episode, except in multi-agent environments and device simulators.
+    Evaluations and `pbt-rl envs check` never call the method, so they use the environment as its constructor makes it.
     """
 
     def set_training_info(self, info: dict[str, Any]) -> None:
@@ -350,7 +353,11 @@ class RewardShapingInterface(Protocol):
         """Return the default values."""
 
     def set_reward_shaping(self, reward_shaping: dict[str, Any], agent_idx: int | slice) -> None:
-        """Set the values of one agent or of a slice of agents. The index is 0 in single-agent environments."""
+        """Set the values of one agent. Called before each episode.
+
+        agent_idx: index of the agent, 0 in an environment with one agent. If a Gymnasium vector environment has this
+        method: index of the row. pbt_rl passes no slices.
+        """
 
 
 def random_within(action: ActionSpec, rows: int, rng: np.random.Generator) -> NDArray[np.float32]:
@@ -373,7 +380,10 @@ def random_within(action: ActionSpec, rows: int, rng: np.random.Generator) -> ND
 
 
 def untrained_within(action: ActionSpec, rows: int, rng: np.random.Generator) -> NDArray[np.float32]:
-    """Draw continuous action components as an untrained policy does: normal, clipped to the bounds."""
+    """Draw continuous action components like an untrained policy with initial std 1: normal, clipped to the bounds.
+
+    The mean is the centre and the std is the half width (see `ActionSpec.units`).
+    """
     centre, half = (np.array(part) for part in action.units)
     drawn = centre + half * rng.standard_normal((rows, len(centre)))
     return np.clip(drawn, action.low, action.high).astype(np.float32)

@@ -43,6 +43,7 @@ def make(env_id: str, rows: int, keywords: Mapping[str, Any], index: int = 0) ->
 
     index: value for the factory's parameter `env_index`, unique among all environments of a run. An environment that is
     made again gets its previous index.
+    Raises EnvSetupError if the keywords or the result of the factory are unsuitable, and the exceptions of the factory.
     """
     factory = find_factory(env_id)
     arguments = dict(keywords)
@@ -66,7 +67,7 @@ def make(env_id: str, rows: int, keywords: Mapping[str, Any], index: int = 0) ->
 
 
 def probe(env_id: str, keywords: Mapping[str, Any]) -> EnvSpec:
-    """Make an environment, close it and return its spec."""
+    """Make an environment, close it and return its spec. Raises EnvSetupError, and the exceptions of the factory."""
     with time_limit(time_limits.PROBE_SECONDS, making(env_id)):
         other = simulator_backend(env_id)
         if other is None:

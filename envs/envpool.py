@@ -1,9 +1,10 @@
 """EnvPool tasks (Atari, MuJoCo, MiniGrid, classic control ...) as vector envs.
 
-A vector env is one EnvPool of R rows on one engine thread. EnvPool resets a row in the step after its episode's end and
-ignores the action of that step, as this project requires. An episode that ends by its time limit is truncated.
+A vector env is one EnvPool of R rows, the *engine*. The engine has one thread unless --env-option num_threads is given.
+EnvPool resets a row in the step after its episode's end and ignores the action of that step, as this project requires.
+An episode that ends by its time limit is truncated.
 
-With an invalid option the engine ends the process without an exception. Therefore each task is first tried with its
+With some invalid options the engine ends the process without an exception. Therefore each task is first tried with its
 options in a fork of this process (`first_trial.tried`). The output of the fork becomes the error message.
 
 Atari games have the options --atari.*, as in the family atari/. The engine returns the newest frame and the raw score.
@@ -45,7 +46,9 @@ from .spaces import SMALL, Leaf, obs_leaves, read_rows, with_mask
 from .time_limits import GRACE_SECONDS, PROBE_SECONDS
 
 OURS = ("num_envs", "batch_size", "seed", "env_seed", "max_num_players", "gym_reset_return_info", "base_path")
-"""Options of `envpool.make` that users cannot set, because the vector env sets these options."""
+"""Options of `envpool.make` that users cannot set. The vector env sets `num_envs` and `seed`, and needs the defaults of
+the other options.
+"""
 BY_ATARI_OPTIONS = {
     "frame_skip": "frame-skip",
     "stack_num": "frame-stack",
@@ -277,7 +280,7 @@ def recipe(name: str, options: AtariOptions, keywords: Mapping[str, Any]) -> dic
 
 
 class EnvPoolVectorEnv:
-    """R rows of one task on one engine thread. Equal seeds give equal episodes."""
+    """R rows of one task in one engine. Equal seeds and equal actions give equal episodes."""
 
     def __init__(
         self,

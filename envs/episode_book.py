@@ -26,7 +26,10 @@ from .base import LARGEST_REWARD, ShapingSource, StepArrays
 from .user_values import briefly, number_of
 
 ROW, AT_ONCE = range(2)
-"""Indices of the cells. ROW: a number that changes after every row. AT_ONCE: number of rows in the current call."""
+"""Indices of the cells. ROW: number that is written after every row, usually the row's index. Only a change of this
+number is a heartbeat, so a vector env of one row has no heartbeat within a step. AT_ONCE: number of rows in the current
+call.
+"""
 SECONDS_PER_ROW = 1.0
 """Extension of the timeout per row that a call makes or seeds. Making or seeding an Atari emulator takes 0.1 s on an
 idle core, and 0.5 s on a core shared by six processes.
@@ -154,7 +157,7 @@ def objective_of(env_id: str, info: Mapping[str, Any], summed: float) -> float |
     RecordEpisodeStatistics and similar wrappers record. The recorded return is used only if it differs from the sum,
     because a difference means that an outer wrapper changes the rewards.
 
-    summed: sum of the rewards of the episode.
+    summed: sum of the rewards of the episode. Raises EnvSetupError, see `true_objective`.
     """
     if "true_objective" in info:
         return true_objective(env_id, info["true_objective"])

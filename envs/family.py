@@ -73,7 +73,7 @@ class Backend:
     recipe_of: Callable[[EnvSpec], dict[str, object]] | None = None
     """spec -> default options of a run. Only in families that must make an environment to get its spec."""
     make: Callable[[str, EnvOptions], RawEnv | None] | None = None
-    """(name, options) -> one unwrapped environment. None if the engine has only vector environments."""
+    """(name, options) -> one unwrapped environment. None if the family has only vector environments."""
     for_evaluation: Callable[[EnvOptions], EnvOptions] = lambda options: options
     """Options of a run -> options of its evaluation."""
     film: Callable[[str, int, int, EnvOptions, ShapingSource], tuple[VectorEnv, Any] | None] | None = None
@@ -86,7 +86,7 @@ class Backend:
     make_simulator: Callable[[str, int, int, str, EnvOptions], Any] | None = None
     """(name, rows, seed, device, options) -> `SimulatorEnv`, for device simulators."""
     unreproducible: Callable[[str], str] = lambda _name: ""
-    """name -> reason why equal seeds give different steps in this environment. "" if equal seeds give equal steps."""
+    """name -> reason why equal seeds give different steps in this environment. "" if no reason is known."""
     step_seconds: float = 30.0
     """Default timeout of `pbt-rl envs check`: of `probe`, and of a step or reset of a vector env."""
     begins: str = "environments are made"

@@ -119,7 +119,7 @@ class ColourTwin:
         return picture
 
     def close(self) -> None:
-        """Release the engine."""
+        """Release the second emulator."""
         self._engine = None
 
 
@@ -194,7 +194,10 @@ WITHOUT_DISPLAY = {"SDL_VIDEODRIVER": "dummy", "MUJOCO_GL": "egl"}
 def film(
     env_id: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource
 ) -> tuple[VectorEnv, Camera] | None:
-    """Make a vector env with a camera on row 0. None if the family has no pictures."""
+    """Make a vector env with a camera on row 0. None if the family has no pictures. Raises EnvSetupError.
+
+    On a machine without a display, this function sets the environment variables in WITHOUT_DISPLAY.
+    """
     if not os.environ.get("DISPLAY") and not os.environ.get("WAYLAND_DISPLAY"):
         for variable, value in WITHOUT_DISPLAY.items():
             os.environ.setdefault(variable, value)

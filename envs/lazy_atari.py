@@ -136,7 +136,7 @@ class Engines:
 
 
 class LazyAtariVectorEnv(AtariVectorEnv):
-    """R rows of one Atari game, with lazy construction of the emulators."""
+    """R rows of one Atari game in several engines, with lazy construction of the emulators."""
 
     def __init__(
         self, game: str, rows: int, seed: int, options: AtariOptions, shaping: ShapingSource
@@ -169,7 +169,7 @@ def lazy_vector_env(
 ) -> LazyAtariVectorEnv | None:
     """Make a vector env with lazy construction.
 
-    Returns None if `rows` is at most WHOLE_ROWS, or if the shaping source forbids lazy construction.
+    Returns None if `rows` is at most WHOLE_ROWS, or if the shaping source does not allow lazy construction.
     """
     if rows <= WHOLE_ROWS or not getattr(shaping, "may_be_lazy", False):
         return None

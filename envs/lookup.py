@@ -113,7 +113,10 @@ _VERSION = re.compile(r"(-ram)?(NoFrameskip|Deterministic)?-v\d+$")
 
 
 def keywords(env_option: Iterable[str]) -> dict[str, Any]:
-    """Parse pairs `key=value` of --env-option. A value is JSON, a Python literal, a number such as 5M, or a string."""
+    """Parse pairs `key=value` of --env-option. A value is JSON, a Python literal, a number such as 5M, or a string.
+
+    Raises EnvSetupError if a key is not a Python identifier or is given twice.
+    """
     found: dict[str, Any] = {}
     for pair in env_option:
         key, equals, text = pair.partition("=")
@@ -138,7 +141,11 @@ def probe(env_id: str, options: EnvOptions) -> EnvSpec:
 def make_vector_env(
     env_id: str, rows: int, seed: int, options: EnvOptions, shaping: ShapingSource
 ) -> VectorEnv:
-    """Make a vector env of R rows. The seed determines its episodes, except in lazily made Atari (lazy_atari.py)."""
+    """Make a vector env of R rows.
+
+    seed: determines the episodes for given actions, except in lazily made Atari (lazy_atari.py), in environments with a
+    reason in `Backend.unreproducible`, and in environments that ignore their seed.
+    """
     backend, name = backend_of(env_id, options)
     return seeing(backend.make_vector_env(name, rows, seed, options, shaping), options)
 

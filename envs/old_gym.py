@@ -31,7 +31,11 @@ class OldGym(gymnasium.Env[Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Reset the environment. Seed it by a parameter of its `reset`, or by its method `seed`."""
+        """Reset the environment.
+
+        A seed is passed to the parameter `seed` of the environment's `reset`, or to its method `seed`. An environment
+        with neither is not seeded.
+        """
         super().reset(seed=seed)
         taken = inspect.signature(self.old.reset).parameters
         given = {"seed": seed, "options": options} if "seed" in taken else {}
@@ -73,7 +77,10 @@ class OldGym(gymnasium.Env[Any, Any]):
 
 
 def converted(space: Any) -> spaces.Space[Any]:
-    """Convert a space of another package to a Gymnasium space, based on its class name and attributes."""
+    """Convert a space of another package to a Gymnasium space, based on its class name and attributes.
+
+    Raises EnvSetupError for other spaces than Dict, Tuple, Discrete, MultiDiscrete, MultiBinary and Box.
+    """
     if isinstance(space, spaces.Space):
         return space
     kind = type(space).__name__
@@ -105,7 +112,7 @@ class _InOrder(dict[Any, None]):
 class _Crafter(OldGym):
     """Crafter with ordered sets, because Crafter samples from sets.
 
-    With plain sets, equal seeds give unequal episodes.
+    With plain sets, equal seeds may give unequal episodes.
     """
 
     def __init__(self, old: Any, render_mode: str | None = None) -> None:

@@ -79,7 +79,8 @@ def named_by(env_id: str) -> str:
 def registered(gym_id: str) -> str:
     """Import the package that registers an id, and return the registered id.
 
-    gym_id: `ID` or `package:ID`. The id may lack its namespace.
+    gym_id: `ID` or `package:ID`. The id may lack its namespace. If no registered id fits, or if several ids fit,
+    `gym_id` is returned unchanged.
     """
     known_ids = import_module("gymnasium").registry
     if gym_id in known_ids:
@@ -116,7 +117,10 @@ def registered(gym_id: str) -> str:
 
 
 def registered_ids() -> Mapping[str, str]:
-    """Return id -> subpackage of `gymnasium.envs` ("" outside Gymnasium) for all registered ids except Atari's."""
+    """Return id -> subpackage of `gymnasium.envs` ("" outside Gymnasium) for the registered ids.
+
+    Left out are Atari's ids, and ids whose entry point is not a string.
+    """
     found = {}
     for env_id, spec in import_module("gymnasium").registry.items():
         point = spec.entry_point if isinstance(spec.entry_point, str) else ""

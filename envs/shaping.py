@@ -22,7 +22,7 @@ from .user_values import attribute, briefly, has_methods, number_of, wrapped
 def flatten(nested: Mapping[str, Any]) -> dict[str, float]:
     """Convert `{"weapon": {"shotgun": 1}}` to `{"weapon.shotgun": 1.0}`.
 
-    Raises EnvSetupError if a value is not a finite number, or if a name is empty or has a dot.
+    Raises EnvSetupError if a value is not a finite number, or if a name is not a string, is empty or has a dot.
     """
     flat: dict[str, float] = {}
     for name, value in nested.items():
@@ -89,6 +89,7 @@ def frames_per_step(env_id: str, env: Any) -> int:
     """Return the attribute `frames_per_step` of a wrapper or of the environment. 1 if the attribute is undefined.
 
     The attribute `frame_skip` is ignored because it often means physics substeps, which do not count as frames.
+    Raises EnvSetupError if `frames_per_step` is not a whole number of 1 or more.
     """
     for one in wrapped(env):
         frames = attribute(one, "frames_per_step")

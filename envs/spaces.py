@@ -5,7 +5,8 @@ The observation space (class, dtype, shape, bounds) determines the conversion:
     picture    Converted to uint8 [C, H, W]; the bounds are scaled to 0 and 255. All axes besides H and W (colours,
                frames) become channels, in their order. Pictures are:
                - uint8 arrays with at least two axes;
-               - small arrays of other integers (grids of codes);
+               - grids of codes: arrays of other integers whose shorter side is from SMALLEST_GRID to SMALL - 1, if all
+                 bounds are equal, the lower bound is at least 0, and the upper bound is from 2 to 255;
                - arrays of any dtype with two sides of at least SMALL, if the bounds are finite and equal for all
                  pixels, or for all pixels of each channel. With only two axes, the lower bound must be at least 0, and
                  the upper bound of floats at most 255.
@@ -14,7 +15,7 @@ The observation space (class, dtype, shape, bounds) determines the conversion:
     numbers    All other arrays: float32. If all integers of an array have the same bounds, and the largest absolute
                bound is between LARGEST_CODE and LARGEST_LEVEL, the integers are divided by this bound.
 
-A word's hash depends only on its letters, so all processes and versions compute equal hashes.
+A word's hash depends only on its characters, so all processes and versions compute equal hashes.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ IMPALA's network encodes all pictures.
 SMALLEST_GRID = 3
 """Minimum side of a grid of codes. Integer arrays with a shorter side are converted as numbers, except uint8."""
 LARGEST_CODE = 16
-"""Integers with bounds up to this value are codes or counts. Codes and counts are not scaled."""
+"""In arrays of numbers, integers with bounds up to this value are codes or counts, and are not scaled."""
 LARGEST_LEVEL = 2**16
 """For integers and pixels, bounds beyond this value are treated as unknown."""
 MOST_WORDS = 32
@@ -190,7 +191,8 @@ def obs_leaves(space: spaces.Space[Any], env_id: str) -> tuple[Leaf, ...]:
 
     Parts of a Tuple are named after their index: "0", or "camera.0" within a Dict. The key `action_mask` of the
     outermost Dict is the action mask, see ACTION_MASK. Raises EnvSetupError for spaces other than Box, Discrete,
-    MultiDiscrete, MultiBinary, Text, Dict and Tuple.
+    MultiDiscrete, MultiBinary, Text, Dict and Tuple, for a space without numbers, for more than MOST_CHOICES choices,
+    and if two arrays have one name.
     """
     leaves = _leaves(space, (), env_id)
     found = [leaf.name for leaf in leaves]
@@ -243,7 +245,10 @@ def leaves_of(
     action_space: spaces.Space[Any],
     metadata: Mapping[str, Any],
 ) -> tuple[Leaf, ...]:
-    """Return the arrays of an environment's observations, including an action mask from its info dict."""
+    """Return the arrays of an environment's observations, including an action mask from its info dict.
+
+    Raises EnvSetupError for unsupported spaces, see `obs_leaves`, `action_spec` and `with_mask`.
+    """
     leaves, action = obs_leaves(observation_space, env_id), action_spec(action_space, env_id)
     return with_mask(leaves, action, env_id, in_info=bool(metadata.get(ACTION_MASK)))
 
@@ -352,7 +357,11 @@ def _choices_leaf(
 
 
 def read_leaf(leaf: Leaf, obs: Any, env_id: str) -> NDArray[Any]:
-    """Convert one array of an observation to `leaf.spec`. Raises EnvSetupError if the value violates the space."""
+    """Convert one array of an observation to `leaf.spec`.
+
+    Raises EnvSetupError for a missing key, a wrong shape or dtype, NaN, infinity, and an integer outside a Discrete or
+    MultiDiscrete space. Numbers outside the bounds of a Box raise no error; pixels are clipped.
+    """
     return read_rows(leaf, obs, None, env_id)
 
 

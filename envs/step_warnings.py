@@ -15,17 +15,19 @@ LEAST_ENDS = 3
 SHADED = 200
 """Number of a run's first steps whose pictures and action masks are checked."""
 FEWEST_SHADES = 8
-"""Minimum difference between the largest and the smallest pixel value (0 to 255) of a picture. A smaller difference
-indicates wrong bounds of the observation space.
+"""Minimum difference between the largest and the smallest pixel value (0 to 255) in all checked steps of a picture. A
+smaller difference indicates wrong bounds of the observation space.
 """
 SLOW_RESET_SECONDS, SLOW_RESET_SHARE = 0.02, 0.5
-"""A reset is slow if it takes longer than this, and if resets take a larger share of the time than this."""
+"""Resets are slow if the mean reset takes more than SLOW_RESET_SECONDS, and if resets take more than SLOW_RESET_SHARE
+of the time.
+"""
 
 
 class _ResetTimer:
     """Time that resets take: the additional duration of a step with a reset, compared with steps without a reset.
 
-    All rows of a vector env wait for a reset. The first episode of each row does not count.
+    All rows of a vector env wait for a reset. The resets before the first episodes do not count.
     """
 
     def __init__(self) -> None:

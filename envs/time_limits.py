@@ -38,8 +38,8 @@ LAST_RESORT = 50
 LOOKS = 4
 """Minimum number of checks per timeout."""
 LEAST_COUNTED = 0.25
-"""At least this share of wall time counts toward a timeout. Otherwise, a process that hangs on a busy machine might
-never reach its timeout.
+"""Of the wall time in which the process is not stopped, at least this share counts toward a timeout. Otherwise, a
+process that hangs on a busy machine might never reach its timeout.
 """
 
 
@@ -108,7 +108,8 @@ class _Hangs(BaseException):  # `except Exception` in an environment does not ca
 def time_limit(seconds: float, message: str) -> Iterator[None]:
     """Raise EnvSetupError if the body exceeds the timeout. An enclosing timeout that ends sooner takes precedence.
 
-    Code that hangs in C, or runs outside the main thread, is not interrupted.
+    Code that hangs in C, or runs outside the main thread, is not interrupted. If the body catches more than LAST_RESORT
+    interruptions, the process ends.
     """
     outer, (left, _) = signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)
     if left and isinstance(outer, _Ring):  # without a timer, the handler belongs to the parent of this fork

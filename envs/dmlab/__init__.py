@@ -1,1 +1,1 @@
-"""DeepMind Lab: vector env, engine processes, levels, map cache."""
+"""DeepMind Lab (package deepmind_lab, the *engine*): vector env, processes of the engine, levels, map cache."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 FOLDER = "contributed/dmlab30/"
 TASK_CAP = 100.0
-"""Cap of a level's score, in percent of the human score."""
+"""Cap of a level's mean human-normalised score, in percent (see `Level.percent`)."""
 TEST_MIXER_SEED = 0x600D5EED
 """Value of the engine's setting `mixerSeed` in evaluations. Training uses the default value, so all maps of evaluations
 differ from the maps of training.

@@ -26,6 +26,7 @@ class MapsFailed(RuntimeError):  # noqa: N818 - names the event
 def build_maps(levels: Sequence[str], options: DmlabOptions, steps: int, jobs: int) -> frozenset[str]:
     """Reset every level with each of its seeds (option `level_seeds`). Return the level scripts that failed.
 
+    After a failure, the remaining seeds of the level are skipped.
     steps: number of random steps after each reset.
     jobs: maximum number of parallel engines.
     Raises EnvSetupError for invalid input, and MapsFailed if an engine process ends or hangs.

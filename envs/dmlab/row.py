@@ -119,7 +119,10 @@ class LevelCache:
         return self.folder / name[:2] / f"{name[2:40]}.map"
 
     def _sweep(self) -> None:
-        """Remove the least recently used maps if the folder is too large. A lock admits one process at a time."""
+        """Remove the least recently used maps if the folder is too large.
+
+        Do nothing while another process has the lock.
+        """
         self._next_sweep = time.monotonic() + SWEEP_SECONDS
         with contextlib.suppress(OSError), (self.folder / ".lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -152,8 +155,8 @@ FRAME_SKIP = 4
 """Engine frames per step, at 60 frames per second."""
 ROW_BYTES = 3 * 72 * 96 + 4 * WORDS
 MOST_LABS = 20
-"""Number of Labs (instances of the engine) after which the program restarts. A restart takes half a second of CPU,
-including a new Lab and its first reset.
+"""If the program has made this number of Labs (instances of the engine), it restarts before an episode that needs
+another Lab. A restart takes half a second of CPU, including a new Lab and its first reset.
 """
 MAX_MESSAGE_BYTES = 1 << 16
 MAX_ERROR_CHARACTERS = 8000
@@ -321,7 +324,10 @@ class Game:
 
 
 def _pressed(spec: list[dict[str, Any]], pressed: Pressed) -> NDArray[np.intc]:
-    """Return an action in the engine's format: a number for each entry of the engine's action spec."""
+    """Return an action in the engine's format: a number for each entry of the engine's action spec.
+
+    Raises ValueError if the level does not have an action, or if a number is outside its bounds.
+    """
     names = [entry["name"] for entry in spec]
     absent = sorted(pressed.keys() - set(names))
     if absent:
@@ -333,7 +339,10 @@ def _pressed(spec: list[dict[str, Any]], pressed: Pressed) -> NDArray[np.intc]:
 
 
 def serve(line: socket.socket, setup: RowSetup, request: tuple[Any, ...] | None) -> None:
-    """Answer requests until `close`. request: the first request, if it was already received."""
+    """Answer requests until `close`. request: the first request, if it was already received.
+
+    Raises EOFError or ConnectionError if the parent has ended.
+    """
     game: Game | None = None
     try:
         while True:

@@ -14,14 +14,15 @@ time limit is truncated, and its returns bootstrap from its last observation. Th
 second time. The observation is then one step (a fifteenth of a second) old.
 
 A reset takes up to 20 s because maps are compiled. Until its episode begins, a resetting row sets `first` and
-delivers a black picture in each step. These steps do not count toward the episode's length, and other rows continue.
+delivers a black picture in each step. These steps do not count toward the episode's length. The other rows continue,
+unless --dmlab.background-resets is off.
 
 In `dmlab30`, a `TaskScheduler` chooses the level of each row's next episode. In the long run all levels get equal
-numbers of steps. By default all rows of a vector env go through the levels in one order, so they run the same level at
-the same time:
+numbers of steps, or of episodes in evaluations. By default all rows of a vector env begin with the same level and go
+through the levels in one order, so they mostly run the same level at the same time:
 
 - A slow level slows only its own vector env.
-- All members run the same levels at the same time, because each vector env has rows of all members.
+- All members mostly run the same levels at the same time, because each vector env has rows of all members.
 
 Axes: R rows.
 """
@@ -59,7 +60,7 @@ _FIXED_SETTINGS = ("width", "height", "fps", "logLevel", "datasetPath", "gpuDevi
 def describe(name: str, options: DmlabOptions) -> EnvSpec:
     """Return the spec of a level without starting the engine.
 
-    Raises EnvSetupError for an unknown name that resembles a level of DMLab-30.
+    Raises EnvSetupError for a test level of DMLab-30, and for an unknown name that resembles a level of DMLab-30.
     """
     _levels(name)
     scale = (5.0, 0.3 * options.reward_unit) if options.clip_reward else (1.0, 1.0)
@@ -87,7 +88,10 @@ def pool_seed(level_script: str, number: int) -> int:
 
 
 def _levels(name: str) -> tuple[Level | str, ...]:
-    """Return the levels for NAME in `dmlab/NAME`. Outside DMLab-30, NAME is the engine's path of a level."""
+    """Return the levels for NAME in `dmlab/NAME`. Outside DMLab-30, NAME is the engine's path of a level.
+
+    Raises EnvSetupError, see `describe`.
+    """
     if name == ALL:
         return LEVELS
     short = name.removeprefix(FOLDER)
@@ -160,8 +164,9 @@ def names() -> tuple[str, ...]:
 def probe(name: str, options: DmlabOptions, settings: Mapping[str, Any]) -> EnvSpec:
     """Make a Lab (instance of the engine) of each level, without running an episode, and return the spec.
 
+    With --dmlab.renderer hardware, an episode also begins on each GPU, in another Lab.
     settings: the user's settings of the engine or of the level. Raises EnvSetupError if the engine rejects a level or a
-    setting, or cannot render on the GPUs.
+    setting, crashes or hangs, if it cannot render on the GPUs, and for --dmlab.gpus without the renderer hardware.
     """
     spec = describe(name, options)
     if options.renderer == "hardware":

@@ -154,7 +154,10 @@ class Pair:
                 shutil.rmtree(self._scratch)
 
     def begin_episode(self) -> None:
-        """Begin an episode. If a player is killed at the start of the episode, begin another episode."""
+        """Begin an episode. If a player is killed at the start of the episode, begin another episode.
+
+        Raises RuntimeError after _MOST_BEGINNINGS such episodes.
+        """
         self.found()
         for _ in range(_MOST_BEGINNINGS):
             deaths = self._deaths()

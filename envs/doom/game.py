@@ -1,14 +1,15 @@
 """Engine processes, buttons, measurements and events of Doom games.
 
-The package vizdoom forks this process to start an engine. This process and the engine communicate through files in
-/dev/shm. The engine writes `_vizdoom.ini` and `_vizdoom/` into its working directory. If this process were killed, the
-engine would wait for this process forever, and the files would remain. Therefore:
+The package vizdoom forks this process to start an engine: a process that runs one game for one player. This process
+and the engine communicate through files in /dev/shm. The engine writes `_vizdoom.ini` and `_vizdoom/` into its working
+directory. If this process were killed, the engine would wait for this process forever, and the files would remain.
+Therefore:
 
 - A launcher binds the engine to this process (see `pbt_rl.processes.keeper`).
 - The launcher also sets a separate scratch folder as working directory of each engine. Two engines that create
   `_vizdoom/` in one folder at the same time would crash, and crash this process.
 - The files in /dev/shm are removed as soon as this process and the engine have opened them. The scratch folder is
-  removed after all games of a vector env have started.
+  removed after all games of a vector env (or both engines of a duel) have started.
 
 If this process is killed while a game starts (0.1 s), three small files in /dev/shm and a folder in /tmp remain.
 
@@ -91,7 +92,10 @@ class Games:
 
 
 def write_launcher(scratch: Path, *, quiet: bool = False) -> Path:
-    """Write the script that starts an engine. quiet: True detaches the engine from the terminal."""
+    """Write the script that starts an engine. quiet: True detaches the engine from the terminal.
+
+    Raises EnvSetupError if programs in the scratch folder cannot be executed.
+    """
     engine = Path(vizdoom.__file__).with_name("vizdoom")
     launcher = scratch / "launcher"
     own = f"{shlex.quote(str(scratch))}/$$"

@@ -24,7 +24,10 @@ FINAL = ("final_observation", "final_obs")
 
 
 class BatchedRows:
-    """Implementation of `SimulatorEnv` for a Gymnasium `VectorEnv`."""
+    """Implementation of `SimulatorEnv` for a Gymnasium `VectorEnv`.
+
+    Raises EnvSetupError for another autoreset mode than SAME_STEP, and for observations that are not tensors.
+    """
 
     def __init__(self, env_id: str, env: Any) -> None:
         mode = env.metadata.get("autoreset_mode", AutoresetMode.SAME_STEP)
@@ -56,7 +59,7 @@ class BatchedRows:
         self._discrete = isinstance(env.single_action_space, gymnasium.spaces.Discrete)
 
     def attach(self, weights_PK: Tensor) -> None:
-        """Do nothing, because the environment has no shaping."""
+        """Do nothing, because the spec has no shaping."""
 
     def reset(self) -> Mapping[str, Tensor]:
         """Return the observations of the reset at construction."""
@@ -89,7 +92,7 @@ def _named(obs: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def _as_numbers(obs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Keep pictures [R, C, H, W] unchanged. Flatten all other arrays to float32 [R, N]."""
+    """Keep uint8 pictures [R, C, H, W] unchanged. Flatten all other arrays to float32 [R, N]."""
     return {
         name: array
         if array.dtype is torch.uint8 and array.dim() == 4

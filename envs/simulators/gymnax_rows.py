@@ -121,7 +121,10 @@ class GymnaxRows:
         return {"obs": _tensor(obs)}
 
     def spread_phases(self, seed: int) -> bool:
-        """Set random times in the states, if the state has `time` and there is a limit `max_steps_in_episode`."""
+        """Set random times in the states.
+
+        Returns False, and sets nothing, if the state has no `time` or there is no limit `max_steps_in_episode`.
+        """
         time = getattr(self._state, "time", None)
         if time is None or not self.spec.time_limit:
             return False

@@ -39,7 +39,8 @@ class SimulatorStep:
     """[R] bool: the episode was cut off in a state that is not terminal."""
     final_obs: Mapping[str, Tensor] | None = None
     """name -> [R, ...], final observations of the old episodes. Read only in rows whose episode ended. The learner
-    reads only rows that are truncated.
+    reads only rows that are truncated. If None, the learner bootstraps truncated rows from the value of the observation
+    before the step.
     """
     objective: Tensor | None = None
     """[R] float32. The objective of an episode is the sum over its steps, and must not depend on the shaping weights.
@@ -53,8 +54,9 @@ class SimulatorEnv(Protocol):
     """Protocol of R rows on one device. Methods must not synchronise with the device (`.item()`, `nonzero` ...).
 
     An optional method `spread_phases(seed) -> bool` brings the rows out of phase. The learner calls the method once,
-    after `reset`. `spread_phases` shortens each row's first episode by a random number of steps, and returns False if
-    episodes cannot be shortened. The shortened episodes do not count toward the objective.
+    after `reset`, unless --random-phases is off. `spread_phases` shortens each row's first episode by a random
+    number of steps, and returns False if episodes cannot be shortened. The shortened episodes do not count toward the
+    objective.
     """
 
     spec: EnvSpec
@@ -75,7 +77,7 @@ class SimulatorEnv(Protocol):
         """Step every row. action: [R, A] of `spec.action.dtype`, within the bounds."""
 
     def close(self) -> None:
-        """Release the engine. Safe to call twice."""
+        """Release the environment. Safe to call twice."""
 
 
 MakeSimulator = Callable[[str, int, int, "torch.device", Any], SimulatorEnv]
@@ -125,7 +127,7 @@ class Checks:
             self._tensor(values, f'stats["{name}"]', "float32", ())
 
     def values(self, obs: Mapping[str, Tensor]) -> None:
-        """Record observations that are not finite. One call per rollout suffices, because NaN persists."""
+        """Record observations that are not finite. The learner makes one call per rollout: NaN mostly persists."""
         for values in obs.values():
             if values.is_floating_point():
                 self._note(0, ~torch.isfinite(values))
@@ -181,7 +183,8 @@ class SimulatorVectorEnv:
 
     The simulator resets a row in the step that ends its episode, but a `VectorEnv` resets the row in the next step. The
     simulator uses the action of that next step as the first action of the new episode. Therefore the new episode of the
-    `VectorEnv` lacks its first step. The first episode of each row is complete.
+    `VectorEnv` lacks its first step. The first episode of each row is complete. If the simulator returns no
+    `final_obs`, the last step of an episode delivers the first observation of the new episode.
     """
 
     def __init__(self, env: SimulatorEnv, shaping: ShapingSource) -> None:

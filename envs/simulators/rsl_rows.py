@@ -11,7 +11,7 @@ episode. Types differ between simulators:
 With a reward manager (mjlab, Isaac Lab), this module sets each term's weight to 1 and multiplies the term's value by
 the weight of the row's slot. A new weight then takes effect in the next step. The objective is the reward with the
 task's default weights, or the reward term or metric that the option `objective` names. The objective never depends on
-the tuned weights.
+the tuned weights. Without a reward manager there is no shaping, and the objective is the reward.
 
 Axes: P slots, R rows, K reward terms, A action components.
 """
@@ -133,7 +133,10 @@ class VecEnvRows:
         return obs
 
     def spread_phases(self, seed: int) -> bool:
-        """Set random step counters in the first episodes, as in RSL-RL's `learn(init_at_random_ep_len=True)`."""
+        """Set random step counters in the first episodes, as in RSL-RL's `learn(init_at_random_ep_len=True)`.
+
+        Returns False, and sets nothing, if the `VecEnv` has no step counters or no maximum episode length.
+        """
         counts, limit = getattr(self._env, "episode_length_buf", None), self.spec.time_limit
         if not isinstance(counts, Tensor) or limit < 1:
             return False
@@ -164,7 +167,7 @@ class VecEnvRows:
         return getattr(self._whole, "metadata", None)
 
     def render(self) -> Any:
-        """Render row 0. The user's environment must be made with `render_mode="rgb_array"`."""
+        """Render by the user's environment, which must be made with `render_mode="rgb_array"`."""
         return self._whole.render()
 
     def close(self) -> None:
@@ -201,7 +204,8 @@ class VecEnvRows:
     def _note(self, log: Mapping[str, Any]) -> None:
         """Store logged values as extra statistics of all rows.
 
-        Each value is a mean over the rows whose episode ended.
+        Each value is a mean over the rows whose episode ended. Left out are tensors of several numbers, and new names
+        after the first MOST_STATS.
         """
         for name, value in log.items():
             short = name.encode()[-STAT_NAME_BYTES + 1 :].decode(errors="ignore")

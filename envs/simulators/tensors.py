@@ -68,7 +68,7 @@ def probe(name: str, options: EnvOptions) -> EnvSpec:
 
 
 def make_simulator(name: str, rows: int, seed: int, device: str, options: EnvOptions) -> Any:
-    """Make a device simulator of R rows."""
+    """Make a device simulator of R rows. Raises EnvSetupError for an unsupported option."""
     from .tensor_toys import CartPole, Pendulum  # noqa: PLC0415 - it imports torch
 
     made = {"pendulum": Pendulum, "cartpole": CartPole}[name]

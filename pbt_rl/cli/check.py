@@ -58,7 +58,7 @@ def check(
     Raises ConfigError, EnvSetupError or the environment's exception if the environment cannot be constructed or reset.
 
     steps: number of steps, summed over all rows.
-    timeout_seconds: time limit of one step or reset of the vector env.
+    timeout_seconds: time limit of each construction, reset and step of the vector env.
     config: options of a run in this environment. The network of the run is checked, too. None: no network is checked.
     device: device of a device simulator. Other environments do not use it.
     """

@@ -241,7 +241,7 @@ class DryRun:
         self.env_id, self.options, self.spec = env_id, options, spec
         self.rows = ENVIRONMENTS * spec.agents
         self.engine = False
-        """True if single environments cannot be made, as with native engines and device simulators."""
+        """True if single environments cannot be made, as with native vector environments and device simulators."""
         self._pictures = [name for name, array in spec.obs.items() if is_image(array) and not is_grid(array)]
         limit = f"{timeout:g} s (--timeout-seconds)"
         self._begin_limit = partial(
@@ -257,7 +257,7 @@ class DryRun:
         *,
         other_actions: bool = False,
     ) -> Played:
-        """Run `steps` steps of each row. All calls of this method use the same random actions.
+        """Run `steps` steps of each row. All calls of this method draw actions from equal random numbers.
 
         Exceptions of the construction of environments are raised. Later exceptions are recorded in the result.
 

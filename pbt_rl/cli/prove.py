@@ -139,7 +139,10 @@ def read_protocol(folder: Path) -> _Protocol | None:
 
 
 def write_protocol(words: Words) -> None:
-    """Write protocol.json, or add new arms to it. Raises ConfigError if the folder contains another experiment."""
+    """Write protocol.json, or add new arms to it.
+
+    Raises ConfigError if the folder contains other files or an experiment with other options, or cannot be written.
+    """
     folder, before = words.folder, read_protocol(words.folder)
     now = _Protocol(words.common, words.command.games, {arm.name: list(arm.options) for arm in words.arms})
     if before is not None:

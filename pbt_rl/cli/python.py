@@ -66,7 +66,10 @@ class Result:
 
     @property
     def ended(self) -> str:
-        """Reason for the end: `frames`, `seconds`, `objective`, `all members are done`, or the reason of a `Stop`."""
+        """Reason for the end: `frames`, `seconds`, `objective`, `all members are done`, or the reason of a `Stop`.
+
+        In a folder that `Result.of` reads, also `failed`, `interrupted by SIGNAL`, or `CALLBACK raised ERROR`.
+        """
         return str(self.summary["ended"])
 
     @property

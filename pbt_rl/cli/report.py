@@ -74,7 +74,7 @@ class AuditCommand:
 
 
 def run_audit(arguments: list[str]) -> int:
-    """Run `pbt-rl audit`. Return 1 if a decision differs from the journal."""
+    """Run `pbt-rl audit`. Return 1 if a decision differs from the journal. With --what-if, return 0."""
     command = parse(AuditCommand, "pbt-rl audit", arguments)
     if command.what_if:
         from pbt_rl.report.what_if import what_if

@@ -30,15 +30,17 @@ from pbt_rl.record.saved import Source, saved_to_play
 def evaluate(
     source: Source, episodes: int, video: Path | None, seed: int, *, greedy: bool, trust: bool = False
 ) -> None:
-    """Play complete episodes of a member, and print the objective of each episode.
+    """Play complete episodes of a member, and print the objective of each episode, or of each task.
 
     The environment family sets the evaluation options (Atari: complete games, unclipped scores). Shaping has default
     values, because members must be comparable.
-    episodes: number of episodes (of each task, if the environment has tasks). video: file for the best episode.
+    episodes: number of episodes (of each task, if the environment has tasks).
+    video: file for the best episode. If the environment has tasks, only the episodes of the first row are filmed.
     greedy: True to take the most probable actions instead of sampling.
     trust: True to import modules that the run names.
     Raises ConfigError for a folder without a run, for a run that names modules if `trust` is False, for an unsaved
-    member or checkpoint, and for a video that cannot be written.
+    member or checkpoint, for weights that do not fit the environment or the config, and for a video that cannot be
+    written. Raises EnvSetupError if the environment cannot be made or filmed.
     """
     filmed = None if video is None else best_film(video)
     config, saved = saved_to_play(source, say, trust=trust)

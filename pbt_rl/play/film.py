@@ -33,7 +33,7 @@ CLIP_SECONDS, CLIP_PICTURES_PER_SECOND, CLIP_SIZE = 30, 8, 200
 """Limits of a clip for TensorBoard: duration, frame rate, pixels of the longer side."""
 
 H264 = ("-c:v", "libx264", "-pix_fmt", "yuv420p", "-crf", "25")
-"""ffmpeg options of .mp4 files, which every video player supports."""
+"""ffmpeg options of .mp4 files, which common video players and browsers support."""
 PALETTES = (
     "-filter_complex",
     "split[a][b];[a]palettegen=stats_mode=single[p];[b][p]paletteuse=new=1:dither=none",
@@ -50,7 +50,10 @@ def factor_of(height: int, width: int) -> float:
 
 
 class Film:
-    """.mp4 or .gif file, to which pictures are written one by one, because all together would need too much memory."""
+    """.mp4 or .gif file, to which pictures are written one by one, because all together would need too much memory.
+
+    The constructor empties the file. Raises ConfigError if the file cannot be written.
+    """
 
     def __init__(self, path: Path, frames_per_second: float) -> None:
         self._path, self._rate = path, frames_per_second
@@ -67,6 +70,7 @@ class Film:
         """Append a picture.
 
         The first picture sets the size of the film. Both sides are rounded down to even numbers, which the codec needs.
+        Raises ConfigError if ffmpeg has ended with an error.
         """
         shape = picture.shape[:2]
         if self._process is None:
@@ -206,7 +210,10 @@ def first_clip(file: IO[bytes]) -> Filmed:
 def _filmed(
     begin: Callable[[Camera], Clip | BestFilm], spec: EnvSpec, rows: int, seed: int, options: EnvOptions
 ) -> Iterator[tuple[VectorEnv, Clip | BestFilm]]:
-    """Yield a vector env and its recorder. begin: function from the camera to the recorder. Raises ConfigError."""
+    """Yield a vector env and its recorder. begin: function from the camera to the recorder.
+
+    Raises ConfigError if the environment has no pictures, and EnvSetupError if it cannot be rendered.
+    """
     made = film(spec.env_id, rows, seed, options, default_shaping_source(spec))
     if made is None:
         raise ConfigError(f"--video: {spec.env_id} has no pictures: leave --video out")

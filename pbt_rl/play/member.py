@@ -1,11 +1,11 @@
 """Loading of a trained member, and evaluation over complete episodes.
 
-A member acts as in training: in a pack of one policy, with frame stacking, normalisers and recurrent core. Evaluation,
+A member acts in a pack of one policy, with frame stacking, normalisers and recurrent core as in training. Evaluation,
 matches between members, and `load_policy` use this module. A member's file contains arrays and no code.
 
 Long evaluations show their progress. The best episode can be filmed.
 
-Axes: R rows of the vector env (one environment each), A action components. The pack has one policy, P = 1.
+Axes: R rows of the vector env (one environment or agent each), A action components. The pack has one policy, P = 1.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ def load_pack(config: Config, spec: EnvSpec, policy: SavedPolicy, seed: int) -> 
     """Load the weights and normalisers of a saved member into a new pack of one policy on the CPU.
 
     policy: the saved member. If its `run` is empty, the environment is not checked for changes since training.
-    Raises ConfigError if the weights do not fit the run's config.json or are not finite, and CheckpointBroken for a
-    damaged file.
+    Raises ConfigError if the environment has changed so that the network does not fit it, or if the weights do not fit
+    the run's config.json or are not finite. Raises CheckpointBroken for a damaged file.
     """
     plan = PackPlan(
         "cpu",
@@ -213,7 +213,7 @@ class Acts(Protocol):
 
 
 class RandomPlayer:
-    """Random policy, which samples uniformly from the allowed actions."""
+    """Random policy. Discrete actions are uniform among the allowed ones. Continuous actions: see `random_within`."""
 
     def __init__(self, spec: EnvSpec, seed: int) -> None:
         self._spec, self._rng = spec, np.random.default_rng(seed)
@@ -287,7 +287,7 @@ class Records(Protocol):
 Filmed = Callable[[EnvSpec, int, int, EnvOptions], AbstractContextManager[tuple[VectorEnv, Records]]]
 """Function (spec, rows, seed, options) -> context manager that yields a new vector env, and the recorder of its row 0.
 
-Raises ConfigError if the environment cannot be rendered."""
+Raises ConfigError or EnvSetupError if the environment cannot be rendered."""
 
 
 MAX_ROWS = 8
@@ -326,7 +326,8 @@ def play_episodes(
 
     episodes: number of episodes (of each task, if the environment has tasks).
     filmed: factory of a vector env and of a recorder. None: nothing is recorded.
-    most: maximum number of parallel episodes. (In a device simulator, all episodes are parallel unless `most` is 1.)
+    most: maximum number of parallel episodes, rounded up to a multiple of the number of agents. (In a device simulator,
+    all episodes are parallel unless `most` is 1.)
     """
     spec = policy.spec
     if spec.tasks:
@@ -373,8 +374,9 @@ def shares(episodes: int, rows: int) -> list[int]:
 
 
 def shares_of_tasks(episodes: int, tasks: int, rows: int) -> list[int]:
-    """Return the number of episodes of each row, so that each task is played `episodes` times. rows <= tasks.
+    """Return the number of episodes of each row, so that each task is played `episodes` times.
 
+    rows: number of rows, at most `tasks`.
     The tasks form `rows` blocks. Row r begins with the first task of block r (task r * tasks // rows), and cycles
     through all tasks. Each row plays `episodes // rows` complete cycles. Afterwards, each row plays `episodes % rows`
     consecutive blocks, beginning with block r. All blocks are therefore played equally often.

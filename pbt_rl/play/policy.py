@@ -99,7 +99,8 @@ class Policy(play.Policy):
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the arguments of `load_policy`. The unpickling process loads the policy again, with the initial seed.
 
-        Unpickling raises ConfigError if the checkpoint was deleted. (A training run deletes old checkpoints.)
+        Raises TypeError for a policy that `load_policy` did not return. Unpickling raises ConfigError if the checkpoint
+        was deleted. (A training run deletes old checkpoints.)
         """
         if self._loaded is None:
             raise TypeError("only a policy of load_policy can be pickled")
@@ -165,8 +166,9 @@ def load_policy(
     run: folder of the run. member: id of a member, or `best`. at: frames of a checkpoint. None: newest checkpoint.
     greedy: True to take the most probable action instead of sampling with `seed`.
     trust: True to import the modules that the run's config.json names, such as a custom environment.
-    Raises ConfigError for a folder without a run, for an unsaved member or checkpoint, and for a run that names modules
-    if `trust` is False.
+    Raises ConfigError for a folder without a run, for an unsaved member or checkpoint, for weights that do not fit the
+    environment or the config, and for a run that names modules if `trust` is False.
+    The function makes the environment, to read its spaces. Raises EnvSetupError if the environment cannot be made.
     """
     folder = path_given("run", run)
     config, saved = saved_to_play(Source(folder, at, str(member)), say, trust=trust)

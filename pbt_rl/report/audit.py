@@ -31,7 +31,8 @@ def audit(run: Path, trust: bool = False) -> int:
 
     The environment is not needed, because the journal contains the defaults of shaping.
     trust: True to import custom rules that the run names.
-    Raises ConfigError if `run` is not the folder of a run.
+    Raises ConfigError if `run` is not the folder of a run, if the journal is incomplete, if the run names modules and
+    `trust` is False, and for a run of `tune.run`.
     """
     recorded = Recorded.open(run, trust)
     config = recorded.config

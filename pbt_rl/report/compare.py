@@ -1,6 +1,7 @@
 """`pbt-rl report A B C`: one page that compares runs, and CSV files with the data of the page.
 
-Runs that differ only in their seed form a group. The page shows the spread over the seeds of each group.
+Runs that differ only in their seed (or in other options of NO_DIFFERENCE) form a group. The page shows the spread over
+the seeds of each group.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ MOST_OPTIONS = 4
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that differ only in their seed. label: name of the group.
+    """Runs that differ only in their seed or in other options of NO_DIFFERENCE. label: name of the group.
 
     options: text of the options that differ between groups.
     """
@@ -71,7 +72,7 @@ def mean_and_std(numbers: Sequence[float]) -> str:
 
 
 def groups(runs: Sequence[History]) -> list[Group]:
-    """Group runs that differ only in their seed. Groups are in the order of their first runs."""
+    """Group runs that differ only in options of NO_DIFFERENCE. Groups are in the order of their first runs."""
     options = [dict(_flat(run.config)) for run in runs]
     keys = _keys(options, NO_DIFFERENCE | {DRAWS})
     by_seed = {(key, one.get("seed")): one.get(DRAWS) for key, one in zip(keys, options, strict=True)}
@@ -161,7 +162,8 @@ def write_comparison(
 def curves(found: Sequence[Group]) -> Figure | None:
     """Draw the objective of the best fifth of members: mean and range over the runs of each group.
 
-    Each environment has separate axes, because objectives of different environments are not comparable.
+    Each environment has separate axes, because objectives of different environments are not comparable. None if no run
+    has an objective.
     """
     drawn = [(group, tops) for group in found if (tops := _tops(group))]
     if not drawn:

@@ -1,4 +1,4 @@
-"""CSV tables of a run: members, lineage, objectives, evaluations, decisions, slots, phases."""
+"""CSV tables of a run: members, lineages, objectives, evaluations, decisions, slots, phases."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _counted(column: str, unit: str) -> str:
 
 
 def label(key: StateKey) -> str:
-    """Return the name of a node in the lineage: m3g2 is member 3 after its second change."""
+    """Return the name of a node in the lineages: m3g2 is member 3 after its second change."""
     return f"m{key[0]}g{key[1]}"
 
 
@@ -91,7 +91,7 @@ def members(history: History) -> list[dict[str, Any]]:
 
 
 def nodes(history: History) -> list[dict[str, Any]]:
-    """Return one record per node of the lineage. A node is a member between two of its changes (a generation)."""
+    """Return one record per node of the lineages. A node is a member between two of its changes (a generation)."""
     lineage = history.lineage
     return [
         {

@@ -1,4 +1,4 @@
-"""Figures of a run. Each function returns a figure, or the reason why the figure cannot be drawn."""
+"""Figures of a run. A function for `Picture.draw` returns a figure, or the reason why the figure cannot be drawn."""
 
 from __future__ import annotations
 
@@ -280,7 +280,7 @@ def forest(history: History) -> style.Drawn:
 
 
 def _branches(history: History, layout: Layout, norm: Normalize, colours: ScalarMappable) -> LineCollection:
-    """Return the lines of all nodes of the lineage and of all copies.
+    """Return the lines of all nodes of the lineages and of all copies.
 
     The line of a node is thick up to its training frames in `ancestors`, and thin after them.
     """

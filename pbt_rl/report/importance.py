@@ -22,7 +22,8 @@ MOST_CONFIGURATIONS = 1000
 """Maximum number of configurations. If there are more, a random sample is used, because 12,000 take minutes."""
 FOLDS = 10
 TRAINED = "frames trained"
-"""Name of an additional feature of the forests. Longer training improves the objective for any hyperparameters."""
+"""Name of an additional feature of the forests, except for a search. Longer training usually improves the objective,
+whatever the hyperparameters are."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ def importance(
 
 
 def figure(history: History) -> Drawn:
-    """Draw the importances. Configurations are the members of a search, or all nodes of the lineage with PBT."""
+    """Draw the importances. Configurations are the members of a search, or all nodes of the lineages with PBT."""
     lineage = history.lineage
     known = [
         n

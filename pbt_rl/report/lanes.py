@@ -1,4 +1,4 @@
-"""Layout of the figure of the lineage. A lane is a horizontal line: one set of weights during training."""
+"""Layout of the figure of the lineages. A lane is a horizontal line: one set of weights during training."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ THIN_LANE = 0.3
 
 @dataclass(frozen=True)
 class Layout:
-    """Vertical positions of the nodes in the figure of the lineage, in lanes.
+    """Vertical positions of the nodes in the figure of the lineages, in lanes.
 
     y: key of a node -> position, downwards from 0 to `bottom`. height: height of the axes in inches.
     """
@@ -60,8 +60,8 @@ def ancestors(history: History) -> dict[StateKey, int]:
 def _lanes(history: History) -> list[list[Node]]:
     """Return the lanes, tree by tree. A lane is a list of nodes in which each node continues the node before.
 
-    The lane of a copy is below the donor's lane. Later copies are nearer to the donor. Otherwise branches would cross
-    lanes.
+    The lane of a copy is below the donor's lane. Later copies are nearer to the donor. Otherwise the vertical lines of
+    copies would cross more lanes.
     """
     lineage = history.lineage
     lanes = []

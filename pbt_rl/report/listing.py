@@ -86,7 +86,10 @@ class _Broken(Exception):  # noqa: N818 - describes the state
 
 
 def list_runs(folder: Path) -> list[RunRow]:
-    """Return the runs in a folder, newest first. If the folder itself is a run, return this run. Raises OSError."""
+    """Return the runs in a folder, newest first. If the folder itself is a run, return this run. Raises OSError.
+
+    Runs whose name begins with a dot are left out.
+    """
     if _is_run(folder):
         return [_row(folder)]
     # `is_dir` of an entry of `scandir` raises for a link to itself.

@@ -67,7 +67,7 @@ TEMPLATE = Template(resources.files(__package__).joinpath("page.html").read_text
 
 
 def document(title: str, body: str) -> str:
-    """Return a self-contained HTML page. title: plain text."""
+    """Return an HTML page with embedded style. title: plain text. body: HTML."""
     return TEMPLATE.substitute(title=escape(title), body=body)
 
 
@@ -94,7 +94,7 @@ def picture(source: str, alt: str) -> str:
 
 
 def table(rows: Sequence[Mapping[str, object]], kinds: Sequence[str] = ()) -> str:
-    """Return rows as an HTML table. All rows must have equal columns. kinds: CSS class of each row."""
+    """Return rows as an HTML table. rows: at least one, with equal columns. kinds: CSS class of each row."""
     head = "".join(f"<th{_side([row[name] for row in rows])}>{escape(name)}</th>" for name in rows[0])
     body = "".join(
         f"<tr{f' class={kind}' if kind else ''}>{''.join(map(_cell, row.values()))}</tr>"
@@ -377,8 +377,8 @@ def write_report(run: Path, out: Path, begins: Callable[[], object] = lambda: No
     """Write all files of the report into `out`. Return their paths, the page first. Raises ConfigError.
 
     begins: function that is called after all checks, before the figures are drawn (which takes seconds).
-    If a file of an earlier report is a symbolic link, the link is replaced. `out` may be a symbolic link only if the
-    link is outside the run's folder.
+    If a file of an earlier report is a symbolic link, the link is replaced. `out` must not be a symbolic link directly
+    in the run's folder.
     """
     linked = os.path.islink(out)  # noqa: PTH114 - Path.is_symlink raises for a path that no file can have
     if linked and out.parent.resolve() == run.resolve():

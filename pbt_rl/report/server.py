@@ -51,7 +51,7 @@ class Server(ThreadingHTTPServer):
             self.live.step()
 
     def handle_error(self, *_: Any) -> None:
-        """Ignore browsers that disconnect."""
+        """Ignore errors of requests, such as of a browser that disconnects."""
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -63,7 +63,7 @@ class Handler(BaseHTTPRequestHandler):
     server_version, sys_version = "pbt_rl", ""
 
     def do_GET(self) -> None:
-        """Respond with the page or a figure."""
+        """Respond with the page or a figure. Status 503: the page cannot be built. Status 404: no such figure."""
         self.server.asked = time.monotonic()
         path, page = urlsplit(self.path).path, self.server.live.page
         drawn = self.server.live.pictures.get(path.removeprefix("/").removesuffix(".png"))

@@ -27,7 +27,7 @@ WIDTH = 9.0
 INK, FAINT, GRID, BEST, TOP = "#1f2937", "#94a3b8", "#e5e9f0", "#c2410c", "#1d4ed8"
 CONTROL = "#7e22ce"
 UNKNOWN = "#c9ced6"
-"""Colour of nodes of the lineage without an objective."""
+"""Colour of nodes of the lineages without an objective."""
 STYLE: Any = {
     "font.family": "DejaVu Sans",
     "font.size": 8.5,

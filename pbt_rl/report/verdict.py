@@ -1,4 +1,7 @@
-"""Texts of the report page: population against control group, and noise of the comparisons of members."""
+"""Texts of the report page: population against control group, and noise of the comparisons of members.
+
+The noise of a comparison is the part of a score difference that is due to chance, because a window has few episodes.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Evaluation episodes of one saved member, and the messages of the evaluation process.
 
-All evaluations during training have equal seeds, which differ from the seeds of training. Differences between results
-are therefore due to the weights, not to the initial states.
+All evaluations during training have equal seeds, which differ from the seeds of training. If the environment is
+reproducible under a seed, differences between results are therefore due to the weights, not to the initial states.
 
 In the final evaluation, a *round* is one episode on every row. Only complete rounds count. Otherwise the time limit
 would exclude the longest episodes.
@@ -121,7 +121,7 @@ class Evaluated:
 
 
 def evaluation_seed(config: Config) -> int:
-    """Return the seed of evaluation episodes, which differs from all seeds of training."""
+    """Return the seed of evaluation episodes, which is independent of the seeds of training."""
     return int(np.random.SeedSequence(config.seed, spawn_key=(SEEDS,)).generate_state(1)[0])
 
 

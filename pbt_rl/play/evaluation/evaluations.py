@@ -4,8 +4,9 @@ At a fixed interval of frames, the best member plays evaluation episodes in a se
 
     due -> the run is saved -> the best member of this checkpoint plays -> journal, TensorBoard, trackers
 
-The process cannot affect the run. If the process dies, its result is missing. There is at most one evaluation at
-a time. An evaluation that becomes due during another evaluation begins when the other evaluation has ended.
+The process takes CPU time from the training, and does not affect the run otherwise. If the process dies, its result is
+missing. There is at most one evaluation at a time. An evaluation that becomes due during another evaluation begins when
+the other evaluation has ended.
 
 The final evaluation selects the best member of the run. (A member's objective in training is the mean of its latest
 episodes, and the highest of many such means is biased upwards.) The members with the highest objectives play evaluation
@@ -119,7 +120,7 @@ class Evaluations:
         self._said = ""
 
     def due(self, frames: int) -> bool:
-        """Return True if an evaluation is due. frames: population clock."""
+        """Return True if an evaluation is due and no other evaluation is in progress. frames: population clock."""
         every, before = self._every, max(self._taken_frames, self._evaluated_frames())
         return every > 0 and self._playing is None and frames // every > before // every
 
@@ -134,7 +135,11 @@ class Evaluations:
         return is_due
 
     def begin(self, checkpoint: Checkpoint, member: int | None, all_frames: int) -> None:
-        """Start the evaluation of a member of a checkpoint. all_frames: frames of the population at the checkpoint."""
+        """Start the evaluation of a member of a checkpoint.
+
+        member: None, or a member that the checkpoint does not contain: no evaluation starts.
+        all_frames: sum of the frames of all members at the checkpoint.
+        """
         generations = {saved.member: saved.generation for saved in checkpoint.members()}
         if member is None or member not in generations:
             return
@@ -156,7 +161,10 @@ class Evaluations:
         self._playing = _Playing(child, what, time.monotonic(), clip)
 
     def step(self) -> None:
-        """Record the result of the evaluation in progress if the evaluation has ended or takes too long."""
+        """Record the result of the evaluation in progress if it has ended. Abort it after LIMIT_SECONDS.
+
+        Without a result, print the reason.
+        """
         playing = self._playing
         if playing is None:
             return
@@ -238,7 +246,7 @@ class Evaluations:
 
 
 CANDIDATES = 4
-"""Default number of members in the final evaluation, and maximum number of parallel processes."""
+"""Default number of members in the final evaluation, and maximum number of members that play in parallel."""
 EPISODES = 20
 """Default number of episodes per member."""
 SHARE = 0.1
@@ -249,7 +257,7 @@ LEAST_SECONDS on a busy machine."""
 LEAST_TRAINED_SECONDS = 60.0
 """Minimum training time of a run with a final evaluation by default."""
 ASKED_SECONDS = 600.0
-"""Time limit if the user requests a final evaluation."""
+"""Time limit if the user requests a number of episodes, evaluations before comparisons, or a control group."""
 RANDOM_SECONDS = 3.0
 """Maximum time to wait for the random policy's episodes after the evaluation of the members."""
 NOTE_SECONDS = 10.0
@@ -312,8 +320,9 @@ def run_final_evaluation(
     stop: Callable[[], bool],
     note: Callable[[str], None],
 ) -> dict[int, FinalEvaluation]:
-    """Run the final evaluation. Return member -> result. Empty if any member has not finished a round in time.
+    """Run the final evaluation. Return member -> result.
 
+    Empty if any member has no finished round, because of the time limit, a failure of its process, or `stop`.
     seconds: time limit. stop: function that returns True to abort. note: function that receives messages for the user.
     """
     episodes = config.final_episodes or EPISODES

@@ -63,7 +63,7 @@ class Card:
     """Contents of a model card.
 
     scores: objectives of evaluation episodes, may be empty. played: description of the environment's preprocessing.
-    lineage: lineage of all members of the run. None if unknown.
+    lineage: lineages of all members of the run. None if unknown.
     """
 
     config: Config

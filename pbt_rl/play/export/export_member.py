@@ -27,7 +27,7 @@ def export_member(
     seed: int = 0,
     trust: bool = False,
 ) -> list[Path]:
-    """Write a file with a member, and a model card. Return the paths of all files. Raises ConfigError.
+    """Write a member and a model card to files. Return the paths of all files. Raises ConfigError or EnvSetupError.
 
     form: format of the file, a key of SUFFIXES. out: folder, by default `export/policy_NN` in the run.
     episodes: number of evaluation episodes for the score on the card. 0: the card has no score.
@@ -65,7 +65,7 @@ def export_member(
 
 
 def _lineage(saved: SavedPolicy) -> Lineage | None:
-    """Return the lineage of all members of a run. None if the journal is missing or damaged."""
+    """Return the lineages of all members of a run. None if the journal is missing or damaged."""
     try:
         return Lineage.from_events(journal_events(saved.run))
     except (OSError, ValueError) as error:

@@ -1,6 +1,7 @@
 """Export of a trained member for RSL-RL's runner: weights as a checkpoint, options and schedule of values as JSON.
 
-The checkpoint has the keys of rsl-rl-lib 4 and 5 (`actor_state_dict`, ...) and of rsl-rl-lib 3 (`model_state_dict`).
+The checkpoint has the keys of rsl-rl-lib 4 and 5 (`actor_state_dict`, ...) and, with a critic, of rsl-rl-lib 3
+(`model_state_dict`).
 The last layer of the policy includes the scale of actions, and the last layer of the critic includes the scale of
 returns. An asymmetric critic is left out, because RSL-RL has one MLP over all inputs, and pbt_rl has one encoder per
 input.
