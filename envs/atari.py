@@ -34,8 +34,8 @@ class AtariOptions(FamilyOptions):
 
     frame_skip: int = option(4, at_least=1, at_most=60)
     """Emulator frames per step. The action is repeated, and rewards are summed."""
-    frame_stack: int = option(4, at_least=1, at_most=16)
-    """Number of newest frames that are stacked as one observation."""
+    frame_stack: int = option(4, at_least=1, at_most=4)
+    """Number of newest frames that are stacked as one observation. At most 4, the bytes of a stored pixel."""
     repeat_action_probability: float = option(0.0, at_least=0, below=1)
     """Sticky actions: probability per frame that the last action is repeated (0.25 in Machado et al. 2018)."""
     full_action_space: bool = False

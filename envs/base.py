@@ -123,7 +123,7 @@ class EnvSpec:
     obs: name -> array of one row. With frame stacking the array has only the newest frame. The array named
     ACTION_MASK is the action mask and not a network input.
     frame_skip: emulator frames per step; 1 if the environment has no emulator.
-    frame_stack: number of frames that the device stacks for the 2-D uint8 array named "obs"; 1 means no stacking.
+    frame_stack: number of frames (1 to 4) that the device stacks for the 2-D uint8 array named "obs"; 1: no stacking.
     shaping: default reward shaping, name -> value. PBT may tune each value as `shaping.NAME`.
     agents: number of agents in one environment (S). Each agent is a row. 1 for single-agent environments.
     tasks: names of the tasks (levels); empty if there is only one task. A member's objective is the mean over tasks of
