@@ -178,19 +178,19 @@ class VecEnvRows:
     def _judged(self, reward: Tensor) -> Tensor | None:
         """Return the objective of a step, [R]. None: the objective is the reward."""
         terms = self._terms
+        if self._objective and (terms is None or self._objective not in terms.defaults):
+            assert self._metrics is not None
+            column = self._metrics.active_terms.index(self._objective)
+            values: Tensor = self._metrics._step_values[:, column].clone()  # noqa: SLF001 - the only access to a row's value
+            return values
         if terms is None:
             return None
-        if not self._objective:
-            total = torch.zeros_like(reward)
-            for name, value in terms.values.items():
-                total += torch.nan_to_num(value * terms.defaults[name] * terms.scale, 0.0, 0.0, 0.0)
-            return total
-        if self._objective in terms.defaults:
+        if self._objective:
             return torch.nan_to_num(terms.values[self._objective] * terms.scale, 0.0, 0.0, 0.0)
-        assert self._metrics is not None
-        column = self._metrics.active_terms.index(self._objective)
-        values: Tensor = self._metrics._step_values[:, column].clone()  # noqa: SLF001 - the only access to a row's value
-        return values
+        total = torch.zeros_like(reward)
+        for name, value in terms.values.items():
+            total += torch.nan_to_num(value * terms.defaults[name] * terms.scale, 0.0, 0.0, 0.0)
+        return total
 
     def _check_objective(self, env_id: str) -> None:
         terms = [] if self._terms is None else [*self._terms.defaults]

@@ -159,7 +159,9 @@ def test_priors_that_cannot_be_used(tune, prior, said):
         chosen(TABLE, tune, (prior,))
 
 
-@pytest.mark.parametrize("given", [("shaping.bonus=1:10:int",), ("shaping.bonus=1:10", "shaping.bonus=2:9:int")])
+@pytest.mark.parametrize(
+    "given", [("shaping.bonus=1:10:int",), ("shaping.bonus=1:10", "shaping.bonus=2:9:int")]
+)
 def test_mutations_keep_a_value_with_the_scale_int_whole(given):
     spec = chosen(TABLE, given[:1], given[1:])["shaping.bonus"]
     explore, rng = perturb({spec.name: spec}), Random(0)

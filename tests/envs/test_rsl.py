@@ -1,6 +1,7 @@
 """An RSL-RL `VecEnv` as rows of tensors, with fake simulators: ends, time-outs, observation groups, reward terms."""
 
 import re
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -137,6 +138,14 @@ def test_the_objective_can_be_one_term():
     assert step.objective.tolist() == [1.5] * ROWS
     with pytest.raises(EnvSetupError, match=r"'tail' \(--env-option objective\).*speed; .*none"):
         VecEnvRows("a:b", Fake(speed=(speed, 2.0)), "tail")
+
+
+@pytest.mark.parametrize("terms", [{}, {"speed": (speed, 2.0)}])
+def test_the_objective_can_be_a_metric(terms):
+    fake = Fake(**terms)
+    fake.metrics_manager = SimpleNamespace(active_terms=["height", "fall"], _step_values=torch.rand(ROWS, 2))
+    _, step = stepped(fake, 1, objective="fall")
+    assert torch.equal(step.objective, fake.metrics_manager._step_values[:, 1])
 
 
 def test_a_curriculum_that_writes_weights_is_refused():
