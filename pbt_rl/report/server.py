@@ -6,6 +6,7 @@ The page loads no files from other servers. There is no authentication: everyone
 from __future__ import annotations
 
 import socket
+import sys
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -50,8 +51,10 @@ class Server(ThreadingHTTPServer):
         if time.monotonic() - self.asked < UNWATCHED_SECONDS:
             self.live.step()
 
-    def handle_error(self, *_: Any) -> None:
-        """Ignore errors of requests, such as of a browser that disconnects."""
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Ignore errors of connections, such as of a browser that disconnects. Print other errors."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
 
 
 class Handler(BaseHTTPRequestHandler):

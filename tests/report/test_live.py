@@ -215,3 +215,15 @@ def test_a_browser_follows_it_and_texts_stay_texts(tmp_path, events, monkeypatch
     assert "&lt;img src=x" in drawn
     assert 'src="objective.png?' in drawn
     assert "not running: " in drawn
+
+
+def test_only_errors_of_connections_are_silent(capsys):
+    with Server("127.0.0.1", 0, None) as server:
+        for error in (ConnectionResetError("gone"), KeyError("a defect")):
+            try:
+                raise error
+            except type(error):
+                server.handle_error(None, ("127.0.0.1", 1))
+    err = capsys.readouterr().err
+    assert "a defect" in err
+    assert "gone" not in err
