@@ -69,9 +69,10 @@ def fastest_packing(setup: LearnerSetup, values: Sequence[Values]) -> tuple[Pack
         if packing in without:
             continue
         streams = streams_of(torch.device(plan.device), threads=config.mode == "async")
-        pack = build_pack(config, spec, plan, values, config.seed, packing=packing, net=net, streams=streams)
-        pack.streams.wait_for_work()
+        pack = None
         try:
+            pack = build_pack(config, spec, plan, values, config.seed, packing=packing, net=net, streams=streams)
+            pack.streams.wait_for_work()
             with pack.streams.learning():
                 taken[packing] = _seconds_of_batch(pack, setup)
             figures.append(f"{packing} {taken[packing] * 1e3:.1f} ms")

@@ -125,6 +125,21 @@ def test_what_fails_is_not_taken(monkeypatch, error):
         assert "loop 8.0 ms" in note
 
 
+def test_a_packing_that_cannot_be_built_is_not_taken(monkeypatch):
+    build = trial.build_pack
+
+    def build_pack(*given, packing, **more):
+        if packing == "bmm":
+            raise torch.OutOfMemoryError("too large")
+        return build(*given, packing=packing, **more)
+
+    monkeypatch.setattr(trial, "build_pack", build_pack)
+    monkeypatch.setattr(trial, "_seconds", lambda *_: 1e-3)
+    with pretend_device(), DrivenLearner(device=str(DEVICE), obs=FRAMES, packing="auto") as driven:
+        assert driven.learner.pack.packing != "bmm"
+        assert "bmm failed: too large" in ready_note(driven)
+
+
 @pytest.mark.parametrize(
     "options", [{"packing": "bmm"}, {"mode": "serial"}, {"num_policies": 1, "packing": "loop"}]
 )
