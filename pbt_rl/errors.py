@@ -44,7 +44,7 @@ def require(condition: bool, option: str, value: object, remedy: str) -> None:
 
 
 @contextmanager
-def environment_code(env_id: str) -> Iterator[None]:
+def environment_code(env_id: str, when: str = "when it was made") -> Iterator[None]:
     """Convert exceptions of environment code in this context to EnvSetupError, with the traceback as text.
 
     ConfigError and EnvSetupError pass unchanged.
@@ -55,5 +55,5 @@ def environment_code(env_id: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise EnvSetupError(
-            f"{env_id} cannot be used: it raised {type(error).__name__} when it was made.\n{traceback.format_exc()}"
+            f"{env_id} cannot be used: it raised {type(error).__name__} {when}.\n{traceback.format_exc()}"
         ) from error

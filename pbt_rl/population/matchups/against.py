@@ -178,7 +178,7 @@ class CustomPlayer:
 
     def act(self, step: StepArrays) -> NDArray[Any]:
         """Return the actions. Raises ConfigError for a wrong shape, and EnvSetupError if the policy raises an error."""
-        with environment_code(f"--against {self._name}"):
+        with environment_code(f"--against {self._name}", "when it acted"):
             action = np.asarray(self._act(step.obs, step.first))
         wanted = (len(step.first), self._spec.action.components)
         if action.shape != wanted:
