@@ -119,7 +119,7 @@ class MatchupConfig:
     power: float = option(2.0, at_least=0)
     """Exponent p of an opponent's weight (1 - win rate)^p (--matchup.scheme prioritised). 0: equal weights."""
     elo_k: float = option(8.0, above=0)
-    """K-factor: maximum change of a rating per game (--matchup.objective elo)."""
+    """K-factor: maximum change of a rating per game and agent (--matchup.objective elo)."""
 
     def __post_init__(self) -> None:
         why = "with --matchup.scheme self, members never play each other: use another scheme, or the objective return"
@@ -232,8 +232,9 @@ class Config:
     control: float = option(0.0, at_least=0, at_most=100_000, zero="none", common=True)
     """Size of a control group, whose members PBT never compares, changes or copies. From 1: number of additional
     members. Below 1: share of --num-policies (rounded up). The i-th member of the control group starts with the values
-    of member i and trains on as many frames as member i. All members play the final evaluation, and `report` compares
-    the control group with the population."""
+    of member i and trains on as many frames as member i. If the group is larger than the population, values of the
+    others are sampled. All members play the final evaluation, and `report` compares the control group with the
+    population."""
     algo: str = option(
         "appo", choices=algorithms.names, texts=algorithms.texts, custom="module:OBJECT", common=True
     )
