@@ -113,21 +113,22 @@ def number_of(value: Any) -> float:
 
 
 def flag_of(value: Any) -> bool:
-    """Convert a value, or an array or list with one value, to a bool. None becomes False.
+    """Convert a bool, the integer 0 or 1, or an array or list with one of them, to a bool.
 
-    Raises ValueError for strings and for several values.
+    Raises ValueError for other values. A float is refused, because it may be a reward in the wrong place.
     """
     if type(value) is bool:
         return value
-    if value is None:
-        return False
-    return bool(_only_one(value))
+    flag = _only_one(value, "iub")
+    if flag not in (0, 1):
+        raise ValueError(f"{briefly(value)} is not a flag")
+    return bool(flag)
 
 
-def _only_one(value: Any) -> Any:
-    """Return the only number of an array. Raises ValueError if the array's size is not 1."""
+def _only_one(value: Any, kinds: str = "fiub") -> Any:
+    """Return the only number of an array. Raises ValueError for another size, or a dtype of another kind."""
     array = array_of(value)
-    if array.size != 1 or array.dtype.kind not in "fiub":
+    if array.size != 1 or array.dtype.kind not in kinds:
         raise ValueError(f"{briefly(value)} is not one number")
     return array.item()
 

@@ -153,7 +153,7 @@ class Agents:
     def flag(self, what: str, given: Mapping[Any, Any], name: Any) -> bool:
         """Return an agent's flag, False if it is missing. Raises EnvSetupError if the value is not a flag."""
         try:
-            return flag_of(given.get(name))
+            return flag_of(given.get(name, False))
         except ValueError:
             raise self.breach(f"{what} must be True or False", given[name]) from None
 

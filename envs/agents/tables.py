@@ -170,7 +170,7 @@ class TurnTable(_AgentTable):
         env.step(agents.decode(action[agents.names.index(env.agent_selection)]))
         ended, infos = env.terminations, env.infos
         reward = self._paid(env.rewards)
-        terminated = np.array([bool(ended.get(name, False)) for name in agents.names]) & was
+        terminated = np.array([agents.flag("terminations", ended, name) for name in agents.names]) & was
         alive = self._alive()
         truncated = was & ~alive & ~terminated
         reported = agents.reported(infos, self._known)
@@ -204,13 +204,13 @@ class TurnTable(_AgentTable):
         return self._agents.read(self._env.observe(name), infos.get(name), moves=moves)
 
     def _alive(self) -> NDArray[np.bool_]:
-        env, here = self._env, set(self._env.agents)
+        env, agents, here = self._env, self._agents, set(self._env.agents)
 
         def alive(name: Any) -> bool:
-            gone = env.terminations.get(name, False) or env.truncations.get(name, False)
-            return name in here and not gone
+            ended = agents.flag("terminations", env.terminations, name)
+            return not (agents.flag("truncations", env.truncations, name) or ended) and name in here
 
-        return np.array([alive(name) for name in self._agents.names])
+        return np.array([alive(name) for name in agents.names])
 
 
 def _fits(env: object) -> bool:

@@ -274,6 +274,9 @@ class Wrong(Alone):
         (lambda o, r, te, tr, i: (o, r, te, None, i), "truncations .*a, b, got None"),
         (lambda o, r, te, tr, i: (o, r, {"__all__": False}, tr, i), "terminations .*a, b, .*__all__"),
         (lambda o, r, te, tr, i: (o, r, te, dict.fromkeys(tr, "no"), i), "truncations .*'no'"),
+        (lambda o, r, te, tr, i: (o, te, r, tr, i), "terminations .*True or False, got .*3"),
+        (lambda o, r, te, tr, i: (o, r, te, dict.fromkeys(tr, 0.01), i), "truncations .*0.01"),
+        (lambda o, r, te, tr, i: (o, r, te | {"b": None}, tr, i), "terminations .*None"),
         (lambda o, r, te, tr, i: (o, [1, 1], te, tr, i), "rewards .*a, b, .*list"),
         (lambda o, r, te, tr, i: (o, {"a": 1, "B": 1}, te, tr, i), "rewards .*a, b, .*'B'"),
         (lambda o, r, te, tr, i: (o, r, te, tr, None), "infos .*a, b, got None"),
@@ -283,6 +286,17 @@ class Wrong(Alone):
 def test_results_that_are_no_dicts_by_agent_are_one_clear_error(change, said):
     with pytest.raises(EnvSetupError, match=said):
         steps_of(Wrong(change), 3)
+
+
+@pytest.mark.parametrize("flags", ["terminations", "truncations"])
+def test_a_flag_of_a_turn_based_game_is_true_or_false(flags):
+    class Floats(Slots):
+        def step(self, action):
+            super().step(action)
+            setattr(self, flags, {"a": 0.5, "b": False})
+
+    with pytest.raises(EnvSetupError, match=rf"{flags} .*True or False, got 0\.5"):
+        steps_of(Floats(), 1)
 
 
 def test_results_may_have_more_than_the_agents():
