@@ -6,6 +6,7 @@ Axes: S agents (in the order of `possible_agents`), A action components.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -60,8 +61,8 @@ class Agents:
         self.action = action_spec(action, env_id)
         self.decode = action_decoder(action)
         self._mask_in_obs, self._turns = in_obs, turns
-        declared = bool(metadata_of(env).get(MASK))
-        self.masked = in_obs or turns or declared
+        self._promised = in_obs or bool(metadata_of(env).get(MASK))
+        self.masked = self._promised or turns
         if self.masked and self.action.low:
             raise EnvSetupError(
                 f"{env_id} is turn-based, or has an action mask, but its actions are continuous. Action masks, which "
@@ -109,29 +110,37 @@ class Agents:
             mistakes=mistakes_of(env, self.space, self.action, masked=self.masked),
         )
 
-    def read(self, obs: Any, info: Any, *, moves: bool) -> dict[str, NDArray[Any]]:
+    def read(
+        self, name: Any, obs: Any, infos: Any, *, moves: bool, ended: bool = False
+    ) -> dict[str, NDArray[Any]]:
         """Convert one agent's observation to arrays.
 
         moves: True if the agent acts in the next step. False: the action mask is all zeros.
+        ended: True if the agent's episode has ended. Its action mask is then optional.
         """
         arrays = {leaf.name: read_leaf(leaf, obs, self.env_id) for leaf in self._leaves}
         if self.masked:
-            arrays[MASK] = self._mask(obs, info) if moves else np.zeros(self._choices, np.uint8)
+            info = infos.get(name)
+            arrays[MASK] = (
+                self._mask(name, obs, info, ended=ended) if moves else np.zeros(self._choices, np.uint8)
+            )
         if self._turns:
             arrays[self._turn] = np.array([moves], np.float32)
         return arrays
 
-    def _mask(self, obs: Any, info: Any) -> NDArray[np.uint8]:
-        if self._mask_in_obs and MASK in obs:
-            given = obs[MASK]
-        elif isinstance(info, Mapping) and MASK in info:
-            given = info[MASK]
-        else:
+    def _mask(self, name: Any, obs: Any, info: Any, *, ended: bool) -> NDArray[np.uint8]:
+        source = obs if self._mask_in_obs and MASK in obs else info
+        if not isinstance(source, Mapping) or MASK not in source:
+            if self._promised and not ended:
+                place = "observation" if self._mask_in_obs else "info dict"
+                raise self.breach(f'the {place} of {name} must have the key "{MASK}"', source)
             return np.ones(self._choices, np.uint8)
-        mask = array_of(given).reshape(-1)
-        if mask.shape != (self._choices,) or not ((mask == 0) | (mask == 1)).all():
-            raise self.breach(f"its action mask must have {self._choices} numbers, each 0 or 1", given)
-        return mask.astype(np.uint8)
+        given = source[MASK]
+        with suppress(ValueError):  # a ragged list
+            mask = array_of(given).reshape(-1)
+            if mask.shape == (self._choices,) and ((mask == 0) | (mask == 1)).all():
+                return mask.astype(np.uint8)
+        raise self.breach(f"its action mask must have {self._choices} numbers, each 0 or 1", given)
 
     def check(self, what: str, given: Any, agents: NDArray[np.bool_]) -> None:
         """Raise EnvSetupError unless a result is a dict by agent: it has only agents as keys, or all needed agents.

@@ -140,8 +140,9 @@ class ParallelTable(_AgentTable):
                 if acting[agent] or not left[agent]:
                     raise agents.breach(f"an observation of {name} is missing", sorted(map(str, obs)))
                 continue  # the final observation of an agent that has left is optional
+            leaves = not acting[agent]
             seen[agent] = agents.read(
-                obs[name], infos.get(name), moves=bool(acting[agent]) or not self._stays
+                name, obs[name], infos, moves=not (leaves and self._stays), ended=leaves
             )
         terminated = ended & was
         # An agent that disappears without a flag is truncated, so the learner bootstraps from its last observation.
@@ -201,7 +202,7 @@ class TurnTable(_AgentTable):
 
     def _see(self, agent: int, infos: Mapping[Any, Any], *, moves: bool) -> dict[str, NDArray[Any]]:
         name = self._agents.names[agent]
-        return self._agents.read(self._env.observe(name), infos.get(name), moves=moves)
+        return self._agents.read(name, self._env.observe(name), infos, moves=moves)
 
     def _alive(self) -> NDArray[np.bool_]:
         env, agents, here = self._env, self._agents, set(self._env.agents)

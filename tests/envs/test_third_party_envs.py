@@ -410,6 +410,6 @@ def test_an_observation_named_turn_stays_beside_ours():
             return spaces.Dict(turn=BOX)
 
     agents = Agents("m:f", Turns(), turns=True)
-    arrays = agents.read({"turn": np.ones(2, np.float32)}, {}, moves=True)
+    arrays = agents.read("a", {"turn": np.ones(2, np.float32)}, {}, moves=True)
     assert arrays[TURN].tolist() == [1, 1]
     assert arrays[f"{TURN}_"].tolist() == [1]

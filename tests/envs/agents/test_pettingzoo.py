@@ -320,17 +320,53 @@ def test_games_without_the_interface_are_one_clear_error(attributes, said):
         steps_of(type("Own", (Alone,), attributes)(), 1)
 
 
-@pytest.mark.parametrize("mask", [[0, -1e9, 0, 0], [0.5, 1, 1, 1], [1, 2, 0, 0], [1, 1]])
+class Masked(Alone):
+    metadata = {"action_mask": True}  # noqa: RUF012 - as Gymnasium has it
+    mask = (1, 1, 0, 0)
+
+    def reset(self, seed=None, options=None):
+        return super().reset()[0], {n: {"action_mask": self.mask} for n in "ab"}
+
+
+@pytest.mark.parametrize("mask", [[0, -1e9, 0, 0], [0.5, 1, 1, 1], [1, 2, 0, 0], [1, 1], [1, [1, 1]]])
 def test_a_mask_of_other_numbers_is_refused(mask):
-    class Masked(Alone):
-        metadata = {"action_mask": True}  # noqa: RUF012 - as Gymnasium has it
-
-        def reset(self, seed=None, options=None):
-            seen, _ = super().reset()
-            return seen, {n: {"action_mask": np.array(mask)} for n in "ab"}
-
     with pytest.raises(EnvSetupError, match="mask must have 4 numbers"):
-        steps_of(Masked(), 1)
+        steps_of(type("Own", (Masked,), {"mask": mask})(), 1)
+
+
+class MaskedInTurns(Slots):
+    metadata = Masked.metadata
+
+    def reset(self, seed=None, options=None):
+        super().reset()
+        self.infos["a"] = {"action_mask": Masked.mask}
+
+
+class MaskedInObs(Alone):
+    def observation_space(self, agent):
+        return spaces.Dict(obs=super().observation_space(agent), action_mask=spaces.MultiBinary(4))
+
+    def see(self):
+        masks = {} if self.t else {"action_mask": Masked.mask}
+        return {n: {"obs": seen} | masks for n, seen in super().see().items()}
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [(Masked, "info dict of a "), (MaskedInTurns, "info dict of b "), (MaskedInObs, "observation of a ")],
+)
+def test_a_mask_that_is_missing_in_a_step_is_refused(kind, said):
+    with pytest.raises(EnvSetupError, match=f'{said}.*"action_mask"'):
+        steps_of(kind(), 1)
+
+
+def test_a_mask_is_optional_in_the_last_step_of_an_agent():
+    class OneStep(MaskedInObs):
+        def step(self, actions):
+            self.t = 2
+            return super().step(actions)
+
+    assert steps_of(OneStep(), 1)[1].episode_done.all()
 
 
 def test_turns_go_on_without_those_that_left():
