@@ -10,11 +10,10 @@ import functools
 import inspect
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.utils.env_checker import data_equivalence
@@ -300,17 +299,25 @@ class ConventionWarnings:
             if name in pictures and (text := _clipped(box, array)):
                 self._say(f"picture {name!r} is clipped, because it has {text}: set the bounds to its range")
 
-    def of_spaces(self, env: Any, given: tuple[Any, Any]) -> None:
-        """Warn if the spaces of an environment have changed. given: (observation space, action space) at the start."""
-        if self.reads and (env.observation_space, env.action_space) != given:
+    def of_spaces(self, now: object, given: object) -> None:
+        """Warn if the spaces of an environment have changed. now, given: its present spaces, and those at the start."""
+        if self.reads and now != given:
             self._say(NEW_SPACES)
+
+    def of_rewards(self, rewards: Mapping[Any, Any], needed: Iterable[Any]) -> None:
+        """Warn if agents that have acted get no reward. needed: names of these agents."""
+        if self.reads and (missing := [str(name) for name in needed if name not in rewards]):
+            self._say(
+                f"rewards lack {', '.join(missing)}, whose reward is taken as 0: return a reward for every agent that "
+                "has acted"
+            )
 
     def of_shaping(self, defaults: Callable[[], Mapping[str, float]]) -> None:
         """Warn if an environment has other default shaping than at the start."""
         if self.reads and self._spec.shaping and defaults() != self._spec.shaping:
             self._say(NEW_DEFAULTS)
 
-    def follow(self, env: gymnasium.Env[Any, Any]) -> None:
+    def follow(self, env: Any) -> None:
         """Record the observations that `reset` of the innermost environment returns. Stop after LOOKS truncations."""
         bare: Any = attribute(env, "unwrapped") or env
         # Environments that save their state are excluded, because the state would include the new attribute.

@@ -209,6 +209,10 @@ def _leaves_of(env_id: str, env: gymnasium.Env[Any, Any]) -> tuple[Leaf, ...]:
     return leaves_of(env_id, env.observation_space, env.action_space, metadata_of(env))
 
 
+def _spaces_of(env: gymnasium.Env[Any, Any]) -> tuple[Any, Any]:
+    return env.observation_space, env.action_space
+
+
 def probe_with(env_id: str, make: MakeEnv) -> EnvSpec:
     """Make an environment, close it and return its spec."""
     with time_limit(time_limits.PROBE_SECONDS, making(env_id)):
@@ -235,7 +239,7 @@ class GymVectorEnv:
         self._shaping = shaping
         self._shapers = [find_interface(env) for env in self._envs]
         self._informed = [find_training_info(env) for env in self._envs]
-        self._spaces = self._envs[0].observation_space, self._envs[0].action_space
+        self._spaces = _spaces_of(self._envs[0])
         self._leaves = _leaves_of(env_id, self._envs[0])
         self._decode = actions_decoder(self._envs[0].action_space)
         self._all_allowed = np.ones(sum(self.spec.action.nvec), np.uint8)
@@ -325,7 +329,7 @@ class GymVectorEnv:
             raise self._breach("reset() must return (observation, info)", answer)
         self._warnings.of_info(answer[1])
         self._warnings.of_first_obs(self._envs[row].observation_space, answer[0])
-        self._warnings.of_spaces(self._envs[row], self._spaces)
+        self._warnings.of_spaces(_spaces_of(self._envs[row]), self._spaces)
         self._warnings.of_shaping(lambda: default_shaping(self.spec.env_id, self._envs[row]))
         if row == 0:
             self._warnings.of_begin()

@@ -94,7 +94,7 @@ class NativeVectorEnv:
         self._shapers = _shapers(env_id, env)
         self._informed = find_training_info(env)
         self._informed_R = [find_training_info(one) for one in _rows_of(env)]
-        self._leaves = _leaves_of(env_id, env)
+        self._leaves, self._spaces = _leaves_of(env_id, env), _spaces_of(env)
         self._decode = action_decoder(env.single_action_space)
         self._seed: int | None = seeds_of(seed, 1)[0]
         self._ended_R = np.zeros(rows, np.bool_)
@@ -114,6 +114,7 @@ class NativeVectorEnv:
         self._seed = None
         self._warnings.of_info(answer[1])
         self._warnings.of_first_obs(self._env.observation_space, answer[0])
+        self._warnings.of_spaces(_spaces_of(self._env), self._spaces)
         for shaper, _ in self._shapers:
             self._warnings.of_shaping(partial(default_shaping, self.spec.env_id, shaper))
         self._ended_R[:] = False
@@ -264,6 +265,10 @@ class NativeVectorEnv:
         if flags_R.dtype != np.bool_ and not ((flags_R == 0) | (flags_R == 1)).all():
             raise self._breach("terminations and truncations must be True or False", flags)
         return flags_R.astype(np.bool_, copy=False)
+
+
+def _spaces_of(env: AnyVectorEnv) -> tuple[Any, Any]:
+    return env.single_observation_space, env.single_action_space
 
 
 def _leaves_of(env_id: str, env: AnyVectorEnv) -> tuple[Leaf, ...]:

@@ -53,10 +53,13 @@ class Agents:
             raise EnvSetupError(f"{env_id}: possible_agents has a name twice: {self.names}. Rename an agent")
         self.space, action = self._alike(env)
         seen = self.space
+        self.spaces = self.spaces_of(env)
         in_obs = isinstance(seen, spaces.Dict) and MASK in seen.spaces
         if in_obs:
             assert isinstance(seen, spaces.Dict)
             seen = spaces.Dict({k: part for k, part in seen.spaces.items() if k != MASK})
+        self.seen = seen
+        """Observation space of an agent without the action mask."""
         self._leaves: tuple[Leaf, ...] = obs_leaves(seen, env_id)
         self.action = action_spec(action, env_id)
         self.decode = action_decoder(action)
@@ -80,7 +83,7 @@ class Agents:
                 raise EnvSetupError(
                     f"{self.env_id}: its {what} is not a method. Write `def {what}(self, agent)`"
                 )
-        pairs = [(env.observation_space(name), env.action_space(name)) for name in self.names]
+        pairs = self.spaces_of(env)
         for name, pair in zip(self.names, pairs, strict=True):
             for what, one, other in zip(("observations", "actions"), pairs[0], pair, strict=True):
                 if one != other:
@@ -90,6 +93,14 @@ class Agents:
                         "example SuperSuit's pad_observations_v0 and pad_action_space_v0"
                     )
         return pairs[0]
+
+    def spaces_of(self, env: Any) -> list[tuple[spaces.Space[Any], spaces.Space[Any]]]:
+        """Return (observation space, action space) of each agent."""
+        return [(env.observation_space(name), env.action_space(name)) for name in self.names]
+
+    def named(self, agents: NDArray[np.bool_]) -> list[Any]:
+        """Return the names of the agents in a mask [S]."""
+        return [self.names[agent] for agent in np.flatnonzero(agents).tolist()]
 
     def spec(self, env: Any) -> EnvSpec:
         """Return the spec of a row."""
@@ -147,7 +158,7 @@ class Agents:
 
         what: name of the result, such as "rewards". agents: [S] True for agents that need a value.
         """
-        needed = {self.names[agent] for agent in np.flatnonzero(agents).tolist()}
+        needed = {*self.named(agents)}
         if isinstance(given, Mapping) and (given.keys() <= {*self.names} or given.keys() >= needed):
             return
         raise self.breach(f"{what} must be a dict with the keys {', '.join(map(str, self.names))}", given)

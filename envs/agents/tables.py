@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base import EnvSpec, ShapingSource, VectorEnv
+from ..conventions import ConventionWarnings
 from ..family import Kind
 from ..user_values import attribute
 from .multi_agent import MultiAgentVectorEnv, Scene
@@ -44,6 +45,7 @@ class _AgentTable:
 
     def __init__(self, env_id: str, env: Any, *, turns: bool) -> None:
         self._env = env
+        self._warnings: ConventionWarnings | None = None
         self._agents = Agents(env_id, env, turns=turns)
         self._none = np.zeros(len(self._agents.names), np.bool_)
         self._acting = self._active = self._known = self._none
@@ -59,6 +61,10 @@ class _AgentTable:
     def describe(self) -> EnvSpec:
         return self._agents.spec(self._env)
 
+    def watch(self, warnings: ConventionWarnings) -> None:
+        self._warnings = warnings
+        warnings.follow(self._env)
+
     def shape(self, agent: int, values: Mapping[str, Any]) -> None:
         if self._agents.shaper is not None:
             self._agents.shaper.set_reward_shaping(dict(values), agent)
@@ -67,9 +73,18 @@ class _AgentTable:
         self._acting = self._active = self._known = self._none
         self._stays = self._pays_late
 
+    def _look(self, observe: Callable[[Any], Any]) -> None:
+        """Warn of bugs that the first observations and the spaces show. observe: name -> observation."""
+        if self._warnings is not None and self._warnings.reads:
+            for name in self._agents.named(self._acting):
+                self._warnings.of_first_obs(self._agents.seen, observe(name))
+            self._warnings.of_spaces(self._agents.spaces_of(self._env), self._agents.spaces)
+
     def _paid(self, given: Mapping[Any, Any]) -> NDArray[np.float64]:
         """Return the rewards [S], and record whether an inactive agent got a reward."""
         self._agents.check("rewards", given, self._acting)
+        if self._warnings is not None:
+            self._warnings.of_rewards(given, self._agents.named(self._acting))
         reward = self._agents.rewards(given) * self._known
         self._pays_late |= bool(reward[~self._active].any())
         return reward
@@ -105,7 +120,11 @@ class ParallelTable(_AgentTable):
         answer = self._env.reset(seed=seed)
         if not isinstance(answer, tuple) or len(answer) != 2 or not isinstance(answer[0], Mapping):
             raise self._agents.breach("reset() must return (observations, infos), dicts by agent", answer)
-        return self._scene(answer[0], {}, {}, {}, answer[1], self._none)
+        scene = self._scene(answer[0], {}, {}, {}, answer[1], self._none)
+        self._look(answer[0].__getitem__)
+        if self._warnings is not None:
+            self._warnings.of_begin()
+        return scene
 
     def advance(self, action: NDArray[Any]) -> Scene:
         agents, was = self._agents, self._acting
@@ -114,7 +133,10 @@ class ParallelTable(_AgentTable):
         if not isinstance(answer, tuple) or len(answer) != 5 or not isinstance(answer[0], Mapping):
             parts = "(observations, rewards, terminations, truncations, infos), dicts by agent"
             raise agents.breach(f"step() must return {parts}", answer)
-        return self._scene(*answer, was)
+        scene = self._scene(*answer, was)
+        if self._warnings is not None and scene.truncated.any() and not scene.active.any():
+            self._warnings.of_cut(answer[0])
+        return scene
 
     def _scene(
         self, obs: Any, rewards: Any, terminations: Any, truncations: Any, infos: Any, was: NDArray[np.bool_]
@@ -164,6 +186,7 @@ class TurnTable(_AgentTable):
         self._env.reset(seed=seed)
         none = self._none
         self._go_on(self._alive(), none, none)
+        self._look(self._env.observe)
         return self._scene(none, np.zeros(len(none)), none, none, ({}, {}))
 
     def advance(self, action: NDArray[Any]) -> Scene:

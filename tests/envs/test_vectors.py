@@ -331,6 +331,17 @@ def test_a_wrong_autoreset_mode_is_told():
     assert text.startswith('reset(options={"reset_mask": ...}) changes')
 
 
+class NewSpaces(SyncVectorEnv):
+    def reset(self, *, seed=None, options=None):
+        self.single_observation_space = Box(-9, 1, (4,))
+        return super().reset(seed=seed)
+
+
+def test_spaces_of_a_vector_that_change_are_told():
+    (text,) = warnings_of(NewSpaces([Counting] * 2))
+    assert "spaces change" in text
+
+
 def test_a_reset_without_options_cannot_take_a_mask():
     env = SyncVectorEnv([Counting], autoreset_mode=AutoresetMode.DISABLED)
     env.reset = lambda *, seed=None: None

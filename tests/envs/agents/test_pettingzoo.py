@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from pbt_rl.cli.check import check
 from pbt_rl.envs import lookup
 from pbt_rl.envs.agents.multi_agent import MultiAgentVectorEnv
 from pbt_rl.envs.agents.tables import table_of
@@ -173,6 +174,16 @@ class Slots(Alone):
             self.truncations["a"] = True
         elif "b" in self.agents:
             self.agent_selection = "b"
+
+
+class Told(list):
+    """A shaping source that keeps the warnings of a vector env."""
+
+    def __call__(self, _row):
+        return 0, {}
+
+    def warn(self, text):
+        self.append(text)
 
 
 def steps_of(env, count):
@@ -380,6 +391,92 @@ def test_turns_go_on_without_those_that_left():
     ]
     assert out.objective.tolist() == [2, 7]
     assert [read_stats(out, row) for row in (0, 1)] == [{}, {"moves": 2.0}]
+
+
+class Drawn(Alone):
+    """Alone without mistakes: both agents leave in the third step, by a time limit."""
+
+    def reset(self, seed=None, options=None):
+        super().reset()
+        self.t = float(DRAWN.uniform(0, 0.5))
+        return self.see(), {}
+
+    def step(self, actions):
+        seen, rewards, *_ = super().step(actions)
+        over = self.t >= 3
+        self.agents = [] if over else ["a", "b"]
+        return seen, rewards, dict.fromkeys("ab", False), dict.fromkeys("ab", over), {}
+
+    def see(self):
+        return {n: np.full(self.sizes[n], self.t, np.float32) for n in "ab"}
+
+
+DRAWN = np.random.default_rng(0)
+
+
+class DrawnInTurns(Slots):
+    def observe(self, agent):
+        return np.full(3, self.t, self.dtype)
+
+    dtype = np.float32
+
+    def step(self, action):
+        super().step(action)
+        self.infos = {"a": {}, "b": {}}
+
+
+class FirstInsteadOfLast(Drawn):
+    def step(self, actions):
+        _, rewards, *flags, infos = super().step(actions)
+        return self.reset()[0] if not self.agents else self.see(), rewards, *flags, infos
+
+
+class NewSpaces(Drawn):
+    def observation_space(self, agent):
+        return spaces.Box(-1, 99 + getattr(self, "t", 0), (3,))
+
+
+class Unpaid(Drawn):
+    def step(self, actions):
+        seen, rewards, *flags, infos = super().step(actions)
+        return seen, {"a": rewards["a"]}, *flags, infos
+
+
+class Clipped(Drawn):
+    def observation_space(self, agent):
+        return spaces.Box(0, 1, (40, 40, 1), np.float32)
+
+    def see(self):
+        return {n: np.full((40, 40, 1), 200, np.float32) for n in "ab"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (Drawn, ""),
+        (DrawnInTurns, ""),
+        (type("Wide", (Drawn,), {"see": lambda self: dict.fromkeys("ab", np.zeros(3))}), "float64"),
+        (type("Wide", (DrawnInTurns,), {"dtype": np.float64}), "float64"),
+        (Clipped, "picture 'obs' is clipped"),
+        (NewSpaces, "spaces change"),
+        (FirstInsteadOfLast, "missing final observation"),
+        (Unpaid, "rewards lack b"),
+    ],
+)
+def test_bugs_without_an_error_are_told(kind, said):
+    told = Told()
+    vector_env = MultiAgentVectorEnv(lambda: table_of("own", kind()), 4, 0, told)
+    out = private_step_arrays(vector_env.spec, 4)
+    vector_env.reset(out)
+    play(vector_env, out, *[0] * 12)
+    assert out.obs
+    assert [said in text for text in told] == [True] * bool(said)
+
+
+@pytest.mark.parametrize("name", ["connect_four_v3", "rps_v2", "leduc_holdem_v4", "chess_v6"])
+def test_own_games_of_pettingzoo_have_no_bugs(name):
+    report = check(f"pettingzoo/{name}", PLAIN, 300)
+    assert report.mistakes == []
 
 
 @pytest.mark.parametrize(
