@@ -205,6 +205,8 @@ NEW_DEFAULTS = (
 )
 LOOKS = 2
 """Number of truncations that are checked for a reset inside the step."""
+DISTINCT_FINALS, MOST_FINALS = 3, 10
+"""Final observations of same-step resets are compared at this number of truncations, and at fewer if they differ."""
 INFORMS = 'info["episode_extra_stats"]'
 """Prefix of warnings about problems that do not affect training."""
 
@@ -234,6 +236,10 @@ class ConventionWarnings:
         self._given = set[bool]()
         self._reset: _KeptReset | None = None
         self._looks = list[bool]()
+        self.compares_finals = tell is not None
+        """True until enough final observations are compared."""
+        self._cuts, self._finals = 0, set[bytes]()
+        """Truncations whose final observation is the first one of the next episode, and these observations."""
 
     def of_info(self, info: Any) -> None:
         """Warn of an entry in an info dict that looks like an action mask but is not used."""
@@ -350,6 +356,33 @@ class ConventionWarnings:
             self._reset = None
             if all(self._looks):
                 self._say(MISSING_FINAL.format(LOOKS, FIRST_OF_NEXT))
+
+    def of_finals(
+        self, out: StepArrays, before: Mapping[str, NDArray[Any]], first: Mapping[str, NDArray[Any]]
+    ) -> None:
+        """Warn if an environment with same-step resets returns first observations as the final ones.
+
+        out: results of a step. before: observations before the step. first: observations after the step, in which
+        truncated rows have the first observation of the next episode.
+        """
+        for row in np.flatnonzero(out.truncated).tolist():
+            was, new, final = (
+                b"".join(obs[name][row].tobytes() for name in obs if name != ACTION_MASK)
+                for obs in (before, first, out.obs)
+            )
+            if not self.compares_finals or final != new:
+                self.compares_finals = False
+                return
+            self._cuts += 1
+            if final != was:  # constant observations are legal
+                self._finals.add(final)
+            if len(self._finals) >= DISTINCT_FINALS or self._cuts >= MOST_FINALS:
+                self.compares_finals = False
+                if self._finals:
+                    self._say(
+                        f"wrong final observation: at all {self._cuts} truncations final_obs is {FIRST_OF_NEXT}. Copy "
+                        "the last observation of the old episode before the reset, because the learner needs its value"
+                    )
 
     def of_stats(self, out: StepArrays, row: int, stats: Any) -> None:
         """Write `info["episode_extra_stats"]` (name -> finite number) of a row's episode to `out`.

@@ -37,6 +37,7 @@ from .base import (
     RewardShapingInterface,
     ShapingSource,
     StepArrays,
+    copied,
     seeds_of,
     training_info,
 )
@@ -145,7 +146,11 @@ class NativeVectorEnv:
         # An episode of one step is not reported, because its only step is delivered as the reset.
         done_R = over_R & ~starts_R
 
+        same_step = self._mode is AutoresetMode.SAME_STEP
+        compares = same_step and self._warnings.compares_finals and bool(truncated_R.any())
+        before = copied(out.obs) if compares else {}
         self._write_obs(obs, info, out, nobody_acts=bool(over_R.all()))
+        after = copied(out.obs) if compares else {}
         self._book.add(reward_R, reward_R, ~starts_R if in_step else True)
         out.first[:] = starts_R
         out.reward[:] = reward_R * ~starts_R
@@ -157,6 +162,8 @@ class NativeVectorEnv:
         self._ended_R = done_R
         if not in_step and over_R.any():
             self._leave(over_R, done_R, info, out)
+        if compares:
+            self._warnings.of_finals(out, before, after)
 
     def close(self) -> None:
         """Close the environment once."""

@@ -331,6 +331,55 @@ def test_a_wrong_autoreset_mode_is_told():
     assert text.startswith('reset(options={"reset_mask": ...}) changes')
 
 
+class TimesOut(Counting):
+    """Every episode is truncated."""
+
+    def step(self, action):
+        obs, reward, over, cut, info = super().step(action)
+        return obs, reward, False, over or cut, info
+
+
+class Still(TimesOut):
+    """The observation never changes."""
+
+    def reset(self, **options):
+        return 0 * super().reset(**options)[0], {}
+
+    def step(self, action):
+        obs, *rest = super().step(action)
+        return 0 * obs, *rest
+
+
+class FirstAsFinal(SyncVectorEnv):
+    """Its final observations are the first ones of the next episodes."""
+
+    def step(self, actions):
+        obs, *rest, info = super().step(actions)
+        return obs, *rest, info | ({"final_obs": obs.copy()} if "final_obs" in info else {})
+
+
+class Begins(TimesOut):
+    """All episodes begin with zeros."""
+
+    def reset(self, **options):
+        return 0 * super().reset(**options)[0], {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "vector", "said"),
+    [
+        (TimesOut, SyncVectorEnv, False),
+        (TimesOut, FirstAsFinal, True),
+        (Begins, SyncVectorEnv, False),
+        (Begins, FirstAsFinal, True),
+        (Still, FirstAsFinal, False),
+    ],
+)
+def test_final_observations_of_the_next_episode_are_told(kind, vector, said):
+    told = warnings_of(vector([kind] * 2, autoreset_mode=AutoresetMode.SAME_STEP))
+    assert ["wrong final" in text for text in told] == [True] * said
+
+
 class NewSpaces(SyncVectorEnv):
     def reset(self, *, seed=None, options=None):
         self.single_observation_space = Box(-9, 1, (4,))
