@@ -207,6 +207,14 @@ LOOKS = 2
 """Number of truncations that are checked for a reset inside the step."""
 DISTINCT_FINALS, MOST_FINALS = 3, 10
 """Final observations of same-step resets are compared at this number of truncations, and at fewer if they differ."""
+WRONG_FINAL = (
+    f"wrong final observation: at all {{}} truncations final_obs is {FIRST_OF_NEXT}. Copy the last observation of the "
+    "old episode before the reset, because the learner needs its value"
+)
+NO_RESET = (
+    'no reset: after all {} ends, reset(options={{"reset_mask": ...}}) returned the final observation of the old '
+    "episode. Reset the rows of the mask, and return their first observations"
+)
 INFORMS = 'info["episode_extra_stats"]'
 """Prefix of warnings about problems that do not affect training."""
 
@@ -358,31 +366,36 @@ class ConventionWarnings:
                 self._say(MISSING_FINAL.format(LOOKS, FIRST_OF_NEXT))
 
     def of_finals(
-        self, out: StepArrays, before: Mapping[str, NDArray[Any]], first: Mapping[str, NDArray[Any]]
+        self,
+        rows_R: NDArray[np.bool_],
+        before: Mapping[str, NDArray[Any]],
+        final: Mapping[str, NDArray[Any]],
+        first: Mapping[str, NDArray[Any]],
+        *,
+        same_step: bool = True,
     ) -> None:
-        """Warn if an environment with same-step resets returns first observations as the final ones.
+        """Warn if final observations are equal to the first observations of the next episodes.
 
-        out: results of a step. before: observations before the step. first: observations after the step, in which
-        truncated rows have the first observation of the next episode.
+        rows_R: True for ended episodes. With same-step resets, True for truncated episodes.
+        before, final, first: observations before the last step, after the last step, and after the reset.
+        same_step: False if a reset with a mask follows the last step.
         """
-        for row in np.flatnonzero(out.truncated).tolist():
-            was, new, final = (
+        for row in np.flatnonzero(rows_R).tolist():
+            was, last, new = (
                 b"".join(obs[name][row].tobytes() for name in obs if name != ACTION_MASK)
-                for obs in (before, first, out.obs)
+                for obs in (before, final, first)
             )
-            if not self.compares_finals or final != new:
+            if not self.compares_finals or last != new:
                 self.compares_finals = False
                 return
             self._cuts += 1
-            if final != was:  # constant observations are legal
-                self._finals.add(final)
-            if len(self._finals) >= DISTINCT_FINALS or self._cuts >= MOST_FINALS:
+            if last != was:  # constant observations are legal
+                self._finals.add(last)
+            # Without same-step resets, episodes may begin and end with the same observation, such as zeros.
+            if len(self._finals) >= DISTINCT_FINALS or (same_step and self._cuts >= MOST_FINALS):
                 self.compares_finals = False
                 if self._finals:
-                    self._say(
-                        f"wrong final observation: at all {self._cuts} truncations final_obs is {FIRST_OF_NEXT}. Copy "
-                        "the last observation of the old episode before the reset, because the learner needs its value"
-                    )
+                    self._say((WRONG_FINAL if same_step else NO_RESET).format(self._cuts))
 
     def of_stats(self, out: StepArrays, row: int, stats: Any) -> None:
         """Write `info["episode_extra_stats"]` (name -> finite number) of a row's episode to `out`.

@@ -32,6 +32,7 @@ from pbt_rl.errors import EnvSetupError
 
 from .actions import action_decoder, action_spec
 from .base import (
+    ACTION_MASK,
     LARGEST_REWARD,
     EnvSpec,
     RewardShapingInterface,
@@ -146,11 +147,10 @@ class NativeVectorEnv:
         # An episode of one step is not reported, because its only step is delivered as the reset.
         done_R = over_R & ~starts_R
 
-        same_step = self._mode is AutoresetMode.SAME_STEP
-        compares = same_step and self._warnings.compares_finals and bool(truncated_R.any())
+        compared_R = done_R & truncated_R if self._mode is AutoresetMode.SAME_STEP else done_R
+        compares = not in_step and self._warnings.compares_finals and bool(compared_R.any())
         before = copied(out.obs) if compares else {}
         self._write_obs(obs, info, out, nobody_acts=bool(over_R.all()))
-        after = copied(out.obs) if compares else {}
         self._book.add(reward_R, reward_R, ~starts_R if in_step else True)
         out.first[:] = starts_R
         out.reward[:] = reward_R * ~starts_R
@@ -161,9 +161,7 @@ class NativeVectorEnv:
         self._book.write(out, self._objectives(np.flatnonzero(done_R).tolist(), info, out))
         self._ended_R = done_R
         if not in_step and over_R.any():
-            self._leave(over_R, done_R, info, out)
-        if compares:
-            self._warnings.of_finals(out, before, after)
+            self._leave(over_R, done_R, info, out, before)
 
     def close(self) -> None:
         """Close the environment once."""
@@ -172,15 +170,22 @@ class NativeVectorEnv:
             self._env = None
 
     def _leave(
-        self, over_R: NDArray[np.bool_], done_R: NDArray[np.bool_], info: Any, out: StepArrays
+        self,
+        over_R: NDArray[np.bool_],
+        done_R: NDArray[np.bool_],
+        info: Any,
+        out: StepArrays,
+        before: Mapping[str, NDArray[Any]],
     ) -> None:
         """Begin the next episode in the rows of `over_R`. Deliver the final observation of the rows in `done_R`.
 
         over_R: rows whose episode has ended. done_R: the same rows, except rows whose episode had only one step.
+        before: observations before this step. Empty if final observations are not compared.
         """
         assert self._env is not None
         self._begin_episodes(np.flatnonzero(over_R).tolist())
         if self._mode is AutoresetMode.SAME_STEP:
+            first = copied(out.obs) if before else {}
             for row in np.flatnonzero(done_R).tolist():
                 final = None if "final_obs" not in info else _of_row(info["final_obs"], row)
                 if final is None:
@@ -192,18 +197,26 @@ class NativeVectorEnv:
                 for leaf in self._leaves:
                     if leaf.kind != "mask":
                         out.obs[leaf.name][row] = read_leaf(leaf, final, self.spec.env_id)
+            if before:
+                self._warnings.of_finals(out.truncated, before, out.obs, first)
             return
         obs, info = self._env.reset(options={"reset_mask": over_R.copy()})
         unseen_R, others_R = over_R & ~done_R, ~over_R
         compared = not self._compared and bool(others_R.any())
+        first = {}
         for leaf in self._leaves:
             shown_R = over_R if leaf.kind == "mask" else unseen_R
-            if shown_R.any() or compared:
-                fresh = read_rows(leaf, info if leaf.in_info else obs, self.rows, self.spec.env_id)
+            if shown_R.any() or compared or before:
+                source = info if leaf.in_info else obs
+                first[leaf.name] = fresh = read_rows(leaf, source, self.rows, self.spec.env_id)
                 if compared and not leaf.in_info:
                     kept = np.array_equal(fresh[others_R], out.obs[leaf.name][others_R])
                     self._warnings.of_masked_reset(changed=not kept)
-                out.obs[leaf.name][shown_R] = fresh[shown_R]
+        if before:
+            self._warnings.of_finals(done_R, before, out.obs, first, same_step=False)
+        for name, fresh in first.items():
+            shown_R = over_R if name == ACTION_MASK else unseen_R
+            out.obs[name][shown_R] = fresh[shown_R]
         self._compared |= compared
 
     def _begin_episodes(self, rows: Iterable[int]) -> None:

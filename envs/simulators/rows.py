@@ -230,7 +230,7 @@ class SimulatorVectorEnv:
         out.terminated[:], out.truncated[:] = terminated & ended, truncated & ended
         out.episode_done[:] = ended
         if compares:
-            self._warnings.of_finals(out, before, after)
+            self._warnings.of_finals(out.truncated, before, out.obs, after)
         rows = np.flatnonzero(ended)
         out.objective[rows], out.raw_return[rows] = self._sums[rows, 0], self._sums[rows, 0]
         out.shaped_return[rows], out.length[rows] = self._sums[rows, 1], self._sums[rows, 2]

@@ -380,6 +380,55 @@ def test_final_observations_of_the_next_episode_are_told(kind, vector, said):
     assert ["wrong final" in text for text in told] == [True] * said
 
 
+class NeverResets(SyncVectorEnv):
+    """A reset with a mask has no effect. The environments go on."""
+
+    def reset(self, *, seed=None, options=None):
+        mask = (options or {}).get("reset_mask")
+        return super().reset(seed=seed) if mask is None else (self._observations.copy(), {})
+
+    def step(self, actions):
+        self._autoreset_envs[:] = False
+        return super().step(actions)
+
+
+class Ends(Counting):
+    """Terminated in every third step."""
+
+    def reset(self, **options):
+        self.t = 0
+        return super().reset(**options)
+
+    def step(self, action):
+        self.t += 1
+        obs, reward, *_ = super().step(action)
+        return obs + np.float32(0.5 * self.t), reward, self.t % 3 == 0, False, {}
+
+
+class Blank(Ends):
+    """Episodes begin and end with zeros."""
+
+    def reset(self, **options):
+        return 0 * super().reset(**options)[0], {}
+
+    def step(self, action):
+        obs, reward, over, *rest = super().step(action)
+        return (1 - over) * obs, reward, over, *rest
+
+
+@pytest.mark.parametrize(
+    ("kind", "vector", "said"),
+    [
+        (Ends, SyncVectorEnv, False),
+        (Ends, NeverResets, True),
+        (Blank, SyncVectorEnv, False),
+    ],
+)
+def test_a_masked_reset_without_effect_is_told(kind, vector, said):
+    told = warnings_of(vector([kind] * 2, autoreset_mode=AutoresetMode.DISABLED))
+    assert ["no reset" in text for text in told] == [True] * said
+
+
 class NewSpaces(SyncVectorEnv):
     def reset(self, *, seed=None, options=None):
         self.single_observation_space = Box(-9, 1, (4,))
