@@ -13,7 +13,7 @@ Axes: S agents (in the order of `possible_agents`), A action components.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -191,18 +191,24 @@ class TurnTable(_AgentTable):
 
     def advance(self, action: NDArray[Any]) -> Scene:
         env, agents, was = self._env, self._agents, self._acting
-        env.step(agents.decode(action[agents.names.index(env.agent_selection)]))
-        ended, infos = env.terminations, env.infos
-        reward = self._paid(env.rewards)
+        env.step(agents.decode(action[self._mover()]))
+        ended, infos = self._given("terminations"), self._given("infos")
+        reward = self._paid(self._given("rewards"))
         terminated = np.array([agents.flag("terminations", ended, name) for name in agents.names]) & was
         alive = self._alive()
         truncated = was & ~alive & ~terminated
         reported = agents.reported(infos, self._known)
         left = was & ~alive
         last = {agent: self._see(agent, infos, moves=False) for agent in np.flatnonzero(left).tolist()}
-        while alive.any() and not alive[agents.names.index(env.agent_selection)]:
+        dead_steps = 0
+        while alive.any() and not alive[mover := self._mover()]:
+            if dead_steps == len(agents.names):
+                raise agents.breach(
+                    "step(None) must remove an agent that has ended from agents, and select another agent",
+                    agents.names[mover],
+                )
             env.step(None)  # the API requires it for agents that have left
-            alive = self._alive()
+            alive, dead_steps = self._alive(), dead_steps + 1
         terminated, truncated = self._go_on(alive, terminated, truncated)
         return self._scene(was & ~left, reward, terminated, truncated, reported, last)
 
@@ -217,8 +223,8 @@ class TurnTable(_AgentTable):
     ) -> Scene:
         """reported: results of `Agents.reported`. last: final observations of agents that have just left."""
         obs = dict(last or {})
-        moves = self._agents.names.index(self._env.agent_selection) if self._acting.any() else -1
-        infos = self._env.infos
+        moves = self._mover() if self._acting.any() else -1
+        infos = self._given("infos")
         for agent in np.flatnonzero(self._acting | was).tolist():
             obs[agent] = self._see(agent, infos, moves=agent == moves)
         return Scene(obs, self._active, reward, terminated, truncated, *reported, one_of(infos))
@@ -227,14 +233,27 @@ class TurnTable(_AgentTable):
         name = self._agents.names[agent]
         return self._agents.read(name, self._env.observe(name), infos, moves=moves)
 
+    def _mover(self) -> int:
+        """Return the index of the agent that moves next."""
+        names, name = self._agents.names, attribute(self._env, "agent_selection")
+        if name not in names:
+            raise self._agents.breach("agent_selection must be among possible_agents", name)
+        return names.index(name)
+
+    def _given(self, what: str) -> Mapping[Any, Any]:
+        """Return an attribute that is a dict by agent."""
+        given: Any = attribute(self._env, what)
+        self._agents.check(what, given, self._none)
+        return cast("Mapping[Any, Any]", given)
+
     def _alive(self) -> NDArray[np.bool_]:
-        env, agents, here = self._env, self._agents, set(self._env.agents)
+        agents, here = self._agents, set(attribute(self._env, "agents") or ())
+        flags = {what: self._given(what) for what in ("terminations", "truncations")}
 
-        def alive(name: Any) -> bool:
-            ended = agents.flag("terminations", env.terminations, name)
-            return not (agents.flag("truncations", env.truncations, name) or ended) and name in here
+        def gone(name: Any) -> bool:
+            return any(agents.flag(what, given, name) for what, given in flags.items())
 
-        return np.array([alive(name) for name in agents.names])
+        return np.array([not gone(name) and name in here for name in agents.names])
 
 
 def _fits(env: object) -> bool:

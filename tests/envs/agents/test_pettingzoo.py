@@ -310,6 +310,58 @@ def test_a_flag_of_a_turn_based_game_is_true_or_false(flags):
         steps_of(Floats(), 1)
 
 
+class NeverRemoved(Slots):
+    def step(self, action):
+        if action is not None:
+            super().step(action)
+
+
+def with_value(name, value, at):
+    """Slots whose attribute has another value from a step on; 0: from the reset on."""
+
+    class Own(Slots):
+        def reset(self, seed=None, options=None):
+            super().reset()
+            self.spoil()
+
+        def step(self, action):
+            super().step(action)
+            self.spoil()
+
+        def spoil(self):
+            if self.t >= at:
+                setattr(self, name, value)
+
+    return Own
+
+
+@pytest.mark.parametrize("at", [0, 1])
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("agent_selection", None, "agent_selection .*None"),
+        ("agent_selection", "x", "agent_selection .*'x'"),
+        ("infos", None, "infos .*None"),
+        ("terminations", None, "terminations .*None"),
+        ("truncations", "no", "truncations .*'no'"),
+    ],
+)
+def test_a_turn_based_game_without_its_attributes_is_one_clear_error(name, value, said, at):
+    with pytest.raises(EnvSetupError, match=said):
+        steps_of(with_value(name, value, at)(), 3)
+
+
+def test_a_turn_based_game_that_never_removes_an_agent_is_one_clear_error():
+    with pytest.raises(EnvSetupError, match=r"step\(None\) .*'b'"):
+        steps_of(NeverRemoved(), 3)
+
+
+def test_close_is_optional(monkeypatch, capsys):
+    monkeypatch.setattr(Alone, "close", None)
+    lookup.probe(f"{__name__}:Alone", PLAIN)
+    assert capsys.readouterr().err == ""
+
+
 def test_results_may_have_more_than_the_agents():
     expected = steps_of(Alone(), 3)[0]
     seen, _, _ = steps_of(Wrong(lambda o, r, te, tr, i: (o, r, te | {"__all__": False}, tr, i)), 3)
