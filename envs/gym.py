@@ -49,7 +49,7 @@ from .shaping import (
 )
 from .spaces import Leaf, check_finite, fits_as_it_is, is_grid, leaves_of, looks_like_a_picture, read_leaf
 from .time_limits import closing, making, time_limit
-from .user_values import attribute, breach, flag_of, metadata_of, number_of
+from .user_values import attribute, breach, check_distinct, flag_of, metadata_of, number_of
 
 
 def recipe(spec: EnvSpec) -> dict[str, object]:
@@ -229,8 +229,7 @@ class GymVectorEnv:
         self._heartbeat = heartbeat_of(shaping)
         self._envs = [make() for _ in with_heartbeat(self._heartbeat, range(rows))]
         self.spec = describe(env_id, self._envs[0])
-        if len({*map(id, self._envs)}) < rows:
-            raise EnvSetupError(f"{env_id} returned one environment twice. Make a new one in every call")
+        check_distinct(env_id, self._envs)
         if any(describe(env_id, env) != self.spec for env in self._envs[1:]):
             raise EnvSetupError(
                 f"{env_id}: two environments differ in their spaces or shaping. Make all environments equal"

@@ -7,7 +7,7 @@ return a value for any name.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -81,6 +81,12 @@ def briefly(value: Any) -> str:
 def breach(env_id: str, rule: str, got: object) -> EnvSetupError:
     """Return the error for an environment that violates its interface."""
     return EnvSetupError(f"{env_id} breaks its contract: {rule}, got {briefly(got)}. Correct the environment")
+
+
+def check_distinct(env_id: str, envs: Sequence[object]) -> None:
+    """Raise EnvSetupError if a factory returned the same environment in two calls."""
+    if len({*map(id, envs)}) < len(envs):
+        raise EnvSetupError(f"{env_id} returned one environment twice. Make a new one in every call")
 
 
 def array_of(value: Any) -> NDArray[Any]:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ..base import EnvSpec, ShapingSource, VectorEnv
 from ..conventions import ConventionWarnings
 from ..family import Kind
-from ..user_values import attribute
+from ..user_values import attribute, check_distinct
 from .multi_agent import MultiAgentVectorEnv, Scene
 from .players import Agents, one_of
 
@@ -267,7 +267,14 @@ def _describe(env_id: str, env: Any) -> EnvSpec:
 def _make_vector_env(
     env_id: str, make: Callable[[], Any], rows: int, seed: int, shaping: ShapingSource
 ) -> VectorEnv:
-    return MultiAgentVectorEnv(lambda: table_of(env_id, make()), rows, seed, shaping)
+    made: list[Any] = []
+
+    def table() -> ParallelTable | TurnTable:
+        made.append(make())
+        check_distinct(env_id, made)
+        return table_of(env_id, made[-1])
+
+    return MultiAgentVectorEnv(table, rows, seed, shaping)
 
 
 KIND = Kind("a PettingZoo ParallelEnv or AECEnv (possible_agents)", _fits, _describe, _make_vector_env)

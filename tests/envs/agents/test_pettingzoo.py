@@ -7,7 +7,7 @@ from gymnasium import spaces
 from pbt_rl.cli.check import check
 from pbt_rl.envs import lookup
 from pbt_rl.envs.agents.multi_agent import MultiAgentVectorEnv
-from pbt_rl.envs.agents.tables import table_of
+from pbt_rl.envs.agents.tables import KIND, table_of
 from pbt_rl.envs.base import default_shaping_source, private_step_arrays, read_stats
 from pbt_rl.envs.lookup import EnvOptions
 from pbt_rl.errors import EnvSetupError
@@ -354,6 +354,12 @@ def test_a_turn_based_game_without_its_attributes_is_one_clear_error(name, value
 def test_a_turn_based_game_that_never_removes_an_agent_is_one_clear_error():
     with pytest.raises(EnvSetupError, match=r"step\(None\) .*'b'"):
         steps_of(NeverRemoved(), 3)
+
+
+def test_one_object_in_every_call_of_the_factory_is_refused():
+    game = Alone()
+    with pytest.raises(EnvSetupError, match="twice"):
+        KIND.make_vector_env("own", lambda: game, 4, 0, Told())
 
 
 def test_close_is_optional(monkeypatch, capsys):
