@@ -49,7 +49,7 @@ from .shaping import (
 )
 from .spaces import Leaf, check_finite, fits_as_it_is, is_grid, leaves_of, looks_like_a_picture, read_leaf
 from .time_limits import closing, making, time_limit
-from .user_values import attribute, breach, check_distinct, flag_of, metadata_of, number_of
+from .user_values import attribute, breach, check_distinct, check_has, flag_of, metadata_of, number_of
 
 
 def recipe(spec: EnvSpec) -> dict[str, object]:
@@ -203,9 +203,7 @@ def describe(env_id: str, env: gymnasium.Env[Any, Any]) -> EnvSpec:
 
 
 def _leaves_of(env_id: str, env: gymnasium.Env[Any, Any]) -> tuple[Leaf, ...]:
-    for name in ("observation_space", "action_space"):
-        if not hasattr(env, name):
-            raise EnvSetupError(f"{env_id} has no {name}. Set self.{name} to a space in __init__")
+    check_has(env_id, env, ("observation_space", "action_space"))
     return leaves_of(env_id, env.observation_space, env.action_space, metadata_of(env))
 
 

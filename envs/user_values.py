@@ -83,6 +83,13 @@ def breach(env_id: str, rule: str, got: object) -> EnvSetupError:
     return EnvSetupError(f"{env_id} breaks its contract: {rule}, got {briefly(got)}. Correct the environment")
 
 
+def check_has(env_id: str, env: object, names: tuple[str, ...]) -> None:
+    """Raise EnvSetupError if an environment lacks one of these attributes."""
+    for name in names:
+        if not hasattr(env, name):
+            raise EnvSetupError(f"{env_id} has no {name}. Set self.{name} in __init__")
+
+
 def check_distinct(env_id: str, envs: Sequence[object]) -> None:
     """Raise EnvSetupError if a factory returned the same environment in two calls."""
     if len({*map(id, envs)}) < len(envs):

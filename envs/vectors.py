@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -56,13 +57,15 @@ from .shaping import (
 )
 from .signatures import can_be_called
 from .spaces import Leaf, leaves_of, read_leaf, read_rows
-from .user_values import array_of, attribute, breach, metadata_of, wrapped
+from .user_values import array_of, attribute, breach, check_has, metadata_of, wrapped
 
 AnyVectorEnv = VectorEnv[Any, Any, Any]
+SPACES = ("single_observation_space", "single_action_space", "observation_space")
 
 
 def describe_vector(env_id: str, env: AnyVectorEnv) -> EnvSpec:
     """Return the spec of a row. Raises EnvSetupError for unsupported spaces, shaping or autoreset modes."""
+    check_has(env_id, env, SPACES)
     _autoreset_mode(env_id, env)
     _check_reach(env_id, env)
     shapers = _shapers(env_id, env)
@@ -110,19 +113,25 @@ class NativeVectorEnv:
         assert self._env is not None, "the vector env is closed"
         self._begin_episodes(range(self.rows))
         with all_at_once(heartbeat_of(self._shaping), self.rows):
-            answer: Any = self._env.reset(seed=self._seed)
-        if not isinstance(answer, tuple) or len(answer) != 2:
-            raise self._breach("reset() must return (observations, infos)", answer)
+            obs, info = self._reset(seed=self._seed)
         self._seed = None
-        self._warnings.of_info(answer[1])
-        self._warnings.of_first_obs(self._env.observation_space, answer[0])
+        self._warnings.of_info(info)
+        self._warnings.of_first_obs(self._env.observation_space, obs)
         self._warnings.of_spaces(_spaces_of(self._env), self._spaces)
         for shaper, _ in self._shapers:
             self._warnings.of_shaping(partial(default_shaping, self.spec.env_id, shaper))
         self._ended_R[:] = False
-        self._write_obs(answer[0], answer[1], out)
+        self._write_obs(obs, info, out)
         write_reset(out)
         self._book.write(out)
+
+    def _reset(self, **keywords: Any) -> tuple[Any, Any]:
+        """Return (observations, infos) of a reset."""
+        assert self._env is not None
+        answer: Any = self._env.reset(**keywords)
+        if not isinstance(answer, tuple) or len(answer) != 2:
+            raise self._breach("reset() must return (observations, infos)", answer)
+        return answer
 
     def step(self, action: NDArray[Any], out: StepArrays) -> None:
         """action: [R, A] of `spec.action.dtype`."""
@@ -187,12 +196,14 @@ class NativeVectorEnv:
         if self._mode is AutoresetMode.SAME_STEP:
             first = copied(out.obs) if before else {}
             for row in np.flatnonzero(done_R).tolist():
-                final = None if "final_obs" not in info else _of_row(info["final_obs"], row)
+                finals, final = info.get("final_obs"), None
+                with suppress(TypeError, LookupError):  # not an array of R rows
+                    final = _of_row(finals, row)
                 if final is None:
                     raise self._breach(
                         'with AutoresetMode.SAME_STEP, info["final_obs"] must hold the final observation '
                         f"of every row that ended (row {row})",
-                        info,
+                        info if finals is None else finals,
                     )
                 for leaf in self._leaves:
                     if leaf.kind != "mask":
@@ -200,7 +211,7 @@ class NativeVectorEnv:
             if before:
                 self._warnings.of_finals(out.truncated, before, out.obs, first)
             return
-        obs, info = self._env.reset(options={"reset_mask": over_R.copy()})
+        obs, info = self._reset(options={"reset_mask": over_R.copy()})
         unseen_R, others_R = over_R & ~done_R, ~over_R
         compared = not self._compared and bool(others_R.any())
         first = {}
@@ -257,8 +268,12 @@ class NativeVectorEnv:
             info = info["final_info"]
         objective_R = objective_R.copy()
         for row in ended:
-            own = info[row] if isinstance(info, np.ndarray) else _filled(info, row)
-            of_row = {"episode": _filled(outer, row).get("episode"), **(own or {})}
+            try:
+                own = info[row] if isinstance(info, np.ndarray | list | tuple) else _filled(info, row)
+                of_row = {"episode": _filled(outer, row).get("episode"), **(own or {})}
+            except (TypeError, ValueError, LookupError):
+                rule = 'infos, and info["final_info"], must have a value for each row in every entry'
+                raise self._breach(rule, outer if isinstance(info, Mapping) else info) from None
             objective = objective_of(self.spec.env_id, of_row, objective_R[row])
             if objective is not None:
                 objective_R[row] = objective
@@ -279,7 +294,10 @@ class NativeVectorEnv:
         return reward_R
 
     def _flags(self, flags: Any) -> NDArray[np.bool_]:
-        flags_R = array_of(flags)
+        try:
+            flags_R = array_of(flags)
+        except ValueError:  # a ragged list
+            raise self._breach("terminations and truncations must be True or False", flags) from None
         if flags_R.shape != (self.rows,):
             raise self._breach(f"terminations and truncations must have shape ({self.rows},)", flags)
         if flags_R.dtype != np.bool_ and not ((flags_R == 0) | (flags_R == 1)).all():

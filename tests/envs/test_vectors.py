@@ -245,6 +245,13 @@ class Broken(SyncVectorEnv):
     ("change", "message"),
     [
         (lambda a: a[4].pop("final_obs", None), r'info\["final_obs"\] '),
+        (lambda a: a[4].update(final_obs=None), r'info\["final_obs"\] '),
+        (lambda a: a[4].update(final_obs=[]), r'info\["final_obs"\] .*list of 0'),
+        (lambda a: a[4].update(final_info=None), r'info\["final_info"\].*None'),
+        (lambda a: a[4].update(final_info=[{}]), r'info\["final_info"\].*list of 1'),
+        (lambda a: a[4].update(true_objective=[[1], [1, 2]]), "infos.*true_objective"),
+        (lambda a: a[4].update(true_objective=np.ones(2), _true_objective=None), "infos.*true_objective"),
+        (lambda a: a.__setitem__(2, [[True], [True, False]]), "terminations .*True or False"),
         (lambda a: a.__setitem__(0, a[0][:, :3]), r"shape \(2, 4\), .*shape \(2, 3\)"),
         (lambda a: a.__setitem__(0, a[0] * np.nan), "finite"),
         (lambda a: a.__setitem__(0, a[0].astype(str)), "numbers.*dtype"),
@@ -438,6 +445,35 @@ class NewSpaces(SyncVectorEnv):
 def test_spaces_of_a_vector_that_change_are_told():
     (text,) = warnings_of(NewSpaces([Counting] * 2))
     assert "spaces change" in text
+
+
+@pytest.mark.parametrize("name", ["single_observation_space", "single_action_space", "observation_space"])
+def test_a_vector_without_a_space_is_named(name):
+    env = SyncVectorEnv([Counting])
+    delattr(env, name)
+    with pytest.raises(EnvSetupError, match=f"no {name}"):
+        describe_vector("m:f", env)
+
+
+def test_infos_of_all_rows_may_be_a_list():
+    def listed(answer):
+        if "final_info" in answer[4]:
+            answer[4]["final_info"] = [{"true_objective": 3.0}, {"true_objective": 4.0}]
+
+    vector_env = NativeVectorEnv("m:f", Broken(change=listed), 0, lambda _row: (0, {}))
+    out = private_step_arrays(vector_env.spec, 2)
+    vector_env.reset(out)
+    got = play(vector_env, out, 5)
+    assert got["objective"][got["episode_done"]].tolist() == [3, 4]
+
+
+def test_a_masked_reset_returns_observations_and_infos():
+    class Nothing(SyncVectorEnv):
+        def reset(self, *, seed=None, options=None):
+            return super().reset(seed=seed) if options is None else None
+
+    with pytest.raises(EnvSetupError, match=r"reset\(\) must return .*None"):
+        warnings_of(Nothing([Counting] * 2, autoreset_mode=AutoresetMode.DISABLED))
 
 
 def test_a_reset_without_options_cannot_take_a_mask():
