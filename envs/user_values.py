@@ -115,8 +115,8 @@ def number_of(value: Any) -> float:
     """Convert a number, or an array with one number, to a float. Raises TypeError or ValueError for other values."""
     if type(value) is float:
         return value
-    if isinstance(value, (str, bytes)):
-        raise TypeError(value)
+    if isinstance(value, (str, bytes)) or (isinstance(value, np.ndarray) and value.dtype.kind in "SU"):
+        raise TypeError(f"{briefly(value)} is text")
     try:
         return float(value)
     except OverflowError:  # a large Python integer

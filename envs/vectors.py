@@ -284,9 +284,12 @@ class NativeVectorEnv:
 
     def _rewards(self, reward: Any) -> NDArray[np.float64]:
         try:
-            reward_R = array_of(reward).astype(np.float64)
+            given_R = array_of(reward)
+            reward_R = given_R.astype(np.float64)
         except (TypeError, ValueError):
             raise self._breach("rewards must be numbers", reward) from None
+        if given_R.dtype.kind in "SU":  # NumPy converts text
+            raise self._breach("rewards must be numbers", reward)
         if reward_R.shape != (self.rows,):
             raise self._breach(f"rewards must have shape ({self.rows},)", reward)
         if not (np.abs(reward_R) < LARGEST_REWARD).all():

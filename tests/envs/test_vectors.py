@@ -257,6 +257,7 @@ class Broken(SyncVectorEnv):
         (lambda a: a.__setitem__(0, a[0].astype(str)), "numbers.*dtype"),
         (lambda a: a.__setitem__(1, a[1] * np.inf), "rewards .*finite"),
         (lambda a: a.__setitem__(1, a[1] + 1e300), "rewards .*finite"),
+        (lambda a: a.__setitem__(1, a[1].astype(str)), "rewards .*numbers"),
         (lambda a: a.__setitem__(1, a[1][:1]), r"rewards .*have shape \(2,\)"),
         (lambda a: a.__setitem__(2, a[2][:1]), r"terminations .*have shape \(2,\)"),
         (lambda a: a.__setitem__(2, a[2].astype(str)), "terminations .*True or False"),
