@@ -130,8 +130,8 @@ def flag_of(value: Any) -> bool:
 
     Raises ValueError for other values. A float is refused, because it may be a reward in the wrong place.
     """
-    if type(value) is bool:
-        return value
+    if type(value) is bool or type(value) is np.bool_:
+        return bool(value)
     flag = _only_one(value, "iub")
     if flag not in (0, 1):
         raise ValueError(f"{briefly(value)} is not a flag")

@@ -83,7 +83,7 @@ class _AgentTable:
     def _paid(self, given: Mapping[Any, Any]) -> NDArray[np.float64]:
         """Return the rewards [S], and record whether an inactive agent got a reward."""
         self._agents.check("rewards", given, self._acting)
-        if self._warnings is not None:
+        if self._warnings is not None and self._warnings.reads:
             self._warnings.of_rewards(given, self._agents.named(self._acting))
         reward = self._agents.rewards(given) * self._known
         self._pays_late |= bool(reward[~self._active].any())
@@ -235,19 +235,20 @@ class TurnTable(_AgentTable):
 
     def _mover(self) -> int:
         """Return the index of the agent that moves next."""
-        names, name = self._agents.names, attribute(self._env, "agent_selection")
+        names, name = self._agents.names, getattr(self._env, "agent_selection", None)
         if name not in names:
             raise self._agents.breach("agent_selection must be among possible_agents", name)
         return names.index(name)
 
     def _given(self, what: str) -> Mapping[Any, Any]:
         """Return an attribute that is a dict by agent."""
-        given: Any = attribute(self._env, what)
-        self._agents.check(what, given, self._none)
+        given: Any = getattr(self._env, what, None)
+        if not isinstance(given, Mapping):
+            self._agents.check(what, given, self._none)  # raises an error
         return cast("Mapping[Any, Any]", given)
 
     def _alive(self) -> NDArray[np.bool_]:
-        agents, here = self._agents, set(attribute(self._env, "agents") or ())
+        agents, here = self._agents, set(getattr(self._env, "agents", None) or ())
         flags = {what: self._given(what) for what in ("terminations", "truncations")}
 
         def gone(name: Any) -> bool:
