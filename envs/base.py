@@ -439,6 +439,11 @@ def step_array_specs(spec: EnvSpec) -> dict[str, ArraySpec]:
     return table
 
 
+def copied(obs: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Copy the arrays of an observation."""
+    return {name: array.copy() for name, array in obs.items()}
+
+
 def step_arrays(spec: EnvSpec, arrays: Mapping[str, NDArray[Any]]) -> StepArrays:
     """Build StepArrays from arrays with the names of `step_array_specs`."""
     obs = {name: arrays[f"obs.{name}"] for name in spec.obs}

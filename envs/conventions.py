@@ -10,11 +10,10 @@ import functools
 import inspect
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.utils.env_checker import data_equivalence
@@ -206,6 +205,16 @@ NEW_DEFAULTS = (
 )
 LOOKS = 2
 """Number of truncations that are checked for a reset inside the step."""
+DISTINCT_FINALS, MOST_FINALS = 3, 10
+"""Final observations of same-step resets are compared at this number of truncations, and at fewer if they differ."""
+WRONG_FINAL = (
+    f"wrong final observation: at all {{}} truncations final_obs is {FIRST_OF_NEXT}. Copy the last observation of the "
+    "old episode before the reset, because the learner needs its value"
+)
+NO_RESET = (
+    'no reset: after all {} ends, reset(options={{"reset_mask": ...}}) returned the final observation of the old '
+    "episode. Reset the rows of the mask, and return their first observations"
+)
 INFORMS = 'info["episode_extra_stats"]'
 """Prefix of warnings about problems that do not affect training."""
 
@@ -235,6 +244,10 @@ class ConventionWarnings:
         self._given = set[bool]()
         self._reset: _KeptReset | None = None
         self._looks = list[bool]()
+        self.compares_finals = tell is not None
+        """True until enough final observations are compared."""
+        self._cuts, self._finals = 0, set[bytes]()
+        """Truncations whose final observation is the first one of the next episode, and these observations."""
 
     def of_info(self, info: Any) -> None:
         """Warn of an entry in an info dict that looks like an action mask but is not used."""
@@ -300,17 +313,25 @@ class ConventionWarnings:
             if name in pictures and (text := _clipped(box, array)):
                 self._say(f"picture {name!r} is clipped, because it has {text}: set the bounds to its range")
 
-    def of_spaces(self, env: Any, given: tuple[Any, Any]) -> None:
-        """Warn if the spaces of an environment have changed. given: (observation space, action space) at the start."""
-        if self.reads and (env.observation_space, env.action_space) != given:
+    def of_spaces(self, now: object, given: object) -> None:
+        """Warn if the spaces of an environment have changed. now, given: its present spaces, and those at the start."""
+        if self.reads and now != given:
             self._say(NEW_SPACES)
+
+    def of_rewards(self, rewards: Mapping[Any, Any], needed: Iterable[Any]) -> None:
+        """Warn if agents that have acted get no reward. needed: names of these agents."""
+        if self.reads and (missing := [str(name) for name in needed if name not in rewards]):
+            self._say(
+                f"rewards lack {', '.join(missing)}, whose reward is taken as 0: return a reward for every agent that "
+                "has acted"
+            )
 
     def of_shaping(self, defaults: Callable[[], Mapping[str, float]]) -> None:
         """Warn if an environment has other default shaping than at the start."""
         if self.reads and self._spec.shaping and defaults() != self._spec.shaping:
             self._say(NEW_DEFAULTS)
 
-    def follow(self, env: gymnasium.Env[Any, Any]) -> None:
+    def follow(self, env: Any) -> None:
         """Record the observations that `reset` of the innermost environment returns. Stop after LOOKS truncations."""
         bare: Any = attribute(env, "unwrapped") or env
         # Environments that save their state are excluded, because the state would include the new attribute.
@@ -343,6 +364,38 @@ class ConventionWarnings:
             self._reset = None
             if all(self._looks):
                 self._say(MISSING_FINAL.format(LOOKS, FIRST_OF_NEXT))
+
+    def of_finals(
+        self,
+        rows_R: NDArray[np.bool_],
+        before: Mapping[str, NDArray[Any]],
+        final: Mapping[str, NDArray[Any]],
+        first: Mapping[str, NDArray[Any]],
+        *,
+        same_step: bool = True,
+    ) -> None:
+        """Warn if final observations are equal to the first observations of the next episodes.
+
+        rows_R: True for ended episodes. With same-step resets, True for truncated episodes.
+        before, final, first: observations before the last step, after the last step, and after the reset.
+        same_step: False if a reset with a mask follows the last step.
+        """
+        for row in np.flatnonzero(rows_R).tolist():
+            was, last, new = (
+                b"".join(obs[name][row].tobytes() for name in obs if name != ACTION_MASK)
+                for obs in (before, final, first)
+            )
+            if not self.compares_finals or last != new:
+                self.compares_finals = False
+                return
+            self._cuts += 1
+            if last != was:  # constant observations are legal
+                self._finals.add(last)
+            # Without same-step resets, episodes may begin and end with the same observation, such as zeros.
+            if len(self._finals) >= DISTINCT_FINALS or (same_step and self._cuts >= MOST_FINALS):
+                self.compares_finals = False
+                if self._finals:
+                    self._say((WRONG_FINAL if same_step else NO_RESET).format(self._cuts))
 
     def of_stats(self, out: StepArrays, row: int, stats: Any) -> None:
         """Write `info["episode_extra_stats"]` (name -> finite number) of a row's episode to `out`.

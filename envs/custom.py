@@ -30,6 +30,7 @@ from .gym import GymVectorEnv, describe, recipe
 from .lookup import plugins
 from .old_gym import remedy
 from .time_limits import closing, making, time_limit
+from .user_values import check_has
 from .vectors import KIND as VECTOR
 
 CustomEnv = gymnasium.Env[Any, Any]
@@ -57,12 +58,14 @@ def make(env_id: str, rows: int, keywords: Mapping[str, Any], index: int = 0) ->
     if kind is None and not isinstance(env, gymnasium.Env):
         raise EnvSetupError(_not_usable(env_id, env))
     made: Any = env
-    if kind is not None and kind.all_rows and made.num_envs != rows:
-        made.close()
-        raise EnvSetupError(
-            f"{env_id} returned a vector environment of {made.num_envs} rows, but {rows} are needed. "
-            "Add the parameter num_envs to the factory, and do not set it by --env-option"
-        )
+    if kind is not None and kind.all_rows:
+        check_has(env_id, made, ("num_envs",))
+        if made.num_envs != rows:
+            made.close()
+            raise EnvSetupError(
+                f"{env_id} returned a vector environment of {made.num_envs} rows, but {rows} are needed. "
+                "Add the parameter num_envs to the factory, and do not set it by --env-option"
+            )
     return cast("CustomEnv", made)
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from itertools import chain
 from typing import Any, Protocol
 
+import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,6 +20,7 @@ from .base import ShapingSource, StepArrays, VectorEnv
 from .custom import find_factory, kind_of, make, simulator_backend, takes, vector_env_of
 from .episode_book import all_at_once, heartbeat_of
 from .family import Backend, EnvOptions
+from .first_trial import environment_traceback
 from .frames import Frames, Picture
 from .gym import GymVectorEnv, maker
 from .lookup import backend_of, family_of, seeing
@@ -73,13 +76,16 @@ class RenderCamera:
         """Render a picture. Raises EnvSetupError if the environment cannot be rendered."""
         try:
             picture: Any = self._env.render()
-            if self._row is not None and picture is not None:
-                picture = picture[self._row]
-        except Exception as error:  # the environment's own code
-            why = str(error).rstrip(".") or type(error).__name__
+        except (gymnasium.error.Error, ImportError, NotImplementedError) as error:
             raise EnvSetupError(
-                f"--video: the environment cannot be rendered: {why}{self._remedy}"
+                f"--video: the environment cannot be rendered: {str(error).rstrip('.')}{self._remedy}"
             ) from error
+        except Exception as error:  # the environment's own code
+            raise EnvSetupError(
+                f"--video: render() raised {type(error).__name__}.\n{environment_traceback(error)}"
+            ) from error
+        with suppress(TypeError, LookupError):  # the next check reports other values
+            picture = picture if self._row is None else picture[self._row]
         try:
             return self._frames.picture(picture)
         except ValueError as error:

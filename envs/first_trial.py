@@ -69,8 +69,10 @@ _NO_INTEGER = re.compile(
 def environment_output(text: str) -> str:
     """Remove this project's stack frames and their callers from the stack of a crash in a process's output.
 
-    text: output with the stack of `faulthandler`, newest stack frame first.
+    text: output. A stack of `faulthandler` has its newest stack frame first. Other text is not changed.
     """
+    if "(most recent call first)" not in text:
+        return text.strip()
     kept, below_us = [], False
     for line in text.splitlines():
         below_us = line.startswith(f'  File "{OURS}') or (below_us and line.startswith("  File "))

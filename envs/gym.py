@@ -49,7 +49,7 @@ from .shaping import (
 )
 from .spaces import Leaf, check_finite, fits_as_it_is, is_grid, leaves_of, looks_like_a_picture, read_leaf
 from .time_limits import closing, making, time_limit
-from .user_values import attribute, breach, flag_of, metadata_of, number_of
+from .user_values import attribute, breach, check_distinct, check_has, flag_of, metadata_of, number_of
 
 
 def recipe(spec: EnvSpec) -> dict[str, object]:
@@ -203,10 +203,12 @@ def describe(env_id: str, env: gymnasium.Env[Any, Any]) -> EnvSpec:
 
 
 def _leaves_of(env_id: str, env: gymnasium.Env[Any, Any]) -> tuple[Leaf, ...]:
-    for name in ("observation_space", "action_space"):
-        if not hasattr(env, name):
-            raise EnvSetupError(f"{env_id} has no {name}. Set self.{name} to a space in __init__")
+    check_has(env_id, env, ("observation_space", "action_space"))
     return leaves_of(env_id, env.observation_space, env.action_space, metadata_of(env))
+
+
+def _spaces_of(env: gymnasium.Env[Any, Any]) -> tuple[Any, Any]:
+    return env.observation_space, env.action_space
 
 
 def probe_with(env_id: str, make: MakeEnv) -> EnvSpec:
@@ -225,8 +227,7 @@ class GymVectorEnv:
         self._heartbeat = heartbeat_of(shaping)
         self._envs = [make() for _ in with_heartbeat(self._heartbeat, range(rows))]
         self.spec = describe(env_id, self._envs[0])
-        if len({*map(id, self._envs)}) < rows:
-            raise EnvSetupError(f"{env_id} returned one environment twice. Make a new one in every call")
+        check_distinct(env_id, self._envs)
         if any(describe(env_id, env) != self.spec for env in self._envs[1:]):
             raise EnvSetupError(
                 f"{env_id}: two environments differ in their spaces or shaping. Make all environments equal"
@@ -235,7 +236,7 @@ class GymVectorEnv:
         self._shaping = shaping
         self._shapers = [find_interface(env) for env in self._envs]
         self._informed = [find_training_info(env) for env in self._envs]
-        self._spaces = self._envs[0].observation_space, self._envs[0].action_space
+        self._spaces = _spaces_of(self._envs[0])
         self._leaves = _leaves_of(env_id, self._envs[0])
         self._decode = actions_decoder(self._envs[0].action_space)
         self._all_allowed = np.ones(sum(self.spec.action.nvec), np.uint8)
@@ -325,7 +326,7 @@ class GymVectorEnv:
             raise self._breach("reset() must return (observation, info)", answer)
         self._warnings.of_info(answer[1])
         self._warnings.of_first_obs(self._envs[row].observation_space, answer[0])
-        self._warnings.of_spaces(self._envs[row], self._spaces)
+        self._warnings.of_spaces(_spaces_of(self._envs[row]), self._spaces)
         self._warnings.of_shaping(lambda: default_shaping(self.spec.env_id, self._envs[row]))
         if row == 0:
             self._warnings.of_begin()

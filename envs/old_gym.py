@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import inspect
+from contextlib import suppress
 from typing import Any
 
 import gymnasium
@@ -12,7 +13,7 @@ from gymnasium import spaces
 
 from pbt_rl.errors import EnvSetupError
 
-from .user_values import attribute, flag_of, metadata_of
+from .user_values import attribute, flag_of, metadata_of, number_of
 
 
 class OldGym(gymnasium.Env[Any, Any]):
@@ -57,13 +58,14 @@ class OldGym(gymnasium.Env[Any, Any]):
             five: tuple[Any, Any, bool, bool, dict[str, Any]] = answer
             return five
         obs, reward, done, info = answer
-        over = flag_of(done)
-        cut = over and self.was_cut(info)
-        return obs, reward, over and not cut, cut, info
+        with suppress(TypeError, ValueError):  # the vector env reports other values
+            done = {0.0: False, 1.0: True}.get(number_of(done), done)  # Brax returns floats
+        cut = done is True and self.was_cut(info)
+        return obs, reward, False if cut else done, cut, info
 
     def was_cut(self, info: Any) -> bool:
         """Check whether a finished episode ended by its time limit."""
-        return isinstance(info, dict) and flag_of(info.get("TimeLimit.truncated"))
+        return isinstance(info, dict) and flag_of(info.get("TimeLimit.truncated") or False)
 
     def render(self) -> Any:
         """Render a picture."""

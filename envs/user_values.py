@@ -7,7 +7,7 @@ return a value for any name.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -83,6 +83,19 @@ def breach(env_id: str, rule: str, got: object) -> EnvSetupError:
     return EnvSetupError(f"{env_id} breaks its contract: {rule}, got {briefly(got)}. Correct the environment")
 
 
+def check_has(env_id: str, env: object, names: tuple[str, ...]) -> None:
+    """Raise EnvSetupError if an environment lacks one of these attributes."""
+    for name in names:
+        if not hasattr(env, name):
+            raise EnvSetupError(f"{env_id} has no {name}. Set self.{name} in __init__")
+
+
+def check_distinct(env_id: str, envs: Sequence[object]) -> None:
+    """Raise EnvSetupError if a factory returned the same environment in two calls."""
+    if len({*map(id, envs)}) < len(envs):
+        raise EnvSetupError(f"{env_id} returned one environment twice. Make a new one in every call")
+
+
 def array_of(value: Any) -> NDArray[Any]:
     """Convert a value to a numpy array, including tensors with a gradient, of bfloat16, or on a device.
 
@@ -102,8 +115,8 @@ def number_of(value: Any) -> float:
     """Convert a number, or an array with one number, to a float. Raises TypeError or ValueError for other values."""
     if type(value) is float:
         return value
-    if isinstance(value, (str, bytes)):
-        raise TypeError(value)
+    if isinstance(value, (str, bytes)) or (isinstance(value, np.ndarray) and value.dtype.kind in "SU"):
+        raise TypeError(f"{briefly(value)} is text")
     try:
         return float(value)
     except OverflowError:  # a large Python integer
@@ -113,21 +126,22 @@ def number_of(value: Any) -> float:
 
 
 def flag_of(value: Any) -> bool:
-    """Convert a value, or an array or list with one value, to a bool. None becomes False.
+    """Convert a bool, the integer 0 or 1, or an array or list with one of them, to a bool.
 
-    Raises ValueError for strings and for several values.
+    Raises ValueError for other values. A float is refused, because it may be a reward in the wrong place.
     """
-    if type(value) is bool:
-        return value
-    if value is None:
-        return False
-    return bool(_only_one(value))
+    if type(value) is bool or type(value) is np.bool_:
+        return bool(value)
+    flag = _only_one(value, "iub")
+    if flag not in (0, 1):
+        raise ValueError(f"{briefly(value)} is not a flag")
+    return bool(flag)
 
 
-def _only_one(value: Any) -> Any:
-    """Return the only number of an array. Raises ValueError if the array's size is not 1."""
+def _only_one(value: Any, kinds: str = "fiub") -> Any:
+    """Return the only number of an array. Raises ValueError for another size, or a dtype of another kind."""
     array = array_of(value)
-    if array.size != 1 or array.dtype.kind not in "fiub":
+    if array.size != 1 or array.dtype.kind not in kinds:
         raise ValueError(f"{briefly(value)} is not one number")
     return array.item()
 

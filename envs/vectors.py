@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -32,11 +33,13 @@ from pbt_rl.errors import EnvSetupError
 
 from .actions import action_decoder, action_spec
 from .base import (
+    ACTION_MASK,
     LARGEST_REWARD,
     EnvSpec,
     RewardShapingInterface,
     ShapingSource,
     StepArrays,
+    copied,
     seeds_of,
     training_info,
 )
@@ -54,13 +57,15 @@ from .shaping import (
 )
 from .signatures import can_be_called
 from .spaces import Leaf, leaves_of, read_leaf, read_rows
-from .user_values import array_of, attribute, breach, metadata_of, wrapped
+from .user_values import array_of, attribute, breach, check_has, metadata_of, wrapped
 
 AnyVectorEnv = VectorEnv[Any, Any, Any]
+SPACES = ("single_observation_space", "single_action_space", "observation_space")
 
 
 def describe_vector(env_id: str, env: AnyVectorEnv) -> EnvSpec:
     """Return the spec of a row. Raises EnvSetupError for unsupported spaces, shaping or autoreset modes."""
+    check_has(env_id, env, SPACES)
     _autoreset_mode(env_id, env)
     _check_reach(env_id, env)
     shapers = _shapers(env_id, env)
@@ -94,7 +99,7 @@ class NativeVectorEnv:
         self._shapers = _shapers(env_id, env)
         self._informed = find_training_info(env)
         self._informed_R = [find_training_info(one) for one in _rows_of(env)]
-        self._leaves = _leaves_of(env_id, env)
+        self._leaves, self._spaces = _leaves_of(env_id, env), _spaces_of(env)
         self._decode = action_decoder(env.single_action_space)
         self._seed: int | None = seeds_of(seed, 1)[0]
         self._ended_R = np.zeros(rows, np.bool_)
@@ -108,18 +113,25 @@ class NativeVectorEnv:
         assert self._env is not None, "the vector env is closed"
         self._begin_episodes(range(self.rows))
         with all_at_once(heartbeat_of(self._shaping), self.rows):
-            answer: Any = self._env.reset(seed=self._seed)
-        if not isinstance(answer, tuple) or len(answer) != 2:
-            raise self._breach("reset() must return (observations, infos)", answer)
+            obs, info = self._reset(seed=self._seed)
         self._seed = None
-        self._warnings.of_info(answer[1])
-        self._warnings.of_first_obs(self._env.observation_space, answer[0])
+        self._warnings.of_info(info)
+        self._warnings.of_first_obs(self._env.observation_space, obs)
+        self._warnings.of_spaces(_spaces_of(self._env), self._spaces)
         for shaper, _ in self._shapers:
             self._warnings.of_shaping(partial(default_shaping, self.spec.env_id, shaper))
         self._ended_R[:] = False
-        self._write_obs(answer[0], answer[1], out)
+        self._write_obs(obs, info, out)
         write_reset(out)
         self._book.write(out)
+
+    def _reset(self, **keywords: Any) -> tuple[Any, Any]:
+        """Return (observations, infos) of a reset."""
+        assert self._env is not None
+        answer: Any = self._env.reset(**keywords)
+        if not isinstance(answer, tuple) or len(answer) != 2:
+            raise self._breach("reset() must return (observations, infos)", answer)
+        return answer
 
     def step(self, action: NDArray[Any], out: StepArrays) -> None:
         """action: [R, A] of `spec.action.dtype`."""
@@ -144,6 +156,9 @@ class NativeVectorEnv:
         # An episode of one step is not reported, because its only step is delivered as the reset.
         done_R = over_R & ~starts_R
 
+        compared_R = done_R & truncated_R if self._mode is AutoresetMode.SAME_STEP else done_R
+        compares = not in_step and self._warnings.compares_finals and bool(compared_R.any())
+        before = copied(out.obs) if compares else {}
         self._write_obs(obs, info, out, nobody_acts=bool(over_R.all()))
         self._book.add(reward_R, reward_R, ~starts_R if in_step else True)
         out.first[:] = starts_R
@@ -155,7 +170,7 @@ class NativeVectorEnv:
         self._book.write(out, self._objectives(np.flatnonzero(done_R).tolist(), info, out))
         self._ended_R = done_R
         if not in_step and over_R.any():
-            self._leave(over_R, done_R, info, out)
+            self._leave(over_R, done_R, info, out, before)
 
     def close(self) -> None:
         """Close the environment once."""
@@ -164,38 +179,55 @@ class NativeVectorEnv:
             self._env = None
 
     def _leave(
-        self, over_R: NDArray[np.bool_], done_R: NDArray[np.bool_], info: Any, out: StepArrays
+        self,
+        over_R: NDArray[np.bool_],
+        done_R: NDArray[np.bool_],
+        info: Any,
+        out: StepArrays,
+        before: Mapping[str, NDArray[Any]],
     ) -> None:
         """Begin the next episode in the rows of `over_R`. Deliver the final observation of the rows in `done_R`.
 
         over_R: rows whose episode has ended. done_R: the same rows, except rows whose episode had only one step.
+        before: observations before this step. Empty if final observations are not compared.
         """
         assert self._env is not None
         self._begin_episodes(np.flatnonzero(over_R).tolist())
         if self._mode is AutoresetMode.SAME_STEP:
+            first = copied(out.obs) if before else {}
             for row in np.flatnonzero(done_R).tolist():
-                final = None if "final_obs" not in info else _of_row(info["final_obs"], row)
+                finals, final = info.get("final_obs"), None
+                with suppress(TypeError, LookupError):  # not an array of R rows
+                    final = _of_row(finals, row)
                 if final is None:
                     raise self._breach(
                         'with AutoresetMode.SAME_STEP, info["final_obs"] must hold the final observation '
                         f"of every row that ended (row {row})",
-                        info,
+                        info if finals is None else finals,
                     )
                 for leaf in self._leaves:
                     if leaf.kind != "mask":
                         out.obs[leaf.name][row] = read_leaf(leaf, final, self.spec.env_id)
+            if before:
+                self._warnings.of_finals(out.truncated, before, out.obs, first)
             return
-        obs, info = self._env.reset(options={"reset_mask": over_R.copy()})
+        obs, info = self._reset(options={"reset_mask": over_R.copy()})
         unseen_R, others_R = over_R & ~done_R, ~over_R
         compared = not self._compared and bool(others_R.any())
+        first = {}
         for leaf in self._leaves:
             shown_R = over_R if leaf.kind == "mask" else unseen_R
-            if shown_R.any() or compared:
-                fresh = read_rows(leaf, info if leaf.in_info else obs, self.rows, self.spec.env_id)
+            if shown_R.any() or compared or before:
+                source = info if leaf.in_info else obs
+                first[leaf.name] = fresh = read_rows(leaf, source, self.rows, self.spec.env_id)
                 if compared and not leaf.in_info:
                     kept = np.array_equal(fresh[others_R], out.obs[leaf.name][others_R])
                     self._warnings.of_masked_reset(changed=not kept)
-                out.obs[leaf.name][shown_R] = fresh[shown_R]
+        if before:
+            self._warnings.of_finals(done_R, before, out.obs, first, same_step=False)
+        for name, fresh in first.items():
+            shown_R = over_R if name == ACTION_MASK else unseen_R
+            out.obs[name][shown_R] = fresh[shown_R]
         self._compared |= compared
 
     def _begin_episodes(self, rows: Iterable[int]) -> None:
@@ -236,8 +268,12 @@ class NativeVectorEnv:
             info = info["final_info"]
         objective_R = objective_R.copy()
         for row in ended:
-            own = info[row] if isinstance(info, np.ndarray) else _filled(info, row)
-            of_row = {"episode": _filled(outer, row).get("episode"), **(own or {})}
+            try:
+                own = info[row] if isinstance(info, np.ndarray | list | tuple) else _filled(info, row)
+                of_row = {"episode": _filled(outer, row).get("episode"), **(own or {})}
+            except (TypeError, ValueError, LookupError):
+                rule = 'infos, and info["final_info"], must have a value for each row in every entry'
+                raise self._breach(rule, outer if isinstance(info, Mapping) else info) from None
             objective = objective_of(self.spec.env_id, of_row, objective_R[row])
             if objective is not None:
                 objective_R[row] = objective
@@ -248,9 +284,12 @@ class NativeVectorEnv:
 
     def _rewards(self, reward: Any) -> NDArray[np.float64]:
         try:
-            reward_R = array_of(reward).astype(np.float64)
+            given_R = array_of(reward)
+            reward_R = given_R.astype(np.float64)
         except (TypeError, ValueError):
             raise self._breach("rewards must be numbers", reward) from None
+        if given_R.dtype.kind in "SU":  # NumPy converts text
+            raise self._breach("rewards must be numbers", reward)
         if reward_R.shape != (self.rows,):
             raise self._breach(f"rewards must have shape ({self.rows},)", reward)
         if not (np.abs(reward_R) < LARGEST_REWARD).all():
@@ -258,12 +297,19 @@ class NativeVectorEnv:
         return reward_R
 
     def _flags(self, flags: Any) -> NDArray[np.bool_]:
-        flags_R = array_of(flags)
+        try:
+            flags_R = array_of(flags)
+        except ValueError:  # a ragged list
+            raise self._breach("terminations and truncations must be True or False", flags) from None
         if flags_R.shape != (self.rows,):
             raise self._breach(f"terminations and truncations must have shape ({self.rows},)", flags)
         if flags_R.dtype != np.bool_ and not ((flags_R == 0) | (flags_R == 1)).all():
             raise self._breach("terminations and truncations must be True or False", flags)
         return flags_R.astype(np.bool_, copy=False)
+
+
+def _spaces_of(env: AnyVectorEnv) -> tuple[Any, Any]:
+    return env.single_observation_space, env.single_action_space
 
 
 def _leaves_of(env_id: str, env: AnyVectorEnv) -> tuple[Leaf, ...]:

@@ -22,7 +22,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,6 +77,14 @@ class Table(Protocol):
         """Release the environment."""
 
 
+@runtime_checkable
+class Watched(Protocol):
+    """Optional protocol of tables that detect bugs of their environment."""
+
+    def watch(self, warnings: ConventionWarnings) -> None:
+        """Report bugs that raise no error to `warnings`."""
+
+
 MakeTable = Callable[[], Table]
 """() -> new environment."""
 
@@ -113,6 +121,8 @@ class MultiAgentVectorEnv:
         self._objective_R = np.full(rows, np.nan)
         self._stats_R: dict[int, Any] = {}
         self._warnings = ConventionWarnings(shaping, self.spec)
+        if isinstance(first := self._tables[0], Watched):
+            first.watch(self._warnings)
 
     def _make(self, make: MakeTable, rows: int) -> EnvSpec:
         """Make the environments and return their common spec."""

@@ -6,6 +6,7 @@ Axes: S agents (in the order of `possible_agents`), A action components.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -52,16 +53,19 @@ class Agents:
             raise EnvSetupError(f"{env_id}: possible_agents has a name twice: {self.names}. Rename an agent")
         self.space, action = self._alike(env)
         seen = self.space
+        self.spaces = self.spaces_of(env)
         in_obs = isinstance(seen, spaces.Dict) and MASK in seen.spaces
         if in_obs:
             assert isinstance(seen, spaces.Dict)
             seen = spaces.Dict({k: part for k, part in seen.spaces.items() if k != MASK})
+        self.seen = seen
+        """Observation space of an agent without the action mask."""
         self._leaves: tuple[Leaf, ...] = obs_leaves(seen, env_id)
         self.action = action_spec(action, env_id)
         self.decode = action_decoder(action)
         self._mask_in_obs, self._turns = in_obs, turns
-        declared = bool(metadata_of(env).get(MASK))
-        self.masked = in_obs or turns or declared
+        self._promised = in_obs or bool(metadata_of(env).get(MASK))
+        self.masked = self._promised or turns
         if self.masked and self.action.low:
             raise EnvSetupError(
                 f"{env_id} is turn-based, or has an action mask, but its actions are continuous. Action masks, which "
@@ -79,7 +83,7 @@ class Agents:
                 raise EnvSetupError(
                     f"{self.env_id}: its {what} is not a method. Write `def {what}(self, agent)`"
                 )
-        pairs = [(env.observation_space(name), env.action_space(name)) for name in self.names]
+        pairs = self.spaces_of(env)
         for name, pair in zip(self.names, pairs, strict=True):
             for what, one, other in zip(("observations", "actions"), pairs[0], pair, strict=True):
                 if one != other:
@@ -89,6 +93,14 @@ class Agents:
                         "example SuperSuit's pad_observations_v0 and pad_action_space_v0"
                     )
         return pairs[0]
+
+    def spaces_of(self, env: Any) -> list[tuple[spaces.Space[Any], spaces.Space[Any]]]:
+        """Return (observation space, action space) of each agent."""
+        return [(env.observation_space(name), env.action_space(name)) for name in self.names]
+
+    def named(self, agents: NDArray[np.bool_]) -> list[Any]:
+        """Return the names of the agents in a mask [S]."""
+        return [self.names[agent] for agent in np.flatnonzero(agents).tolist()]
 
     def spec(self, env: Any) -> EnvSpec:
         """Return the spec of a row."""
@@ -109,36 +121,44 @@ class Agents:
             mistakes=mistakes_of(env, self.space, self.action, masked=self.masked),
         )
 
-    def read(self, obs: Any, info: Any, *, moves: bool) -> dict[str, NDArray[Any]]:
+    def read(
+        self, name: Any, obs: Any, infos: Any, *, moves: bool, ended: bool = False
+    ) -> dict[str, NDArray[Any]]:
         """Convert one agent's observation to arrays.
 
         moves: True if the agent acts in the next step. False: the action mask is all zeros.
+        ended: True if the agent's episode has ended. Its action mask is then optional.
         """
         arrays = {leaf.name: read_leaf(leaf, obs, self.env_id) for leaf in self._leaves}
         if self.masked:
-            arrays[MASK] = self._mask(obs, info) if moves else np.zeros(self._choices, np.uint8)
+            info = infos.get(name)
+            arrays[MASK] = (
+                self._mask(name, obs, info, ended=ended) if moves else np.zeros(self._choices, np.uint8)
+            )
         if self._turns:
             arrays[self._turn] = np.array([moves], np.float32)
         return arrays
 
-    def _mask(self, obs: Any, info: Any) -> NDArray[np.uint8]:
-        if self._mask_in_obs and MASK in obs:
-            given = obs[MASK]
-        elif isinstance(info, Mapping) and MASK in info:
-            given = info[MASK]
-        else:
+    def _mask(self, name: Any, obs: Any, info: Any, *, ended: bool) -> NDArray[np.uint8]:
+        source = obs if self._mask_in_obs and MASK in obs else info
+        if not isinstance(source, Mapping) or MASK not in source:
+            if self._promised and not ended:
+                place = "observation" if self._mask_in_obs else "info dict"
+                raise self.breach(f'the {place} of {name} must have the key "{MASK}"', source)
             return np.ones(self._choices, np.uint8)
-        mask = array_of(given).reshape(-1)
-        if mask.shape != (self._choices,) or not ((mask == 0) | (mask == 1)).all():
-            raise self.breach(f"its action mask must have {self._choices} numbers, each 0 or 1", given)
-        return mask.astype(np.uint8)
+        given = source[MASK]
+        with suppress(ValueError):  # a ragged list
+            mask = array_of(given).reshape(-1)
+            if mask.shape == (self._choices,) and ((mask == 0) | (mask == 1)).all():
+                return mask.astype(np.uint8)
+        raise self.breach(f"its action mask must have {self._choices} numbers, each 0 or 1", given)
 
     def check(self, what: str, given: Any, agents: NDArray[np.bool_]) -> None:
         """Raise EnvSetupError unless a result is a dict by agent: it has only agents as keys, or all needed agents.
 
         what: name of the result, such as "rewards". agents: [S] True for agents that need a value.
         """
-        needed = {self.names[agent] for agent in np.flatnonzero(agents).tolist()}
+        needed = {*self.named(agents)}
         if isinstance(given, Mapping) and (given.keys() <= {*self.names} or given.keys() >= needed):
             return
         raise self.breach(f"{what} must be a dict with the keys {', '.join(map(str, self.names))}", given)
@@ -153,7 +173,7 @@ class Agents:
     def flag(self, what: str, given: Mapping[Any, Any], name: Any) -> bool:
         """Return an agent's flag, False if it is missing. Raises EnvSetupError if the value is not a flag."""
         try:
-            return flag_of(given.get(name))
+            return flag_of(given.get(name, False))
         except ValueError:
             raise self.breach(f"{what} must be True or False", given[name]) from None
 

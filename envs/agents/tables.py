@@ -13,14 +13,15 @@ Axes: S agents (in the order of `possible_agents`), A action components.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..base import EnvSpec, ShapingSource, VectorEnv
+from ..conventions import ConventionWarnings
 from ..family import Kind
-from ..user_values import attribute
+from ..user_values import attribute, check_distinct
 from .multi_agent import MultiAgentVectorEnv, Scene
 from .players import Agents, one_of
 
@@ -44,6 +45,7 @@ class _AgentTable:
 
     def __init__(self, env_id: str, env: Any, *, turns: bool) -> None:
         self._env = env
+        self._warnings: ConventionWarnings | None = None
         self._agents = Agents(env_id, env, turns=turns)
         self._none = np.zeros(len(self._agents.names), np.bool_)
         self._acting = self._active = self._known = self._none
@@ -59,6 +61,10 @@ class _AgentTable:
     def describe(self) -> EnvSpec:
         return self._agents.spec(self._env)
 
+    def watch(self, warnings: ConventionWarnings) -> None:
+        self._warnings = warnings
+        warnings.follow(self._env)
+
     def shape(self, agent: int, values: Mapping[str, Any]) -> None:
         if self._agents.shaper is not None:
             self._agents.shaper.set_reward_shaping(dict(values), agent)
@@ -67,9 +73,18 @@ class _AgentTable:
         self._acting = self._active = self._known = self._none
         self._stays = self._pays_late
 
+    def _look(self, observe: Callable[[Any], Any]) -> None:
+        """Warn of bugs that the first observations and the spaces show. observe: name -> observation."""
+        if self._warnings is not None and self._warnings.reads:
+            for name in self._agents.named(self._acting):
+                self._warnings.of_first_obs(self._agents.seen, observe(name))
+            self._warnings.of_spaces(self._agents.spaces_of(self._env), self._agents.spaces)
+
     def _paid(self, given: Mapping[Any, Any]) -> NDArray[np.float64]:
         """Return the rewards [S], and record whether an inactive agent got a reward."""
         self._agents.check("rewards", given, self._acting)
+        if self._warnings is not None and self._warnings.reads:
+            self._warnings.of_rewards(given, self._agents.named(self._acting))
         reward = self._agents.rewards(given) * self._known
         self._pays_late |= bool(reward[~self._active].any())
         return reward
@@ -105,7 +120,11 @@ class ParallelTable(_AgentTable):
         answer = self._env.reset(seed=seed)
         if not isinstance(answer, tuple) or len(answer) != 2 or not isinstance(answer[0], Mapping):
             raise self._agents.breach("reset() must return (observations, infos), dicts by agent", answer)
-        return self._scene(answer[0], {}, {}, {}, answer[1], self._none)
+        scene = self._scene(answer[0], {}, {}, {}, answer[1], self._none)
+        self._look(answer[0].__getitem__)
+        if self._warnings is not None:
+            self._warnings.of_begin()
+        return scene
 
     def advance(self, action: NDArray[Any]) -> Scene:
         agents, was = self._agents, self._acting
@@ -114,7 +133,10 @@ class ParallelTable(_AgentTable):
         if not isinstance(answer, tuple) or len(answer) != 5 or not isinstance(answer[0], Mapping):
             parts = "(observations, rewards, terminations, truncations, infos), dicts by agent"
             raise agents.breach(f"step() must return {parts}", answer)
-        return self._scene(*answer, was)
+        scene = self._scene(*answer, was)
+        if self._warnings is not None and scene.truncated.any() and not scene.active.any():
+            self._warnings.of_cut(answer[0])
+        return scene
 
     def _scene(
         self, obs: Any, rewards: Any, terminations: Any, truncations: Any, infos: Any, was: NDArray[np.bool_]
@@ -140,8 +162,9 @@ class ParallelTable(_AgentTable):
                 if acting[agent] or not left[agent]:
                     raise agents.breach(f"an observation of {name} is missing", sorted(map(str, obs)))
                 continue  # the final observation of an agent that has left is optional
+            leaves = not acting[agent]
             seen[agent] = agents.read(
-                obs[name], infos.get(name), moves=bool(acting[agent]) or not self._stays
+                name, obs[name], infos, moves=not (leaves and self._stays), ended=leaves
             )
         terminated = ended & was
         # An agent that disappears without a flag is truncated, so the learner bootstraps from its last observation.
@@ -163,22 +186,29 @@ class TurnTable(_AgentTable):
         self._env.reset(seed=seed)
         none = self._none
         self._go_on(self._alive(), none, none)
+        self._look(self._env.observe)
         return self._scene(none, np.zeros(len(none)), none, none, ({}, {}))
 
     def advance(self, action: NDArray[Any]) -> Scene:
         env, agents, was = self._env, self._agents, self._acting
-        env.step(agents.decode(action[agents.names.index(env.agent_selection)]))
-        ended, infos = env.terminations, env.infos
-        reward = self._paid(env.rewards)
-        terminated = np.array([bool(ended.get(name, False)) for name in agents.names]) & was
+        env.step(agents.decode(action[self._mover()]))
+        ended, infos = self._given("terminations"), self._given("infos")
+        reward = self._paid(self._given("rewards"))
+        terminated = np.array([agents.flag("terminations", ended, name) for name in agents.names]) & was
         alive = self._alive()
         truncated = was & ~alive & ~terminated
         reported = agents.reported(infos, self._known)
         left = was & ~alive
         last = {agent: self._see(agent, infos, moves=False) for agent in np.flatnonzero(left).tolist()}
-        while alive.any() and not alive[agents.names.index(env.agent_selection)]:
+        dead_steps = 0
+        while alive.any() and not alive[mover := self._mover()]:
+            if dead_steps == len(agents.names):
+                raise agents.breach(
+                    "step(None) must remove an agent that has ended from agents, and select another agent",
+                    agents.names[mover],
+                )
             env.step(None)  # the API requires it for agents that have left
-            alive = self._alive()
+            alive, dead_steps = self._alive(), dead_steps + 1
         terminated, truncated = self._go_on(alive, terminated, truncated)
         return self._scene(was & ~left, reward, terminated, truncated, reported, last)
 
@@ -193,24 +223,38 @@ class TurnTable(_AgentTable):
     ) -> Scene:
         """reported: results of `Agents.reported`. last: final observations of agents that have just left."""
         obs = dict(last or {})
-        moves = self._agents.names.index(self._env.agent_selection) if self._acting.any() else -1
-        infos = self._env.infos
+        moves = self._mover() if self._acting.any() else -1
+        infos = self._given("infos")
         for agent in np.flatnonzero(self._acting | was).tolist():
             obs[agent] = self._see(agent, infos, moves=agent == moves)
         return Scene(obs, self._active, reward, terminated, truncated, *reported, one_of(infos))
 
     def _see(self, agent: int, infos: Mapping[Any, Any], *, moves: bool) -> dict[str, NDArray[Any]]:
         name = self._agents.names[agent]
-        return self._agents.read(self._env.observe(name), infos.get(name), moves=moves)
+        return self._agents.read(name, self._env.observe(name), infos, moves=moves)
+
+    def _mover(self) -> int:
+        """Return the index of the agent that moves next."""
+        names, name = self._agents.names, getattr(self._env, "agent_selection", None)
+        if name not in names:
+            raise self._agents.breach("agent_selection must be among possible_agents", name)
+        return names.index(name)
+
+    def _given(self, what: str) -> Mapping[Any, Any]:
+        """Return an attribute that is a dict by agent."""
+        given: Any = getattr(self._env, what, None)
+        if not isinstance(given, Mapping):
+            self._agents.check(what, given, self._none)  # raises an error
+        return cast("Mapping[Any, Any]", given)
 
     def _alive(self) -> NDArray[np.bool_]:
-        env, here = self._env, set(self._env.agents)
+        agents, here = self._agents, set(getattr(self._env, "agents", None) or ())
+        flags = {what: self._given(what) for what in ("terminations", "truncations")}
 
-        def alive(name: Any) -> bool:
-            gone = env.terminations.get(name, False) or env.truncations.get(name, False)
-            return name in here and not gone
+        def gone(name: Any) -> bool:
+            return any(agents.flag(what, given, name) for what, given in flags.items())
 
-        return np.array([alive(name) for name in self._agents.names])
+        return np.array([not gone(name) and name in here for name in agents.names])
 
 
 def _fits(env: object) -> bool:
@@ -224,7 +268,14 @@ def _describe(env_id: str, env: Any) -> EnvSpec:
 def _make_vector_env(
     env_id: str, make: Callable[[], Any], rows: int, seed: int, shaping: ShapingSource
 ) -> VectorEnv:
-    return MultiAgentVectorEnv(lambda: table_of(env_id, make()), rows, seed, shaping)
+    made: list[Any] = []
+
+    def table() -> ParallelTable | TurnTable:
+        made.append(make())
+        check_distinct(env_id, made)
+        return table_of(env_id, made[-1])
+
+    return MultiAgentVectorEnv(table, rows, seed, shaping)
 
 
 KIND = Kind("a PettingZoo ParallelEnv or AECEnv (possible_agents)", _fits, _describe, _make_vector_env)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from pbt_rl.errors import EnvSetupError
 
-from ..base import EnvSpec, ShapingSource, StepArrays
+from ..base import EnvSpec, ShapingSource, StepArrays, copied
 from ..conventions import ConventionWarnings
 
 
@@ -220,7 +220,10 @@ class SimulatorVectorEnv:
         )
         objective = reward if step.objective is None else step.objective.cpu().numpy()
         self._sums += np.stack((objective, reward, np.ones(self.rows)), 1)
+        compares = self._warnings.compares_finals and step.final_obs is not None and bool(truncated.any())
+        before = copied(out.obs) if compares else {}
         self._write_obs(step.obs, out)
+        after = copied(out.obs) if compares else {}
         # An episode of a single step is ignored, because its only step counts as the reset.
         ended = (terminated | truncated) & ~first
         if step.final_obs is not None and ended.any():
@@ -229,6 +232,8 @@ class SimulatorVectorEnv:
         out.reward[:] = np.where(first, 0, reward)
         out.terminated[:], out.truncated[:] = terminated & ended, truncated & ended
         out.episode_done[:] = ended
+        if compares:
+            self._warnings.of_finals(out.truncated, before, out.obs, after)
         rows = np.flatnonzero(ended)
         out.objective[rows], out.raw_return[rows] = self._sums[rows, 0], self._sums[rows, 0]
         out.shaped_return[rows], out.length[rows] = self._sums[rows, 1], self._sums[rows, 2]

@@ -258,12 +258,13 @@ def main() -> None:
         actor = Actor(setup, lambda text: connection.send(EnvironmentWarning(text)))
         actor.run(connection)
         actor.close()
-        sys.exit(0)
     except EnvSetupError as error:
         send_failure(connection, str(error), user_error=True)
-    except Exception as error:  # noqa: BLE001 - the parent shows all exceptions of an environment
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the parent shows all exceptions of an environment
         traceback.print_exc()  # the log also has the stack frames of pbt_rl
         send_failure(connection, environment_traceback(error), user_error=False)
+    else:
+        sys.exit(0)
     sys.exit(1)
 
 

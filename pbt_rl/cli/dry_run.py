@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain, count
+from itertools import count, islice
 from types import FrameType
 from typing import Any
 
@@ -41,7 +41,7 @@ from pbt_rl.envs.shaping import find_interface, flatten
 from pbt_rl.envs.spaces import is_grid, is_image
 from pbt_rl.envs.step_warnings import Watch
 from pbt_rl.envs.time_limits import close_in_time, time_limit
-from pbt_rl.envs.user_values import flag_of, wrapped
+from pbt_rl.envs.user_values import check_distinct, flag_of, wrapped
 from pbt_rl.errors import EnvSetupError
 
 DECIMALS = 3
@@ -306,7 +306,9 @@ class DryRun:
             if raw is not None:
                 close_in_time(raw)
             return lookup.make_vector_env(self.env_id, self.rows, seed, self.options, source), None
-        given, ledger = chain([raw], made), Ledger(source.warn, self.spec.shaping)
+        envs, ledger = [raw, *islice(made, self.rows - 1)], Ledger(source.warn, self.spec.shaping)
+        check_distinct(self.env_id, envs)
+        given = iter(envs)
 
         def make() -> gymnasium.Env[Any, Any]:
             env = next(given)

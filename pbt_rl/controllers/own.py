@@ -109,6 +109,9 @@ def _numbers(who: str, answer: object, names: Collection[str]) -> Values:
     """Convert a result of user code to one number per name. Raises ConfigError."""
     if not isinstance(answer, Mapping) or answer.keys() != set(names):
         raise ConfigError(f"{who} returned {answer!r:.200}: give a value for each of {list(names)}")
+    for name in names:
+        if isinstance(answer[name], str | bytes):
+            raise ConfigError(f"{who} returned {answer[name]!r:.100} for {name}: give a number")
     try:
         numbers = {name: float(answer[name]) for name in names}
     except (TypeError, ValueError) as error:

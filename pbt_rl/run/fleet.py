@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from pbt_rl.actors.messages import EnvironmentWarning, FromLearner, LearnerReady, StopLearner, ToLearner
 from pbt_rl.actors.state_pool import StatePool
+from pbt_rl.envs.first_trial import environment_output
 from pbt_rl.processes.child import LEARNER, Child, StackDumps, Waiting
 from pbt_rl.record.folder import RunFolder
 from pbt_rl.run.clocks import GAP_SECONDS, ScheduledClock, SchedulingDelay
@@ -257,7 +258,8 @@ class ProcessFleet(LocalFleet):
                 if actor in ended:
                     ending = actor.ending()
                     actor.end(0)  # the event comes once, even if the actor is not restarted
-                    yield ActorFailed(index, ending.text, user_error=ending.user_error, killed=ending.killed)
+                    text = environment_output(ending.text)
+                    yield ActorFailed(index, text, user_error=ending.user_error, killed=ending.killed)
         self._clock.tick()
         if time.monotonic() - self._hang_check > HANG_CHECK_SECONDS:
             self._hang_check = time.monotonic()

@@ -357,6 +357,18 @@ def test_what_cannot_be_made_or_reset_cannot_be_used(found):
         found(ResetRaises)
 
 
+ONE = Right()
+
+
+def one():
+    return ONE
+
+
+def test_a_factory_that_returns_one_object_in_every_call_is_refused():
+    with pytest.raises(EnvSetupError, match=r"one .*twice"):
+        check(f"{__name__}:one", EnvOptions(), 100)
+
+
 def vector(num_envs):
     return gymnasium.vector.SyncVectorEnv([Right] * num_envs, autoreset_mode="SameStep")
 

@@ -188,6 +188,12 @@ class TooFew(Halving):
 
 
 @dataclass
+class Text(Halving):
+    def initial(self, num_members):
+        return [{"rate": "1e-3"}] * num_members
+
+
+@dataclass
 class NotANumber(Halving):
     def initial(self, num_members):
         return [{"rate": float("nan")}] * num_members
@@ -221,6 +227,7 @@ def copies(what, **more):
         ("NoDataclass", "dataclass"),
         ("Deaf", "observe is called"),
         ("TooFew", "initial returned [{'rate': 1.0}]: "),
+        ("Text", "'1e-3' for rate"),
         ("NotANumber", "NaN for rate"),
         ("Raises", "raised KeyError (test_own_controllers.py, line "),
     ],

@@ -70,6 +70,10 @@ class Drawn(Identity):
     def render(self):
         return None if self.render_mode is None else np.full((4, 6, 3), 7, np.uint8)
 
+class BadlyDrawn(Drawn):
+    def render(self):
+        return {}["colour"]
+
 class AlwaysDrawn(Identity):
     def render(self):
         return np.zeros((4, 6, 4), np.uint8)
@@ -224,4 +228,16 @@ def test_what_does_not_render_is_one_clear_error(factory, message):
     vector_env, camera = film(f"custom_of_a_test:{factory}", 1, 0, options(), lambda _row: (0, {}))
     with pytest.raises(EnvSetupError, match=f"^--video: .*{message}.*a parameter render_mode"):
         camera.shoot(private_step_arrays(vector_env.spec, 1), None)
+    vector_env.close()
+
+
+def test_an_error_in_render_has_its_place():
+    from pbt_rl.envs.films import film
+
+    vector_env, camera = film("custom_of_a_test:BadlyDrawn", 1, 0, options(), lambda _row: (0, {}))
+    with pytest.raises(
+        EnvSetupError, match=r"^--video: render\(\) raised KeyError(.|\n)*, in render\n"
+    ) as caught:
+        camera.shoot(private_step_arrays(vector_env.spec, 1), None)
+    assert "films.py" not in str(caught.value)
     vector_env.close()

@@ -161,6 +161,8 @@ def test_shaping_is_found_below_wrappers_and_given_nested_for_agent_0():
         ((np.array(["a", "b"]), 0.0, False, False, {}), "'obs'.*numbers.*dtype <U1"),
         (entry(float("nan")), "reward .*nan"),
         (entry("much"), "reward .*'much'"),
+        (entry("1.0"), "reward .*'1.0'"),
+        (entry(np.array("1.0")), r"reward .*array\('1.0'"),
         (entry(None), "reward .*None"),
         (entry(terminated=True, true_objective="high"), "true_objective.*'high'"),
         ((np.zeros(2), 0.0, True, {}), r"step\(\)"),

@@ -13,6 +13,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from pbt_rl.envs.base import ActionSpec, private_step_arrays, random_actions
 from pbt_rl.envs.gym import GymVectorEnv, describe
 from pbt_rl.envs.lookup import EnvOptions, keywords, probe
+from pbt_rl.envs.old_gym import OldGym
 from pbt_rl.envs.shaping import default_shaping, find_interface, frames_per_step
 from pbt_rl.envs.user_values import metadata_of, wrapped
 from pbt_rl.envs.vectors import NativeVectorEnv
@@ -214,10 +215,16 @@ def test_an_end_may_be_any_one_truth_and_a_reward_an_array_of_one(ended, reward)
     assert [objective for objective, *_ in played(env_of(ended=ended, reward=reward))] == [3.0, 3.0]
 
 
-@pytest.mark.parametrize("ended", ["False", np.array([True, False])])
+@pytest.mark.parametrize("ended", ["False", np.array([True, False]), None, np.nan, 0.01, 1.0, 3])
 def test_an_end_that_is_no_truth_is_refused(ended):
     with pytest.raises(EnvSetupError, match=r"terminated .*(False|array)"):
         played(env_of(ended=ended))
+
+
+@pytest.mark.parametrize("done", ["False", None, 0.5])
+def test_an_old_end_that_is_no_truth_is_refused(done):
+    with pytest.raises(EnvSetupError, match=r"terminated .*True or False"):
+        played(lambda: OldGym(Old(done=done)))
 
 
 @pytest.mark.parametrize(
@@ -311,7 +318,7 @@ class Game:
         over = self.time >= 3
         self.agents = [] if over else self.agents
         infos = self._all(self.of_end if over else MASK)
-        return self._all(np.zeros(2, np.float32)), self._all(0.0), self._all(over), self._all(None), infos
+        return self._all(np.zeros(2, np.float32)), self._all(0.0), self._all(over), self._all(False), infos
 
     def close(self):
         pass
@@ -365,8 +372,8 @@ class Old:
 
     observation_space, action_space, metadata = BOX, spaces.Discrete(2), None
 
-    def __init__(self, cut=False):
-        self.seeds, self.cut = [], cut
+    def __init__(self, cut=False, done=True):
+        self.seeds, self.cut, self.done = [], cut, done
 
     def seed(self, seed):
         self.seeds.append(seed)
@@ -377,14 +384,17 @@ class Old:
 
     def step(self, action):
         self.time += 1
-        return np.zeros(2, np.float32), 1.0, self.time >= 3, {"TimeLimit.truncated": self.cut}
+        return (
+            np.zeros(2, np.float32),
+            1.0,
+            self.done if self.time >= 3 else False,
+            {"TimeLimit.truncated": self.cut},
+        )
 
 
-@pytest.mark.parametrize("cut", [True, False])
-def test_an_old_environment_plays_behind_its_adapter(cut):
-    from pbt_rl.envs.old_gym import OldGym
-
-    ends = played(lambda: OldGym(Old(cut)))
+@pytest.mark.parametrize(("cut", "done"), [(True, True), (False, True), (None, np.float32(1))])
+def test_an_old_environment_plays_behind_its_adapter(cut, done):
+    ends = played(lambda: OldGym(Old(cut, done)))
     assert [end[0] for end in ends] == [3.0, 3.0]
     assert [end[2] for end in ends] == [not cut] * 2
     env = OldGym(Old())
@@ -400,6 +410,6 @@ def test_an_observation_named_turn_stays_beside_ours():
             return spaces.Dict(turn=BOX)
 
     agents = Agents("m:f", Turns(), turns=True)
-    arrays = agents.read({"turn": np.ones(2, np.float32)}, {}, moves=True)
+    arrays = agents.read("a", {"turn": np.ones(2, np.float32)}, {}, moves=True)
     assert arrays[TURN].tolist() == [1, 1]
     assert arrays[f"{TURN}_"].tolist() == [1]

@@ -245,11 +245,19 @@ class Broken(SyncVectorEnv):
     ("change", "message"),
     [
         (lambda a: a[4].pop("final_obs", None), r'info\["final_obs"\] '),
+        (lambda a: a[4].update(final_obs=None), r'info\["final_obs"\] '),
+        (lambda a: a[4].update(final_obs=[]), r'info\["final_obs"\] .*list of 0'),
+        (lambda a: a[4].update(final_info=None), r'info\["final_info"\].*None'),
+        (lambda a: a[4].update(final_info=[{}]), r'info\["final_info"\].*list of 1'),
+        (lambda a: a[4].update(true_objective=[[1], [1, 2]]), "infos.*true_objective"),
+        (lambda a: a[4].update(true_objective=np.ones(2), _true_objective=None), "infos.*true_objective"),
+        (lambda a: a.__setitem__(2, [[True], [True, False]]), "terminations .*True or False"),
         (lambda a: a.__setitem__(0, a[0][:, :3]), r"shape \(2, 4\), .*shape \(2, 3\)"),
         (lambda a: a.__setitem__(0, a[0] * np.nan), "finite"),
         (lambda a: a.__setitem__(0, a[0].astype(str)), "numbers.*dtype"),
         (lambda a: a.__setitem__(1, a[1] * np.inf), "rewards .*finite"),
         (lambda a: a.__setitem__(1, a[1] + 1e300), "rewards .*finite"),
+        (lambda a: a.__setitem__(1, a[1].astype(str)), "rewards .*numbers"),
         (lambda a: a.__setitem__(1, a[1][:1]), r"rewards .*have shape \(2,\)"),
         (lambda a: a.__setitem__(2, a[2][:1]), r"terminations .*have shape \(2,\)"),
         (lambda a: a.__setitem__(2, a[2].astype(str)), "terminations .*True or False"),
@@ -329,6 +337,144 @@ def test_a_wrong_autoreset_mode_is_told():
     assert '"final_obs"' in text
     (text,) = warnings_of(ResetsAll(cart, autoreset_mode=AutoresetMode.DISABLED))
     assert text.startswith('reset(options={"reset_mask": ...}) changes')
+
+
+class TimesOut(Counting):
+    """Every episode is truncated."""
+
+    def step(self, action):
+        obs, reward, over, cut, info = super().step(action)
+        return obs, reward, False, over or cut, info
+
+
+class Still(TimesOut):
+    """The observation never changes."""
+
+    def reset(self, **options):
+        return 0 * super().reset(**options)[0], {}
+
+    def step(self, action):
+        obs, *rest = super().step(action)
+        return 0 * obs, *rest
+
+
+class FirstAsFinal(SyncVectorEnv):
+    """Its final observations are the first ones of the next episodes."""
+
+    def step(self, actions):
+        obs, *rest, info = super().step(actions)
+        return obs, *rest, info | ({"final_obs": obs.copy()} if "final_obs" in info else {})
+
+
+class Begins(TimesOut):
+    """All episodes begin with zeros."""
+
+    def reset(self, **options):
+        return 0 * super().reset(**options)[0], {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "vector", "said"),
+    [
+        (TimesOut, SyncVectorEnv, False),
+        (TimesOut, FirstAsFinal, True),
+        (Begins, SyncVectorEnv, False),
+        (Begins, FirstAsFinal, True),
+        (Still, FirstAsFinal, False),
+    ],
+)
+def test_final_observations_of_the_next_episode_are_told(kind, vector, said):
+    told = warnings_of(vector([kind] * 2, autoreset_mode=AutoresetMode.SAME_STEP))
+    assert ["wrong final" in text for text in told] == [True] * said
+
+
+class NeverResets(SyncVectorEnv):
+    """A reset with a mask has no effect. The environments go on."""
+
+    def reset(self, *, seed=None, options=None):
+        mask = (options or {}).get("reset_mask")
+        return super().reset(seed=seed) if mask is None else (self._observations.copy(), {})
+
+    def step(self, actions):
+        self._autoreset_envs[:] = False
+        return super().step(actions)
+
+
+class Ends(Counting):
+    """Terminated in every third step."""
+
+    def reset(self, **options):
+        self.t = 0
+        return super().reset(**options)
+
+    def step(self, action):
+        self.t += 1
+        obs, reward, *_ = super().step(action)
+        return obs + np.float32(0.5 * self.t), reward, self.t % 3 == 0, False, {}
+
+
+class Blank(Ends):
+    """Episodes begin and end with zeros."""
+
+    def reset(self, **options):
+        return 0 * super().reset(**options)[0], {}
+
+    def step(self, action):
+        obs, reward, over, *rest = super().step(action)
+        return (1 - over) * obs, reward, over, *rest
+
+
+@pytest.mark.parametrize(
+    ("kind", "vector", "said"),
+    [
+        (Ends, SyncVectorEnv, False),
+        (Ends, NeverResets, True),
+        (Blank, SyncVectorEnv, False),
+    ],
+)
+def test_a_masked_reset_without_effect_is_told(kind, vector, said):
+    told = warnings_of(vector([kind] * 2, autoreset_mode=AutoresetMode.DISABLED))
+    assert ["no reset" in text for text in told] == [True] * said
+
+
+class NewSpaces(SyncVectorEnv):
+    def reset(self, *, seed=None, options=None):
+        self.single_observation_space = Box(-9, 1, (4,))
+        return super().reset(seed=seed)
+
+
+def test_spaces_of_a_vector_that_change_are_told():
+    (text,) = warnings_of(NewSpaces([Counting] * 2))
+    assert "spaces change" in text
+
+
+@pytest.mark.parametrize("name", ["single_observation_space", "single_action_space", "observation_space"])
+def test_a_vector_without_a_space_is_named(name):
+    env = SyncVectorEnv([Counting])
+    delattr(env, name)
+    with pytest.raises(EnvSetupError, match=f"no {name}"):
+        describe_vector("m:f", env)
+
+
+def test_infos_of_all_rows_may_be_a_list():
+    def listed(answer):
+        if "final_info" in answer[4]:
+            answer[4]["final_info"] = [{"true_objective": 3.0}, {"true_objective": 4.0}]
+
+    vector_env = NativeVectorEnv("m:f", Broken(change=listed), 0, lambda _row: (0, {}))
+    out = private_step_arrays(vector_env.spec, 2)
+    vector_env.reset(out)
+    got = play(vector_env, out, 5)
+    assert got["objective"][got["episode_done"]].tolist() == [3, 4]
+
+
+def test_a_masked_reset_returns_observations_and_infos():
+    class Nothing(SyncVectorEnv):
+        def reset(self, *, seed=None, options=None):
+            return super().reset(seed=seed) if options is None else None
+
+    with pytest.raises(EnvSetupError, match=r"reset\(\) must return .*None"):
+        warnings_of(Nothing([Counting] * 2, autoreset_mode=AutoresetMode.DISABLED))
 
 
 def test_a_reset_without_options_cannot_take_a_mask():

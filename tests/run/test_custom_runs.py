@@ -5,6 +5,7 @@ import pytest
 from tests.helpers.runs import ENDLESS, ENVIRONMENT, ROOT, start, train
 
 MODULE = """
+import ctypes
 import gymnasium
 import numpy as np
 import sys
@@ -38,6 +39,8 @@ class Walk(gymnasium.Env):
                 raise RuntimeError("lost the server")
             if self.fault == "exit":
                 sys.exit(3)
+            if self.fault == "crash":
+                ctypes.string_at(0)
         over = self.steps == 8
         return self.see(), self.bonus * float(action), False, over, {"true_objective": 3.0} if over else {}
 
@@ -118,3 +121,17 @@ def test_in_serial_mode_an_environment_that_raises_ends_the_run_with_its_own_tra
     assert "my_walk.py" in rest[0]
     assert rest[-1] == {"step": "RuntimeError: lost the server", "exit": "SystemExit: 3"}[fault]
     assert run.summary["ended"] == "failed"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("fault", ["step", "exit", "crash"])
+def test_an_environment_that_ends_its_actor_is_shown_by_its_own_lines(folder, fault):
+    options = (f"--env-option=fault={fault}", "--actors=1", "--max-actor-restarts=0")
+    run = train(folder, "my_walk:make_env", *options, *ENDLESS)
+    assert run.wait() == 1
+    frames = [line for line in run.err.splitlines() if line.startswith("  File ")]
+    assert any("my_walk.py" in frame for frame in frames)
+    assert not any(f"{ROOT}/" in frame for frame in frames)
+    assert "Extension modules" not in run.out + run.err
+    for log in (folder / "runs" / "x" / "logs").glob("actor_*.log"):
+        log.unlink()  # the crash is intended

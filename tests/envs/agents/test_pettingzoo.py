@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from pbt_rl.cli.check import check
 from pbt_rl.envs import lookup
 from pbt_rl.envs.agents.multi_agent import MultiAgentVectorEnv
-from pbt_rl.envs.agents.tables import table_of
+from pbt_rl.envs.agents.tables import KIND, table_of
 from pbt_rl.envs.base import default_shaping_source, private_step_arrays, read_stats
 from pbt_rl.envs.lookup import EnvOptions
 from pbt_rl.errors import EnvSetupError
@@ -175,6 +176,16 @@ class Slots(Alone):
             self.agent_selection = "b"
 
 
+class Told(list):
+    """A shaping source that keeps the warnings of a vector env."""
+
+    def __call__(self, _row):
+        return 0, {}
+
+    def warn(self, text):
+        self.append(text)
+
+
 def steps_of(env, count):
     """What is seen in each step, the last step, and in turns each agent's turn and number of choices before it."""
     vector_env = MultiAgentVectorEnv(lambda: table_of("own", env), 2, 0, lambda _row: (0, {}))
@@ -274,6 +285,9 @@ class Wrong(Alone):
         (lambda o, r, te, tr, i: (o, r, te, None, i), "truncations .*a, b, got None"),
         (lambda o, r, te, tr, i: (o, r, {"__all__": False}, tr, i), "terminations .*a, b, .*__all__"),
         (lambda o, r, te, tr, i: (o, r, te, dict.fromkeys(tr, "no"), i), "truncations .*'no'"),
+        (lambda o, r, te, tr, i: (o, te, r, tr, i), "terminations .*True or False, got .*3"),
+        (lambda o, r, te, tr, i: (o, r, te, dict.fromkeys(tr, 0.01), i), "truncations .*0.01"),
+        (lambda o, r, te, tr, i: (o, r, te | {"b": None}, tr, i), "terminations .*None"),
         (lambda o, r, te, tr, i: (o, [1, 1], te, tr, i), "rewards .*a, b, .*list"),
         (lambda o, r, te, tr, i: (o, {"a": 1, "B": 1}, te, tr, i), "rewards .*a, b, .*'B'"),
         (lambda o, r, te, tr, i: (o, r, te, tr, None), "infos .*a, b, got None"),
@@ -283,6 +297,75 @@ class Wrong(Alone):
 def test_results_that_are_no_dicts_by_agent_are_one_clear_error(change, said):
     with pytest.raises(EnvSetupError, match=said):
         steps_of(Wrong(change), 3)
+
+
+@pytest.mark.parametrize("flags", ["terminations", "truncations"])
+def test_a_flag_of_a_turn_based_game_is_true_or_false(flags):
+    class Floats(Slots):
+        def step(self, action):
+            super().step(action)
+            setattr(self, flags, {"a": 0.5, "b": False})
+
+    with pytest.raises(EnvSetupError, match=rf"{flags} .*True or False, got 0\.5"):
+        steps_of(Floats(), 1)
+
+
+class NeverRemoved(Slots):
+    def step(self, action):
+        if action is not None:
+            super().step(action)
+
+
+def with_value(name, value, at):
+    """Slots whose attribute has another value from a step on; 0: from the reset on."""
+
+    class Own(Slots):
+        def reset(self, seed=None, options=None):
+            super().reset()
+            self.spoil()
+
+        def step(self, action):
+            super().step(action)
+            self.spoil()
+
+        def spoil(self):
+            if self.t >= at:
+                setattr(self, name, value)
+
+    return Own
+
+
+@pytest.mark.parametrize("at", [0, 1])
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("agent_selection", None, "agent_selection .*None"),
+        ("agent_selection", "x", "agent_selection .*'x'"),
+        ("infos", None, "infos .*None"),
+        ("terminations", None, "terminations .*None"),
+        ("truncations", "no", "truncations .*'no'"),
+    ],
+)
+def test_a_turn_based_game_without_its_attributes_is_one_clear_error(name, value, said, at):
+    with pytest.raises(EnvSetupError, match=said):
+        steps_of(with_value(name, value, at)(), 3)
+
+
+def test_a_turn_based_game_that_never_removes_an_agent_is_one_clear_error():
+    with pytest.raises(EnvSetupError, match=r"step\(None\) .*'b'"):
+        steps_of(NeverRemoved(), 3)
+
+
+def test_one_object_in_every_call_of_the_factory_is_refused():
+    game = Alone()
+    with pytest.raises(EnvSetupError, match="twice"):
+        KIND.make_vector_env("own", lambda: game, 4, 0, Told())
+
+
+def test_close_is_optional(monkeypatch, capsys):
+    monkeypatch.setattr(Alone, "close", None)
+    lookup.probe(f"{__name__}:Alone", PLAIN)
+    assert capsys.readouterr().err == ""
 
 
 def test_results_may_have_more_than_the_agents():
@@ -306,17 +389,53 @@ def test_games_without_the_interface_are_one_clear_error(attributes, said):
         steps_of(type("Own", (Alone,), attributes)(), 1)
 
 
-@pytest.mark.parametrize("mask", [[0, -1e9, 0, 0], [0.5, 1, 1, 1], [1, 2, 0, 0], [1, 1]])
+class Masked(Alone):
+    metadata = {"action_mask": True}  # noqa: RUF012 - as Gymnasium has it
+    mask = (1, 1, 0, 0)
+
+    def reset(self, seed=None, options=None):
+        return super().reset()[0], {n: {"action_mask": self.mask} for n in "ab"}
+
+
+@pytest.mark.parametrize("mask", [[0, -1e9, 0, 0], [0.5, 1, 1, 1], [1, 2, 0, 0], [1, 1], [1, [1, 1]]])
 def test_a_mask_of_other_numbers_is_refused(mask):
-    class Masked(Alone):
-        metadata = {"action_mask": True}  # noqa: RUF012 - as Gymnasium has it
-
-        def reset(self, seed=None, options=None):
-            seen, _ = super().reset()
-            return seen, {n: {"action_mask": np.array(mask)} for n in "ab"}
-
     with pytest.raises(EnvSetupError, match="mask must have 4 numbers"):
-        steps_of(Masked(), 1)
+        steps_of(type("Own", (Masked,), {"mask": mask})(), 1)
+
+
+class MaskedInTurns(Slots):
+    metadata = Masked.metadata
+
+    def reset(self, seed=None, options=None):
+        super().reset()
+        self.infos["a"] = {"action_mask": Masked.mask}
+
+
+class MaskedInObs(Alone):
+    def observation_space(self, agent):
+        return spaces.Dict(obs=super().observation_space(agent), action_mask=spaces.MultiBinary(4))
+
+    def see(self):
+        masks = {} if self.t else {"action_mask": Masked.mask}
+        return {n: {"obs": seen} | masks for n, seen in super().see().items()}
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [(Masked, "info dict of a "), (MaskedInTurns, "info dict of b "), (MaskedInObs, "observation of a ")],
+)
+def test_a_mask_that_is_missing_in_a_step_is_refused(kind, said):
+    with pytest.raises(EnvSetupError, match=f'{said}.*"action_mask"'):
+        steps_of(kind(), 1)
+
+
+def test_a_mask_is_optional_in_the_last_step_of_an_agent():
+    class OneStep(MaskedInObs):
+        def step(self, actions):
+            self.t = 2
+            return super().step(actions)
+
+    assert steps_of(OneStep(), 1)[1].episode_done.all()
 
 
 def test_turns_go_on_without_those_that_left():
@@ -330,6 +449,92 @@ def test_turns_go_on_without_those_that_left():
     ]
     assert out.objective.tolist() == [2, 7]
     assert [read_stats(out, row) for row in (0, 1)] == [{}, {"moves": 2.0}]
+
+
+class Drawn(Alone):
+    """Alone without mistakes: both agents leave in the third step, by a time limit."""
+
+    def reset(self, seed=None, options=None):
+        super().reset()
+        self.t = float(DRAWN.uniform(0, 0.5))
+        return self.see(), {}
+
+    def step(self, actions):
+        seen, rewards, *_ = super().step(actions)
+        over = self.t >= 3
+        self.agents = [] if over else ["a", "b"]
+        return seen, rewards, dict.fromkeys("ab", False), dict.fromkeys("ab", over), {}
+
+    def see(self):
+        return {n: np.full(self.sizes[n], self.t, np.float32) for n in "ab"}
+
+
+DRAWN = np.random.default_rng(0)
+
+
+class DrawnInTurns(Slots):
+    def observe(self, agent):
+        return np.full(3, self.t, self.dtype)
+
+    dtype = np.float32
+
+    def step(self, action):
+        super().step(action)
+        self.infos = {"a": {}, "b": {}}
+
+
+class FirstInsteadOfLast(Drawn):
+    def step(self, actions):
+        _, rewards, *flags, infos = super().step(actions)
+        return self.reset()[0] if not self.agents else self.see(), rewards, *flags, infos
+
+
+class NewSpaces(Drawn):
+    def observation_space(self, agent):
+        return spaces.Box(-1, 99 + getattr(self, "t", 0), (3,))
+
+
+class Unpaid(Drawn):
+    def step(self, actions):
+        seen, rewards, *flags, infos = super().step(actions)
+        return seen, {"a": rewards["a"]}, *flags, infos
+
+
+class Clipped(Drawn):
+    def observation_space(self, agent):
+        return spaces.Box(0, 1, (40, 40, 1), np.float32)
+
+    def see(self):
+        return {n: np.full((40, 40, 1), 200, np.float32) for n in "ab"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (Drawn, ""),
+        (DrawnInTurns, ""),
+        (type("Wide", (Drawn,), {"see": lambda self: dict.fromkeys("ab", np.zeros(3))}), "float64"),
+        (type("Wide", (DrawnInTurns,), {"dtype": np.float64}), "float64"),
+        (Clipped, "picture 'obs' is clipped"),
+        (NewSpaces, "spaces change"),
+        (FirstInsteadOfLast, "missing final observation"),
+        (Unpaid, "rewards lack b"),
+    ],
+)
+def test_bugs_without_an_error_are_told(kind, said):
+    told = Told()
+    vector_env = MultiAgentVectorEnv(lambda: table_of("own", kind()), 4, 0, told)
+    out = private_step_arrays(vector_env.spec, 4)
+    vector_env.reset(out)
+    play(vector_env, out, *[0] * 12)
+    assert out.obs
+    assert [said in text for text in told] == [True] * bool(said)
+
+
+@pytest.mark.parametrize("name", ["connect_four_v3", "rps_v2", "leduc_holdem_v4", "chess_v6"])
+def test_own_games_of_pettingzoo_have_no_bugs(name):
+    report = check(f"pettingzoo/{name}", PLAIN, 300)
+    assert report.mistakes == []
 
 
 @pytest.mark.parametrize(

@@ -118,6 +118,7 @@ CHANGES = {
         step, terminated=ends(step), truncated=torch.zeros_like(step.truncated)
     ),
     "NoFinalObs": lambda _, step: replace(step, final_obs=None),
+    "FirstAsFinal": lambda _, step: replace(step, final_obs=step.obs),
 }
 for name, change in CHANGES.items():
     globals()[name] = type(name, (Right,), {"change": change})
@@ -184,6 +185,12 @@ def test_the_command_checks_a_right_one(answered):
     code, out, _ = answered("envs", "check", f"{HERE}:Right", "--steps", "300")
     assert code == 0, out
     assert "MISTAKE" not in out
+
+
+def test_the_command_finds_final_observations_of_the_next_episode(answered):
+    code, out, _ = answered("envs", "check", f"{HERE}:FirstAsFinal", "--steps", "300")
+    assert code == 1
+    assert "MISTAKE: wrong final" in out
 
 
 @pytest.mark.long
