@@ -15,7 +15,7 @@ from torch import Tensor
 from pbt_rl.algos.algorithm import LossInputs, UpdateSettings
 from pbt_rl.algos.lookup import ALGORITHMS
 from pbt_rl.algos.models import PolicyNet
-from pbt_rl.algos.own_parts import place_of
+from pbt_rl.algos.own_parts import check_again, place_of
 from pbt_rl.config import Config
 from pbt_rl.controllers.hypers import hyper_table
 from pbt_rl.envs.base import EnvSpec
@@ -56,7 +56,7 @@ def check_network(config: Config, spec: EnvSpec, devices: Sequence[str]) -> None
 
 
 def _check_parts(net: PolicyNet, again: PolicyNet) -> None:
-    """Check that a network can be copied, and that its buffers are not random. Raises ConfigError.
+    """Check that a network can be copied, and that its results depend only on weights and inputs. Raises ConfigError.
 
     again: second network that was built with the options of `net`.
     """
@@ -74,6 +74,8 @@ def _check_parts(net: PolicyNet, again: PolicyNet) -> None:
             "share buffers, and checkpoints do not contain buffers. Draw them with torch.Generator().manual_seed(0), "
             "or make them parameters (with requires_grad=False if they are not learned)"
         )
+    with network_errors():
+        check_again(net, again)
 
 
 POLICIES, SAMPLES = 2, 16

@@ -108,6 +108,23 @@ class Locked(Fourier):
         self.lock = threading.Lock()
 
 
+class Unregistered(Fourier):
+    """An encoder with random numbers that are not a buffer."""
+
+    def __init__(self, shapes):
+        super().__init__(shapes)
+        del self.frequencies
+        self.frequencies = torch.randn(4, 8)
+
+
+def test_random_numbers_that_no_checkpoint_has_are_refused():
+    config = Config(env="toy/x", model=ModelConfig(encoder=f"{__name__}:Unregistered"))
+    with pytest.raises(
+        ConfigError, match=r"--model: encoder .*Unregistered.* neither parameters nor buffers"
+    ):
+        check_network(config, DISCRETE, ["cpu"])
+
+
 def test_a_part_that_cannot_be_copied_is_refused():
     config = Config(env="toy/x", model=ModelConfig(encoder=f"{__name__}:Locked"))
     with pytest.raises(ConfigError, match=r"--model: .*\(.*lock.*\).*copy\.deepcopy"):
