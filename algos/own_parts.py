@@ -61,6 +61,27 @@ def constant_buffers(name: str, module: nn.Module) -> Iterator[None]:
         )
 
 
+@contextmanager
+def constant_inputs(name: str, inputs: Mapping[str, Tensor]) -> Iterator[None]:
+    """Raise NetworkError if code in this context writes to an input, because others read the input afterwards."""
+    before = {key: (version(x), x.clone()) for key, x in inputs.items()}
+    yield
+    changed = [
+        key for key, x in inputs.items() if version(x) != before[key][0] or not torch.equal(x, before[key][1])
+    ]
+    if changed:
+        raise NetworkError(
+            f"{name} changes its input {', '.join(changed)} in place, but the learner reads the input again: use "
+            "operations that return new tensors, such as x + 1 instead of x.add_(1) or x += 1, and layers with "
+            "inplace=False"
+        )
+
+
+def version(x: Tensor) -> int:
+    """Return the number of writes to a tensor. It detects writes that change no value of an example."""
+    return 0 if x.is_inference() else x._version  # noqa: SLF001 - torch has no public name
+
+
 class _MixedNorms(TorchFunctionMode):
     """Mode that computes normalisation layers in float32, as autocast does on a GPU."""
 
@@ -210,8 +231,9 @@ class UserEncoder(Encoder):
     def _try(self) -> int:
         """Determine F by a dry run on two observations. Raises NetworkError."""
         (obs,) = self.example(0)
-        with torch.enable_grad():
-            out = self._features({name: torch.zeros_like(array) for name, array in obs.items()})
+        zeros = {name: torch.zeros_like(array) for name, array in obs.items()}
+        with torch.enable_grad(), constant_inputs(self.name, zeros):
+            out = self._features(zeros)
         if not (isinstance(out, Tensor) and out.ndim == 2 and len(out) == 2 and out.is_floating_point()):
             refuse(self.name, out, obs, "a float tensor [2, F]")
         check_gradient(self.name, self.module, out)
@@ -295,8 +317,10 @@ class UserCore(Core):
         """Check the core by a dry run and return G. Raises ValueError."""
         x, state, first = self.example(0)
         other = self.example(1)[1]
-        with torch.enable_grad():  # in training mode, because some modules change buffers only in it
-            check_gradient(self.name, self.module, self(x, state, first)[0])
+        # in training mode, because some modules change buffers only in it
+        with torch.enable_grad(), constant_inputs(self.name, {"state": state, "first": first}):
+            out = self(x, state, first)[0]
+        check_gradient(self.name, self.module, out)
         tried = copy.deepcopy(self).eval()
         out, last = tried(x, state, first)
         check_numbers(self.name, out)
@@ -333,9 +357,13 @@ class UserHead(nn.Module):
         super().__init__()
         self.name, self._features, self._outputs = f"{part} {path!r}", size, outputs
         self.module = make_own(part, path, size, outputs)
-        with constant_buffers(self.name, self.module), torch.enable_grad():
-            check_gradient(self.name, self.module, self(torch.zeros(2, size)))
         (features,) = self.example(0)
+        with (
+            constant_buffers(self.name, self.module),
+            constant_inputs(self.name, {"features": features}),
+            torch.enable_grad(),
+        ):
+            check_gradient(self.name, self.module, self(features))
         check_samples(self.name, self, features, features[:1])
         if logits and outputs > 1:
             self._check_logits(self(features))
@@ -385,7 +413,7 @@ def _check_registered(part: Own) -> None:
     ]  # keep both: `id` is unique only among existing objects
     first, second = ({id(leaf): leaf for leaf in _leaves(of_one)} for of_one in outputs)
     # A tensor in only one graph was created in forward.
-    lost = [str(list(leaf.shape)) for key, leaf in first.items() if key in second and key not in parameters]
+    lost = sorted(str(list(leaf.shape)) for key, leaf in first.items() if key in second.keys() - parameters)
     if lost:
         raise NetworkError(
             f"{part.name} computes with weights that are neither trained nor saved (shapes {', '.join(lost)}), because "

@@ -98,6 +98,11 @@ class Centred(Reads):
         return features - features.mean(0)
 
 
+class Halves(Reads):
+    def forward(self, obs):
+        return super().forward({"obs": obs["obs"].mul_(0.5)})
+
+
 class Logarithm(Reads):
     def forward(self, obs):
         return (-super().forward(obs).abs() - 1).log()
@@ -213,8 +218,8 @@ def test_an_unusual_part_is_accepted(encoder):
 @pytest.mark.parametrize(
     ("encoder", "message"),
     [
-        ("Listed", "[16], [16, 16]"),
-        ("Enclosed", "[16], [16, 16]"),
+        ("Listed", "(shapes [16, 16], [16])"),
+        ("Enclosed", "(shapes [16, 16], [16])"),
         ("Scaled", "(shapes [16])"),
         ("Projects", "neither parameters nor buffers"),
         ("Centres", "if other inputs preceded"),
@@ -266,6 +271,12 @@ class NeverANumber(Running):
 class WrongState(Running):
     def forward(self, x, state, first):
         return super().forward(x, state, first)[0], state[:1]
+
+
+class Overwrites(Running):
+    def forward(self, x, state, first):
+        state[first[0]] = 0.0
+        return super().forward(x, state, first)
 
 
 class OnlyOut(Running):
@@ -349,6 +360,9 @@ def test_all_of_them_work_under_vmap_and_with_a_separate_critic():
         ({"core": "Still"}, "without gradient"),
         ({"policy_head": "without_gradient"}, "without gradient"),
         ({"encoder": "Centred"}, "beside another"),
+        ({"encoder": "Halves"}, "input obs in place"),
+        ({"core": "Overwrites"}, "input state in place"),
+        ({"policy_head": "rectified"}, "input features in place"),
         ({"encoder": "Logarithm"}, "returns NaN"),
         ({"core": "NeverANumber"}, "returns NaN"),
         ({"encoder": "Squeezed"}, "Squeezed' returned float32 [16] for {'obs': float32 [1, 5]}"),
@@ -379,6 +393,10 @@ class Flat(nn.Module):
 
 def counts(features, outputs):
     return nn.Sequential(nn.Linear(features, outputs), nn.BatchNorm1d(outputs, momentum=0.0))
+
+
+def rectified(features, outputs):
+    return nn.Sequential(nn.ReLU(inplace=True), nn.Linear(features, outputs))
 
 
 def wide(features, outputs):
@@ -452,6 +470,17 @@ def test_an_encoder_gets_pixels_as_they_are_if_it_asks():
     obs = observations(SMALL)
     net.body(obs, torch.zeros(B, 0), first_flags())
     assert torch.equal(net.body.encoder.module.seen["obs"], obs["obs"].flatten(0, 1))
+
+
+class Shifts(Sees):
+    """Writes to the scaled image, which is a copy."""
+
+    def forward(self, obs):
+        return super().forward({"obs": obs["obs"].sub_(0.5)})
+
+
+def test_an_encoder_may_write_to_a_scaled_image():
+    make(SMALL, encoder=f"{HERE}:Shifts")
 
 
 class Fails(Sees):
