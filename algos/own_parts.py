@@ -286,10 +286,10 @@ class UserCore(Core):
             self.size = self._try()
 
     def example(self, seed: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Draw features, state and episode starts of four steps of two rows."""
+        """Draw features and state of four steps of two rows. Row 0 starts an episode at step 2."""
         random = torch.Generator().manual_seed(seed)
         first = torch.zeros(4, 2, dtype=torch.bool)
-        first[2] = True
+        first[2, 0] = True
         return (
             torch.randn(4, 2, self._features, generator=random),
             torch.randn(2, self.state_size, generator=random),
@@ -324,17 +324,23 @@ class UserCore(Core):
         tried = copy.deepcopy(self).eval()
         out, last = tried(x, state, first)
         check_numbers(self.name, out)
-        steps = []
+        steps, after = [], state
         for t in range(4):
-            one, state = tried(x[t : t + 1], state, first[t : t + 1])
+            one, after = tried(x[t : t + 1], after, first[t : t + 1])
             steps.append(one)
-        if not _close((out, last), (torch.cat(steps), state)):
+        if not _close((out, last), (torch.cat(steps), after)):
             raise ValueError(
                 f"{self.name} computes different features for 4 steps in one call and in 4 calls: a step may depend "
-                "only on the state and on earlier steps"
+                "only on the given state and on earlier steps of the call"
+            )
+        alone, last_alone = tried(x[:, 1:], state[1:], first[:, 1:])
+        if not _close((out[:, 1:], last[1:]), (alone, last_alone)):
+            raise ValueError(
+                f"{self.name} computes another result for a row alone than for the same row beside another: a row may "
+                "depend only on its own features, state and `first`"
             )
         again, last_again = tried(x, other, first)
-        if not _close((out[2:], last), (again[2:], last_again)):
+        if not _close((out[2:, :1], last[:1]), (again[2:, :1], last_again[:1])):
             raise ValueError(
                 f"{self.name} does not reset its state at a `first` step: zero the state there, with "
                 "torch.where(first[t].unsqueeze(-1), 0.0, state)"

@@ -273,6 +273,28 @@ class WrongState(Running):
         return super().forward(x, state, first)[0], state[:1]
 
 
+class ResetsAll(Running):
+    def forward(self, x, state, first):
+        return super().forward(x, state, first.any(1, keepdim=True).expand_as(first))
+
+
+class Averages(Running):
+    def forward(self, x, state, first):
+        return super().forward(x - x.mean(1, keepdim=True), state, first)
+
+
+class Remembers(Running):
+    """Ignores the given state, and keeps another."""
+
+    own = None
+
+    def forward(self, x, state, first):
+        own = state if self.own is None or self.own.shape != state.shape else self.own
+        out, after = super().forward(x, own, first)
+        self.own = after.detach()
+        return out, after
+
+
 class Overwrites(Running):
     def forward(self, x, state, first):
         state[first[0]] = 0.0
@@ -361,6 +383,9 @@ def test_all_of_them_work_under_vmap_and_with_a_separate_critic():
         ({"policy_head": "without_gradient"}, "without gradient"),
         ({"encoder": "Centred"}, "beside another"),
         ({"encoder": "Halves"}, "input obs in place"),
+        ({"core": "ResetsAll"}, "for a row alone"),
+        ({"core": "Averages"}, "for a row alone"),
+        ({"core": "Remembers"}, "the given state"),
         ({"core": "Overwrites"}, "input state in place"),
         ({"policy_head": "rectified"}, "input features in place"),
         ({"encoder": "Logarithm"}, "returns NaN"),
