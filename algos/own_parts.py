@@ -120,12 +120,14 @@ def call_own(name: str, module: nn.Module, *inputs: Any) -> Any:
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # custom modules may raise any exception
-        text = str(error).splitlines()
         half = "" if dtype == torch.float32 else "; for float32 weights use --learner.precision float32"
-        raise NetworkError(
-            f"{name} raised {type(error).__name__}{place_of(error)}: {text[0] if text else 'no message'}. "
-            f"Inputs: {described(inputs)}{half}"
-        ) from error
+        raise NetworkError(f"{failed(name, error)}. Inputs: {described(inputs)}{half}") from error
+
+
+def failed(name: str, error: Exception, when: str = "") -> str:
+    """Describe an exception of the user's code in one line."""
+    text = (str(error).splitlines() or ["no message"])[0]
+    return f"{name} raised {type(error).__name__}{place_of(error)}{when}: {text}"
 
 
 def described(value: Any) -> str:
@@ -398,33 +400,49 @@ class UserHead(nn.Module):
 
 
 Own = UserEncoder | UserCore | UserHead
+NAMED = 4
+"""Maximum number of weights that a warning names."""
 
 
-def check_again(net: nn.Module, again: nn.Module) -> None:
-    """Check that custom modules compute only with weights and inputs, and train all that needs a gradient.
+def check_again(net: nn.Module, again: nn.Module) -> list[str]:
+    """Check that custom modules compute only with weights and inputs. Return warnings of weights without gradient.
 
     Raises NetworkError. again: second network that was built with the options of `net`.
     """
     parts, others = ([one for one in built.modules() if isinstance(one, Own)] for built in (net, again))
+    warnings: list[str] = []
     for part, other in zip(parts, others, strict=True):
-        _check_registered(copy.deepcopy(part))
+        warnings += _check_gradients(copy.deepcopy(part))
         _check_reproducible(copy.deepcopy(part), other)
+    return warnings
 
 
-def _check_registered(part: Own) -> None:
-    """Raise NetworkError if a tensor that needs a gradient is not a parameter."""
+def _check_gradients(part: Own) -> Iterator[str]:
+    """Raise NetworkError if a tensor that needs a gradient is not a parameter. Warn of parameters without gradient."""
     parameters = {*map(id, part.parameters())}
-    outputs = [
-        _outputs(part, seed) for seed in (0, 1)
-    ]  # keep both: `id` is unique only among existing objects
-    first, second = ({id(leaf): leaf for leaf in _leaves(of_one)} for of_one in outputs)
-    # A tensor in only one graph was created in forward.
+    with torch.enable_grad():
+        learning, acting = _outputs(part, 0), _outputs(part.eval(), 1)
+    # A tensor in only one of the graphs was created in forward. Both graphs still exist, so that each `id` is unique.
+    first, second = ({id(leaf): leaf for leaf in _leaves(outputs)} for outputs in (learning, acting))
     lost = sorted(str(list(leaf.shape)) for key, leaf in first.items() if key in second.keys() - parameters)
     if lost:
         raise NetworkError(
             f"{part.name} computes with weights that are neither trained nor saved (shapes {', '.join(lost)}), because "
             "they are not parameters of the module: use nn.ModuleList, nn.ModuleDict and nn.Parameter, or "
             "requires_grad=False for weights that every construction makes equal"
+        )
+    try:
+        torch.autograd.backward([one.sum() for one in (*learning, *acting) if one.requires_grad])
+    except Exception as error:  # custom modules may raise any exception
+        raise NetworkError(failed(part.name, error, " in the backward pass")) from error
+    named = [(name, one) for name, one in part.module.named_parameters() if one.requires_grad]
+    unused = [name for name, one in named if one.grad is None]
+    if unused:
+        more = f" and {len(unused) - NAMED} more" if len(unused) > NAMED else ""
+        yield (
+            f"{part.name}: for example inputs, no gradient reaches {len(unused)} of {len(named)} weights "
+            f"({', '.join(unused[:NAMED])}{more}), so that they are not trained. Remove detach and torch.no_grad, or "
+            "set requires_grad=False if these weights are unused or fixed"
         )
 
 

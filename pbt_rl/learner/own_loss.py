@@ -31,8 +31,8 @@ from pbt_rl.learner.build import (
 
 
 @one_thread()
-def check_network(config: Config, spec: EnvSpec, devices: Sequence[str]) -> None:
-    """Build a network, and check custom modules and a custom loss. Raises ConfigError.
+def check_network(config: Config, spec: EnvSpec, devices: Sequence[str]) -> tuple[str, ...]:
+    """Build a network, and check custom modules and a custom loss. Return warnings. Raises ConfigError.
 
     devices: devices of the run. The modules are checked in the compute dtypes of these devices.
     """
@@ -44,8 +44,8 @@ def check_network(config: Config, spec: EnvSpec, devices: Sequence[str]) -> None
         except ValueError as error:
             raise ConfigError(f"--algo {config.algo}: {error}") from error
     if not config.model.own_parts:
-        return
-    _check_parts(net, build_net(spec, config.model, config.algorithm))
+        return ()
+    warnings = _check_parts(net, build_net(spec, config.model, config.algorithm))
     inputs = blank_inputs(spec, net.state_size, 3)
     here = [torch.device(name) for name in devices if name == "cpu" or torch.cuda.is_available()]
     for dtype in {compute_dtype(config.learner.precision, device, spec) for device in here}:
@@ -53,12 +53,13 @@ def check_network(config: Config, spec: EnvSpec, devices: Sequence[str]) -> None
             parameter.data = parameter.data.to(dtype)
         with torch.no_grad(), network_errors():
             net(*inputs)
+    return warnings
 
 
-def _check_parts(net: PolicyNet, again: PolicyNet) -> None:
-    """Check that a network can be copied, and that its results depend only on weights and inputs. Raises ConfigError.
+def _check_parts(net: PolicyNet, again: PolicyNet) -> tuple[str, ...]:
+    """Check that a network can be copied, and that its results depend only on weights and inputs. Return warnings.
 
-    again: second network that was built with the options of `net`.
+    Raises ConfigError. again: second network that was built with the options of `net`.
     """
     try:
         copy.deepcopy(net)
@@ -75,7 +76,7 @@ def _check_parts(net: PolicyNet, again: PolicyNet) -> None:
             "or make them parameters (with requires_grad=False if they are not learned)"
         )
     with network_errors():
-        check_again(net, again)
+        return tuple(check_again(net, again))
 
 
 POLICIES, SAMPLES = 2, 16

@@ -215,9 +215,48 @@ def test_an_unusual_part_is_accepted(encoder):
     check_again(*nets)
 
 
+class Routes(Reads):
+    """Uses another layer in learning than in evaluation."""
+
+    def __init__(self, obs_shapes):
+        super().__init__(obs_shapes)
+        self.first, self.second = nn.Linear(16, 16), nn.Linear(16, 16)
+
+    def forward(self, obs):
+        return (self.first if self.training else self.second)(super().forward(obs))
+
+
+class Cuts(Reads):
+    """Has a layer before which gradients end, and an unused layer that needs none."""
+
+    def __init__(self, obs_shapes):
+        super().__init__(obs_shapes)
+        self.second, self.unused = nn.Linear(16, 16), nn.Linear(3, 3).requires_grad_(False)
+
+    def forward(self, obs):
+        return self.second(super().forward(obs).detach())
+
+
+class Tanh(Reads):
+    """Overwrites a tensor that the backward pass needs."""
+
+    def forward(self, obs):
+        return super().forward(obs).tanh().mul_(2)
+
+
+@pytest.mark.parametrize(
+    ("encoder", "named"), [("Reads", ""), ("Routes", ""), ("Cuts", "read.weight, read.bias")]
+)
+def test_weights_without_gradient_are_a_warning(encoder, named):
+    warnings = check_again(*(make(VECTOR, encoder=f"{HERE}:{encoder}", seed=seed) for seed in (0, 1)))
+    assert len(warnings) == bool(named)
+    assert all(f"2 of 4 weights ({named})" in text for text in warnings)
+
+
 @pytest.mark.parametrize(
     ("encoder", "message"),
     [
+        ("Tanh", "raised RuntimeError in the backward pass"),
         ("Listed", "(shapes [16, 16], [16])"),
         ("Enclosed", "(shapes [16, 16], [16])"),
         ("Scaled", "(shapes [16])"),
