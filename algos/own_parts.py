@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import copy
 import inspect
-import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
@@ -18,12 +16,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from pbt_rl.errors import place_of
 from pbt_rl.registry import load_object
 
 from .cores import Core
 from .encoders import Encoder, NetworkError, ObsShapes, channels_last, is_image, is_text
-
-_TORCH = Path(torch.__file__).parent
 
 
 def make_own(part: str, path: str, *arguments: object) -> nn.Module:
@@ -39,7 +36,7 @@ def make_own(part: str, path: str, *arguments: object) -> nn.Module:
     try:
         module = factory(*arguments) if callable(factory) else factory
     except Exception as error:
-        raise ValueError(f"{name} raised {type(error).__name__} when constructed: {error}") from error
+        raise ValueError(failed(name, error, " when constructed")) from error
     if isinstance(module, nn.Module):
         return module
     raise ValueError(f"{name} returned {type(module).__name__}: its factory must return a torch.nn.Module")
@@ -124,7 +121,7 @@ def call_own(name: str, module: nn.Module, *inputs: Any) -> Any:
         raise NetworkError(f"{failed(name, error)}. Inputs: {described(inputs)}{half}") from error
 
 
-def failed(name: str, error: Exception, when: str = "") -> str:
+def failed(name: str, error: BaseException, when: str = "") -> str:
     """Describe an exception of the user's code in one line."""
     text = (str(error).splitlines() or ["no message"])[0]
     return f"{name} raised {type(error).__name__}{place_of(error)}{when}: {text}"
@@ -144,14 +141,6 @@ def described(value: Any) -> str:
 def refuse(name: str, returned: Any, given: Any, wanted: str) -> NoReturn:
     """Raise NetworkError for an invalid result of a custom module."""
     raise NetworkError(f"{name} returned {described(returned)} for {described(given)}: return {wanted}")
-
-
-def place_of(error: Exception) -> str:
-    """Return file and line of the user's code in a traceback, in parentheses; "" if unknown."""
-    frames = traceback.extract_tb(error.__traceback__)[1:]
-    files = [(Path(frame.filename), frame.lineno) for frame in frames]
-    own = [(file, line) for file, line in files if _TORCH not in file.parents and file != Path(__file__)]
-    return f" ({own[-1][0].name}, line {own[-1][1]})" if own else ""
 
 
 def check_gradient(name: str, module: nn.Module, out: Tensor) -> None:

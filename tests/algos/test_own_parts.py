@@ -98,6 +98,12 @@ class Centred(Reads):
         return features - features.mean(0)
 
 
+class Misspelled(Reads):
+    def __init__(self, obs_shapes):
+        super().__init__(obs_shapes)
+        self.second = nn.Linear(16, "16")
+
+
 class Halves(Reads):
     def forward(self, obs):
         return super().forward({"obs": obs["obs"].mul_(0.5)})
@@ -415,7 +421,8 @@ def test_all_of_them_work_under_vmap_and_with_a_separate_critic():
         ({"core": "WrongState"}, "float32 [1, 5] for float32 [4, 2, 16], float32 [2, 5]"),
         ({"core": "OnlyOut"}, "OnlyOut' returned float32 [4, 2, 7] for"),
         ({"core": "NoSize"}, "state_size None"),
-        ({"core": "deep"}, "raised TypeError"),
+        ({"core": "deep"}, "raised TypeError when constructed: "),
+        ({"encoder": "Misspelled"}, "Misspelled' raised TypeError (test_own_parts.py, line "),
         ({"encoder": "Flat"}, "returned float32 [16] for {'obs': float32 [2, 5]}"),
         ({"encoder": "Detached"}, "without gradient"),
         ({"core": "Still"}, "without gradient"),

@@ -30,6 +30,12 @@ def test_losses_of_the_project_pass(algorithm):
     check_loss(dataclasses.replace(settings(), algorithm=algorithm), HYPERS)
 
 
+def test_a_loss_with_other_parameters_is_not_a_mistake_of_a_file_of_the_project():
+    how = dataclasses.replace(settings(), algorithm=dataclasses.replace(APPO, loss=lambda _: None))
+    with pytest.raises(ValueError, match=r"raised TypeError for 16 samples: "):
+        check_loss(how, HYPERS)
+
+
 def branch(_, loss, stats):
     return (2 * loss if loss > 0 else 3 * loss), stats
 
