@@ -9,7 +9,7 @@ import copy
 import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -40,6 +40,20 @@ def make_own(part: str, path: str, *arguments: object) -> nn.Module:
     if isinstance(module, nn.Module):
         return module
     raise ValueError(f"{name} returned {type(module).__name__}: its factory must return a torch.nn.Module")
+
+
+Module = TypeVar("Module", bound=nn.Module)
+
+
+def copied(name: str, module: Module) -> Module:
+    """Copy a module. Raises NetworkError if the module cannot be copied."""
+    try:
+        return copy.deepcopy(module)
+    except Exception as error:  # custom modules may raise any exception
+        raise NetworkError(
+            f"{name} cannot be copied ({error}). Remove objects that copy.deepcopy cannot copy from its modules, such "
+            "as locks, open files and writers. Detach tensors that forward keeps in a module"
+        ) from error
 
 
 @contextmanager
@@ -153,6 +167,14 @@ def check_gradient(name: str, module: nn.Module, out: Tensor) -> None:
         )
 
 
+def check_backward(name: str, outputs: tuple[Tensor, ...]) -> None:
+    """Run a backward pass. Raises NetworkError if the backward pass fails, for example after an in-place operation."""
+    try:
+        torch.autograd.backward([output.sum() for output in outputs if output.requires_grad])
+    except Exception as error:  # custom modules may raise any exception
+        raise NetworkError(failed(name, error, " in the backward pass")) from error
+
+
 def check_numbers(name: str, out: Tensor) -> None:
     """Raise NetworkError if a result of a custom module has NaN. out: result for valid inputs and initial weights."""
     if out.isnan().any():
@@ -176,8 +198,6 @@ def check_samples(name: str, part: nn.Module, both: Any, first: Any) -> None:
         out, again, alone = part(both), part(both), part(first)
     for module, mode in training.items():
         module.training = mode
-    if alone.shape != out[:1].shape:
-        refuse(name, alone, first, f"a float tensor {list(out[:1].shape)}")
     check_numbers(name, out)
     if torch.equal(out, again) and not _close((out[:1],), (alone,)):
         raise NetworkError(
@@ -207,7 +227,7 @@ class UserEncoder(Encoder):
         self.raw_pixels = bool(getattr(self.module, "raw_pixels", False))
         self._shapes = dict(obs_shapes)
         with constant_buffers(self.name, self.module):
-            self.size = self._try()
+            self._try()
 
     def example(self, seed: int) -> tuple[dict[str, Tensor]]:
         """Draw two observations of 0 and 1, which are legal even as indices of an embedding."""
@@ -219,7 +239,7 @@ class UserEncoder(Encoder):
             },
         )
 
-    def _try(self) -> int:
+    def _try(self) -> None:
         """Determine F by a dry run on two observations. Raises NetworkError."""
         (obs,) = self.example(0)
         zeros = {name: torch.zeros_like(array) for name, array in obs.items()}
@@ -228,12 +248,15 @@ class UserEncoder(Encoder):
         if not (isinstance(out, Tensor) and out.ndim == 2 and len(out) == 2 and out.is_floating_point()):
             refuse(self.name, out, obs, "a float tensor [2, F]")
         check_gradient(self.name, self.module, out)
+        self.size = int(out.shape[1])
         check_samples(self.name, self, obs, {name: array[:1] for name, array in obs.items()})
-        return int(out.shape[1])
 
     def forward(self, obs: Mapping[str, Tensor]) -> Tensor:
         """Map name -> [N, ...] to [N, F] in the dtype of the weights. Raises NetworkError."""
-        out: Tensor = self._features(obs)
+        out = self._features(obs)
+        size = (len(next(iter(obs.values()))), self.size)
+        if not (isinstance(out, Tensor) and out.shape == size and out.is_floating_point()):
+            refuse(self.name, out, obs, f"a float tensor {list(size)}")
         return out.to(weights_dtype(self.module))
 
     def _features(self, obs: Mapping[str, Tensor]) -> Any:
@@ -297,7 +320,8 @@ class UserCore(Core):
         steps, rows = first_TB.shape
         match answer:
             case (Tensor() as out, Tensor() as after) if out.is_floating_point() and (
-                (out.shape[:-1], after.shape) == (first_TB.shape, state_BS.shape)
+                (out.shape, after.shape)
+                == ((steps, rows, getattr(self, "size", out.shape[-1])), state_BS.shape)
             ):
                 return out.to(weights_dtype(self.module)), after.float()
         wanted = f"(float features [{steps}, {rows}, G], state {list(state_BS.shape)})"
@@ -310,9 +334,16 @@ class UserCore(Core):
         other = self.example(1)[1]
         # in training mode, because some modules change buffers only in it
         with torch.enable_grad(), constant_inputs(self.name, {"state": state, "first": first}):
-            out = self(x, state, first)[0]
+            out = self(x.clone(), state, first)[0]
         check_gradient(self.name, self.module, out)
-        tried = copy.deepcopy(self).eval()
+        evaluated = copied(self.name, self).eval()
+
+        def tried(x: Tensor, state: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
+            answer: tuple[Tensor, Tensor] = evaluated(
+                x.clone(), state, first
+            )  # a core may write to the features
+            return answer
+
         out, last = tried(x, state, first)
         check_numbers(self.name, out)
         steps, after = [], state
@@ -363,7 +394,8 @@ class UserHead(nn.Module):
             check_gradient(self.name, self.module, self(features))
         check_samples(self.name, self, features, features[:1])
         if logits and outputs > 1:
-            self._check_logits(self(features))
+            with torch.no_grad():
+                self._check_logits(self(features))
 
     def example(self, seed: int) -> tuple[Tensor]:
         """Draw features of two samples."""
@@ -420,10 +452,7 @@ def _check_gradients(part: Own) -> Iterator[str]:
             "they are not parameters of the module: use nn.ModuleList, nn.ModuleDict and nn.Parameter, or "
             "requires_grad=False for weights that every construction makes equal"
         )
-    try:
-        torch.autograd.backward([one.sum() for one in (*learning, *acting) if one.requires_grad])
-    except Exception as error:  # custom modules may raise any exception
-        raise NetworkError(failed(part.name, error, " in the backward pass")) from error
+    check_backward(part.name, (*learning, *acting))
     named = [(name, one) for name, one in part.module.named_parameters() if one.requires_grad]
     unused = [name for name, one in named if one.grad is None]
     if unused:

@@ -6,7 +6,6 @@ functions for targets and advantages are tested on synthetic samples of two poli
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -17,7 +16,7 @@ from pbt_rl.algos.algorithm import LossInputs, Present, UpdateSettings
 from pbt_rl.algos.batch import Samples
 from pbt_rl.algos.lookup import ALGORITHMS
 from pbt_rl.algos.models import PolicyNet
-from pbt_rl.algos.own_parts import check_again, described, failed
+from pbt_rl.algos.own_parts import check_again, check_backward, constant_inputs, copied, described, failed
 from pbt_rl.algos.rollout import FIELDS, Span
 from pbt_rl.config import Config
 from pbt_rl.controllers.hypers import hyper_table
@@ -53,6 +52,9 @@ def check_network(config: Config, spec: EnvSpec, devices: Sequence[str]) -> tupl
         return ()
     warnings = _check_parts(net, build_net(spec, config.model, config.algorithm))
     inputs = blank_inputs(spec, net.state_size, 3)
+    with torch.enable_grad(), network_errors(), constant_inputs("the network", inputs[0]):
+        check_backward("the network", net(*inputs))
+    net.zero_grad()
     here = [torch.device(name) for name in devices if name == "cpu" or torch.cuda.is_available()]
     for dtype in {compute_dtype(config.learner.precision, device, spec) for device in here}:
         for parameter in net.body.parameters():  # only parameters, as in a pack
@@ -67,13 +69,8 @@ def _check_parts(net: PolicyNet, again: PolicyNet) -> tuple[str, ...]:
 
     Raises ConfigError. again: second network that was built with the options of `net`.
     """
-    try:
-        copy.deepcopy(net)
-    except Exception as error:  # custom modules may raise any exception
-        raise ConfigError(
-            f"--model: the network cannot be copied ({error}). Remove objects that copy.deepcopy cannot copy, such as "
-            "locks, open files and writers, from its modules"
-        ) from error
+    with network_errors():
+        copied("the network", net)
     others = dict(again.named_buffers())
     if drawn := [name for name, buffer in net.named_buffers() if not torch.equal(buffer, others[name])]:
         raise ConfigError(

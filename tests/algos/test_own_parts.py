@@ -1,5 +1,6 @@
 """Parts of a network that a user wrote: what they receive, what is checked at the start, and how they fail later."""
 
+import copy
 import math
 import re
 
@@ -346,6 +347,33 @@ class Overwrites(Running):
         return super().forward(x, state, first)
 
 
+class Doubles(Running):
+    """Writes to the features, which only the core reads."""
+
+    def forward(self, x, state, first):
+        return super().forward(x.mul_(2), state, first)
+
+
+class Keeps(Running):
+    def forward(self, x, state, first):
+        self.features, state = super().forward(x, state, first)
+        return self.features, state
+
+
+class KeepingHead(nn.Linear):
+    """Keeps its result, for a plot."""
+
+    def forward(self, x):
+        self.result = super().forward(x)
+        return self.result
+
+
+class Widens(Reads):
+    def forward(self, obs):
+        features = super().forward(obs)
+        return features if len(features) <= 2 else features.repeat(1, 2)
+
+
 class OnlyOut(Running):
     def forward(self, x, state, first):
         return super().forward(x, state, first)[0]
@@ -429,6 +457,7 @@ def test_all_of_them_work_under_vmap_and_with_a_separate_critic():
         ({"policy_head": "without_gradient"}, "without gradient"),
         ({"encoder": "Centred"}, "beside another"),
         ({"encoder": "Halves"}, "input obs in place"),
+        ({"core": "Keeps"}, "Detach tensors"),
         ({"core": "ResetsAll"}, "for a row alone"),
         ({"core": "Averages"}, "for a row alone"),
         ({"core": "Remembers"}, "the given state"),
@@ -541,6 +570,20 @@ def test_an_encoder_gets_pixels_as_they_are_if_it_asks():
     obs = observations(SMALL)
     net.body(obs, torch.zeros(B, 0), first_flags())
     assert torch.equal(net.body.encoder.module.seen["obs"], obs["obs"].flatten(0, 1))
+
+
+def test_a_core_may_write_to_its_features_and_a_head_may_keep_its_result():
+    nets = [make(VECTOR, core=f"{HERE}:Doubles", policy_head=f"{HERE}:KeepingHead", seed=s) for s in (0, 1)]
+    copy.deepcopy(nets[0])
+    check_again(*nets)
+
+
+def test_a_width_that_depends_on_the_number_of_samples_is_refused():
+    net = make(VECTOR, encoder=f"{HERE}:Widens")
+    with pytest.raises(
+        NetworkError, match=r"Widens' returned float32 \[12, 32\] for .*float tensor \[12, 16\]"
+    ):
+        net.body(observations(VECTOR), torch.zeros(B, 0), first_flags())
 
 
 class Shifts(Sees):
