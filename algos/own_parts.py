@@ -440,17 +440,20 @@ def check_again(net: nn.Module, again: nn.Module) -> list[str]:
 
 def _check_gradients(part: Own) -> Iterator[str]:
     """Raise NetworkError if a tensor that needs a gradient is not a parameter. Warn of parameters without gradient."""
-    parameters = {*map(id, part.parameters())}
+    parameters = {id(one): one for one in part.parameters()}
     with torch.enable_grad():
         learning, acting = _outputs(part, 0), _outputs(part.eval(), 1)
-    # A tensor in only one of the graphs was created in forward. Both graphs still exist, so that each `id` is unique.
+    # A tensor in only one of the graphs was created in forward. All tensors still exist, so that each `id` is unique.
     first, second = ({id(leaf): leaf for leaf in _leaves(outputs)} for outputs in (learning, acting))
-    lost = sorted(str(list(leaf.shape)) for key, leaf in first.items() if key in second.keys() - parameters)
+    lost = sorted(
+        str(list(leaf.shape)) for key, leaf in first.items() if key in second.keys() - parameters.keys()
+    )
     if lost:
         raise NetworkError(
             f"{part.name} computes with weights that are neither trained nor saved (shapes {', '.join(lost)}), because "
             "they are not parameters of the module: use nn.ModuleList, nn.ModuleDict and nn.Parameter, or "
-            "requires_grad=False for weights that every construction makes equal"
+            "requires_grad=False for weights that every construction makes equal. In a copy of a module, lambdas and "
+            "torch.jit modules still compute with the weights of the original: use methods instead"
         )
     check_backward(part.name, (*learning, *acting))
     named = [(name, one) for name, one in part.module.named_parameters() if one.requires_grad]
@@ -458,9 +461,9 @@ def _check_gradients(part: Own) -> Iterator[str]:
     if unused:
         more = f" and {len(unused) - NAMED} more" if len(unused) > NAMED else ""
         yield (
-            f"{part.name}: for example inputs, no gradient reaches {len(unused)} of {len(named)} weights "
-            f"({', '.join(unused[:NAMED])}{more}), so that they are not trained. Remove detach and torch.no_grad, or "
-            "set requires_grad=False if these weights are unused or fixed"
+            f"{part.name}: with example inputs, no gradient reaches {len(unused)} of {len(named)} weights "
+            f"({', '.join(unused[:NAMED])}{more}). If no other input uses them, they are never trained: remove detach "
+            "and torch.no_grad, or set requires_grad=False if they are unused or fixed"
         )
 
 

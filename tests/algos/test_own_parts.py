@@ -71,6 +71,17 @@ class Enclosed(Reads):
         return self.second(super().forward(obs))
 
 
+class Captures(Reads):
+    """Calls its layer through a lambda, which a copy shares with the original."""
+
+    def __init__(self, obs_shapes):
+        super().__init__(obs_shapes)
+        self.features = lambda x: self.read(x).tanh()
+
+    def forward(self, obs):
+        return self.features(obs["obs"])
+
+
 class Scaled(Reads):
     def __init__(self, obs_shapes):
         super().__init__(obs_shapes)
@@ -267,6 +278,7 @@ def test_weights_without_gradient_are_a_warning(encoder, named):
         ("Listed", "(shapes [16, 16], [16])"),
         ("Enclosed", "(shapes [16, 16], [16])"),
         ("Scaled", "(shapes [16])"),
+        ("Captures", "lambdas"),
         ("Projects", "neither parameters nor buffers"),
         ("Centres", "if other inputs preceded"),
     ],
